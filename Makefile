@@ -1,0 +1,55 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Each target installs what it needs; the first time that takes minutes, later a fraction of a second.
+
+SHELL := /bin/bash
+RUN := tests/tools/run.sh
+LAB := $(RUN) --lab
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test test-faults test-matrix lint format units sanity importer integration molecule bench clean
+
+help: ## show this
+	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: ## boot a node, make a residual disk, find it, clean it, show the proof
+	@$(LAB) python -m lab.demo
+
+test: lint sanity units importer integration molecule ## everything, with one scenario of each class on a real node
+
+test-faults: ## every fault, on a real node
+	@$(LAB) pytest tests/faults
+
+test-matrix: ## the residual scenarios on Debian 11, 12 and 13
+	@LAB_RELEASES=bullseye,bookworm,trixie $(LAB) pytest tests/matrix
+
+lint: ## ruff, mypy, yamllint, shellcheck, licences, changelog, documentation, ansible-lint
+	@$(RUN) tests/tools/lint.sh
+
+format: ## let ruff format the Python files
+	@$(RUN) ruff format
+
+units: ## unit tests: here, then by ansible-test with every Python and both ansible-cores
+	@$(RUN) pytest tests/unit
+	@tests/tools/ansible_test.sh units
+
+sanity: ## ansible-test sanity with both ansible-cores
+	@tests/tools/ansible_test.sh sanity
+
+importer: ## build the collection and import it as Galaxy would
+	@$(RUN) tests/tools/galaxy_import.sh
+
+integration: ## one scenario of each class, on a real node
+	@$(LAB) pytest tests/vm
+
+molecule: ## the roles, by molecule, on a real node
+	@$(LAB) molecule test --all --report
+
+bench: ## what a module costs with 2 and with 256 maps
+	@$(LAB) python tests/benchmarks/run.py
+
+clean: ## stop the nodes and remove everything that was installed or built
+	@tests/tools/clean.sh

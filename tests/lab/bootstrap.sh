@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Installs what is missing: bootstrap.sh [lab] [lowest]
+#   always  Debian packages for linting, and the controller's virtual environment
+#   lab     also Debian packages for the virtual machines
+#   lowest  also a virtual environment with the lowest supported ansible-core
+# Does nothing, in a fraction of a second, when everything is there.
+set -euo pipefail
+
+# shellcheck source=tests/tools/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../tools/env.sh"
+
+say() {
+    printf '[bootstrap +%ss] %s\n' "$SECONDS" "$*" >&2
+}
+
+# install_packages FILE...: the Debian packages named in the files, one in each line.
+install_packages() {
+    local wanted missing
+    command -v dpkg-query >/dev/null || die "this is neither Debian nor Ubuntu; the packages to install are named in: $*"
+    mapfile -t wanted < <(sed -e 's/#.*//' "$@" | awk 'NF { print $1 }')
+    mapfile -t missing < <(comm -23 <(printf '%s\n' "${wanted[@]}" | sort -u) \
+        <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null | awk '$1 == "installed" { print $2 }' | sort -u))
+    [ "${#missing[@]}" -gt 0 ] || return 0
+    [ "$(id -u)" -eq 0 ] || die "these packages are missing; as root: apt-get install --no-install-recommends ${missing[*]}"
+    say "installing ${#missing[@]} packages: ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update
+    apt-get install --yes --no-install-recommends "${missing[@]}"
+    say "packages installed"
+}
+
+# make_venv TARGET FILE: a virtual environment cannot be moved, so it is built under another name and TARGET becomes a link to it at the end.
+make_venv() {
+    local target=$1 requirements=$2 building
+    [ ! -e "$target" ] || return 0
+    mkdir -p "$cache"
+    exec 9>"$target.lock"
+    flock --nonblock 9 || { say "another process builds ${target##*/}: waiting for it"; flock 9; }
+    if [ ! -e "$target" ]; then
+        rm -rf "$target".[0-9]*
+        building=$target.$$
+        say "building ${target##*/} from ${requirements#"$root"/} (about a minute)"
+        "$python" -m venv "$building"
+        "$building/bin/python" -m pip install --disable-pip-version-check --progress-bar off --requirement "$requirements" |
+            awk '/^Collecting/ && ++n % 25 == 0 { print "  " n " packages"; fflush() } /^Installing/ { print "  unpacking"; fflush() }' >&2
+        ln -sfnT "${building##*/}" "$target"
+        say "${target##*/} is ready"
+    fi
+    exec 9>&-
+}
+
+packages=("$root/requirements/apt.txt")
+lowest=
+for part in "$@"; do
+    case $part in
+        lab) packages+=("$root/tests/lab/apt-packages.txt") ;;
+        lowest) lowest=yes ;;
+        *) die "unknown part: $part" ;;
+    esac
+done
+
+install_packages "${packages[@]}"
+make_venv "$venv" "$root/requirements/controller.txt"
+if [ -n "$lowest" ]; then
+    if "$python" -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then
+        make_venv "$venv_lowest" "$root/requirements/lowest.txt"
+    else
+        say "NOT TESTED: ansible-core 2.16, which does not run on $("$python" --version)"
+    fi
+fi
+if [ ! -e "$collections/ansible_collections/storage_ops/runbooks/galaxy.yml" ]; then
+    mkdir -p "$collections/ansible_collections/storage_ops"
+    ln -sfnT "$root" "$collections/ansible_collections/storage_ops/runbooks"
+fi

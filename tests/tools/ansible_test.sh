@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# ansible-test without containers: ansible_test.sh sanity|units, with the newest and the lowest supported ansible-core.
+set -euo pipefail
+
+# shellcheck source=tests/tools/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+"$root/tests/lab/bootstrap.sh" lowest
+
+# ansible-test finds the collection by the real path of the directory it is called in, so a link to the checkout does not do. A copy also keeps
+# its output out of the checkout and lets edits go on meanwhile. tests/output stays: the virtual environments of "units" are in there.
+copy=$collections-copy/ansible_collections/storage_ops/runbooks
+mkdir -p "$copy"
+exec 9>"$collections-copy/lock"
+flock 9
+find "$copy" -mindepth 1 -maxdepth 1 ! -name tests -exec rm -rf {} +
+[ ! -d "$copy/tests" ] || find "$copy/tests" -mindepth 1 -maxdepth 1 ! -name output -exec rm -rf {} +
+cd "$root"
+git ls-files --cached --others --exclude-standard -z | while IFS= read -r -d '' file; do
+    [ ! -f "$file" ] || printf '%s\0' "$file"
+done | tar --create --null --files-from=- | tar --extract --directory "$copy"
+cd "$copy"
+
+# Its own home, since its bootstrap file for pip would come from a site that is not a package index, and may be out of reach.
+home=$cache/ansible-test
+mkdir -p "$home/.ansible/test/cache" "$home/.config"
+for version in 24.2 23.1.2; do # what ansible-test of core 2.19 and of core 2.16 asks for
+    cp "$root/tests/tools/get_pip.py" "$home/.ansible/test/cache/get_pip_${version//./_}.py"
+done
+[ -e "$home/.config/pip" ] || ln -sfnT "$HOME/.config/pip" "$home/.config/pip"
+ln -sfnT "${XDG_CACHE_HOME:-$HOME/.cache}" "$home/.cache"
+
+# Real interpreters first: the shims of pyenv exist for versions that are not active, and fail.
+path=$(dirname "$python"):$PATH
+for version in "$HOME"/.pyenv/versions/3.*/bin; do
+    [ ! -d "$version" ] || path=$path:$version
+done
+
+# with CORE_VENV ARGUMENT...: ansible-test of that ansible-core.
+with() {
+    local core=$1
+    shift
+    printf '\n--- ansible-test %s (%s)\n' "$*" "$("$core/bin/python" -c 'from ansible.release import __version__; print("ansible-core", __version__)')"
+    HOME=$home PATH=$core/bin:$path "$core/bin/ansible-test" "$@" --venv --color no
+}
+
+status=0
+case ${1:-} in
+    sanity)
+        with "$venv" sanity || status=1
+        # The rest would check the same files by the same rules again.
+        [ ! -e "$venv_lowest" ] || with "$venv_lowest" sanity --test compile --test import --test validate-modules || status=1
+        ;;
+    units)
+        with "$venv" units || status=1
+        # Every Python was tried above.
+        [ ! -e "$venv_lowest" ] || with "$venv_lowest" units --python "$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" || status=1
+        ;;
+    *) die "usage: ansible_test.sh sanity|units" ;;
+esac
+exit "$status"
