@@ -1,0 +1,89 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this doc fragment is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Options that several node modules share."""
+
+    RESIDUAL = r"""
+options:
+  maps:
+    description:
+      - Look only at the multipath maps of these names, for example V(mpathb).
+      - Names are translated to WWIDs, also through C(/etc/multipath/bindings), so that disks which a map left behind count too.
+    type: list
+    elements: str
+    default: []
+  wwids:
+    description:
+      - Look only at maps and disks with these WWIDs, written as C(multipath -ll) writes them, for example
+        V(36001405f487100cf0e74447a08ee985c).
+      - WWIDs are compared whole, never by a part.
+    type: list
+    elements: str
+    default: []
+  vendor:
+    description: Look only at maps and disks of this SCSI vendor, compared whole and without regard to case.
+    type: str
+    default: ''
+  product:
+    description: Look only at maps and disks of this SCSI product, compared whole and without regard to case.
+    type: str
+    default: ''
+  observations:
+    description:
+      - How often something suspicious is looked at before it is judged. Everything else is asked once.
+      - A single observation proves nothing, so with V(1) every repair is refused.
+    type: int
+    default: 3
+  observation_seconds:
+    description:
+      - Seconds from the first observation to the last.
+      - It must be longer than multipathd's C(max_polling_interval), 20 seconds by default, so that multipathd has checked each
+        path meanwhile.
+    type: float
+    default: 25
+  probe_timeout:
+    description: Seconds that the kernel gives one SCSI command of an inquiry. All disks are asked in parallel.
+    type: float
+    default: 5
+"""
+
+    BOUNDS = r"""
+options:
+  command_timeout:
+    description: Seconds after which a command that does not answer is abandoned.
+    type: float
+    default: 30
+  deadline:
+    description:
+      - Seconds after which the module ends, whatever hangs. At least 20.
+      - The last 10 seconds are kept for taking back a repair that was begun.
+    type: float
+    default: 300
+"""
+
+    REFUSAL = r"""
+options:
+  fail_on_refusal:
+    description:
+      - Fail the task when a repair is refused.
+      - The task always fails when the refused object was named in the task.
+    type: bool
+    default: false
+"""
+
+    PEERS = r"""
+options:
+  peer_initiator_names:
+    description:
+      - Initiator names of other nodes, as a dictionary of node name to initiator name, to find a name that two nodes share.
+      - The role P(storage_ops.runbooks.iscsi_ready#role) fills it in.
+    type: dict
+    default: {}
+"""

@@ -1,0 +1,249 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Commands and probes that may never return.
+
+A child that waits for a lost disk sits in D state: SIGKILL does not end it, and whoever waits for it (or for end-of-file on
+a pipe it holds) waits as long as the disk is lost. ``AnsibleModule.run_command`` and ``subprocess`` do wait. So every child
+here has its own session, writes to memory files or to a polled pipe, and is abandoned, never waited for, past its deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Callable
+
+# A worker that has not answered for this long (seconds) keeps only the item it is stuck on; the others get workers of their own.
+STALL_SECONDS = 0.25
+# Healthy devices answer within a millisecond: one worker asks this many of them before a second worker is worth its fork.
+ITEMS_PER_WORKER = 32
+MAX_WORKERS = 512
+
+_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+
+class Deadline:
+    """A budget of seconds that everything a module does is paid from."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
+
+    def remaining(self) -> float:
+        """Seconds left, never below 0."""
+        return max(0.0, self._end - self._clock())
+
+    def cap(self, seconds: float) -> float:
+        """``seconds``, or what is left if that is less."""
+        return min(seconds, self.remaining())
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What became of a command. ``rc`` is None when it could not be started or did not end in time."""
+
+    argv: tuple[str, ...]
+    rc: int | None
+    stdout: str
+    stderr: str
+    seconds: float
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """It ended, with exit status 0."""
+        return self.rc == 0
+
+    def describe(self) -> str:
+        """One line for an error message: the command and what it said."""
+        said = self.problem or " ".join((self.stderr or self.stdout).split())[:300] or "no output"
+        status = "" if self.rc is None else f" (rc {self.rc})"
+        return f"{' '.join(self.argv)}{status}: {said}"
+
+
+def find_program(name: str) -> str | None:
+    """Absolute path of a program on PATH or in the sbin directories, which a non-login PATH often lacks."""
+    for folder in [*os.environ.get("PATH", "").split(":"), *_SBIN]:
+        candidate = os.path.join(folder, name)
+        if folder and os.access(candidate, os.X_OK):
+            return candidate
+    return None
+
+
+def run_command(argv: Sequence[str], timeout: float) -> CommandResult:
+    """Run ``argv`` for at most ``timeout`` seconds, C locale, no stdin; on time-out kill its session and abandon it."""
+    started = time.monotonic()
+    argv = tuple(argv)
+
+    def result(rc: int | None, out: str = "", err: str = "", problem: str = "") -> CommandResult:
+        return CommandResult(argv, rc, out, err, time.monotonic() - started, problem)
+
+    program = argv[0] if os.path.isabs(argv[0]) else find_program(argv[0])
+    if program is None:
+        return result(None, problem="not installed")
+    if timeout <= 0:
+        return result(None, problem="not started: no time left")
+    environment = dict(os.environ, LC_ALL="C", LANGUAGE="C")
+    out, err = os.memfd_create("stdout"), os.memfd_create("stderr")
+    try:
+        pid = os.posix_spawn(
+            program,
+            argv,
+            environment,
+            setsid=True,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, out, 1),
+                (os.POSIX_SPAWN_DUP2, err, 2),
+            ],
+        )
+        status = _wait(pid, started + timeout)
+        if status is None:
+            _abandon(pid)
+        texts = [os.pread(fd, os.fstat(fd).st_size, 0).decode("utf-8", "replace") for fd in (out, err)]
+    except OSError as error:
+        return result(None, problem=f"cannot be started: {error.strerror}")
+    finally:
+        os.close(out)
+        os.close(err)
+    if status is None:
+        return result(None, texts[0], texts[1], problem=f"no answer within {timeout:.1f} s, abandoned as pid {pid}")
+    return result(os.waitstatus_to_exitcode(status), texts[0], texts[1])
+
+
+def _wait(pid: int, until: float) -> int | None:
+    """Wait status of ``pid``, or None when it still runs at ``until`` (monotonic)."""
+    pause = 0.0005
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status
+        left = until - time.monotonic()
+        if left <= 0:
+            return None
+        time.sleep(min(pause, left))
+        pause = min(pause * 2, 0.02)
+
+
+def _abandon(pid: int) -> None:
+    """Kill the child's whole session and reap it if it dies at once; never wait for one in D state."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    _wait(pid, time.monotonic() + 0.05)
+
+
+@dataclass
+class Reply:
+    """What a probe gave: ``value`` (JSON-able), or ``problem`` when it raised, died or did not return in time."""
+
+    value: Any = None
+    problem: str = ""
+
+
+@dataclass
+class _Worker:
+    pid: int
+    pipe: int
+    items: list[int]
+    since: float
+    buffer: bytes = b""
+    done: int = 0
+
+    @property
+    def current(self) -> int:
+        """Index of the item it works on."""
+        return self.items[self.done]
+
+
+def call(function: Callable[[], Any], timeout: float) -> Reply:
+    """Run ``function`` in a child for at most ``timeout`` seconds; its result must be JSON-able."""
+    return call_each(lambda _item: function(), [None], timeout)[0]
+
+
+def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: float) -> list[Reply]:
+    """Call ``function(item)`` for every item in children, each for at most ``timeout`` seconds; one reply per item, in order.
+
+    A few workers go through all the items, which is cheap as long as everything answers. Where one stalls, the rest of its
+    items get a worker each, so that any number of hung items costs about one ``timeout``.
+    """
+    replies: list[Reply | None] = [None] * len(items)
+    # The workers themselves hold what is left to ask; nothing else queues.
+    waiting = [list(range(start, min(start + ITEMS_PER_WORKER, len(items)))) for start in range(0, len(items), ITEMS_PER_WORKER)]
+    running: dict[int, _Worker] = {}
+    poller = select.poll()
+
+    def retire(worker: _Worker) -> None:
+        poller.unregister(worker.pipe)
+        os.close(worker.pipe)
+        del running[worker.pipe]
+        _abandon(worker.pid)
+
+    try:
+        while waiting or running:
+            while waiting and len(running) < MAX_WORKERS:
+                worker = _fork_worker(function, items, waiting.pop(0))
+                running[worker.pipe] = worker
+                poller.register(worker.pipe, select.POLLIN)
+            for pipe, _event in poller.poll(20):
+                worker = running[pipe]
+                chunk = os.read(pipe, 65536)
+                worker.buffer += chunk
+                *lines, worker.buffer = worker.buffer.split(b"\n")
+                # What a worker sends beyond its items was taken from it while it was stuck.
+                for line in lines[: len(worker.items) - worker.done]:
+                    replies[worker.current] = Reply(**json.loads(line))
+                    worker.done += 1
+                    worker.since = time.monotonic()
+                if worker.done == len(worker.items):
+                    retire(worker)
+                elif not chunk:
+                    replies[worker.current] = Reply(problem="the probe died")
+                    waiting.append(worker.items[worker.done + 1 :])
+                    retire(worker)
+            now = time.monotonic()
+            for worker in list(running.values()):
+                idle = now - worker.since
+                if idle > STALL_SECONDS and worker.done + 1 < len(worker.items):
+                    waiting += [[index] for index in worker.items[worker.done + 1 :]]
+                    worker.items = worker.items[: worker.done + 1]
+                if idle > timeout:
+                    replies[worker.current] = Reply(problem=f"no answer within {timeout:.1f} s, abandoned as pid {worker.pid}")
+                    retire(worker)
+            waiting = [indexes for indexes in waiting if indexes]
+    finally:
+        for worker in list(running.values()):
+            retire(worker)
+    return [reply or Reply(problem="not asked") for reply in replies]
+
+
+def _fork_worker(function: Callable[[Any], Any], items: Sequence[Any], indexes: list[int]) -> _Worker:
+    """Fork a child that calls ``function`` for the items at ``indexes`` and writes one JSON line each."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        return _Worker(pid, reader, indexes, time.monotonic())
+    try:
+        os.setsid()
+        # The caller's stdout may be the ssh channel: a child stuck in D state must not keep it open.
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        for index in indexes:
+            try:
+                line = {"value": function(items[index])}
+            except Exception as error:  # the parent gets every failure as an answer
+                line = {"problem": f"{type(error).__name__}: {error}"}
+            os.write(writer, json.dumps(line).encode() + b"\n")
+    finally:
+        os._exit(0)

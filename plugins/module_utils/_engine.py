@@ -1,0 +1,262 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""gather -> plan -> apply -> verify: the one runner that every module of the collection shares."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, Protocol, TypeVar
+
+# AWX drops a result of more than 700,000 characters without a word; a list in evidence is cut, with a count, long before.
+MAX_EVIDENCE_ITEMS = 50
+
+State = TypeVar("State")
+
+
+class StorageOpsError(Exception):
+    """What a module could not do, in words for the operator: the object, the reason, the next step."""
+
+
+class ActionFailed(StorageOpsError):
+    """An action that did not do what it promises; everything after it is left undone."""
+
+
+class NotStarted(ActionFailed):
+    """The world is no longer as it was planned for, so the action changed nothing."""
+
+
+@dataclass
+class Action:
+    """One change: a ``verb`` from the documented list, what it changes, and exactly how."""
+
+    verb: str
+    target: str
+    command: list[str]
+    # What the runbook needs to carry it out; never part of a result.
+    subject: Any = None
+    outcome: str = "planned"
+    seconds: float = 0.0
+
+    def to_result(self) -> dict[str, Any]:
+        """The action as modules return it."""
+        return {
+            "action": self.verb,
+            "target": self.target,
+            "command": self.command,
+            "outcome": self.outcome,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass
+class Finding:
+    """One thing that is wrong, why we think so, and what becomes of it."""
+
+    control: str
+    severity: str
+    kind: str
+    name: str
+    node: str
+    summary: str
+    verdict: str
+    reason: str
+    runbook: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+    # The user asked for this very object, so a refusal is an answer of its own and fails the task.
+    named: bool = False
+    repair: list[Action] = field(default_factory=list)
+
+    def to_result(self) -> dict[str, Any]:
+        """The finding as modules return it."""
+        return {
+            "control": self.control,
+            "severity": self.severity,
+            "object": {"kind": self.kind, "name": self.name, "node": self.node},
+            "summary": self.summary,
+            "evidence": _clip(self.evidence),
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "runbook": self.runbook,
+            "repair": [action.to_result() for action in self.repair],
+        }
+
+    def refuse(self, reason: str) -> None:
+        """Turn a repair down: the finding stays, its actions go."""
+        self.verdict, self.reason, self.repair = "refuse", reason, []
+
+
+@dataclass
+class Plan:
+    """What was found, most severe first, and through the findings what is to be done, in order."""
+
+    findings: list[Finding]
+
+    @property
+    def actions(self) -> list[Action]:
+        """Every action of every finding that will be repaired, in the order they are carried out."""
+        return [action for finding in self.findings for action in finding.repair]
+
+    @property
+    def refusals(self) -> list[Finding]:
+        """Findings that need a repair and will not get it."""
+        return [finding for finding in self.findings if finding.verdict == "refuse"]
+
+
+class Runbook(Protocol[State]):
+    """What a runbook brings to the runner."""
+
+    def gather(self) -> State:
+        """Read the world."""
+
+    def plan(self, state: State) -> Plan:
+        """Decide; a pure function of the state and the options."""
+
+    def healthy(self, state: State) -> str:
+        """What was looked at, in a few words, for the message of a run that finds nothing."""
+
+    def apply(self, action: Action) -> None:
+        """Carry one action out and see it done, or raise ActionFailed."""
+
+    def undo(self, action: Action) -> Action | None:
+        """The action that takes back ``action`` after a later one of the same finding failed; None if nothing is to be taken back."""
+
+    def verify(self, finding: Finding) -> list[str]:
+        """What proves the repair, in sentences, or raise ActionFailed with what contradicts it."""
+
+
+def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal: bool) -> None:
+    """Run a runbook for an AnsibleModule and leave through exit_json or fail_json, once.
+
+    A refusal fails the task when ``fail_on_refusal`` is set or the user named the object.
+    """
+    plan = Plan([])
+    try:
+        runbook = make_runbook()
+        state = runbook.gather()
+        plan = runbook.plan(state)
+        before = [finding.summary for finding in plan.findings]
+        if not module.check_mode:
+            _carry_out(runbook, plan)
+    except StorageOpsError as error:
+        module.fail_json(msg=str(error), **_result(plan))
+    result = _result(plan)
+    if module._diff:
+        left = [finding.summary for finding in plan.findings if finding.verdict != "repair"]
+        result["diff"] = {"before": _lines(before), "after": _lines(left)}
+    fatal = [finding for finding in plan.refusals if fail_on_refusal or finding.named]
+    if fatal:
+        reasons = "; ".join(f"{finding.kind} {finding.name}: {finding.reason}" for finding in fatal[:5])
+        module.fail_json(msg=f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}", **result)
+    module.exit_json(msg=_message(plan, runbook.healthy(state), module.check_mode), **result)
+
+
+def report(module: Any, make_runbooks: Callable[[], Sequence[Runbook[Any]]], controls: set[str]) -> None:
+    """Gather and plan only, for ``*_info`` modules: never changes anything, and every finding carries its planned repair."""
+    findings: list[Finding] = []
+    healthy = []
+    try:
+        for runbook in make_runbooks():
+            state = runbook.gather()
+            findings += [finding for finding in runbook.plan(state).findings if finding.control in controls]
+            healthy.append(runbook.healthy(state))
+    except StorageOpsError as error:
+        module.fail_json(msg=str(error), **{**_result(Plan(findings)), "changed": False, "actions": []})
+    plan = Plan(findings)
+    module.exit_json(msg=_message(plan, "; ".join(healthy), check_mode=True), **{**_result(plan), "changed": False, "actions": []})
+
+
+def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
+    """Apply and prove finding by finding; the first failure ends the run, after what it left half done is taken back."""
+    try:
+        for finding in plan.findings:
+            if finding.repair:
+                _repair(runbook, finding)
+                finding.evidence["proof"] = runbook.verify(finding)
+    except StorageOpsError:
+        for action in plan.actions:
+            action.outcome = "skipped" if action.outcome == "planned" else action.outcome
+        raise
+
+
+def _repair(runbook: Runbook[State], finding: Finding) -> None:
+    done: list[Action] = []
+    for action in list(finding.repair):
+        try:
+            _timed(runbook, action)
+        except StorageOpsError as error:
+            taken_back = _take_back(runbook, finding, done)
+            raise ActionFailed(f"{action.verb} {action.target} failed: {error}. {taken_back}Nothing after it was done.") from error
+        done.append(action)
+
+
+def _timed(runbook: Runbook[State], action: Action) -> None:
+    started = time.monotonic()
+    try:
+        runbook.apply(action)
+        action.outcome = "done"
+    except StorageOpsError as error:
+        action.outcome = "skipped" if isinstance(error, NotStarted) else "failed"
+        raise
+    finally:
+        action.seconds = time.monotonic() - started
+
+
+def _take_back(runbook: Runbook[State], finding: Finding, done: list[Action]) -> str:
+    """Undo what can be undone of ``done``, newest first; says how that went."""
+    said = ""
+    for action in reversed(done):
+        undo = runbook.undo(action)
+        if undo is None:
+            continue
+        finding.repair.append(undo)
+        try:
+            _timed(runbook, undo)
+            said += f"{undo.verb} {undo.target} was done. "
+        except StorageOpsError as error:
+            said += f"{undo.verb} {undo.target} failed too: {error}. "
+    return said
+
+
+def _result(plan: Plan) -> dict[str, Any]:
+    actions = plan.actions
+    return {
+        "changed": any(action.outcome in ("done", "failed", "planned") for action in actions),
+        "findings": [finding.to_result() for finding in plan.findings],
+        "actions": [action.to_result() for action in actions],
+    }
+
+
+def _message(plan: Plan, healthy: str, check_mode: bool) -> str:
+    if not plan.findings:
+        return f"nothing to do: {healthy}"
+    to_repair = [finding for finding in plan.findings if finding.repair]
+    parts = [f"{len(plan.findings)} finding{'s' * (len(plan.findings) != 1)}"]
+    if to_repair:
+        parts.append(f"{len(to_repair)} {'would be repaired' if check_mode else 'repaired and proven'}")
+    if plan.refusals:
+        parts.append(f"{len(plan.refusals)} refused ({plan.refusals[0].kind} {plan.refusals[0].name}: {plan.refusals[0].reason})")
+    reported = len(plan.findings) - len(to_repair) - len(plan.refusals)
+    if reported:
+        parts.append(f"{reported} only reported")
+    return ", ".join(parts)
+
+
+def _lines(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _clip(value: Any) -> Any:
+    """``value`` with every long list cut to MAX_EVIDENCE_ITEMS and a last item that counts the rest."""
+    if isinstance(value, dict):
+        return {key: _clip(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        kept = [_clip(item) for item in value[:MAX_EVIDENCE_ITEMS]]
+        left = len(value) - len(kept)
+        return kept + [f"(+{left} more)"] if left > 0 else kept
+    return value

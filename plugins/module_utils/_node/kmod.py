@@ -1,0 +1,295 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Kernel modules of an initiator, iscsid and the initiator name (STOR-04)."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, ActionFailed, Finding, Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+
+RUNBOOK = "storage_ops.runbooks.load_iscsi_modules"
+INITIATOR_FILE = "/etc/iscsi/initiatorname.iscsi"
+# systemd-modules-load reads these; /etc is the administrator's, and ours to write to.
+_PERSIST_FOLDERS = ("/etc/modules-load.d", "/run/modules-load.d", "/usr/lib/modules-load.d", "/lib/modules-load.d")
+_MODPROBE_FOLDERS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
+# A module is proven loaded with those it stands on.
+_DEPENDENCIES = {"iscsi_tcp": ("libiscsi_tcp", "libiscsi", "scsi_transport_iscsi")}
+_IQN = re.compile(r"^(iqn\.\d{4}-\d{2}\.[a-z0-9.\-]+(:\S+)?|eui\.[0-9A-Fa-f]{16}|naa\.([0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}))$")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for and allows; see the documentation of iscsi_module_check."""
+
+    modules: tuple[str, ...] = ("iscsi_tcp",)
+    persist: bool = True
+    load_blacklisted: bool = False
+    start_iscsid: bool = False
+    peer_initiator_names: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A kernel module. ``installed_for``: the kernels it is installed for; ``blacklisted``: the configuration line that forbids it."""
+
+    name: str
+    loaded: bool
+    built_in: bool
+    installed_for: tuple[str, ...]
+    blacklisted: str
+    persisted: str
+    missing_dependencies: tuple[str, ...]
+
+    @property
+    def ready(self) -> bool:
+        """In the running kernel, with everything it stands on."""
+        return self.built_in or (self.loaded and not self.missing_dependencies)
+
+
+@dataclass(frozen=True)
+class State:
+    """What was read. ``iscsid``: systemd's word for service and socket; ``initiator_names``: None if there is no such file."""
+
+    node: str
+    kernel: str
+    modules: tuple[Module, ...]
+    iscsid: dict[str, str]
+    initiator_names: tuple[str, ...] | None
+
+
+class IscsiReady:
+    """The runbook load_iscsi_modules on one node."""
+
+    def __init__(self, host: Host, options: Options) -> None:
+        self._host = host
+        self._options = options
+
+    def gather(self) -> State:
+        """Read modules, iscsid and initiator name."""
+        host = self._host
+        host.require_root()
+        modules = tuple(read_module(host, name) for name in self._options.modules)
+        return State(host.name, host.kernel, modules, _iscsid(host), _initiator_names(host))
+
+    def plan(self, state: State) -> Plan:
+        """Decide."""
+        return plan(state, self._options)
+
+    def healthy(self, state: State) -> str:
+        """What is ready."""
+        return f"{', '.join(module.name for module in state.modules)} ready in kernel {state.kernel}, iscsid and initiator name in order"
+
+    def apply(self, action: Action) -> None:
+        """Carry out one action and see it done."""
+        if action.verb == "persist_module":
+            _persist(self._host.path(action.command[1]), action.target)
+            return
+        result = self._host.run(action.command)
+        if not result.ok:
+            raise ActionFailed(result.describe())
+        if action.verb == "load_module":
+            module = read_module(self._host, action.target)
+            if not module.ready:
+                raise ActionFailed(f"modprobe succeeded, but the kernel lacks {', '.join(module.missing_dependencies) or module.name}")
+        elif not self._host.wait_for(lambda: _is_active(_iscsid(self._host)), 10):
+            raise ActionFailed("iscsid is not active after its start: see 'journalctl -u iscsid'")
+
+    def undo(self, action: Action) -> Action | None:
+        """A module that was loaded and not persisted is better than none: nothing is taken back."""
+        return None
+
+    def verify(self, finding: Finding) -> list[str]:
+        """The finding must not come up again."""
+        again = [left for left in self.plan(self.gather()).findings if (left.kind, left.name) == (finding.kind, finding.name)]
+        if again:
+            raise StorageOpsError(f"the repair of {finding.name} is not proven: {again[0].summary}")
+        if finding.kind != "kernel module":
+            return [f"{finding.name} is active"]
+        module = read_module(self._host, finding.name)
+        with_others = [module.name, *_DEPENDENCIES.get(module.name, ())]
+        return [f"in the running kernel: {', '.join(with_others)}"] + (
+            [f"loaded at boot by {module.persisted}"] if module.persisted else []
+        )
+
+
+def read_module(host: Host, name: str) -> Module:
+    """Everything about one kernel module that decides whether it works now and after the next boot."""
+    kernels = [kernel for kernel in host.names("/lib/modules") if _is_listed(host, f"/lib/modules/{kernel}/modules.dep", name)]
+    return Module(
+        name,
+        _is_loaded(host, name),
+        _is_listed(host, f"/lib/modules/{host.kernel}/modules.builtin", name),
+        tuple(kernels),
+        _blacklisted(host, name),
+        _persisted(host, name),
+        tuple(other for other in _DEPENDENCIES.get(name, ()) if not _is_loaded(host, other)),
+    )
+
+
+def _is_loaded(host: Host, name: str) -> bool:
+    # A built-in module has a folder there too, but only if it has parameters.
+    return host.exists(f"/sys/module/{name}")
+
+
+def _is_listed(host: Host, path: str, name: str) -> bool:
+    """modules.dep and modules.builtin name files: ``kernel/drivers/scsi/iscsi_tcp.ko.xz: ...``; - and _ mean the same."""
+    wanted = re.compile(rf"(^|/){re.escape(name).replace('_', '[-_]')}\.ko[.a-z0-9]*(:|$)", re.MULTILINE)
+    return wanted.search(host.read(path) or "") is not None
+
+
+def _config_lines(host: Host, folders: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(file, line) of a configuration spread over folders; a file hides those of the same name in later folders."""
+    files: dict[str, str] = {}
+    for folder in folders:
+        for name in host.names(folder):
+            if name.endswith(".conf"):
+                files.setdefault(name, f"{folder}/{name}")
+    return [(path, line.strip()) for path in files.values() for line in (host.read(path) or "").splitlines()]
+
+
+def _blacklisted(host: Host, name: str) -> str:
+    """The line that keeps the module from being loaded: ``blacklist``, or an ``install`` that runs true or false."""
+    for path, line in _config_lines(host, _MODPROBE_FOLDERS):
+        words = line.replace("-", "_").split()
+        if words[:2] == ["blacklist", name] or (
+            words[:2] == ["install", name] and line.split()[-1].rpartition("/")[2] in ("true", "false")
+        ):
+            return f"{path}: {line}"
+    return ""
+
+
+def _persisted(host: Host, name: str) -> str:
+    lines = _config_lines(host, _PERSIST_FOLDERS) + [
+        ("/etc/modules", line.strip()) for line in (host.read("/etc/modules") or "").splitlines()
+    ]
+    return next((path for path, line in lines if line.replace("-", "_") == name), "")
+
+
+def _iscsid(host: Host) -> dict[str, str]:
+    """ActiveState of service and socket; ``{}`` where systemd does not answer."""
+    result = host.run(["systemctl", "show", "--property=Id,LoadState,ActiveState", "iscsid.service", "iscsid.socket"])
+    states = {}
+    for block in result.stdout.split("\n\n") if result.ok else []:
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if values.get("LoadState") == "loaded":
+            states[values["Id"]] = values["ActiveState"]
+    return states
+
+
+def _is_active(iscsid: dict[str, str]) -> bool:
+    """The socket starts the service at the first login, so either will do."""
+    return "active" in iscsid.values()
+
+
+def _initiator_names(host: Host) -> tuple[str, ...] | None:
+    text = host.read(INITIATOR_FILE)
+    if text is None:
+        return None
+    pairs = [line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#")]
+    return tuple(value.strip() for key, _equals, value in pairs if key.strip() == "InitiatorName")
+
+
+def plan(state: State, options: Options) -> Plan:
+    """Findings for each module, iscsid and the initiator name; a pure function."""
+    findings = [finding for module in state.modules for finding in [_judge_module(state, module, options)] if finding]
+    for finding in (_judge_iscsid(state, options), _judge_initiator(state, options)):
+        findings += [finding] if finding else []
+    return Plan(findings)
+
+
+def _finding(state: State, severity: str, kind: str, name: str, summary: str, reason: str) -> Finding:
+    return Finding("STOR-04", severity, kind, name, state.node, summary, "repair", reason, RUNBOOK)
+
+
+def _judge_module(state: State, module: Module, options: Options) -> Finding | None:
+    persisted = module.built_in or bool(module.persisted) or not options.persist
+    if module.ready and persisted:
+        return None
+    finding = _finding(state, "minor" if module.ready else "major", "kernel module", module.name, "", "")
+    finding.evidence = {
+        "kernel": state.kernel,
+        "loaded": module.loaded,
+        "built_in": module.built_in,
+        "installed_for": list(module.installed_for),
+        "blacklisted": module.blacklisted,
+        "persisted": module.persisted,
+        "missing_dependencies": list(module.missing_dependencies),
+    }
+    if not module.ready:
+        finding.summary = (
+            f"{module.name} is not loaded" if not module.loaded else f"{module.name} lacks {', '.join(module.missing_dependencies)}"
+        )
+        finding.reason = f"it is installed for the running kernel {state.kernel}"
+        finding.repair.append(Action("load_module", module.name, ["modprobe", module.name]))
+    else:
+        finding.summary = f"{module.name} is loaded, but nothing loads it at the next boot"
+        finding.reason = "iSCSI volumes would not come back after a reboot"
+    if not persisted:
+        path = f"/etc/modules-load.d/storage_ops-{module.name}.conf"
+        finding.repair.append(Action("persist_module", module.name, ["write", path, module.name]))
+    if not module.ready and state.kernel not in module.installed_for:
+        elsewhere = f"only for {', '.join(module.installed_for)}: reboot into that kernel" if module.installed_for else "for no kernel"
+        finding.refuse(
+            f"{module.name} is not installed for the running kernel {state.kernel}, {elsewhere}, or install the running kernel's modules"
+        )
+    elif module.blacklisted and not module.ready and not options.load_blacklisted:
+        finding.refuse(f"it is blacklisted by {module.blacklisted}: remove that line, or set load_blacklisted")
+    return finding
+
+
+def _judge_iscsid(state: State, options: Options) -> Finding | None:
+    if _is_active(state.iscsid):
+        return None
+    known = "iscsid is not active" if state.iscsid else "iscsid is not installed, or systemd does not know it"
+    finding = _finding(state, "major", "service", "iscsid", known, "sessions are neither made nor recovered without it")
+    finding.evidence = {"units": dict(state.iscsid)}
+    if options.start_iscsid and state.iscsid:
+        finding.repair = [Action("start_service", "iscsid.service", ["systemctl", "start", "iscsid.service"])]
+    elif state.iscsid:
+        finding.refuse("set start_iscsid to start it")
+    else:
+        finding.refuse("install open-iscsi (iscsi-initiator-utils)")
+    return finding
+
+
+def _judge_initiator(state: State, options: Options) -> Finding | None:
+    """A name is the node's identity at the array: it is never made up here, only reported."""
+    names = state.initiator_names
+    twins = sorted(node for node, name in options.peer_initiator_names.items() if names and name == names[0] and node != state.node)
+    if names is None:
+        problem = f"{INITIATOR_FILE} is missing"
+    elif not names:
+        problem = f"{INITIATOR_FILE} has no InitiatorName"
+    elif len(names) > 1:
+        problem = f"{INITIATOR_FILE} has {len(names)} initiator names: {', '.join(names)}"
+    elif not _IQN.match(names[0]):
+        problem = f"the initiator name {names[0]!r} is not of the form iqn.YYYY-MM.DOMAIN:NAME"
+    elif twins:
+        problem = f"the initiator name {names[0]} is also that of {', '.join(twins)}: each ends the other's sessions"
+    else:
+        return None
+    finding = _finding(state, "critical" if twins else "major", "initiator name", (names or ("none",))[0], problem, "")
+    finding.evidence = {"file": INITIATOR_FILE, "names": list(names or ()), "same_as": twins}
+    finding.refuse("give the node a name of its own (iscsi-iname), log out, restart iscsid, and map its LUNs to that name on the array")
+    return finding
+
+
+def _persist(path: str, module: str) -> None:
+    """Written beside and renamed, so that a boot in between never sees half a file."""
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(f"{path}.new", "w", encoding="ascii") as file:
+            file.write(f"# written by {RUNBOOK}\n{module}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(f"{path}.new", path)
+    except OSError as error:
+        raise ActionFailed(f"{path} could not be written: {error.strerror}") from error

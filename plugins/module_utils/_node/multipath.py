@@ -1,0 +1,101 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""multipathd and device-mapper as they describe multipath maps; every question is bounded."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+
+# of "multipathd show maps json"; 0 in every release from 0.8.5 to 0.11.1
+_MAJOR_VERSION = 0
+# multipathd's default max_polling_interval (seconds), four times its polling_interval
+DEFAULT_CHECKER_INTERVAL = 20.0
+_TABLE_LINE = re.compile(r"^(?P<name>.*): \d+ \d+ multipath (?P<features>.*)$")
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """What multipathd says. ``problem``: why it says nothing; then ``paths`` is empty.
+
+    ``paths``: WWID of a map -> disk name -> its state, e.g. ``failed faulty`` (device-mapper's and the checker's).
+    """
+
+    paths: dict[str, dict[str, str]] = field(default_factory=dict)
+    problem: str = ""
+
+
+def ask_daemon(host: Host) -> Daemon:
+    """Ask multipathd for its maps."""
+    result = host.run(["multipathd", "show", "maps", "json"])
+    if not result.ok:
+        return Daemon(problem=f"multipathd does not answer: {result.describe()}")
+    try:
+        return Daemon(parse_maps(result.stdout))
+    except StorageOpsError as error:
+        return Daemon(problem=str(error))
+
+
+def parse_maps(text: str) -> dict[str, dict[str, str]]:
+    """Parse ``multipathd show maps json`` (as in ``Daemon.paths``); a busy daemon says ``timeout`` instead, with exit status 0."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        raise StorageOpsError(f"multipathd answered {' '.join(text.split())[:100]!r} instead of JSON") from None
+    version = answer.get("major_version") if isinstance(answer, dict) else None
+    if version != _MAJOR_VERSION:
+        raise StorageOpsError(f"multipathd speaks version {version!r} of its JSON; this collection knows version {_MAJOR_VERSION}")
+    try:
+        return {entry["uuid"]: _paths(entry) for entry in answer["maps"]}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StorageOpsError(f"multipathd's JSON lacks what is needed: {type(error).__name__} {error}") from None
+
+
+def _paths(entry: dict[str, Any]) -> dict[str, str]:
+    return {path["dev"]: f"{path['dm_st']} {path['chk_st']}" for group in entry.get("path_groups", []) for path in group.get("paths", [])}
+
+
+def known_paths(host: Host) -> set[str]:
+    """Disk names that multipathd knows, in a map or not; empty when it does not run."""
+    result = host.run(["multipathd", "show", "paths", "raw", "format", "%d"])
+    return set(result.stdout.split()) if result.ok else set()
+
+
+def checker_interval(host: Host) -> float:
+    """Seconds after which multipathd has checked every path at least once; its default if it does not tell."""
+    result = host.run(["multipathd", "show", "config"])
+    match = re.search(r"^\s*max_polling_interval\s+\"?(\d+)", result.stdout, re.MULTILINE) if result.ok else None
+    return float(match.group(1)) if match else DEFAULT_CHECKER_INTERVAL
+
+
+def queueing(host: Host) -> dict[str, bool]:
+    """Map name -> the kernel queues I/O while no path is left. The kernel's word, as multipathd's may lag."""
+    result = host.run(["dmsetup", "table", "--target", "multipath"])
+    if not result.ok:
+        raise StorageOpsError(f"the device-mapper tables could not be read: {result.describe()}")
+    lines = [match for line in result.stdout.splitlines() for match in [_TABLE_LINE.match(line)] if match]
+    return {match.group("name"): "queue_if_no_path" in match.group("features").split() for match in lines}
+
+
+def open_counts(host: Host) -> dict[str, int]:
+    """major:minor of a device-mapper device -> how often it is open."""
+    result = host.run(["dmsetup", "info", "-c", "--noheadings", "--separator", ":", "-o", "major,minor,open"])
+    if not result.ok:
+        raise StorageOpsError(f"the open counts of device-mapper could not be read: {result.describe()}")
+    rows = [line.strip().split(":") for line in result.stdout.splitlines() if line.strip()[:1].isdigit()]
+    return {f"{major}:{minor}": int(count) for major, minor, count in rows}
+
+
+def aliases(host: Host) -> dict[str, str]:
+    """Map name -> WWID from multipath's bindings file, which outlives the maps."""
+    lines = [line.split() for line in (host.read("/etc/multipath/bindings") or "").splitlines()]
+    return {words[0]: words[1] for words in lines if len(words) == 2 and not words[0].startswith("#")}

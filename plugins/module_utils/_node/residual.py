@@ -1,0 +1,314 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Residual multipath maps and SCSI disks: reads the node, carries out what residual_plan decides, and proves it."""
+
+from __future__ import annotations
+
+import time
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, mounts, multipath, usage
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import residual_plan as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual_plan import (
+    MapSubject,
+    Observation,
+    Options,
+    PathSubject,
+    State,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
+
+# How long (seconds) the kernel, udev and multipathd get to follow a change before it counts as failed.
+_SETTLE = 15.0
+# A reader freed by disabling queueing ends within a second; one that is still there after this (seconds) is not going to.
+_READERS_END = 10.0
+# Kept back from the deadline for taking an action back.
+UNDO_SECONDS = 10.0
+# A map is not begun with less time left: disabling queueing, flushing and proving must fit.
+_MAP_SECONDS = 2 * _SETTLE + _READERS_END
+
+
+class ResidualPaths:
+    """The runbook clean_residual_paths on one node."""
+
+    def __init__(self, host: Host, options: Options) -> None:
+        self._host = host
+        self._options = options
+        # Maps that were looked at again, right before their first action.
+        self._rechecked: set[str] = set()
+
+    def gather(self) -> State:
+        """Ask every disk once; where something is wrong, observe that again and find out who uses it."""
+        self._host.require_root()
+        observations = [self._observe(None)]
+        wanted = pure.suspects(observations[0])
+        if wanted or _empty_maps(observations[0]):
+            pause = self._options.observation_seconds / max(1, self._options.observations - 1)
+            for _number in range(1, self._options.observations):
+                self._host.sleep(pause)
+                observations.append(self._observe(wanted))
+        return self._state(observations, wanted)
+
+    def plan(self, state: State) -> Plan:
+        """Decide."""
+        return pure.plan(state, self._options)
+
+    def healthy(self, state: State) -> str:
+        """Counts of what was asked."""
+        last = state.last
+        missing = sorted(set(self._options.maps) - {device.name for device in last.maps})
+        absent = f" (not present: {', '.join(missing)})" if missing else ""
+        return f"{len(last.maps)} multipath maps and {len(last.disks)} SCSI disks, no residual among them{absent}"
+
+    def _observe(self, wanted: set[str] | None) -> Observation:
+        """One observation; ``wanted``: the disks to ask, None for all."""
+        host = self._host
+        transports = block.transports(host)
+        disks = block.disks(host, transports)
+        dm = block.dm_devices(host)
+        has_maps = any(device.is_multipath for device in dm.values())
+        daemon = multipath.ask_daemon(host) if has_maps else multipath.Daemon()
+        asked = [disk for disk in disks.values() if wanted is None or disk.name in wanted]
+        answers = self._ask(asked)
+        seen = Observation(time.monotonic(), disks, dm, transports, daemon, answers)
+        luns = self._report_luns(seen, pure.suspects(seen) if wanted is None else wanted)
+        return Observation(seen.at, disks, dm, transports, daemon, answers, luns)
+
+    def _ask(self, disks: list[Disk], report_luns: bool = False) -> dict[str, Answer]:
+        """Ask the disks whose transport works; the question to the others would only hang."""
+        reachable = [disk for disk in disks if disk.state == "running" and (disk.transport is None or disk.transport.up)]
+        answers = self._host.ask([(disk.name, report_luns) for disk in reachable], self._options.probe_timeout)
+        found = {disk.name: Answer(problem=f"not asked: device {disk.state}") for disk in disks}
+        found.update({disk.name: answer for disk, answer in zip(reachable, answers)})
+        return found
+
+    def _report_luns(self, seen: Observation, suspects: set[str]) -> dict[str, tuple[int, ...]]:
+        """What the targets of the suspects say they serve, each asked through a disk that does answer if it has one."""
+        through: dict[str, Disk] = {}
+        for disk in seen.disks.values():
+            if disk.name in suspects:
+                through.setdefault(disk.target, disk)
+        for disk in seen.disks.values():
+            if disk.target in through and disk.name not in suspects:
+                through[disk.target] = disk
+        answers = self._ask(list(through.values()), report_luns=True) if through else {}
+        luns = {target: answers[disk.name].luns for target, disk in through.items()}
+        return {target: numbers for target, numbers in luns.items() if numbers is not None}
+
+    def _state(self, observations: list[Observation], wanted: set[str]) -> State:
+        """Add who uses the suspects, and how the kernel treats the maps among them; nothing more is read when there are none."""
+        host, last = self._host, observations[-1]
+        aliases = multipath.aliases(host) if self._options.maps else {}
+        suspect_maps = [device for device in last.maps if not device.slaves or wanted & set(device.slaves)]
+        suspect_disks = [disk for disk in last.plain_disks if disk.name in wanted]
+        if not suspect_maps and not suspect_disks:
+            return State(host.name, tuple(observations), aliases=aliases)
+        table, swaps = mounts.all_mounts(host), mounts.swap_devices(host)
+        map_devices = {device.dm: _tree(last, device) for device in suspect_maps}
+        disk_devices = {disk.name: {disk.name: disk.dev, **block.partitions(host, disk.name)} for disk in suspect_disks}
+        devices = {**map_devices, **disk_devices}
+        uses = {name: usage.mount_uses(host, table, swaps, tree) for name, tree in devices.items()}
+        openers = usage.openers(host, {dev for tree in devices.values() for dev in tree.values()})
+        for name, tree in disk_devices.items():
+            uses[name] += [f"opened by {opener.describe()}" for dev in tree.values() for opener in openers[dev] if not opener.udev]
+            claimed = usage.exclusive_open(host, name)
+            uses[name] += [claimed] if claimed else []
+        return State(
+            host.name,
+            tuple(observations),
+            0.0 if last.daemon.problem or not last.maps else multipath.checker_interval(host),
+            multipath.queueing(host) if suspect_maps else {},
+            multipath.open_counts(host) if suspect_maps else {},
+            openers,
+            uses,
+            aliases,
+        )
+
+    # apply
+
+    def apply(self, action: Action) -> None:
+        """Carry out one action, after looking once more at what it changes."""
+        subject = action.subject
+        if isinstance(subject, MapSubject):
+            self._recheck(subject)
+            {"disable_queueing": self._disable_queueing, "flush_map": self._flush, "restore_queueing": self._restore_queueing}[action.verb](
+                action, subject.device
+            )
+        else:
+            self._remove(action, subject)
+
+    def undo(self, action: Action) -> Action | None:
+        """Queueing is switched on again on a map that could not be flushed."""
+        if action.verb != "disable_queueing" or self._find_map(action.subject.device.wwid) is None:
+            return None
+        # The deadline may be what failed the action; taking it back has time of its own.
+        self._host.deadline = Deadline(UNDO_SECONDS)
+        name = action.target
+        return Action("restore_queueing", name, ["multipathd", "restorequeueing", "map", name], action.subject)
+
+    def _recheck(self, subject: MapSubject) -> None:
+        """The map must still be what the plan says, by a fresh look at everything but time."""
+        wwid = subject.device.wwid
+        if wwid in self._rechecked:
+            return
+        if self._host.deadline.remaining() < _MAP_SECONDS:
+            raise NotStarted(f"less than {_MAP_SECONDS:g} s are left of the deadline; run again, or raise it")
+        seen = self._observe(set(subject.device.slaves) or None)
+        device = next((device for device in seen.maps if device.wwid == wwid), None)
+        if device != subject.device:
+            raise NotStarted(f"the map {subject.device.name} is no longer as it was planned for")
+        finding = pure.judge_map(self._state([seen], set(device.slaves)), device, self._options)
+        if finding is None or not finding.repair or finding.control != subject.control:
+            raise NotStarted(f"the map {device.name} is no longer residual: {finding.reason if finding else 'its paths serve the LUN'}")
+        self._rechecked.add(wwid)
+
+    def _find_map(self, wwid: str) -> DmDevice | None:
+        return next((device for device in block.dm_devices(self._host).values() if device.is_multipath and device.wwid == wwid), None)
+
+    def _disable_queueing(self, action: Action, device: DmDevice) -> None:
+        self._command(action)
+        if not self._host.wait_for(lambda: not multipath.queueing(self._host).get(device.name, False), _SETTLE):
+            raise ActionFailed("the kernel still queues on it")
+
+    def _restore_queueing(self, action: Action, device: DmDevice) -> None:
+        self._command(action)
+        if not self._host.wait_for(lambda: multipath.queueing(self._host).get(device.name, False), _SETTLE):
+            raise ActionFailed("the kernel does not queue on it again, since its no_path_retry is not 'queue' or has run out")
+
+    def _flush(self, action: Action, device: DmDevice) -> None:
+        parts = [part.dev for part in block.dm_devices(self._host).values() if part.dm in device.holders]
+
+        def unused() -> bool:
+            counts = multipath.open_counts(self._host)
+            return counts.get(device.dev, 0) <= len(parts) and not any(counts.get(part, 0) for part in parts)
+
+        if not self._host.wait_for(unused, _READERS_END):
+            who = [opener.describe() for found in usage.openers(self._host, {device.dev, *parts}).values() for opener in found]
+            raise ActionFailed(f"the map is open by {', '.join(who) or 'somebody that /proc does not name'}")
+        self._command(action)
+        if not self._host.wait_for(lambda: self._find_map(device.wwid) is None, _SETTLE):
+            raise ActionFailed("the map is still there")
+
+    def _command(self, action: Action) -> None:
+        result = self._host.run(action.command)
+        # multipathd says "fail" with exit status 0 in some releases.
+        if not result.ok or result.stdout.strip() in ("fail", "timeout"):
+            raise ActionFailed(result.describe())
+
+    def _remove(self, action: Action, subject: PathSubject) -> None:
+        """Delete one path, if it is still the one that was planned for and no map stands on it."""
+        host, planned = self._host, subject.disk
+        disk = block.disks(host, block.transports(host)).get(planned.name)
+        if not host.exists(f"/sys/class/scsi_device/{planned.hctl}"):
+            return  # the kernel was quicker
+        if disk is None or (disk.hctl, disk.dev) != (planned.hctl, planned.dev):
+            raise NotStarted(f"{planned.hctl} is no longer {planned.name}")
+        if disk.holders:
+            raise NotStarted(f"{disk.name} is still held by {', '.join(disk.holders)}")
+        now = pure.judge(disk, self._ask([disk])[disk.name], subject.expected)
+        if (now.kind, now.wwid) != (subject.judgement.kind, subject.judgement.wwid):
+            raise NotStarted(f"{disk.name} now is {now.kind}: {now.why}")
+        claimed = usage.exclusive_open(host, disk.name)
+        if claimed:
+            raise NotStarted(f"{disk.name} is {claimed}")
+        self._delete(action, disk, subject.judgement.wwid)
+
+    def _delete(self, action: Action, disk: Disk, other_wwid: str) -> None:
+        """Delete; where another LUN took the number, scan for it in the same child, so that a kill in between loses no path."""
+        host = self._host
+        gone = f"/sys/class/scsi_device/{disk.hctl}"
+        number, channel, target, lun = disk.hctl.split(":")
+
+        def deleting() -> bool:
+            _write(host.path(f"{gone}/device/delete"), "1")
+            if not host.wait_for(lambda: not host.exists(gone), _SETTLE):
+                return False
+            if action.verb == "replace_path":
+                _write(host.path(f"/sys/class/scsi_host/host{number}/scan"), f"{channel} {target} {lun}")
+            return True
+
+        reply = host.bounded(deleting)
+        if reply.problem or not reply.value:
+            raise ActionFailed(reply.problem or f"{disk.hctl} is still there {_SETTLE:g} s after it was deleted")
+        if other_wwid and not host.wait_for(lambda: other_wwid in [disk.wwid for disk in self._disks_at(gone)], _SETTLE):
+            raise ActionFailed(f"LUN {lun} did not come back as {other_wwid} after the scan")
+
+    def _disks_at(self, scsi_device: str) -> list[Disk]:
+        hctl = scsi_device.rpartition("/")[2]
+        return [disk for disk in block.disks(self._host, {}).values() if disk.hctl == hctl]
+
+    # verify
+
+    def verify(self, finding: Finding) -> list[str]:
+        """What proves that the map and its paths are gone from the kernel, multipathd and /dev/disk/by-id."""
+        doubts: list[str] = []
+
+        def clean() -> bool:
+            doubts[:] = self._left_behind(finding)
+            return not doubts
+
+        if not self._host.wait_for(clean, _SETTLE):
+            raise StorageOpsError(f"the repair of {finding.name} is not proven: {'; '.join(doubts)}")
+        subjects = [action.subject for action in finding.repair]
+        paths = [subject for subject in subjects if isinstance(subject, PathSubject)]
+        proof = [f"{finding.name} ({finding.evidence['wwid']}) is gone from sysfs, from multipathd and from /dev/disk/by-id"]
+        proof += [f"{subject.disk.hctl} was deleted" for subject in paths if not subject.judgement.wwid]
+        proof += [f"{subject.disk.hctl} now is {subject.judgement.wwid}" for subject in paths if subject.judgement.wwid]
+        return proof
+
+    def _left_behind(self, finding: Finding) -> list[str]:
+        """What of a repaired finding is still to be seen."""
+        host, wwid = self._host, finding.evidence["wwid"]
+        paths = [action.subject for action in finding.repair if isinstance(action.subject, PathSubject)]
+        disks = block.disks(host, {})
+        names = {subject.disk.name for subject in paths if subject.disk.name not in disks}
+        doubts = [f"{disk.name} is still there" for disk in disks.values() for subject in paths if _same(disk, subject)]
+        if finding.kind == "multipath map":
+            doubts += ["the map is back"] if self._find_map(wwid) else []
+            doubts += ["multipathd still lists the map"] if wwid in multipath.ask_daemon(host).paths else []
+        doubts += [f"multipathd still lists {name}" for name in sorted(names & multipath.known_paths(host))]
+        doubts += [f"/dev/disk/by-id/{link} is left" for link in host.names("/dev/disk/by-id") if self._lies(link, wwid, names, disks)]
+        return doubts
+
+    def _lies(self, link: str, wwid: str, gone: set[str], disks: dict[str, Disk]) -> bool:
+        """A link that still speaks of the LUN, or leads to a deleted disk, and no device stands behind it."""
+        target = self._host.link(f"/dev/disk/by-id/{link}").rpartition("/")[2]
+        speaks_of_it = bool(wwid) and link in (f"dm-uuid-mpath-{wwid}", f"scsi-{wwid}", f"wwn-0x{wwid[1:]}")
+        if target not in gone and not speaks_of_it:
+            return False
+        device = block.dm_devices(self._host).get(target)
+        return wwid not in ([disks[target].wwid] if target in disks else [device.wwid] if device else [])
+
+
+def _same(disk: Disk, subject: PathSubject) -> bool:
+    """The disk that was to be deleted, not another LUN found at its place."""
+    return disk.hctl == subject.disk.hctl and disk.wwid != subject.judgement.wwid
+
+
+def _empty_maps(observation: Observation) -> bool:
+    return any(not device.slaves for device in observation.maps)
+
+
+def _tree(observation: Observation, device: DmDevice) -> dict[str, str]:
+    """A map and the partition maps on it: kernel name -> major:minor."""
+    parts = [observation.dm[name] for name in device.holders if name in observation.dm and observation.dm[name].is_partition]
+    return {member.dm: member.dev for member in (device, *parts)}
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)

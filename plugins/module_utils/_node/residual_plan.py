@@ -1,0 +1,513 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Residual multipath maps and SCSI disks (STOR-01, -02, -03): what they are, and whether they may go. Pure: no I/O here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice, Transport
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import Opener
+
+RUNBOOK = "storage_ops.runbooks.clean_residual_paths"
+_SEVERITIES = ("critical", "major", "minor", "info")
+# Below this many maps (or disks) "more than half" says nothing.
+_MAJORITY_FLOOR = 4
+
+# What a disk turned out to be.
+SERVING = "serving"  # the LUN it was found as
+GONE = "gone"  # the target serves no such LUN any more
+OTHER = "other"  # the target serves another LUN under this number
+UNIDENTIFIED = "unidentified"  # it answers, but names itself in no comparable way
+UNKNOWN = "unknown"  # no answer that proves anything
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for and allows; see the documentation of multipath_residual for units and defaults."""
+
+    maps: tuple[str, ...] = ()
+    wwids: tuple[str, ...] = ()
+    vendor: str = ""
+    product: str = ""
+    observations: int = 3
+    observation_seconds: float = 25.0
+    probe_timeout: float = 5.0
+    max_repairs: int = 10
+    fail_hung_readers: bool = False
+    flush_empty_maps: bool = False
+    accept_majority_dead: bool = False
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The node at one moment. ``answers`` and ``luns`` hold what was asked: every disk first, suspects only later.
+
+    ``at``: monotonic seconds. ``answers``: by disk name. ``luns``: by target (``6:0:0``), what it says it serves.
+    """
+
+    at: float
+    disks: dict[str, Disk]
+    dm: dict[str, DmDevice]
+    transports: dict[str, Transport]
+    daemon: Daemon
+    answers: dict[str, Answer]
+    luns: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def maps(self) -> list[DmDevice]:
+        """Multipath maps."""
+        return [device for device in self.dm.values() if device.is_multipath]
+
+    @property
+    def plain_disks(self) -> list[Disk]:
+        """Disks that are a path of no map."""
+        taken = {slave for device in self.maps for slave in device.slaves}
+        return [disk for disk in self.disks.values() if disk.name not in taken]
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything the plan is made from. ``uses``: by kernel name of a map or disk, why it is in use, in sentences."""
+
+    node: str
+    observations: tuple[Observation, ...]
+    checker_interval: float = 0.0
+    queueing: dict[str, bool] = field(default_factory=dict)
+    open_counts: dict[str, int] = field(default_factory=dict)
+    openers: dict[str, list[Opener]] = field(default_factory=dict)
+    uses: dict[str, list[str]] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def last(self) -> Observation:
+        """The newest observation."""
+        return self.observations[-1]
+
+    @property
+    def span(self) -> float:
+        """Seconds from the first observation to the last."""
+        return self.last.at - self.observations[0].at
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a disk turned out to be, and by what sign. ``wwid``: the other LUN's, for OTHER."""
+
+    kind: str
+    why: str
+    wwid: str = ""
+
+
+@dataclass(frozen=True)
+class PathSubject:
+    """The path an action removes, as it was when the plan was made."""
+
+    disk: Disk
+    expected: str
+    judgement: Judgement
+
+
+@dataclass(frozen=True)
+class MapSubject:
+    """The map an action changes, as it was when the plan was made."""
+
+    device: DmDevice
+    control: str
+
+
+def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
+    """Decide what one answer proves about a disk that was found as the LUN ``expected`` (a WWID as multipath spells it)."""
+    if disk is None or answer is None:
+        return Judgement(UNKNOWN, "not a SCSI disk, so it cannot be asked")
+    if disk.transport is not None and not disk.transport.up:
+        return Judgement(UNKNOWN, f"transport outage: {disk.transport.describe()}, device {disk.state}")
+    if disk.state != "running":
+        return Judgement(UNKNOWN, f"transport outage: device {disk.state}")
+    if answer.problem:
+        return Judgement(UNKNOWN, answer.problem)
+    said = answer.describe()
+    if "DID_" in answer.ready or "DID_" in answer.inquiry or "DID_" in answer.vpd:
+        return Judgement(UNKNOWN, f"transport error: {said}")
+    unsupported = answer.ready == scsi.LUN_NOT_SUPPORTED
+    if answer.inquiry == scsi.LUN_NOT_SUPPORTED or answer.qualifier in (1, 3):
+        # The second sign keeps one odd answer from deciding: a LUN that is gone rejects TEST UNIT READY as well.
+        return Judgement(GONE if unsupported else UNKNOWN, said if unsupported else f"contradictory answers: {said}")
+    if answer.inquiry != "good" or answer.qualifier != 0:
+        return Judgement(UNKNOWN, f"no sign that the LUN is gone: {said}")
+    if answer.vpd != "good":
+        proven = answer.ready == "good"
+        return Judgement(UNIDENTIFIED if proven else UNKNOWN, f"its identity is unproven, VPD 0x83 {answer.vpd}: {said}")
+    if unsupported:
+        return Judgement(UNKNOWN, f"contradictory answers: {said}")
+    if expected not in answer.wwids:
+        alike = {wwid for wwid in scsi.world_wide(answer.wwids) if wwid[0] == expected[:1]}
+        if not alike:
+            return Judgement(UNIDENTIFIED, f"its names cannot be compared with {expected or 'an unknown WWID'}: {said}")
+        return Judgement(OTHER, f"answers as another LUN: {said}", min(alike))
+    if answer.ready in ("good", "status 0x18"):  # 0x18: reserved by another host, and very much alive
+        return Judgement(SERVING, said)
+    return Judgement(UNKNOWN, f"no sign that the LUN is gone: {said}")
+
+
+def suspects(observation: Observation) -> set[str]:
+    """Disks that have to be observed further: every one that does not plainly serve its LUN; all if a map has no path left."""
+    found = set()
+    for device in observation.maps:
+        if not device.slaves:
+            return set(observation.disks)
+        found |= {name for name in device.slaves if _judge(observation, name, device.wwid).kind not in (SERVING, UNIDENTIFIED)}
+    for disk in observation.plain_disks:
+        if _is_broken(_judge(observation, disk.name, disk.wwid), disk):
+            found.add(disk.name)
+    return found & set(observation.disks)
+
+
+def _judge(observation: Observation, name: str, expected: str) -> Judgement:
+    return judge(observation.disks.get(name), observation.answers.get(name), expected)
+
+
+def _is_broken(judgement: Judgement, disk: Disk) -> bool:
+    """A disk in no map is our business when the array took it away, or may have: not when a local drive has a bad day."""
+    return judgement.kind in (GONE, OTHER) or (judgement.kind == UNKNOWN and disk.transport is not None)
+
+
+def plan(state: State, options: Options) -> Plan:
+    """Findings for everything in scope that does not serve its LUN, and the repairs that are proven and allowed."""
+    judged = [(device, judge_map(state, device, options)) for device in state.last.maps]
+    disks = [(disk, judge_plain_disk(state, disk)) for disk in state.last.plain_disks]
+    map_findings = [finding for _device, finding in judged if finding]
+    disk_findings = [finding for _disk, finding in disks if finding]
+    dead = [finding for finding in map_findings if finding.evidence["serving"] == 0]
+    _limit_blast_radius(dead, map_findings, len(judged), "maps", options)
+    _limit_blast_radius(disk_findings, disk_findings, len(state.last.disks), "SCSI disks", options)
+    findings = [*_daemon_finding(state), *map_findings, *disk_findings]
+    wanted = [finding for finding in findings if _in_scope(finding, state, options)]
+    wanted.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
+    for finding in wanted:
+        hurry = _too_hasty(state)
+        if finding.repair and hurry:
+            finding.refuse(hurry)
+    for finding in [finding for finding in wanted if finding.repair][options.max_repairs :]:
+        finding.refuse(f"max_repairs is {options.max_repairs}: run again for this one, or raise it")
+    return Plan(wanted)
+
+
+def _limit_blast_radius(broken: list[Finding], findings: list[Finding], total: int, what: str, options: Options) -> None:
+    if total < _MAJORITY_FLOOR or 2 * len(broken) <= total or options.accept_majority_dead:
+        return
+    for finding in findings:
+        if finding.repair:
+            finding.refuse(
+                f"{len(broken)} of the node's {total} {what} look broken at once: that may be an outage. "
+                "If they were all detached, set accept_majority_dead"
+            )
+
+
+def _too_hasty(state: State) -> str:
+    """Why the time spent observing proves nothing; empty if it does."""
+    count = len(state.observations)
+    if count < 2:
+        return "observation too short: a single observation proves nothing; set observations to 2 or more"
+    if state.span <= state.checker_interval:
+        return (
+            f"observation too short: {state.span:.1f} s, while multipathd checks a path every {state.checker_interval:g} s; "
+            f"set observation_seconds above {state.checker_interval:g}"
+        )
+    return ""
+
+
+def _in_scope(finding: Finding, state: State, options: Options) -> bool:
+    """Whether the user's scope has the finding; marks it as named where the scope says so by name."""
+    evidence = finding.evidence
+    if finding.kind == "node":
+        return True
+    named = set(options.wwids) | {state.aliases[name] for name in options.maps if name in state.aliases}
+    finding.named = evidence["wwid"] in named or (finding.kind == "multipath map" and finding.name in options.maps)
+    if (options.maps or options.wwids) and not finding.named:
+        return False
+    return all(
+        not wanted or wanted.strip().lower() == evidence[key].lower()
+        for key, wanted in (("vendor", options.vendor), ("product", options.product))
+    )
+
+
+def _daemon_finding(state: State) -> list[Finding]:
+    """A node that has maps and no multipathd to look after them cannot be judged, and loses the next failing path."""
+    maps = state.last.maps
+    if not maps or not state.last.daemon.problem:
+        return []
+    return [
+        Finding(
+            "STOR-01",
+            "major",
+            "node",
+            state.node,
+            state.node,
+            f"{len(maps)} multipath maps and no answer from multipathd",
+            "refuse",
+            f"{state.last.daemon.problem}. Without it no map is flushed: see 'systemctl status multipathd'",
+            RUNBOOK,
+            {"maps": sorted(device.name for device in maps)},
+        )
+    ]
+
+
+def judge_map(state: State, device: DmDevice, options: Options) -> Finding | None:
+    """The finding about one map, with its repair if that is proven and allowed; None if every path serves the map's LUN."""
+    history = {name: [_judge(seen, name, device.wwid) for seen in _seen(state, name)] for name in device.slaves}
+    now = {name: judgements[-1] for name, judgements in history.items()}
+    kinds = {judgement.kind for judgement in now.values()}
+    if device.slaves and kinds <= {SERVING}:
+        return None
+    disks = [state.last.disks[name] for name in device.slaves if name in state.last.disks]
+    queues = state.queueing.get(device.name, False)
+    finding = Finding(
+        "STOR-01",
+        "major",
+        "multipath map",
+        device.name,
+        state.node,
+        "",
+        "repair",
+        "",
+        RUNBOOK,
+        {
+            "wwid": device.wwid,
+            "dm": device.dm,
+            "vendor": disks[0].vendor if disks else "",
+            "product": disks[0].model if disks else "",
+            "serving": sum(judgement.kind == SERVING for judgement in now.values()),
+            "paths": [_path_evidence(state, name, history[name], device.wwid) for name in device.slaves],
+            "queueing": queues,
+            "open_count": state.open_counts.get(device.dev),
+            "openers": [opener.describe() for opener in _openers(state, device)],
+            "observed": f"{len(state.observations)} times over {state.span:.1f} s",
+        },
+    )
+    if kinds and kinds <= {SERVING, UNIDENTIFIED}:
+        finding.control, finding.severity, finding.verdict = "STOR-02", "info", "report"
+        finding.summary = f"{device.name}: whether its paths serve {device.wwid} cannot be told"
+        finding.reason = "; ".join(f"{name}: {judgement.why}" for name, judgement in now.items() if judgement.kind == UNIDENTIFIED)
+        return finding
+    return _judge_broken_map(state, device, options, finding, history)
+
+
+def _judge_broken_map(state: State, device: DmDevice, options: Options, finding: Finding, history: dict[str, list[Judgement]]) -> Finding:
+    """Fill in summary, obstacles and repair of a map that does not wholly serve its LUN."""
+    obstacles = []
+    now = {name: judgements[-1] for name, judgements in history.items()}
+    others = {name: judgement for name, judgement in now.items() if judgement.kind == OTHER}
+    gone = [name for name, judgement in now.items() if judgement.kind == GONE]
+    total = len(now)
+    if others:
+        names = ", ".join(sorted({judgement.wwid for judgement in others.values()}))
+        finding.control, finding.severity = "STOR-02", "critical"
+        finding.evidence["other_wwids"] = sorted({judgement.wwid for judgement in others.values()})
+        finding.summary = (
+            f"{device.name} was made for {device.wwid}, but {len(others)} of its {total} paths read {names}: another volume's data"
+        )
+    elif not total:
+        finding.summary = f"{device.name} has no path left"
+        obstacles += _empty_map_obstacles(state, device, options)
+    elif len(gone) == total:
+        finding.summary = f"{device.name}: the array serves the LUN on none of its {total} paths any more"
+    else:
+        finding.severity = "minor" if finding.evidence["serving"] else "major"
+        finding.summary = f"{device.name}: {total - finding.evidence['serving']} of its {total} paths do not serve it"
+    for name, judgements in history.items():
+        odd = [judgement for judgement in judgements if judgement.kind not in (GONE, OTHER)]
+        if odd:
+            obstacles.append(f"{name}: {'still serves the LUN' if odd[-1].kind == SERVING else odd[-1].why}")
+        elif len({(judgement.kind, judgement.wwid) for judgement in judgements}) > 1:
+            obstacles.append(f"{name} answered differently while it was observed")
+        elif judgements[-1].kind == GONE:
+            obstacles += _still_listed(state, name)
+    obstacles += _map_obstacles(state, device)
+    obstacles += _use_obstacles(state, device, options)
+    if obstacles:
+        finding.refuse("; ".join(dict.fromkeys(obstacles)))
+        return finding
+    finding.reason = f"proven in {len(state.observations)} observations, unused"
+    finding.repair = _map_actions(state, device, finding, now)
+    return finding
+
+
+def _map_actions(state: State, device: DmDevice, finding: Finding, now: dict[str, Judgement]) -> list[Action]:
+    subject = MapSubject(device, finding.control)
+    actions = []
+    if finding.evidence["queueing"]:
+        actions.append(Action("disable_queueing", device.name, ["multipathd", "disablequeueing", "map", device.name], subject))
+    actions.append(Action("flush_map", device.name, ["multipath", "-f", device.name], subject))
+    return actions + [_path_action(PathSubject(state.last.disks[name], device.wwid, judgement)) for name, judgement in now.items()]
+
+
+def _path_action(subject: PathSubject) -> Action:
+    """Delete a path whose LUN is gone; where the number now belongs to another LUN, let the kernel find that one afresh."""
+    disk = subject.disk
+    delete = ["write", f"/sys/class/scsi_device/{disk.hctl}/device/delete", "1"]
+    target = f"{disk.name} ({disk.hctl})"
+    if subject.judgement.kind == GONE:
+        return Action("delete_path", target, delete, subject)
+    host, channel, number, lun = disk.hctl.split(":")
+    scan = ["write", f"/sys/class/scsi_host/host{host}/scan", f"{channel} {number} {lun}"]
+    return Action("replace_path", target, [*delete, "then", *scan], subject)
+
+
+def _seen(state: State, name: str) -> list[Observation]:
+    """The observations in which the disk was asked; the first one asked every disk."""
+    return [seen for seen in state.observations if name in seen.answers] or [state.last]
+
+
+def _path_evidence(state: State, name: str, judgements: list[Judgement], wwid: str) -> dict[str, Any]:
+    disk = state.last.disks.get(name)
+    luns = state.last.luns.get(disk.target) if disk else None
+    return {
+        "disk": name,
+        "hctl": disk.hctl if disk else "",
+        "state": disk.state if disk else "",
+        "multipathd": state.last.daemon.paths.get(wwid, {}).get(name, "not listed"),
+        "transport": disk.transport.describe() if disk and disk.transport else "",
+        "sysfs_wwid": disk.wwid if disk else "",
+        "answers": [judgement.why for judgement in judgements],
+        "target_lists_luns": None if luns is None else list(luns),
+        "is": judgements[-1].kind,
+    }
+
+
+def _still_listed(state: State, name: str) -> list[str]:
+    """A target that rejects a LUN and lists it all the same is not a proof of anything."""
+    disk = state.last.disks[name]
+    if any(disk.lun in seen.luns.get(disk.target, ()) for seen in state.observations):
+        return [f"{name}: its target still lists LUN {disk.lun} in REPORT LUNS"]
+    return []
+
+
+def _empty_map_obstacles(state: State, device: DmDevice, options: Options) -> list[str]:
+    obstacles = []
+    last = state.last
+    if any(seen.dm[device.dm].slaves for seen in state.observations if device.dm in seen.dm):
+        obstacles.append("it had paths a moment ago")
+    for disk in last.disks.values():
+        judgement = _judge(last, disk.name, device.wwid)
+        if judgement.kind == SERVING:
+            obstacles.append(f"{disk.name} serves its LUN")
+        elif judgement.kind == UNKNOWN:
+            obstacles.append(f"{disk.name} might be its path: {judgement.why}")
+    obstacles += [f"transport outage: {transport.describe()}" for transport in last.transports.values() if not transport.up]
+    if not options.flush_empty_maps:
+        obstacles.append("a map without paths is flushed only with flush_empty_maps")
+    return obstacles
+
+
+def _map_obstacles(state: State, device: DmDevice) -> list[str]:
+    obstacles = []
+    last = state.last
+    if last.daemon.problem:
+        obstacles.append(last.daemon.problem)
+    elif device.wwid not in last.daemon.paths:
+        obstacles.append("multipathd does not know this map")
+    ready = [name for name, said in last.daemon.paths.get(device.wwid, {}).items() if said.endswith(" ready")]
+    ready = [name for name in ready if _judge(last, name, device.wwid).kind == GONE]
+    if ready:
+        obstacles.append(f"multipathd still calls {', '.join(ready)} ready")
+    if device.suspended:
+        obstacles.append("the map is suspended: somebody is changing it")
+    if any(seen.dm.get(device.dm) != device for seen in state.observations):
+        obstacles.append("the map changed while it was observed")
+    return obstacles
+
+
+def _openers(state: State, device: DmDevice) -> list[Opener]:
+    devs = [device.dev, *(part.dev for part in _partition_maps(state, device))]
+    return [opener for dev in devs for opener in state.openers.get(dev, [])]
+
+
+def _partition_maps(state: State, device: DmDevice) -> list[DmDevice]:
+    return [state.last.dm[name] for name in device.holders if name in state.last.dm and state.last.dm[name].is_partition]
+
+
+def _use_obstacles(state: State, device: DmDevice, options: Options) -> list[str]:
+    """Why the map may be in use. Partition maps that nobody uses go with the map and do not count."""
+    obstacles = list(state.uses.get(device.dm, []))
+    parts = _partition_maps(state, device)
+    for owner in (device, *parts):
+        for holder in owner.holders:
+            above = state.last.dm.get(holder)
+            if above is None or above not in parts:
+                obstacles.append(f"held by {holder}" + (f" ({above.name}, {above.uuid.partition('-')[0]})" if above else ""))
+    counts = [(owner, state.open_counts.get(owner.dev)) for owner in (device, *parts)]
+    if any(count is None for _owner, count in counts):
+        return [*obstacles, "its open count could not be read"]
+    openers = [opener for opener in _openers(state, device) if not opener.udev]
+    # udev, hung as it may be on a map that queues, only looked at the device: the flush waits until it has let go.
+    udev = sum(opener.opens for opener in _openers(state, device) if opener.udev)
+    unexplained = sum((count or 0) - len(owner.holders) for owner, count in counts) - udev
+    living = [opener.describe() for opener in openers if not opener.hung]
+    if living:
+        obstacles.append(f"opened by {', '.join(living)}")
+    elif unexplained > 0 and not obstacles and not options.fail_hung_readers:
+        who = ", ".join(opener.describe() for opener in openers) or "somebody that /proc does not name"
+        obstacles.append(f"open {unexplained} times by {who}: set fail_hung_readers to fail that I/O and free the map")
+    return obstacles
+
+
+def judge_plain_disk(state: State, disk: Disk) -> Finding | None:
+    """The finding about a disk that is a path of no map; None if it serves its LUN, or is no business of an array's."""
+    judgements = [_judge(seen, disk.name, disk.wwid) for seen in _seen(state, disk.name)]
+    now = judgements[-1]
+    if not _is_broken(now, disk):
+        return None
+    finding = Finding(
+        "STOR-03",
+        "minor",
+        "SCSI disk",
+        disk.name,
+        state.node,
+        f"{disk.name} ({disk.hctl}) is no longer served by the array",
+        "repair",
+        f"proven in {len(state.observations)} observations, unused",
+        RUNBOOK,
+        {
+            "wwid": disk.wwid,
+            "vendor": disk.vendor,
+            "product": disk.model,
+            "paths": [_path_evidence(state, disk.name, judgements, disk.wwid)],
+            "observed": f"{len(state.observations)} times over {state.span:.1f} s",
+        },
+    )
+    if now.kind == OTHER:
+        finding.control, finding.severity = "STOR-02", "critical"
+        finding.evidence["other_wwids"] = [now.wwid]
+        finding.summary = f"{disk.name} ({disk.hctl}) was found as {disk.wwid}, but reads {now.wwid}: another volume's data"
+    elif now.kind == UNKNOWN:
+        finding.summary = f"{disk.name} ({disk.hctl}) does not answer"
+    obstacles = _plain_disk_obstacles(state, disk, judgements)
+    if obstacles:
+        finding.refuse("; ".join(dict.fromkeys(obstacles)))
+    else:
+        finding.repair = [_path_action(PathSubject(disk, disk.wwid, now))]
+    return finding
+
+
+def _plain_disk_obstacles(state: State, disk: Disk, judgements: list[Judgement]) -> list[str]:
+    obstacles = []
+    odd = [judgement for judgement in judgements if judgement.kind not in (GONE, OTHER)]
+    if odd:
+        obstacles.append("it serves its LUN again" if odd[-1].kind == SERVING else odd[-1].why)
+    elif len({(judgement.kind, judgement.wwid) for judgement in judgements}) > 1:
+        obstacles.append("it answered differently while it was observed")
+    elif judgements[-1].kind == GONE:
+        obstacles += _still_listed(state, disk.name)
+    if any(seen.disks.get(disk.name) != disk for seen in state.observations):
+        obstacles.append("the disk changed while it was observed")
+    return [*obstacles, *(f"held by {holder}" for holder in disk.holders), *state.uses.get(disk.name, [])]

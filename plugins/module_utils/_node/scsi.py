@@ -1,0 +1,241 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Ask a SCSI disk itself: fresh INQUIRY, VPD page 0x83, TEST UNIT READY and REPORT LUNS through SG_IO.
+
+sysfs, udev and multipathd remember what a disk said when it was found. After a LUN was unmapped, or its number given to
+another volume, only the disk itself tells. Sources: SPC-5 (INQUIRY, REPORT LUNS, sense data), scsi/sg.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+SG_IO = 0x2285
+_HEADER = struct.Struct("@iiBBHIPPPIIiPBBBBHHiII")
+_FROM_DEVICE, _NO_DATA = -3, -1
+_DRIVER_SENSE = 0x08
+
+TEST_UNIT_READY = bytes(6)
+LUN_NOT_SUPPORTED = "05/25/00"
+_GOOD = "good"
+# A unit attention is news, told once per command; an array with much to tell needs a few questions.
+_ATTEMPTS = 5
+
+_HOST_STATUS = {
+    1: "DID_NO_CONNECT",
+    2: "DID_BUS_BUSY",
+    3: "DID_TIME_OUT",
+    4: "DID_BAD_TARGET",
+    5: "DID_ABORT",
+    7: "DID_ERROR",
+    8: "DID_RESET",
+    11: "DID_SOFT_ERROR",
+    12: "DID_IMM_RETRY",
+    13: "DID_REQUEUE",
+    14: "DID_TRANSPORT_DISRUPTED",
+    15: "DID_TRANSPORT_FAILFAST",
+}
+
+
+class CommandSender(Protocol):
+    """Sends a command block and returns how it ended and the data that came back."""
+
+    def __call__(self, cdb: bytes, length: int) -> tuple[str, bytes]:
+        """``length``: bytes of data wanted, 0 for none. The first item is as in ``Answer.ready``."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one disk answered.
+
+    ``ready``, ``inquiry``, ``vpd`` say how each command ended: ``good``; a sense as ``KK/AA/QQ`` in hex; ``status 0xNN``; a
+    transport error by its kernel name (``DID_NO_CONNECT``); ``missing`` or ``malformed`` for a VPD page; ``not asked``.
+    ``wwids``: the logical unit's names as multipath writes them (``3600...`` for NAA, ``2...`` for EUI-64, ``1...`` for T10).
+    ``luns``: what the target answered to REPORT LUNS, None if it was not asked or did not answer.
+    ``problem``: why there is no answer at all.
+    """
+
+    ready: str = "not asked"
+    inquiry: str = "not asked"
+    vpd: str = "not asked"
+    qualifier: int | None = None
+    wwids: tuple[str, ...] = ()
+    luns: tuple[int, ...] | None = None
+    problem: str = ""
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Answer:
+        """The answer that ``to_json`` gave, on this side of a pipe."""
+        luns = value.get("luns")
+        return cls(**{**value, "wwids": tuple(value.get("wwids", ())), "luns": None if luns is None else tuple(luns)})
+
+    def describe(self) -> str:
+        """One line of evidence."""
+        if self.problem:
+            return self.problem
+        qualifier = "" if self.qualifier is None else f" (qualifier {self.qualifier})"
+        return f"TEST UNIT READY {self.ready}; INQUIRY {self.inquiry}{qualifier}; VPD 0x83 {', '.join(self.wwids) or self.vpd}"
+
+
+def ask(device: str, timeout: float, report_luns: bool) -> dict[str, Any]:
+    """Ask the disk at the device node ``device``; ``timeout`` (seconds) is the kernel's for each command.
+
+    Blocks as long as the transport does: call it in a child (``_bounded.call_each``). Returns the fields of ``Answer``.
+    """
+    fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return converse(lambda cdb, length: _sg_io(fd, cdb, length, timeout), report_luns)
+    finally:
+        os.close(fd)
+
+
+def converse(send: CommandSender, report_luns: bool) -> dict[str, Any]:
+    """The conversation with one disk, over any ``send``; returns the fields of ``Answer``."""
+    answer: dict[str, Any] = {"ready": _repeat(send, TEST_UNIT_READY, 0)[0]}
+    answer["inquiry"], data = _repeat(send, bytes((0x12, 0, 0, 0, 96, 0)), 96)
+    if answer["inquiry"] == _GOOD:
+        answer["qualifier"] = data[0] >> 5 if data else None
+    if answer.get("qualifier") == 0:
+        answer["vpd"], data = _repeat(send, bytes((0x12, 1, 0x83, 0x10, 0, 0)), 4096)
+        if answer["vpd"] == _GOOD:
+            try:
+                answer["wwids"] = parse_device_identification(data)
+                answer["vpd"] = _GOOD if answer["wwids"] else "missing"
+            except ValueError:
+                answer["vpd"] = "malformed"
+        elif answer["vpd"].startswith("05/"):
+            answer["vpd"] = "missing"
+    if report_luns:
+        status, data = _repeat(send, bytes((0xA0, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0)), 8192)
+        answer["luns"] = parse_report_luns(data) if status == _GOOD else None
+    return answer
+
+
+def _repeat(send: CommandSender, cdb: bytes, length: int) -> tuple[str, bytes]:
+    """Send a command again while the disk answers with a unit attention (sense key 6), which says nothing of the LUN itself."""
+    status, data = "not asked", b""
+    for _attempt in range(_ATTEMPTS):
+        status, data = send(cdb, length)
+        if not status.startswith("06/"):
+            break
+    return status, data
+
+
+def _sg_io(fd: int, cdb: bytes, length: int, timeout: float) -> tuple[str, bytes]:
+    command = ctypes.create_string_buffer(cdb, len(cdb))
+    data = ctypes.create_string_buffer(max(length, 1))
+    sense = ctypes.create_string_buffer(96)
+    header = _HEADER.pack(
+        ord("S"),
+        _FROM_DEVICE if length else _NO_DATA,
+        len(cdb),
+        len(sense),
+        0,
+        length,
+        ctypes.addressof(data),
+        ctypes.addressof(command),
+        ctypes.addressof(sense),
+        int(timeout * 1000),
+        *(0,) * 12,
+    )
+    buffer = bytearray(header)
+    fcntl.ioctl(fd, SG_IO, buffer)
+    fields = _HEADER.unpack(buffer)
+    status, sense_length, host, driver, residual = fields[13], fields[16], fields[17], fields[18], fields[19]
+    received = data.raw[: max(0, length - max(0, residual))]
+    return classify(status, host, driver, sense.raw[:sense_length]), received
+
+
+def classify(status: int, host: int, driver: int, sense: bytes) -> str:
+    """How a command ended, in the words of ``Answer.ready``, from the fields of a sg_io_hdr."""
+    if host:
+        return _HOST_STATUS.get(host, f"DID_0x{host:02x}")
+    if status == 0x02 or driver & _DRIVER_SENSE:
+        return parse_sense(sense)
+    if status:
+        return f"status 0x{status:02x}"
+    return _GOOD
+
+
+def parse_sense(sense: bytes) -> str:
+    """``KK/AA/QQ`` (sense key, additional code, qualifier; hex) of fixed or descriptor sense data; ``sense unreadable`` if cut."""
+    code = sense[0] & 0x7F if sense else 0
+    if code in (0x70, 0x71) and len(sense) >= 14:
+        key, asc, ascq = sense[2] & 0x0F, sense[12], sense[13]
+    elif code in (0x72, 0x73) and len(sense) >= 4:
+        key, asc, ascq = sense[1] & 0x0F, sense[2], sense[3]
+    else:
+        return "sense unreadable"
+    return f"{key:02x}/{asc:02x}/{ascq:02x}"
+
+
+def parse_device_identification(page: bytes) -> tuple[str, ...]:
+    """The logical unit's names in VPD page 0x83, spelled as multipath spells WWIDs. ValueError if the page is not sound."""
+    if len(page) < 4 or page[1] != 0x83:
+        raise ValueError("not a device identification page")
+    end = 4 + int.from_bytes(page[2:4], "big")
+    if end > len(page):
+        raise ValueError("page is cut short")
+    names = []
+    offset = 4
+    while offset < end:
+        if offset + 4 > end or offset + 4 + page[offset + 3] > end:
+            raise ValueError("designator reaches past the page")
+        association, kind = (page[offset + 1] >> 4) & 3, page[offset + 1] & 0x0F
+        designator = page[offset + 4 : offset + 4 + page[offset + 3]]
+        offset += 4 + page[offset + 3]
+        if association != 0 or not designator:
+            continue
+        if kind in (2, 3):
+            names.append(f"{kind}{designator.hex()}")
+        elif kind in (0, 1):
+            names.append(f"{kind}{udev_text(designator.decode('latin-1'))}")
+        elif kind == 8:
+            names.append(f"8{designator.decode('utf-8', 'replace').rstrip(chr(0))}")
+    return tuple(dict.fromkeys(names))
+
+
+def parse_report_luns(data: bytes) -> tuple[int, ...] | None:
+    """LUN numbers in REPORT LUNS data, as the kernel numbers them (the L of H:C:T:L); None if the list is cut short."""
+    if len(data) < 8:
+        return None
+    length = int.from_bytes(data[:4], "big")
+    if 8 + length > len(data):
+        return None
+    return tuple(kernel_lun(data[offset : offset + 8]) for offset in range(8, 8 + length - 7, 8))
+
+
+def kernel_lun(lun: bytes) -> int:
+    """The kernel's integer for an 8-byte SCSI LUN (``scsilun_to_int``: four big-endian words, the first one lowest)."""
+    return sum(int.from_bytes(lun[index : index + 2], "big") << (index * 8) for index in (0, 2, 4, 6))
+
+
+def udev_text(text: str) -> str:
+    """Vendor text as udev's scsi_id writes it into a WWID: blanks become one underscore, odd characters too."""
+    return re.sub(r"[^0-9A-Za-z#+\-.:=@_]", "_", re.sub(r"\s+", "_", text.strip(" \0")))
+
+
+def wwid_from_sysfs(wwid: str) -> str:
+    """The WWID multipath would use for a sysfs ``wwid`` attribute (``naa.6001..`` -> ``36001..``); empty if it has none."""
+    prefix, _dot, rest = wwid.strip().partition(".")
+    if prefix == "naa":
+        return f"3{rest.lower()}"
+    if prefix == "eui":
+        return f"2{rest.lower()}"
+    return f"1{udev_text(rest)}" if prefix == "t10" else ""
+
+
+def world_wide(wwids: Iterable[str]) -> set[str]:
+    """Those names that are unique in the world and spelled one way only (NAA, EUI-64): fit to prove a *difference*."""
+    return {wwid for wwid in wwids if wwid[:1] in ("2", "3")}

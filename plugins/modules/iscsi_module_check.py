@@ -1,0 +1,188 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: iscsi_module_check
+short_description: Find and load missing iSCSI kernel modules
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Checks that a node is ready for iSCSI volumes (STOR-04). The kernel modules are loaded or built in, installed for the running
+    kernel and loaded again at the next boot; iscsid is active; the initiator name is there, well formed and no other node's.
+  - Loads and persists modules. Says so when a module is installed for another kernel than the running one, as after a kernel
+    upgrade without a reboot.
+  - An initiator name is never made up, since it is the node's identity at the array.
+requirements:
+  - C(modprobe) to load modules.
+options:
+  modules:
+    description: Kernel modules that must be ready.
+    type: list
+    elements: str
+    default:
+      - iscsi_tcp
+  persist:
+    description: Whether a module must be loaded at boot by C(modules-load.d) too. Without it iSCSI volumes do not come back after a reboot.
+    type: bool
+    default: true
+  load_blacklisted:
+    description: Accept that a module is loaded although C(modprobe.d) forbids it.
+    type: bool
+    default: false
+  start_iscsid:
+    description: Accept that iscsid is started.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_node
+  - storage_ops.runbooks._node.peers
+  - storage_ops.runbooks._node.bounds
+  - storage_ops.runbooks._node.refusal
+seealso:
+  - module: storage_ops.runbooks.node_storage_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Show whether the node is ready for iSCSI
+  storage_ops.runbooks.iscsi_module_check:
+  check_mode: true
+  become: true
+
+- name: Load and persist iscsi_tcp, start iscsid
+  storage_ops.runbooks.iscsi_module_check:
+    start_iscsid: true
+  become: true
+
+- name: The same for iSER over InfiniBand
+  storage_ops.runbooks.iscsi_module_check:
+    modules:
+      - iscsi_tcp
+      - ib_iser
+  become: true
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+findings:
+  description: What is wrong, most severe first.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Control that found it.
+      type: str
+      returned: always
+      sample: STOR-04
+    severity:
+      description: One of V(critical), V(major), V(minor) or V(info).
+      type: str
+      returned: always
+      sample: major
+    object:
+      description: What it is about, by C(kind), C(name) and C(node).
+      type: dict
+      returned: always
+      sample: {"kind": "kernel module", "name": "iscsi_tcp", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description: What was read; lists are cut after 50 items, with a count.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair), V(refuse) or V(report).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is repaired, refused or only reported, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that repairs it.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.load_iscsi_modules
+    repair:
+      description: The actions that repair it, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: What was done, or would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description: V(load_module), V(persist_module) or V(start_service).
+      type: str
+      returned: always
+      sample: load_module
+    target:
+      description: What it changes.
+      type: str
+      returned: always
+    command:
+      description: Exactly what is run; C(write FILE TEXT) stands for a write to a file.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import IscsiReady, Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, PEERS, REFUSAL, ArgumentSpec, make_host
+
+READINESS = ArgumentSpec(
+    {
+        "modules": {"type": "list", "elements": "str", "default": ["iscsi_tcp"]},
+        "persist": {"type": "bool", "default": True},
+        "load_blacklisted": {"type": "bool", "default": False},
+        "start_iscsid": {"type": "bool", "default": False},
+    }
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **READINESS.merge(PEERS, BOUNDS, REFUSAL).to_kwargs())
+    params: dict[str, Any] = module.params
+    options = {name: params[name] for name in (*READINESS.options, *PEERS.options)}
+    run(
+        module,
+        lambda: IscsiReady(make_host(params), Options(**{**options, "modules": tuple(options["modules"])})),
+        params["fail_on_refusal"],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: multipath_residual
+short_description: Find and remove residual multipath maps and SCSI disks
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Finds multipath maps whose LUN the array took away (STOR-01), paths that answer as another LUN since their number was reused
+    (STOR-02), and disks in no map that the array no longer serves (STOR-03).
+  - Every disk is asked itself, by a fresh SCSI inquiry, since sysfs, udev and multipathd remember what it said when it was found.
+    What is suspicious is asked several times.
+  - Removes what is proven dead and unused, in the only order that is safe. Disable queueing for that map, flush it, prove that it
+    is gone, look at each path again, delete it, and prove that kernel, multipathd and C(/dev/disk/by-id) have forgotten it.
+  - Refuses everything else and says why. A path that is down with its transport, a map that is mounted in any mount namespace,
+    held, swapped on or open, a LUN that the target still lists, and a sense code that does not say that the LUN is gone are never
+    touched.
+  - No path is deleted while a map stands on it. A flush that fails ends the run, and queueing is restored.
+requirements:
+  - C(multipath), C(multipathd) and C(dmsetup), only where the node has multipath maps.
+options:
+  max_repairs:
+    description: Repair at most this many maps and disks in one run; the others are refused until the next run.
+    type: int
+    default: 10
+  fail_hung_readers:
+    description:
+      - Accept that the I/O of processes that hang in D state on a residual map is failed, so that they let go of it. It also
+        covers an opener that C(/proc) does not name. A process that is not hung keeps its map.
+      - Without it a map that is open is refused.
+    type: bool
+    default: false
+  flush_empty_maps:
+    description: Accept that a map which has no path at all is flushed, if no disk answers as its LUN and every session is up.
+    type: bool
+    default: false
+  accept_majority_dead:
+    description:
+      - Accept repairs although more than half of the node's maps (of at least four) look broken, as after all pods of a node have
+        moved away.
+      - Without it that counts as an outage, and everything is refused.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_node
+  - storage_ops.runbooks._node.residual
+  - storage_ops.runbooks._node.bounds
+  - storage_ops.runbooks._node.refusal
+seealso:
+  - module: storage_ops.runbooks.node_storage_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Show residual disks and what would be done about them
+  storage_ops.runbooks.multipath_residual:
+  check_mode: true
+  become: true
+
+- name: Remove residual disks
+  storage_ops.runbooks.multipath_residual:
+  become: true
+
+- name: Remove one map, although a reader hangs on it
+  storage_ops.runbooks.multipath_residual:
+    wwids:
+      - 36001405f487100cf0e74447a08ee985c
+    fail_hung_readers: true
+  become: true
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+findings:
+  description: What is wrong, most severe first.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Control that found it.
+      type: str
+      returned: always
+      sample: STOR-01
+    severity:
+      description: One of V(critical), V(major), V(minor) or V(info).
+      type: str
+      returned: always
+      sample: major
+    object:
+      description: What it is about, by C(kind), C(name) and C(node).
+      type: dict
+      returned: always
+      sample: {"kind": "multipath map", "name": "mpathb", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description: What was read; lists are cut after 50 items, with a count.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair), V(refuse) or V(report).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is repaired, refused or only reported, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that repairs it.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.clean_residual_paths
+    repair:
+      description: The actions that repair it, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: What was done, or would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description: V(disable_queueing), V(flush_map), V(delete_path), V(replace_path) or V(restore_queueing).
+      type: str
+      returned: always
+      sample: flush_map
+    target:
+      description: What it changes.
+      type: str
+      returned: always
+    command:
+      description: Exactly what is run; C(write FILE TEXT) stands for a write to a file.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
+    BOUNDS,
+    REFUSAL,
+    RESIDUAL,
+    ArgumentSpec,
+    make_host,
+    residual_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import ResidualPaths
+
+RISKS = ArgumentSpec(
+    {
+        "max_repairs": {"type": "int", "default": 10},
+        "fail_hung_readers": {"type": "bool", "default": False},
+        "flush_empty_maps": {"type": "bool", "default": False},
+        "accept_majority_dead": {"type": "bool", "default": False},
+    }
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **RISKS.merge(RESIDUAL, BOUNDS, REFUSAL).to_kwargs())
+    params: dict[str, Any] = module.params
+    run(module, lambda: ResidualPaths(make_host(params), residual_options(params)), params["fail_on_refusal"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""iSCSI readiness: what is read from a node's files, and what is decided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import CommandResult, Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, ActionFailed, Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kmod
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import IscsiReady, Module, Options, State
+
+KERNEL = "6.1.0-13-amd64"
+IQN = "iqn.1993-08.org.debian:01:abcdef"
+READY = Module("iscsi_tcp", True, False, (KERNEL,), "", "/etc/modules-load.d/a.conf", ())
+UNITS = "Id=iscsid.service\nLoadState=loaded\nActiveState={0}\n\nId=iscsid.socket\nLoadState={1}\nActiveState=active\n"
+
+
+class Node(Host):
+    """A node made of files, whose commands are answered from a table and remembered."""
+
+    def __init__(self, root: Path, files: dict[str, str], units: str = UNITS.format("active", "not-found")) -> None:
+        super().__init__(Deadline(60), 10, str(root))
+        self.kernel, self.name, self.units, self.commands, self.root = KERNEL, "n1", units, [], root
+        for name, text in files.items():
+            self.put(name, text)
+
+    def put(self, name: str, text: str = "") -> None:
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(text)
+
+    def require_root(self) -> None:
+        """Files of a folder need no root."""
+
+    def run(self, argv: Any, timeout: float | None = None) -> CommandResult:
+        self.commands.append(list(argv))
+        if argv[0] == "modprobe":
+            for name in ("iscsi_tcp", "libiscsi_tcp", "libiscsi", "scsi_transport_iscsi"):
+                self.put(f"sys/module/{name}/refcnt")
+        if argv[:2] == ["systemctl", "start"]:
+            self.units = UNITS.format("active", "not-found")
+        return CommandResult(tuple(argv), 0, self.units if argv[:2] == ["systemctl", "show"] else "", "", 0.1)
+
+
+FILES = {
+    f"lib/modules/{KERNEL}/modules.dep": "kernel/drivers/scsi/iscsi_tcp.ko.xz: kernel/drivers/scsi/libiscsi_tcp.ko.xz\n",
+    f"lib/modules/{KERNEL}/modules.builtin": "kernel/fs/ext4/ext4.ko\n",
+    "etc/iscsi/initiatorname.iscsi": f"## a comment\nInitiatorName={IQN}\n",
+}
+
+
+def node(root: Path, **changes: Any) -> Node:
+    return Node(root, {**FILES, **changes.pop("files", {})}, **changes)
+
+
+def test_module_that_is_only_installed(tmp_path: Path) -> None:
+    module = kmod.read_module(node(tmp_path), "iscsi_tcp")
+    assert module == Module("iscsi_tcp", False, False, (KERNEL,), "", "", ("libiscsi_tcp", "libiscsi", "scsi_transport_iscsi"))
+
+
+@pytest.mark.parametrize(
+    ("files", "attribute", "expected"),
+    [
+        ({f"lib/modules/{KERNEL}/modules.builtin": "kernel/drivers/scsi/iscsi_tcp.ko\n"}, "built_in", True),
+        ({f"lib/modules/{KERNEL}/modules.dep": "kernel/drivers/scsi/iscsi-tcp.ko: \n"}, "installed_for", (KERNEL,)),
+        ({f"lib/modules/{KERNEL}/modules.dep": "kernel/my_iscsi_tcp.ko:\nkernel/iscsi_tcp2.ko:\n"}, "installed_for", ()),
+        ({f"lib/modules/{KERNEL}/modules.dep": "", "lib/modules/6.9/modules.dep": "a/iscsi_tcp.ko:\n"}, "installed_for", ("6.9",)),
+        ({"etc/modprobe.d/x.conf": "blacklist iscsi-tcp\n"}, "blacklisted", "/etc/modprobe.d/x.conf: blacklist iscsi-tcp"),
+        (
+            {"lib/modprobe.d/x.conf": "install iscsi_tcp /bin/false\n"},
+            "blacklisted",
+            "/lib/modprobe.d/x.conf: install iscsi_tcp /bin/false",
+        ),
+        (
+            {"etc/modprobe.d/x.conf": "#blacklist iscsi_tcp\ninstall iscsi_tcp /sbin/modprobe -i iscsi_tcp\nblacklist iscsi_tcp2\n"},
+            "blacklisted",
+            "",
+        ),
+        ({"etc/modprobe.d/x.conf": "", "lib/modprobe.d/x.conf": "blacklist iscsi_tcp\n"}, "blacklisted", ""),
+        ({"etc/modprobe.d/x.txt": "blacklist iscsi_tcp\n"}, "blacklisted", ""),
+        ({"etc/modules": "loop\niscsi_tcp\n"}, "persisted", "/etc/modules"),
+        ({"usr/lib/modules-load.d/i.conf": "iscsi_tcp\n"}, "persisted", "/usr/lib/modules-load.d/i.conf"),
+        ({"etc/modules-load.d/i.conf": "# iscsi_tcp\n"}, "persisted", ""),
+    ],
+)
+def test_what_is_read_of_a_module(tmp_path: Path, files: dict[str, str], attribute: str, expected: Any) -> None:
+    assert getattr(kmod.read_module(node(tmp_path, files=files), "iscsi_tcp"), attribute) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("InitiatorName=a\n", ("a",)),
+        (" InitiatorName = a \n#InitiatorName=b\n", ("a",)),
+        ("GenerateName=yes\n", ()),
+        ("InitiatorName=a\nInitiatorName=b", ("a", "b")),
+    ],
+)
+def test_initiator_names(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
+    assert IscsiReady(node(tmp_path, files={"etc/iscsi/initiatorname.iscsi": text}), Options()).gather().initiator_names == expected
+
+
+def make_state(module: Module = READY, **changes: Any) -> State:
+    return replace(State("n1", KERNEL, (module,), {"iscsid.service": "active"}, (IQN,)), **changes)
+
+
+def found(state: State, **options: Any) -> list[Finding]:
+    return kmod.plan(state, Options(**options)).findings
+
+
+def test_ready_node() -> None:
+    assert found(make_state()) == []
+    assert found(make_state(replace(READY, loaded=False, built_in=True, installed_for=(), persisted=""))) == []
+    assert found(make_state(iscsid={"iscsid.service": "inactive", "iscsid.socket": "active"})) == []
+
+
+GONE = replace(READY, loaded=False, persisted="", missing_dependencies=("libiscsi",))
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "verbs", "reason"),
+    [
+        (GONE, {}, ["load_module", "persist_module"], "installed for the running kernel"),
+        (GONE, {"persist": False}, ["load_module"], "installed"),
+        (replace(READY, persisted=""), {}, ["persist_module"], "reboot"),
+        (replace(READY, missing_dependencies=("libiscsi",)), {}, ["load_module"], "installed"),
+        (
+            replace(GONE, installed_for=("6.9",)),
+            {},
+            [],
+            f"not installed for the running kernel {KERNEL}, only for 6.9: reboot into that kernel",
+        ),
+        (replace(GONE, installed_for=()), {}, [], "for no kernel"),
+        (replace(GONE, blacklisted="/etc/modprobe.d/x.conf: blacklist iscsi_tcp"), {}, [], "load_blacklisted"),
+        (replace(GONE, blacklisted="x"), {"load_blacklisted": True}, ["load_module", "persist_module"], "installed"),
+    ],
+)
+def test_modules(module: Module, options: dict[str, Any], verbs: list[str], reason: str) -> None:
+    (finding,) = found(make_state(module), **options)
+    assert [action.verb for action in finding.repair] == verbs
+    assert finding.verdict == ("repair" if verbs else "refuse")
+    assert reason in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "verdict", "text"),
+    [
+        ({"iscsid": {"iscsid.service": "inactive"}}, {}, "refuse", "start_iscsid"),
+        ({"iscsid": {"iscsid.service": "failed"}}, {"start_iscsid": True}, "repair", "iscsid is not active"),
+        ({"iscsid": {}}, {"start_iscsid": True}, "refuse", "install open-iscsi"),
+        ({"initiator_names": None}, {}, "refuse", "is missing"),
+        ({"initiator_names": ()}, {}, "refuse", "no InitiatorName"),
+        ({"initiator_names": (IQN, IQN)}, {}, "refuse", "2 initiator names"),
+        ({"initiator_names": ("worker",)}, {}, "refuse", "not of the form"),
+        ({}, {"peer_initiator_names": {"n2": IQN, "n3": "iqn.2020-01.x:y"}}, "refuse", f"{IQN} is also that of n2"),
+    ],
+)
+def test_iscsid_and_initiator_name(changes: dict[str, Any], options: dict[str, Any], verdict: str, text: str) -> None:
+    (finding,) = found(make_state(**changes), **options)
+    assert finding.verdict == verdict
+    assert text in f"{finding.summary} {finding.reason}"
+
+
+def test_its_own_name_is_no_duplicate() -> None:
+    assert found(make_state(), peer_initiator_names={"n1": IQN}) == []
+
+
+def test_repair_from_nothing_to_ready(tmp_path: Path) -> None:
+    host = node(tmp_path, units=UNITS.format("inactive", "not-found"))
+    runbook = IscsiReady(host, Options(start_iscsid=True))
+    plan = runbook.plan(runbook.gather())
+    assert [action.verb for action in plan.actions] == ["load_module", "persist_module", "start_service"]
+    for finding in plan.findings:
+        for action in finding.repair:
+            runbook.apply(action)
+        assert runbook.verify(finding)
+    assert ["modprobe", "iscsi_tcp"] in host.commands
+    assert (tmp_path / "etc/modules-load.d/storage_ops-iscsi_tcp.conf").read_text().endswith("\niscsi_tcp\n")
+    assert runbook.plan(runbook.gather()).findings == []
+
+
+def test_modprobe_that_lies(tmp_path: Path) -> None:
+    class Lying(Node):
+        def run(self, argv: Any, timeout: float | None = None) -> CommandResult:
+            return CommandResult(tuple(argv), 0, "", "", 0.1)
+
+    with pytest.raises(ActionFailed, match="the kernel lacks"):
+        IscsiReady(Lying(tmp_path, FILES), Options()).apply(Action("load_module", "iscsi_tcp", ["modprobe", "iscsi_tcp"]))

@@ -1,0 +1,382 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is repaired, what is refused and why: the plan of the residual runbook, a pure function."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import residual_plan as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice, Transport
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual_plan import Observation, Options, State
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import Opener
+
+WWID = "36001405e4563a9b6215b4e49ba37cfd9"
+OTHER = "36001405f487100cf0e74447a08ee985c"
+GONE = Answer("05/25/00", "05/25/00")
+UP = [Transport("iSCSI", "session1", "127.0.0.1", "LOGGED_IN"), Transport("iSCSI", "session2", "127.0.0.2", "LOGGED_IN")]
+DD = Opener(7, "dd", True, False, 1)
+
+
+def serving(wwid: str = WWID) -> Answer:
+    return Answer("good", "good", "good", 0, (wwid, "1LIO-ORG_x"))
+
+
+def make_disk(name: str, host: int, lun: int, **changes: Any) -> Disk:
+    return replace(
+        Disk(name, f"8:{ord(name[2])}", f"{host}:0:0:{lun}", "running", WWID, "LIO-ORG", "lun1", ("dm-1",), UP[host - 6]), **changes
+    )
+
+
+def make_map(
+    name: str = "mpathb", dm: str = "dm-1", wwid: str = WWID, slaves: tuple[str, ...] = ("sda", "sdb"), **changes: Any
+) -> DmDevice:
+    return replace(DmDevice(dm, f"253:{dm[3:]}", name, f"mpath-{wwid}", False, slaves, ()), **changes)
+
+
+def make_state(answers: dict[str, Answer] | None = None, **changes: Any) -> State:
+    """A node with one map of two paths, both gone, observed three times over 30 s; ``changes`` are applied to what fits them."""
+    answers = answers if answers is not None else {"sda": GONE, "sdb": GONE}
+    disks = {"sda": make_disk("sda", 6, 2), "sdb": make_disk("sdb", 7, 2)}
+    device = make_map()
+    daemon = Daemon({WWID: {"sda": "failed faulty", "sdb": "failed faulty"}})
+    seen = Observation(
+        0.0, disks, {"dm-1": device}, {transport.name: transport for transport in UP}, daemon, answers, {"6:0:0": (1, 3), "7:0:0": (1, 3)}
+    )
+    seen = replace(seen, **{key: value for key, value in changes.items() if key in Observation.__dataclass_fields__})
+    observations = (seen, replace(seen, at=15.0), replace(seen, at=30.0))
+    state = State("node1", observations, 20.0, {"mpathb": False}, {"253:1": 0})
+    return replace(state, **{key: value for key, value in changes.items() if key in State.__dataclass_fields__})
+
+
+def only(state: State, **options: Any) -> Finding:
+    (finding,) = pure.plan(state, Options(**options)).findings
+    return finding
+
+
+def verbs(finding: Finding) -> list[str]:
+    return [action.verb for action in finding.repair]
+
+
+def test_healthy_node() -> None:
+    assert pure.plan(make_state({"sda": serving(), "sdb": serving()}), Options()).findings == []
+
+
+def test_dead_map_is_repaired_in_order() -> None:
+    finding = only(make_state())
+    assert (finding.control, finding.severity, finding.verdict) == ("STOR-01", "major", "repair")
+    assert verbs(finding) == ["flush_map", "delete_path", "delete_path"]
+    assert finding.repair[0].command == ["multipath", "-f", "mpathb"]
+    assert [action.command for action in finding.repair[1:]] == [
+        ["write", "/sys/class/scsi_device/6:0:0:2/device/delete", "1"],
+        ["write", "/sys/class/scsi_device/7:0:0:2/device/delete", "1"],
+    ]
+
+
+def test_queueing_is_disabled_first() -> None:
+    assert verbs(only(make_state(queueing={"mpathb": True})))[:2] == ["disable_queueing", "flush_map"]
+
+
+STILL_LISTED = {"6:0:0": (1, 2, 3)}
+MOVED = make_map(slaves=("sda",))
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (make_state({"sda": GONE, "sdb": serving()}), "sdb: still serves the LUN"),
+        (make_state({"sda": GONE, "sdb": Answer(problem="no answer within 6.0 s, abandoned as pid 9")}), "no answer within"),
+        (make_state({"sda": GONE, "sdb": Answer("02/04/0c", "good", "good", 0, (WWID,))}), "no sign that the LUN is gone"),
+        (make_state({"sda": GONE, "sdb": Answer("DID_NO_CONNECT", "DID_NO_CONNECT")}), "transport error"),
+        (make_state({"sda": GONE, "sdb": Answer("05/25/00", "good", "missing", 0)}), "VPD 0x83 missing"),
+        (make_state({"sda": GONE, "sdb": Answer("02/04/01", "good", "malformed", 0)}), "VPD 0x83 malformed"),
+        (make_state({"sda": GONE, "sdb": Answer("05/25/00", "good", "good", 0, (WWID,))}), "contradictory answers"),
+        (make_state({"sda": GONE, "sdb": Answer("good", "good", qualifier=3)}), "contradictory answers"),
+        (make_state({"sda": GONE, "sdb": Answer("05/24/00", "05/24/00")}), "no sign that the LUN is gone"),
+        (make_state({"sda": GONE, "sdb": Answer("06/3f/0e", "06/3f/0e")}), "no sign that the LUN is gone"),
+        (make_state(luns=STILL_LISTED), "still lists LUN 2"),
+        (make_state(daemon=Daemon(problem="multipathd does not answer: timeout")), "multipathd does not answer"),
+        (make_state(daemon=Daemon({})), "multipathd does not know this map"),
+        (make_state(daemon=Daemon({WWID: {"sda": "active ready", "sdb": "failed faulty"}})), "multipathd still calls sda ready"),
+        (make_state(dm={"dm-1": make_map(suspended=True)}), "suspended"),
+        (make_state(uses={"dm-1": ["mounted at /mnt/a in the mount namespace of pid 1"]}), "mounted at /mnt/a"),
+        (make_state(open_counts={"253:1": 1}), "somebody that /proc does not name: set fail_hung_readers"),
+        (make_state(open_counts={"253:1": 1}, openers={"253:1": [DD]}), "dd (pid 7, hung in D state): set fail_hung_readers"),
+        (make_state(open_counts={"253:1": 1}, openers={"253:1": [replace(DD, hung=False)]}), "opened by dd (pid 7)"),
+        (make_state(open_counts={}), "open count could not be read"),
+        (make_state(checker_interval=30.0), "observation too short: 30.0 s, while multipathd checks a path every 30 s"),
+        (make_state(observations=make_state().observations[:1]), "a single observation"),
+    ],
+)
+def test_dead_looking_map_is_refused(state: State, reason: str) -> None:
+    finding = next(finding for finding in pure.plan(state, Options()).findings if finding.kind == "multipath map")
+    assert finding.verdict == "refuse"
+    assert reason in finding.reason
+    assert finding.repair == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "state_name"),
+    [
+        ({"state": "transport-offline"}, "device transport-offline"),
+        ({"state": "blocked", "transport": replace(UP[1], state="FAILED")}, "session2 to 127.0.0.2: FAILED, device blocked"),
+        ({"transport": replace(UP[1], state="FREE")}, "session2 to 127.0.0.2: FREE"),
+        ({"transport": Transport("FC", "rport-1:0-0", "0x5006", "Blocked")}, "rport-1:0-0 to 0x5006: Blocked"),
+    ],
+)
+def test_transport_outage_is_refused_whatever_the_disk_said(changes: dict[str, Any], state_name: str) -> None:
+    disks = {"sda": make_disk("sda", 6, 2), "sdb": make_disk("sdb", 7, 2, **changes)}
+    finding = only(make_state(disks=disks))
+    assert finding.verdict == "refuse"
+    assert "transport outage: " in finding.reason
+    assert state_name in finding.reason
+
+
+def test_every_observation_counts() -> None:
+    first, second, third = make_state().observations
+    early = replace(second, answers={"sda": GONE, "sdb": serving()})
+    assert "sdb: still serves the LUN" in only(make_state(observations=(first, early, third))).reason
+    moved = replace(second, dm={"dm-1": MOVED})
+    assert "changed while it was observed" in only(make_state(observations=(first, moved, third))).reason
+
+
+def test_peripheral_qualifier_1_must_stay() -> None:
+    absent = Answer("05/25/00", "good", qualifier=1)
+    assert only(make_state({"sda": absent, "sdb": absent})).verdict == "repair"
+
+
+def test_hung_readers_are_freed_when_that_is_accepted() -> None:
+    hung = {"open_counts": {"253:1": 1}, "openers": {"253:1": [DD]}}
+    assert only(make_state(**hung), fail_hung_readers=True).verdict == "repair"
+    alive = {"open_counts": {"253:1": 2}, "openers": {"253:1": [DD, replace(DD, pid=8, hung=False)]}}
+    assert "opened by dd (pid 8)" in only(make_state(**alive), fail_hung_readers=True).reason
+    mounted = {**hung, "uses": {"dm-1": ["mounted at /mnt/a"]}}
+    assert only(make_state(**mounted), fail_hung_readers=True).verdict == "refuse"
+
+
+def test_udev_hung_on_the_map_is_no_user() -> None:
+    udev = Opener(9, "(udev-worker)", True, True, 1)
+    assert only(make_state(open_counts={"253:1": 1}, openers={"253:1": [udev]})).verdict == "repair"
+    assert only(make_state(open_counts={"253:1": 2}, openers={"253:1": [udev]})).verdict == "refuse"
+
+
+def part(**changes: Any) -> DmDevice:
+    return replace(DmDevice("dm-2", "253:2", "mpathb-part1", f"part1-mpath-{WWID}", False, ("dm-1",), ()), **changes)
+
+
+@pytest.mark.parametrize(
+    ("above", "changes", "reason"),
+    [
+        (part(), {}, ""),
+        (part(), {"open_counts": {"253:1": 1, "253:2": 1}}, "open 1 times"),
+        (part(holders=("dm-3",)), {}, "held by dm-3"),
+        (part(name="vg-lv", uuid="LVM-abc"), {}, "held by dm-2 (vg-lv, LVM)"),
+        (part(name="luks", uuid="CRYPT-LUKS2-abc"), {}, "held by dm-2 (luks, CRYPT)"),
+        # A name that only begins like a partition's is no partition's.
+        (part(uuid=f"part1-other-{WWID}"), {}, "held by dm-2"),
+    ],
+)
+def test_what_stands_on_a_map(above: DmDevice, changes: dict[str, Any], reason: str) -> None:
+    dm = {"dm-1": make_map(holders=("dm-2",)), "dm-2": above}
+    finding = only(make_state(**{"dm": dm, "open_counts": {"253:1": 1, "253:2": 0}, **changes}))
+    assert finding.verdict == ("refuse" if reason else "repair")
+    assert reason in finding.reason
+
+
+def test_reused_lun_number() -> None:
+    """Healthy everywhere but in a fresh inquiry."""
+    daemon = Daemon({WWID: {"sda": "active ready", "sdb": "active ready"}})
+    finding = only(make_state({"sda": serving(OTHER), "sdb": serving(OTHER)}, daemon=daemon, luns={"6:0:0": (1, 2)}))
+    assert (finding.control, finding.severity, finding.verdict) == ("STOR-02", "critical", "repair")
+    assert finding.evidence["wwid"] == WWID
+    assert finding.evidence["other_wwids"] == [OTHER]
+    assert verbs(finding) == ["flush_map", "replace_path", "replace_path"]
+    assert finding.repair[1].command[-3:] == ["write", "/sys/class/scsi_host/host6/scan", "0 0 2"]
+
+
+def test_reused_lun_number_in_use_or_on_some_paths() -> None:
+    reused = {"sda": serving(OTHER), "sdb": serving(OTHER)}
+    assert "mounted" in only(make_state(reused, uses={"dm-1": ["mounted at /mnt/a"]})).reason
+    half = only(make_state({"sda": serving(OTHER), "sdb": serving()}))
+    assert (half.control, half.verdict) == ("STOR-02", "refuse")
+    assert "sdb: still serves the LUN" in half.reason
+    mixed = only(make_state({"sda": serving(OTHER), "sdb": GONE}))
+    assert verbs(mixed) == ["flush_map", "replace_path", "delete_path"]
+
+
+def test_wwids_are_compared_whole() -> None:
+    longer = f"{WWID}0"
+    finding = only(make_state({"sda": serving(longer), "sdb": serving(longer)}))
+    assert finding.control == "STOR-02"
+
+
+def test_names_that_cannot_be_compared_prove_nothing() -> None:
+    vague = Answer("good", "good", "good", 0, ("1LIO-ORG_x",))
+    finding = only(make_state({"sda": vague, "sdb": serving()}))
+    assert (finding.control, finding.severity, finding.verdict, finding.repair) == ("STOR-02", "info", "report", [])
+
+
+def test_one_path_failed() -> None:
+    finding = only(make_state({"sda": Answer(problem="no answer"), "sdb": serving()}))
+    assert (finding.severity, finding.verdict) == ("minor", "refuse")
+
+
+def empty(answer: Answer | None = None, **changes: Any) -> State:
+    dm = {"dm-1": make_map(slaves=())}
+    disks = {"sdc": make_disk("sdc", 6, 3, wwid=OTHER, holders=())}
+    return make_state({"sdc": answer or serving(OTHER)}, **{"dm": dm, "disks": disks, "daemon": Daemon({WWID: {}}), **changes})
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (empty(), ""),
+        (empty(serving()), "sdc serves its LUN"),
+        (empty(Answer(problem="no answer")), "sdc might be its path"),
+        (empty(transports={"session2": replace(UP[1], state="FAILED")}), "transport outage: iSCSI session2"),
+        (empty(open_counts={"253:1": 1}), "open 1 times"),
+    ],
+)
+def test_map_without_paths(state: State, reason: str) -> None:
+    def finding(**options: Any) -> Finding:
+        return next(found for found in pure.plan(state, Options(**options)).findings if found.name == "mpathb")
+
+    assert "flush_empty_maps" in finding().reason
+    allowed = finding(flush_empty_maps=True)
+    assert allowed.verdict == ("refuse" if reason else "repair"), allowed.reason
+    assert reason in allowed.reason
+    assert verbs(allowed) == ([] if reason else ["flush_map"])
+
+
+def plain(answer: Answer = GONE, uses: list[str] | None = None, **changes: Any) -> State:
+    disks = {"sda": make_disk("sda", 6, 2, **{"holders": (), **changes})}
+    return make_state({"sda": answer}, dm={}, disks=disks, uses={"sda": uses or []})
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (plain(), ""),
+        (plain(uses=["claimed exclusively by the kernel or a process"]), "claimed exclusively"),
+        (plain(uses=["opened by cat (pid 3)"]), "opened by cat"),
+        (plain(holders=("dm-9",)), "held by dm-9"),
+        (plain(Answer("02/04/0b", "good", "good", 0, (WWID,))), "no sign that the LUN is gone"),
+    ],
+)
+def test_disk_in_no_map(state: State, reason: str) -> None:
+    finding = only(state)
+    assert finding.control == "STOR-03"
+    assert finding.verdict == ("refuse" if reason else "repair"), finding.reason
+    assert reason in finding.reason
+
+
+def test_disk_in_no_map_that_reads_another_lun() -> None:
+    finding = only(plain(serving(OTHER)))
+    assert (finding.control, finding.severity, verbs(finding)) == ("STOR-02", "critical", ["replace_path"])
+
+
+def test_local_disk_with_a_bad_day_is_not_our_business() -> None:
+    assert pure.plan(plain(Answer("02/3a/00", "good", "missing", 0), transport=None), Options()).findings == []
+
+
+def many(dead: int, total: int) -> State:
+    disks, dm, answers, paths = {}, {}, {}, {}
+    for index in range(total):
+        wwid, disk = f"3600{index:04d}", f"sd{chr(97 + index)}"
+        disks[disk] = make_disk(disk, 6, index + 10, wwid=wwid)
+        dm[f"dm-{index}"] = make_map(f"mpath{index}", f"dm-{index}", wwid, (disk,))
+        answers[disk] = GONE if index < dead else serving(wwid)
+        paths[wwid] = {disk: "failed faulty" if index < dead else "active ready"}
+    counts = {f"253:{index}": 0 for index in range(total)}
+    return make_state(answers, disks=disks, dm=dm, daemon=Daemon(paths), open_counts=counts)
+
+
+@pytest.mark.parametrize(
+    ("dead", "total", "refused"), [(4, 6, True), (3, 6, False), (3, 4, True), (2, 2, False), (3, 3, False), (2, 4, False)]
+)
+def test_more_than_half_looks_dead(dead: int, total: int, refused: bool) -> None:
+    findings = pure.plan(many(dead, total), Options()).findings
+    assert len(findings) == dead
+    assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
+    assert {finding.verdict for finding in pure.plan(many(dead, total), Options(accept_majority_dead=True)).findings} == {"repair"}
+
+
+def test_the_scope_does_not_hide_an_outage() -> None:
+    finding = only(many(4, 6), maps=("mpath0",))
+    assert finding.verdict == "refuse"
+    assert "4 of the node's 6 maps" in finding.reason
+
+
+def test_max_repairs() -> None:
+    findings = pure.plan(many(3, 6), Options(max_repairs=2)).findings
+    assert [finding.verdict for finding in findings] == ["repair", "repair", "refuse"]
+
+
+@pytest.mark.parametrize(
+    ("options", "count", "named"),
+    [
+        ({"maps": ("mpathb",)}, 1, True),
+        ({"maps": ("mpathx",)}, 0, False),
+        ({"wwids": (WWID,)}, 1, True),
+        ({"wwids": (WWID[:-1],)}, 0, False),
+        ({"wwids": (WWID[1:],)}, 0, False),
+        ({"vendor": "lio-org "}, 1, False),
+        ({"vendor": "LIO"}, 0, False),
+        ({"product": "lun1", "vendor": "LIO-ORG"}, 1, False),
+        ({"product": "lun"}, 0, False),
+    ],
+)
+def test_scope(options: dict[str, Any], count: int, named: bool) -> None:
+    findings = pure.plan(make_state(), Options(**options)).findings
+    assert len(findings) == count
+    assert [finding.named for finding in findings] == [named] * count
+
+
+def test_a_name_also_covers_the_disks_its_map_left_behind() -> None:
+    state = replace(plain(), aliases={"mpathb": WWID})
+    assert only(state, maps=("mpathb",)).named
+
+
+def test_no_daemon_is_a_finding_of_its_own() -> None:
+    state = make_state({"sda": serving(), "sdb": serving()}, daemon=Daemon(problem="multipathd does not answer: Connection refused"))
+    finding = only(state)
+    assert (finding.kind, finding.verdict) == ("node", "refuse")
+    assert "Connection refused" in finding.reason
+
+
+def test_suspects() -> None:
+    seen = make_state({"sda": GONE, "sdb": serving()}).observations[0]
+    assert pure.suspects(seen) == {"sda"}
+    assert pure.suspects(make_state({"sda": serving(), "sdb": serving()}).observations[0]) == set()
+    assert pure.suspects(empty().observations[0]) == {"sdc"}
+
+
+ANSWERS = st.builds(
+    Answer,
+    st.sampled_from(["good", "05/25/00", "02/04/0c", "06/29/00", "DID_NO_CONNECT", "status 0x18", "status 0x08", "not asked"]),
+    st.sampled_from(["good", "05/25/00", "05/24/00", "DID_TIME_OUT"]),
+    st.sampled_from(["good", "missing", "malformed", "not asked"]),
+    st.sampled_from([0, 1, 3, None]),
+    st.sampled_from([(), (WWID,), (OTHER,), ("1T10",)]),
+)
+
+
+@given(ANSWERS)
+def test_no_answer_that_names_the_lun_is_ever_taken_for_gone(answer: Answer) -> None:
+    judgement = pure.judge(make_disk("sda", 6, 2), answer, WWID)
+    if judgement.kind == pure.GONE:
+        assert answer.ready == "05/25/00"
+        assert answer.inquiry == "05/25/00" or answer.qualifier in (1, 3)
+    if judgement.kind == pure.OTHER:
+        assert WWID not in answer.wwids
+        assert judgement.wwid == OTHER

@@ -1,0 +1,199 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The one runner: check mode, failures, taking back, proof, and what a module returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils import _engine
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+    StorageOpsError,
+)
+
+
+class Exit(Exception):
+    """What AnsibleModule does by ending the process."""
+
+
+class Module:
+    """The part of AnsibleModule that the runner uses."""
+
+    def __init__(self, check_mode: bool = False, diff: bool = False) -> None:
+        self.check_mode = check_mode
+        self._diff = diff
+        self.result: dict[str, Any] = {}
+
+    def exit_json(self, **result: Any) -> None:
+        self.result = {"failed": False, **result}
+        raise Exit
+
+    def fail_json(self, **result: Any) -> None:
+        self.result = {"failed": True, **result}
+        raise Exit
+
+
+class World:
+    """A runbook over a list of things; ``breaks``: verb -> error; ``log`` is what was done to them."""
+
+    def __init__(self, findings: list[Finding], breaks: dict[str, Exception] | None = None, proven: bool = True) -> None:
+        self.findings, self.breaks, self.proven, self.log = findings, breaks or {}, proven, []
+
+    def gather(self) -> list[Finding]:
+        return self.findings
+
+    def plan(self, state: list[Finding]) -> Plan:
+        return Plan(state)
+
+    def healthy(self, state: list[Finding]) -> str:
+        return "two things in order"
+
+    def apply(self, action: Action) -> None:
+        if action.verb in self.breaks:
+            raise self.breaks[action.verb]
+        self.log.append(f"{action.verb} {action.target}")
+
+    def undo(self, action: Action) -> Action | None:
+        return Action("restore_queueing", action.target, ["restore"]) if action.verb == "disable_queueing" else None
+
+    def verify(self, finding: Finding) -> list[str]:
+        if not self.proven:
+            raise StorageOpsError(f"the repair of {finding.name} is not proven")
+        return ["it is gone"]
+
+
+def finding(
+    name: str, verdict: str = "repair", verbs: tuple[str, ...] = ("disable_queueing", "flush_map", "delete_path"), **more: Any
+) -> Finding:
+    repair = [Action(verb, name, [verb, name]) for verb in verbs] if verdict == "repair" else []
+    return Finding("STOR-01", "major", "multipath map", name, "n1", f"{name} is dead", verdict, "because", "x.y.z", repair=repair, **more)
+
+
+def run(world: World, module: Module, fail_on_refusal: bool = False) -> dict[str, Any]:
+    with pytest.raises(Exit):
+        _engine.run(module, lambda: world, fail_on_refusal)
+    return module.result
+
+
+def outcomes(result: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(action["action"], action["outcome"]) for action in result["actions"]]
+
+
+def test_nothing_found() -> None:
+    result = run(World([]), Module())
+    assert result == {"failed": False, "changed": False, "findings": [], "actions": [], "msg": "nothing to do: two things in order"}
+
+
+def test_check_mode_tells_the_truth_and_does_nothing() -> None:
+    world = World([finding("a")])
+    result = run(world, Module(check_mode=True))
+    assert result["changed"] is True
+    assert world.log == []
+    assert {outcome for _verb, outcome in outcomes(result)} == {"planned"}
+    assert result["findings"][0]["repair"] == result["actions"]
+    assert result["msg"] == "1 finding, 1 would be repaired"
+
+
+def test_run_applies_in_order_and_proves() -> None:
+    world = World([finding("a"), finding("b", "refuse"), finding("c", verbs=("flush_map",))])
+    result = run(world, Module())
+    assert world.log == ["disable_queueing a", "flush_map a", "delete_path a", "flush_map c"]
+    assert result["findings"][0]["evidence"]["proof"] == ["it is gone"]
+    assert "proof" not in result["findings"][1]["evidence"]
+    assert result["msg"] == "3 findings, 2 repaired and proven, 1 refused (multipath map b: because)"
+
+
+def test_failure_takes_back_and_stops_everything_after_it() -> None:
+    world = World([finding("a"), finding("b")], {"flush_map": ActionFailed("map in use")})
+    result = run(world, Module())
+    assert result["failed"]
+    assert world.log == ["disable_queueing a", "restore_queueing a"]
+    assert outcomes(result) == [
+        ("disable_queueing", "done"),
+        ("flush_map", "failed"),
+        ("delete_path", "skipped"),
+        ("restore_queueing", "done"),
+        ("disable_queueing", "skipped"),
+        ("flush_map", "skipped"),
+        ("delete_path", "skipped"),
+    ]
+    assert result["changed"] is True
+    assert result["msg"] == "flush_map a failed: map in use. restore_queueing a was done. Nothing after it was done."
+
+
+def test_what_was_never_started_changed_nothing() -> None:
+    result = run(World([finding("a")], {"disable_queueing": NotStarted("it is mounted by now")}), Module())
+    assert result["failed"]
+    assert result["changed"] is False
+    assert {outcome for _verb, outcome in outcomes(result)} == {"skipped"}
+
+
+def test_a_failed_undo_is_told() -> None:
+    breaks = {"flush_map": ActionFailed("map in use"), "restore_queueing": ActionFailed("no answer")}
+    result = run(World([finding("a")], breaks), Module())
+    assert "restore_queueing a failed too: no answer" in result["msg"]
+
+
+def test_a_repair_that_is_not_proven_is_a_failure() -> None:
+    result = run(World([finding("a"), finding("b")], proven=False), Module())
+    assert result["failed"]
+    assert "not proven" in result["msg"]
+    assert [outcome for _verb, outcome in outcomes(result)] == ["done"] * 3 + ["skipped"] * 3
+
+
+@pytest.mark.parametrize(
+    ("found", "fail_on_refusal", "failed"),
+    [
+        (finding("a", "refuse"), False, False),
+        (finding("a", "refuse"), True, True),
+        (finding("a", "refuse", named=True), False, True),
+        (finding("a", "report", named=True), True, False),
+        (finding("a", named=True), True, False),
+    ],
+)
+def test_when_a_refusal_fails_the_task(found: Finding, fail_on_refusal: bool, failed: bool) -> None:
+    result = run(World([found]), Module(), fail_on_refusal)
+    assert result["failed"] is failed
+    assert len(result["findings"]) == 1
+
+
+def test_error_while_gathering() -> None:
+    class Broken(World):
+        def gather(self) -> list[Finding]:
+            raise StorageOpsError("run it as root")
+
+    result = run(Broken([]), Module())
+    assert result == {"failed": True, "msg": "run it as root", "changed": False, "findings": [], "actions": []}
+
+
+def test_diff() -> None:
+    both = [finding("a"), finding("b", "refuse")]
+    assert run(World(both), Module(check_mode=True, diff=True))["diff"] == {"before": "a is dead\nb is dead\n", "after": "b is dead\n"}
+
+
+def test_info_modules_change_nothing_and_carry_the_plan() -> None:
+    world, module = World([finding("a")]), Module()
+    with pytest.raises(Exit):
+        _engine.report(module, lambda: [world, World([])], {"STOR-01"})
+    assert (module.result["changed"], module.result["actions"], world.log) == (False, [], [])
+    assert [action["outcome"] for action in module.result["findings"][0]["repair"]] == ["planned"] * 3
+    other = Module()
+    with pytest.raises(Exit):
+        _engine.report(other, lambda: [world], {"STOR-04"})
+    assert other.result["findings"] == []
+
+
+def test_long_evidence_is_cut_with_a_count() -> None:
+    found = finding("a", "report", evidence={"paths": [{"answers": list(range(60))}] * 51})
+    paths = found.to_result()["evidence"]["paths"]
+    assert paths[-1] == "(+1 more)"
+    assert paths[0]["answers"][-1] == "(+10 more)"
