@@ -82,7 +82,8 @@ options:
 options:
   peer_initiator_names:
     description:
-      - Initiator names of other nodes, as a dictionary of node name to initiator name, to find a name that two nodes share.
+      - Initiator names of the other nodes, without this one, as a dictionary of node name to initiator name, to find a name that
+        two nodes share.
       - The role P(storage_ops.runbooks.iscsi_ready#role) fills it in.
     type: dict
     default: {}

@@ -8,13 +8,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Protocol, TypeVar
 
-# AWX drops a result of more than 700,000 characters without a word; a list in evidence is cut, with a count, long before.
+# AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence are cut, with a count,
+# and then the evidence of the least severe findings is left out.
 MAX_EVIDENCE_ITEMS = 50
+MAX_RESULT_CHARACTERS = 500_000
 
 State = TypeVar("State")
 
@@ -224,12 +227,16 @@ def _take_back(runbook: Runbook[State], finding: Finding, done: list[Action]) ->
 
 
 def _result(plan: Plan) -> dict[str, Any]:
-    actions = plan.actions
-    return {
-        "changed": any(action.outcome in ("done", "failed", "planned") for action in actions),
-        "findings": [finding.to_result() for finding in plan.findings],
-        "actions": [action.to_result() for action in actions],
-    }
+    findings = [finding.to_result() for finding in plan.findings]
+    actions = [action.to_result() for action in plan.actions]
+    excess = len(json.dumps([findings, actions])) - MAX_RESULT_CHARACTERS
+    for finding in reversed(findings):
+        if excess <= 0:
+            break
+        excess -= len(json.dumps(finding["evidence"]))
+        finding["evidence"] = {"cut": "left out, since the result is too long for AWX; run with this object alone to see it"}
+    changed = any(action.outcome in ("done", "failed", "planned") for action in plan.actions)
+    return {"changed": changed, "findings": findings, "actions": actions}
 
 
 def _message(plan: Plan, healthy: str, check_mode: bool) -> str:

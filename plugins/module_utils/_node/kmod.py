@@ -263,7 +263,7 @@ def _judge_iscsid(state: State, options: Options) -> Finding | None:
 def _judge_initiator(state: State, options: Options) -> Finding | None:
     """A name is the node's identity at the array: it is never made up here, only reported."""
     names = state.initiator_names
-    twins = sorted(node for node, name in options.peer_initiator_names.items() if names and name == names[0] and node != state.node)
+    twins = sorted(node for node, name in options.peer_initiator_names.items() if names and name == names[0])
     if names is None:
         problem = f"{INITIATOR_FILE} is missing"
     elif not names:

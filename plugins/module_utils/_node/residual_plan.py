@@ -139,9 +139,11 @@ def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
     if "DID_" in answer.ready or "DID_" in answer.inquiry or "DID_" in answer.vpd:
         return Judgement(UNKNOWN, f"transport error: {said}")
     unsupported = answer.ready == scsi.LUN_NOT_SUPPORTED
-    if answer.inquiry == scsi.LUN_NOT_SUPPORTED or answer.qualifier in (1, 3):
-        # The second sign keeps one odd answer from deciding: a LUN that is gone rejects TEST UNIT READY as well.
-        return Judgement(GONE if unsupported else UNKNOWN, said if unsupported else f"contradictory answers: {said}")
+    absent = answer.qualifier in (1, 3)
+    if answer.inquiry == scsi.LUN_NOT_SUPPORTED or absent:
+        # One odd answer does not decide. LUN 0 is special: the target itself answers TEST UNIT READY there, though no device is.
+        agreed = unsupported or (absent and answer.ready == "good")
+        return Judgement(GONE if agreed else UNKNOWN, said if agreed else f"contradictory answers: {said}")
     if answer.inquiry != "good" or answer.qualifier != 0:
         return Judgement(UNKNOWN, f"no sign that the LUN is gone: {said}")
     if answer.vpd != "good":
@@ -385,10 +387,12 @@ def _path_evidence(state: State, name: str, judgements: list[Judgement], wwid: s
 
 
 def _still_listed(state: State, name: str) -> list[str]:
-    """A target that rejects a LUN and lists it all the same is not a proof of anything."""
+    """A target that rejects a LUN and lists it all the same is not a proof of anything; nor is one that answers there and lists nothing."""
     disk = state.last.disks[name]
     if any(disk.lun in seen.luns.get(disk.target, ()) for seen in state.observations):
         return [f"{name}: its target still lists LUN {disk.lun} in REPORT LUNS"]
+    if state.last.answers[name].ready == "good" and disk.target not in state.last.luns:
+        return [f"{name}: contradictory answers, and its target does not say by REPORT LUNS what it serves"]
     return []
 
 
@@ -417,7 +421,8 @@ def _map_obstacles(state: State, device: DmDevice) -> list[str]:
     elif device.wwid not in last.daemon.paths:
         obstacles.append("multipathd does not know this map")
     ready = [name for name, said in last.daemon.paths.get(device.wwid, {}).items() if said.endswith(" ready")]
-    ready = [name for name in ready if _judge(last, name, device.wwid).kind == GONE]
+    # Its checker asks TEST UNIT READY, so where that is answered (LUN 0) its word is no second opinion.
+    ready = [name for name in ready if _judge(last, name, device.wwid).kind == GONE and last.answers[name].ready != "good"]
     if ready:
         obstacles.append(f"multipathd still calls {', '.join(ready)} ready")
     if device.suspended:

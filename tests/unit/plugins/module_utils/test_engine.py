@@ -197,3 +197,12 @@ def test_long_evidence_is_cut_with_a_count() -> None:
     paths = found.to_result()["evidence"]["paths"]
     assert paths[-1] == "(+1 more)"
     assert paths[0]["answers"][-1] == "(+10 more)"
+
+
+def test_a_result_stays_small_enough_for_awx() -> None:
+    evidence = {"paths": [{"answers": ["x" * 100] * 10}] * 4}
+    result = run(World([finding(f"mpath{number}", evidence=dict(evidence)) for number in range(256)]), Module(check_mode=True))
+    assert len(result["findings"]) == 256
+    assert len(str(result)) < 700_000
+    assert result["findings"][0]["evidence"] == evidence
+    assert "run with this object alone" in result["findings"][-1]["evidence"]["cut"]

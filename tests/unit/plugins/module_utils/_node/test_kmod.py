@@ -169,8 +169,9 @@ def test_iscsid_and_initiator_name(changes: dict[str, Any], options: dict[str, A
     assert text in f"{finding.summary} {finding.reason}"
 
 
-def test_its_own_name_is_no_duplicate() -> None:
-    assert found(make_state(), peer_initiator_names={"n1": IQN}) == []
+def test_a_cloned_node_that_kept_its_hostname_is_found_too() -> None:
+    (finding,) = found(make_state(), peer_initiator_names={"n1": IQN})
+    assert finding.evidence["same_as"] == ["n1"]
 
 
 def test_repair_from_nothing_to_ready(tmp_path: Path) -> None:

@@ -101,7 +101,9 @@ MOVED = make_map(slaves=("sda",))
         (make_state({"sda": GONE, "sdb": Answer("05/25/00", "good", "missing", 0)}), "VPD 0x83 missing"),
         (make_state({"sda": GONE, "sdb": Answer("02/04/01", "good", "malformed", 0)}), "VPD 0x83 malformed"),
         (make_state({"sda": GONE, "sdb": Answer("05/25/00", "good", "good", 0, (WWID,))}), "contradictory answers"),
-        (make_state({"sda": GONE, "sdb": Answer("good", "good", qualifier=3)}), "contradictory answers"),
+        (make_state({"sda": GONE, "sdb": Answer("02/04/01", "good", qualifier=3)}), "contradictory answers"),
+        (make_state({"sda": GONE, "sdb": Answer("good", "05/25/00")}), "contradictory answers"),
+        (make_state({"sda": GONE, "sdb": Answer("good", "good", qualifier=1)}, luns={"6:0:0": ()}), "does not say by REPORT LUNS"),
         (make_state({"sda": GONE, "sdb": Answer("05/24/00", "05/24/00")}), "no sign that the LUN is gone"),
         (make_state({"sda": GONE, "sdb": Answer("06/3f/0e", "06/3f/0e")}), "no sign that the LUN is gone"),
         (make_state(luns=STILL_LISTED), "still lists LUN 2"),
@@ -153,6 +155,15 @@ def test_every_observation_counts() -> None:
 def test_peripheral_qualifier_1_must_stay() -> None:
     absent = Answer("05/25/00", "good", qualifier=1)
     assert only(make_state({"sda": absent, "sdb": absent})).verdict == "repair"
+
+
+def test_lun_0_answers_for_the_target() -> None:
+    """No device is there (qualifier 1), but TEST UNIT READY succeeds, so multipathd calls the path ready: REPORT LUNS decides."""
+    absent = Answer("good", "good", qualifier=1)
+    ready = Daemon({WWID: {"sda": "active ready", "sdb": "active ready"}})
+    assert only(make_state({"sda": absent, "sdb": absent}, daemon=ready)).verdict == "repair"
+    listed = only(make_state({"sda": absent, "sdb": absent}, daemon=ready, luns={"6:0:0": (2,), "7:0:0": (2,)}))
+    assert "still lists LUN 2" in listed.reason
 
 
 def test_hung_readers_are_freed_when_that_is_accepted() -> None:
@@ -375,7 +386,7 @@ ANSWERS = st.builds(
 def test_no_answer_that_names_the_lun_is_ever_taken_for_gone(answer: Answer) -> None:
     judgement = pure.judge(make_disk("sda", 6, 2), answer, WWID)
     if judgement.kind == pure.GONE:
-        assert answer.ready == "05/25/00"
+        assert answer.ready == "05/25/00" or (answer.ready == "good" and answer.qualifier in (1, 3))
         assert answer.inquiry == "05/25/00" or answer.qualifier in (1, 3)
     if judgement.kind == pure.OTHER:
         assert WWID not in answer.wwids

@@ -1,0 +1,133 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Block devices read from a sysfs tree, and open files read from a proc tree."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, usage
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice, Transport
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+
+WWID = "36001405e4563a9b6215b4e49ba37cfd9"
+SESSION = "sys/devices/platform/host6/session1/target6:0:0/6:0:0:2"
+PORT = "sys/devices/pci0/host7/rport-7:0-1/target7:0:1/7:0:1:300"
+
+
+def put(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text)
+
+
+def put_disk(root: Path, device: str, name: str, dev: str, holders: tuple[str, ...] = (), removable: str = "0") -> None:
+    hctl = device.rpartition("/")[2]
+    for attribute, text in {"state": "running", "wwid": f"naa.{WWID[1:]}", "vendor": "LIO-ORG ", "model": "lun2            "}.items():
+        put(root, f"{device}/{attribute}", f"{text}\n")
+    put(root, f"{device}/block/{name}/dev", f"{dev}\n")
+    put(root, f"{device}/block/{name}/removable", f"{removable}\n")
+    (root / f"{device}/block/{name}/holders").mkdir()
+    for holder in holders:
+        put(root, f"{device}/block/{name}/holders/{holder}", "")
+    link = root / f"sys/class/scsi_disk/{hctl}"
+    link.mkdir(parents=True)
+    (link / "device").symlink_to(root / device)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    put_disk(tmp_path, SESSION, "sda", "8:0", ("dm-3",))
+    put_disk(tmp_path, PORT, "sdb", "8:16")
+    put_disk(tmp_path, "sys/devices/usb1/host9/target9:0:0/9:0:0:0", "sdc", "8:32", removable="1")
+    put(tmp_path, "sys/class/iscsi_session/session1/state", "LOGGED_IN\n")
+    put(tmp_path, "sys/class/iscsi_connection/connection1:0/persistent_address", "127.0.0.1\n")
+    put(tmp_path, "sys/class/fc_remote_ports/rport-7:0-1/roles", "FCP Target\n")
+    put(tmp_path, "sys/class/fc_remote_ports/rport-7:0-1/port_name", "0x500601\n")
+    put(tmp_path, "sys/class/fc_remote_ports/rport-7:0-1/port_state", "Blocked\n")
+    put(tmp_path, "sys/class/fc_remote_ports/rport-7:0-2/roles", "FCP Initiator\n")
+    for name, text in {
+        "dev": "253:3",
+        "dm/name": "mpath b",
+        "dm/uuid": f"mpath-{WWID}",
+        "dm/suspended": "0",
+        "slaves/sda": "",
+        "holders/dm-4": "",
+    }.items():
+        put(tmp_path, f"sys/block/dm-3/{name}", text)
+    for name, text in {
+        "dev": "253:4",
+        "dm/name": "mpath b-part1",
+        "dm/uuid": f"part1-mpath-{WWID}",
+        "dm/suspended": "1",
+        "slaves/dm-3": "",
+    }.items():
+        put(tmp_path, f"sys/block/dm-4/{name}", text)
+    (tmp_path / "sys/block/sda").mkdir()
+    return Host(Deadline(60), 10, str(tmp_path))
+
+
+def test_disks_and_how_they_are_reached(host: Host) -> None:
+    reached = block.transports(host)
+    assert set(reached) == {"session1", "rport-7:0-1"}
+    found = block.disks(host, reached)
+    session = Transport("iSCSI", "session1", "127.0.0.1", "LOGGED_IN")
+    assert found["sda"] == Disk("sda", "8:0", "6:0:0:2", "running", WWID, "LIO-ORG", "lun2", ("dm-3",), session)
+    assert (found["sda"].target, found["sda"].lun) == ("6:0:0", 2)
+    assert session.up
+    assert found["sdb"].transport == Transport("FC", "rport-7:0-1", "0x500601", "Blocked")
+    assert (found["sdb"].target, found["sdb"].lun) == ("7:0:1", 300)
+    assert not reached["rport-7:0-1"].up
+    assert "sdc" not in found, "a removable disk is nobody's LUN"
+
+
+def test_device_mapper_devices(host: Host) -> None:
+    found = block.dm_devices(host)
+    assert found["dm-3"] == DmDevice("dm-3", "253:3", "mpath b", f"mpath-{WWID}", False, ("sda",), ("dm-4",))
+    assert (found["dm-3"].is_multipath, found["dm-3"].wwid, found["dm-3"].is_partition) == (True, WWID, False)
+    assert (found["dm-4"].is_multipath, found["dm-4"].is_partition, found["dm-4"].suspended) == (False, True, True)
+
+
+def test_kernel_partitions(tmp_path: Path) -> None:
+    put(tmp_path, "sys/class/block/sda/sda1/partition", "1\n")
+    put(tmp_path, "sys/class/block/sda/sda1/dev", "8:1\n")
+    put(tmp_path, "sys/class/block/sda/queue/depth", "1\n")
+    assert block.partitions(Host(Deadline(60), 10, str(tmp_path)), "sda") == {"sda1": "8:1"}
+
+
+def test_our_own_open_files_are_found(tmp_path: Path) -> None:
+    """The real /proc: this process has a block device open, or, where none may be opened, has none."""
+    device = next((f"/dev/{name}" for name in os.listdir("/sys/class/block") if os.access(f"/dev/{name}", os.R_OK)), None)
+    if device is None:
+        assert usage.scan_open_files("/proc", {"8:0"})["8:0"] == []
+        return
+    fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        status = os.fstat(fd)
+        dev = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+        found = usage.scan_open_files("/proc", {dev, "999:999"})
+        (own,) = [opener for opener in found[dev] if opener["pid"] == os.getpid()]
+        assert (own["opens"], own["udev"], own["hung"]) == (1, False, False)
+        assert found["999:999"] == []
+    finally:
+        os.close(fd)
+
+
+def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
+    """A process in D state by its thread; a file on NFS is never touched, for its server may be dead."""
+    for pid, state in (("7", "D"), ("8", "S")):
+        put(tmp_path, f"{pid}/task/{pid}/stat", f"{pid} (a) D (b) {state} 1 1")
+        put(tmp_path, f"{pid}/mountinfo", "30 1 0:40 / /nfs rw - nfs4 server:/x rw\n31 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+        put(tmp_path, f"{pid}/fdinfo/3", "pos:\t0\nmnt_id:\t30\n")
+        put(tmp_path, f"{pid}/fdinfo/4", "pos:\t0\nmnt_id:\t31\n")
+        (tmp_path / pid / "ns").mkdir()
+        (tmp_path / pid / "ns" / "mnt").symlink_to("mnt:[1]")
+    assert usage._hung(str(tmp_path / "7"))
+    assert not usage._hung(str(tmp_path / "8"))
+    assert usage._is_remote(str(tmp_path / "7"), "3", {})
+    assert not usage._is_remote(str(tmp_path / "7"), "4", {})

@@ -1,0 +1,49 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A role offers exactly its module's options, with the module's defaults."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+PAIRS = [("residual_paths", "multipath_residual"), ("iscsi_ready", "iscsi_module_check")]
+
+
+def load(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(path.read_text())
+    return loaded
+
+
+def fragment(name: str) -> dict[str, Any]:
+    """storage_ops.runbooks._node.bounds is the variable BOUNDS of the class in doc_fragments/_node.py."""
+    file, _dot, variable = name.removeprefix("storage_ops.runbooks.").partition(".")
+    plugin = importlib.import_module(f"ansible_collections.storage_ops.runbooks.plugins.doc_fragments.{file}")
+    loaded: dict[str, Any] = yaml.safe_load(getattr(plugin.ModuleDocFragment, (variable or "documentation").upper()))
+    return loaded
+
+
+@pytest.mark.parametrize(("role", "module"), PAIRS)
+def test_role_and_module_agree(role: str, module: str) -> None:
+    plugin = importlib.import_module(f"ansible_collections.storage_ops.runbooks.plugins.modules.{module}")
+    documentation = yaml.safe_load(plugin.DOCUMENTATION)
+    options = dict(documentation["options"])
+    for name in documentation["extends_documentation_fragment"]:
+        options.update(fragment(name).get("options", {}))
+    # No default of its own means empty for the role, which leaves such an option out.
+    empty = {"list": [], "dict": {}, "str": ""}
+    wanted = {f"{role}_{name}": option.get("default", empty.get(option["type"])) for name, option in options.items()}
+    assert load(ROLES / role / "defaults/main.yml") == wanted
+
+
+@pytest.mark.parametrize(("role", "_module"), PAIRS)
+def test_argument_specs_document_the_defaults(role: str, _module: str) -> None:
+    spec = load(ROLES / role / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    assert {name: option["default"] for name, option in spec.items()} == load(ROLES / role / "defaults/main.yml")
