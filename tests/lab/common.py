@@ -1,0 +1,68 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the lab's modules share: where the cache is, how progress is shown, how errors look, how a lock is taken."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+RELEASES = ("bullseye", "bookworm", "trixie")
+DEFAULT_RELEASE = "bookworm"
+GUEST = Path(__file__).resolve().parent / "guest"
+
+
+class LabError(Exception):
+    """The lab cannot do what was asked; the message says why and what to do next."""
+
+
+def cache_dir() -> Path:
+    """Everything the lab makes lives here, outside any checkout."""
+    explicit = os.environ.get("STORAGE_OPS_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    path = Path(explicit) if explicit else Path(base) / "storage_ops.runbooks"
+    path.mkdir(parents=True, exist_ok=True)
+    return path.resolve()
+
+
+def say(message: str) -> None:
+    """Progress goes to stderr: stdout belongs to the command's answer."""
+    print(f"lab: {message}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def step(what: str) -> Iterator[None]:
+    """Announce a long step and tell afterwards how long it took."""
+    say(f"{what} ...")
+    start = time.monotonic()
+    yield
+    say(f"{what}: {time.monotonic() - start:.1f} s")
+
+
+@contextlib.contextmanager
+def locked(path: Path, deadline: float) -> Iterator[None]:
+    """Hold an exclusive lock; whoever comes second waits, visibly and not for ever."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Python opens with O_CLOEXEC, so neither qemu nor an ssh master inherits the lock.
+    with path.open("a") as handle:
+        start = time.monotonic()
+        told = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() - start > deadline:
+                    raise LabError(f"{path} is locked by another process for more than {deadline:.0f} s") from None
+                if not told:
+                    say(f"waiting for another process that holds {path}")
+                    told = True
+                time.sleep(0.2)
+        yield

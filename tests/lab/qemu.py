@@ -1,0 +1,145 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Speak to a running qemu: start it, ask it (QMP), stop it, and find out whether KVM works on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .common import LabError, cache_dir, locked, say
+from .image import Image
+
+QEMU = "qemu-system-x86_64"
+KVM_DEADLINE = 25.0
+TCG = "tcg,thread=multi,tb-size=256"
+HARDWARE = ("-M", "q35", "-cpu", "max", "-smp", "2", "-display", "none", "-nodefaults")
+KERNEL_OPTIONS = "console=ttyS0 mitigations=off audit=0 nokaslr net.ifnames=0 tsc=reliable no_timer_check"
+
+
+def tail(path: Path, lines: int = 15) -> str:
+    """The end of a log, for an error message."""
+    if not path.exists():
+        return f"({path} does not exist)"
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+class Qmp:
+    """One QMP command per connection: the socket is free for the next process at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def execute(self, command: str, deadline: float = 60, **arguments: Any) -> Any:
+        end = time.monotonic() + deadline
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(deadline)
+                connection.connect(str(self.path))
+                with connection.makefile("rw") as stream:
+                    json.loads(stream.readline())  # the greeting
+                    for name, args in (("qmp_capabilities", {}), (command, arguments)):
+                        stream.write(json.dumps({"execute": name, "arguments": args}) + "\n")
+                        stream.flush()
+                        reply = {"event": ""}
+                        while "event" in reply:
+                            connection.settimeout(max(0.1, end - time.monotonic()))
+                            reply = json.loads(stream.readline())
+                        if "error" in reply:
+                            raise LabError(f"qemu refused {name}: {reply['error']}")
+                    return reply["return"]
+        except (OSError, ValueError) as exc:
+            raise LabError(f"qemu did not answer {command} on {self.path} within {deadline:.0f} s: {exc}") from exc
+
+    def monitor(self, line: str, deadline: float = 60) -> None:
+        """A command that only the human monitor has; it answers with nothing when all is well."""
+        answer = self.execute("human-monitor-command", deadline, **{"command-line": line})
+        if answer.strip():
+            raise LabError(f"qemu: {line}: {answer.strip()}")
+
+
+def running(pidfile: Path) -> int | None:
+    """The pid of the qemu that wrote this file, if it still runs (a pid may have been given to another process since)."""
+    try:
+        pid = int(pidfile.read_text())
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError):
+        return None
+    return pid if str(pidfile).encode() in arguments else None
+
+
+def start(arguments: Sequence[str], log: Path) -> None:
+    """Start qemu detached; returns when it runs (and has loaded its snapshot, if it was told to)."""
+    command = [QEMU, *HARDWARE, *arguments, "-daemonize"]
+    with log.open("w") as output:
+        try:
+            process = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=120, check=False)
+        except subprocess.TimeoutExpired:
+            raise LabError(f"qemu did not start within 120 s:\n{tail(log)}") from None
+    if process.returncode:
+        raise LabError(f"qemu did not start:\n{tail(log)}")
+
+
+def stop(pidfile: Path) -> None:
+    """End the qemu that wrote this file, and wait until it has gone."""
+    for number, deadline in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
+        pid = running(pidfile)
+        if pid is None:
+            break
+        os.kill(pid, number)
+        end = time.monotonic() + deadline
+        while running(pidfile) and time.monotonic() < end:
+            time.sleep(0.05)
+    else:
+        if running(pidfile):
+            raise LabError(f"qemu of {pidfile} cannot be killed")
+    pidfile.unlink(missing_ok=True)
+
+
+def version() -> str:
+    """qemu's version line."""
+    try:
+        return subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()[0]
+    except FileNotFoundError:
+        raise LabError(f"{QEMU} is not installed: see tests/lab/apt-packages.txt") from None
+
+
+def accelerator(image: Image) -> str:
+    """`kvm` if a kernel really boots with it, else TCG. Tried once per boot of this machine and version of qemu."""
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return TCG
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+    decision = cache_dir() / f"accelerator-{hashlib.sha256((boot + version()).encode()).hexdigest()[:12]}"
+    with locked(cache_dir() / "accelerator.lock", 3 * KVM_DEADLINE):
+        if not decision.exists():
+            say(f"trying KVM (at most {KVM_DEADLINE:.0f} s) ...")
+            works = _kvm_boots(image)
+            say("KVM works" if works else "KVM does not boot a stock kernel here: using TCG (slower)")
+            decision.write_text("kvm" if works else TCG)
+    return decision.read_text()
+
+
+def _kvm_boots(image: Image) -> bool:
+    """Whether the guest's kernel gets as far as running programs."""
+    serial = cache_dir() / "accelerator.serial"
+    serial.write_text("")
+    arguments = [*HARDWARE, "-accel", "kvm", "-m", "512", "-no-reboot", "-kernel", str(image.kernel), "-initrd", str(image.initrd)]
+    arguments += ["-append", KERNEL_OPTIONS, "-serial", f"file:{serial}"]
+    with subprocess.Popen([QEMU, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        end = time.monotonic() + KVM_DEADLINE
+        booted = False
+        while not booted and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.2)
+            booted = "Begin: Loading essential drivers" in serial.read_text(errors="replace")
+        process.kill()
+    return booted

@@ -1,0 +1,277 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A VM node: one Debian machine with an iSCSI array inside, reset to the same snapshot in seconds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import qemu
+from .common import DEFAULT_RELEASE, GUEST, RELEASES, LabError, cache_dir, locked, say, step
+from .image import image, locate
+
+SNAPSHOT = "ready"
+BOOT_DEADLINE = 240.0
+SETUP_DEADLINE = 240.0
+RESTORE_DEADLINE = 60.0
+LOCK_DEADLINE = 900.0
+# ssh appends 17 characters to a control socket's name while it makes it; the kernel's limit is 107.
+LONGEST_SOCKET = 107 - 17
+DEVICES = ("-device", "virtio-blk-pci,drive=d0", "-device", "virtio-net-pci,netdev=n0,romfile=", "-device", "virtio-rng-pci")
+SSH_OPTIONS = (
+    *("-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
+    *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10"),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command in the guest answered."""
+
+    rc: int
+    stdout: str
+    stderr: str
+
+
+class CommandError(LabError):
+    """A command in the guest failed."""
+
+
+class CommandTimeout(LabError):
+    """A command in the guest did not end in time; it may still be running there."""
+
+
+class Vm:
+    """A node by name. Its folder is keyed by all that shaped its snapshot, so that a change makes a new one."""
+
+    def __init__(self, name: str, release: str = DEFAULT_RELEASE, memory: int = 512) -> None:
+        self.name, self.release, self.memory = name, release, memory
+        self.image = locate(release)
+        ingredients = [self.image.key, str(memory), *qemu.HARDWARE, *DEVICES, qemu.KERNEL_OPTIONS]
+        ingredients += [path.read_text() for path in sorted(GUEST.iterdir()) if path.is_file()]
+        self.key = hashlib.sha256("\0".join(ingredients).encode()).hexdigest()[:10]
+        self.path = cache_dir() / "vms" / f"{name}-{release}-{self.key}"
+        self.pidfile = self.path / "qemu.pid"
+        self.disk = self.path / "disk.qcow2"
+        self.serial = self.path / "serial.log"
+        self.ready = self.path / "ready"
+        self.control = self.path / "ssh.cm"
+        self.ansible_control = self.path / "ansible.cm"
+        self.qmp = qemu.Qmp(self.path / "qmp.sock")
+        if len(str(self.ansible_control)) > LONGEST_SOCKET:
+            raise LabError(f"{self.ansible_control} is too long for a socket: set STORAGE_OPS_CACHE to a shorter path")
+
+    @property
+    def port(self) -> int:
+        """The loopback port that leads to the node's sshd."""
+        return int((self.path / "port").read_text())
+
+    @property
+    def running(self) -> bool:
+        return qemu.running(self.pidfile) is not None
+
+    def up(self) -> None:
+        """Make the node run, in its `ready` state, whatever it was doing before."""
+        image(self.release)
+        self.path.mkdir(parents=True, exist_ok=True)
+        with locked(self.path.parent / f"{self.name}-{self.release}.lock", LOCK_DEADLINE):
+            self._drop_outdated()
+            self._close_connections()
+            if not self.ready.exists() or self.ready.read_text() != self._made_by():
+                self._make_ready()
+            elif self.running:
+                with step(f"{self.name}: back to its snapshot"):
+                    self.qmp.monitor(f"loadvm {SNAPSHOT}", RESTORE_DEADLINE)
+                    self._wake()
+            else:
+                with step(f"{self.name}: start from its snapshot"):
+                    self._start("-loadvm", SNAPSHOT)
+                    self._wake()
+            self.inventory()
+
+    def reset(self) -> None:
+        """Back to `ready`: the same as `up`, named for what a test wants."""
+        self.up()
+
+    def stop(self) -> None:
+        """Power off, hard; the snapshot stays."""
+        self._close_connections()
+        qemu.stop(self.pidfile)
+
+    def reboot(self) -> None:
+        """A power loss and a boot. Every change to the root filesystem is kept; the array comes back as it was configured last."""
+        with step(f"{self.name}: reboot"):
+            old = self.run("cat /proc/sys/kernel/random/boot_id; sync -f /").stdout
+            self._close_connections()
+            self.qmp.execute("system_reset")
+            self._wait_for_ssh(BOOT_DEADLINE)
+            if self.run("cat /proc/sys/kernel/random/boot_id").stdout == old:
+                raise LabError(f"{self.name} did not reboot")
+            # "degraded" is an answer, too: what failed because of a fault is the test's business.
+            self.run("systemctl is-system-running --wait", timeout=BOOT_DEADLINE, check=False)
+
+    def run(self, command: str | Sequence[str], timeout: float = 60, check: bool = True, stdin: str = "") -> Result:
+        """Run a command line as root in the guest, with a deadline."""
+        line = command if isinstance(command, str) else shlex.join(command)
+        argv = ["ssh", *SSH_OPTIONS, "-i", str(self.image.ssh_key), "-p", str(self.port), "-o", f"ControlPath={self.control}"]
+        argv += ["-o", "ControlMaster=auto", "-o", "ControlPersist=300", "root@127.0.0.1", line]
+        # Files, not pipes: the control master stays behind and would keep a pipe open.
+        with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            given.write(stdin)
+            given.seek(0)
+            try:
+                rc = subprocess.run(argv, stdin=given, stdout=out, stderr=err, timeout=timeout, check=False).returncode
+            except subprocess.TimeoutExpired:
+                raise CommandTimeout(f"{self.name}: {line!r} did not end within {timeout:.0f} s") from None
+            out.seek(0)
+            err.seek(0)
+            result = Result(rc, out.read(), err.read())
+        if check and result.rc:
+            raise CommandError(f"{self.name}: {line!r}: rc {result.rc}\n{result.stdout}{result.stderr}")
+        return result
+
+    def labctl(self, *arguments: str, timeout: float = 120) -> str:
+        """labctl's answer."""
+        return self.run(["labctl", *arguments], timeout).stdout.strip()
+
+    def state(self) -> dict[str, Any]:
+        """Maps, disks, sessions and LUNs, as `labctl state` sees them."""
+        state: dict[str, Any] = json.loads(self.labctl("state"))
+        return state
+
+    def inventory(self, path: Path | None = None) -> Path:
+        """Write an inventory in which this node is called node1; by default beside the VM."""
+        path = path or self.path / "inventory.yml"
+        variables = {
+            "ansible_host": "127.0.0.1",
+            "ansible_port": self.port,
+            "ansible_user": "root",
+            "ansible_ssh_private_key_file": str(self.image.ssh_key),
+            "ansible_ssh_common_args": shlex.join(SSH_OPTIONS),
+            # A known place, so that a reset can close Ansible's connections, too.
+            "ansible_control_path": str(self.ansible_control),
+            "ansible_python_interpreter": "/usr/bin/python3",
+        }
+        lines = ["all:", "  hosts:", "    node1:", *(f"      {name}: {json.dumps(value)}" for name, value in variables.items())]
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def _drop_outdated(self) -> None:
+        """End and delete this node's predecessors, made by an older recipe."""
+        for old in self.path.parent.glob(f"{self.name}-{self.release}-*"):
+            if old.is_dir() and old != self.path:
+                say(f"{self.name}: removing the outdated {old.name}")
+                qemu.stop(old / "qemu.pid")
+                shutil.rmtree(old)
+
+    def _make_ready(self) -> None:
+        qemu.stop(self.pidfile)
+        self.ready.unlink(missing_ok=True)
+        self.disk.unlink(missing_ok=True)
+        overlay = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self.image.disk), "-F", "raw", str(self.disk)]
+        subprocess.run(overlay, check=True, timeout=60)
+        with step(f"{self.name}: first boot of {self.release} (up to a minute)"):
+            self._start()
+            self._wait_for_ssh(BOOT_DEADLINE)
+            self._set_clock()
+        with step(f"{self.name}: setting the array and the maps up"):
+            for source, target in (("labctl.py", "/usr/local/sbin/labctl"), ("lab-array.service", "/etc/systemd/system/lab-array.service")):
+                self.run(f"cat > {target}", stdin=(GUEST / source).read_text())
+            self.run("chmod 755 /usr/local/sbin/labctl; systemctl daemon-reload")
+            self.run("systemctl enable -q lab-array.service open-iscsi.service")
+            self.run("systemctl is-system-running --wait", timeout=BOOT_DEADLINE, check=False)
+            try:
+                self.labctl("ready", timeout=SETUP_DEADLINE)
+            except LabError as exc:
+                raise LabError(f"{exc}\nserial log:\n{qemu.tail(self.serial)}") from exc
+        with step(f"{self.name}: saving the snapshot"):
+            self.run("sync")
+            self._close_connections()
+            self.qmp.monitor(f"savevm {SNAPSHOT}", 120)
+            self.ready.write_text(self._made_by())
+        self._wake()
+
+    def _made_by(self) -> str:
+        """A snapshot loads only where it was made: same qemu, same accelerator."""
+        return f"{qemu.version()}\n{qemu.accelerator(self.image)}\n"
+
+    def _start(self, *extra: str) -> None:
+        port = self._free_port()
+        (self.path / "port").write_text(str(port))
+        self.serial.write_text("")
+        arguments = ["-name", self.name, "-accel", qemu.accelerator(self.image), "-m", str(self.memory), "-serial", f"file:{self.serial}"]
+        arguments += ["-qmp", f"unix:{self.qmp.path},server=on,wait=off", "-pidfile", str(self.pidfile)]
+        arguments += ["-kernel", str(self.image.kernel), "-initrd", str(self.image.initrd)]
+        arguments += ["-append", f"root=/dev/vda rw quiet {qemu.KERNEL_OPTIONS}"]
+        arguments += ["-drive", f"file={self.disk},if=none,id=d0,format=qcow2,cache=unsafe,discard=unmap"]
+        arguments += ["-netdev", f"user,id=n0,hostfwd=tcp:127.0.0.1:{port}-:22,restrict=on"]
+        qemu.start([*arguments, *DEVICES, *extra], self.path / "qemu.log")
+
+    def _free_port(self) -> int:
+        """The port of the last time if nobody took it since, else any."""
+        last = self.path / "port"
+        for candidate in (int(last.read_text()) if last.exists() else 0, 0):
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", candidate))
+                except OSError:
+                    continue
+                port: int = probe.getsockname()[1]
+                return port
+        raise LabError("no free port on 127.0.0.1")
+
+    def _wake(self) -> None:
+        """After a restore: the guest still believes it is the hour of the snapshot."""
+        self._wait_for_ssh(RESTORE_DEADLINE)
+        self._set_clock()
+
+    def _set_clock(self) -> None:
+        self.run(f"date -s @{time.time():.0f}", timeout=RESTORE_DEADLINE)
+
+    def _wait_for_ssh(self, deadline: float) -> None:
+        """Until sshd greets; qemu itself accepts connections long before."""
+        end = time.monotonic() + deadline
+        while time.monotonic() < end:
+            if not self.running:
+                raise LabError(f"{self.name}: qemu ended:\n{qemu.tail(self.path / 'qemu.log')}\n{qemu.tail(self.serial)}")
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), 2) as connection:
+                    if connection.recv(4) == b"SSH-":
+                        return
+            except OSError:
+                pass
+            time.sleep(0.1)
+        raise LabError(f"{self.name}: no ssh within {deadline:.0f} s; serial log:\n{qemu.tail(self.serial)}")
+
+    def _close_connections(self) -> None:
+        """ssh masters, ours and Ansible's, would otherwise wait on a connection that the restored guest never had."""
+        for socket_path in (self.control, self.ansible_control):
+            if socket_path.exists():
+                command = ["ssh", "-F", "/dev/null", "-O", "exit", "-o", f"ControlPath={socket_path}", "root@127.0.0.1"]
+                subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=20)
+                socket_path.unlink(missing_ok=True)
+
+
+def existing(name: str = "") -> list[Vm]:
+    """The nodes in the cache that were made by the present recipe, all or those of one name."""
+    found = []
+    for release in RELEASES:
+        for path in sorted((cache_dir() / "vms").glob(f"*-{release}-*/")):
+            vm = Vm(path.name.rsplit("-", 2)[0], release)
+            if vm.path == path and name in ("", vm.name):
+                found.append(vm)
+    return found
