@@ -1,0 +1,159 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The playbooks as AWX and an operator call them, on a real node."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from node import Node
+
+CLEAN = "storage_ops.runbooks.clean_residual_paths"
+LOAD = "storage_ops.runbooks.load_iscsi_modules"
+# What an AWX survey sends: everything is a string, and a question nobody answered is an empty one.
+SURVEY = {
+    "target": "node1\n",
+    "serial": "1",
+    "residual_paths_maps": "",
+    "residual_paths_wwids": "",
+    "residual_paths_vendor": "",
+    "residual_paths_product": "",
+    "residual_paths_observations": "2",
+    "residual_paths_observation_seconds": "3",
+    "residual_paths_probe_timeout": "",
+    "residual_paths_max_repairs": "10",
+    "residual_paths_fail_hung_readers": "false",
+    "residual_paths_flush_empty_maps": "false",
+    "residual_paths_accept_majority_dead": "",
+    "residual_paths_fail_on_refusal": "false",
+}
+
+
+def ansible(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as at a shell, with output that can be searched."""
+    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+    return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+
+
+def play(playbook: str, inventory: Path, variables: dict[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a playbook with extra variables, which is how AWX passes a survey's answers."""
+    return ansible("ansible-playbook", playbook, "-i", str(inventory), "-e", json.dumps(variables), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments", "message"),
+    [
+        ({}, (), "target is required"),
+        ({"target": ""}, (), "target is required"),
+        ({"target": " \n"}, (), "target is required"),
+        ({}, ("--limit", "node1"), "target is required"),
+        ({"target": "node7"}, (), "matches the target node7"),
+        ({"target": "node1"}, ("--limit", "node2"), "matches the target node1"),
+        ({"target": "node1", "serial": "0"}, (), "serial must be a positive number"),
+    ],
+)
+@pytest.mark.parametrize("playbook", [CLEAN, LOAD])
+def test_refused_before_anything_is_touched(
+    tmp_path: Path, playbook: str, variables: dict[str, str], arguments: tuple[str, ...], message: str
+) -> None:
+    # Nobody listens there: had a host been contacted, it would be unreachable.
+    inventory = tmp_path / "inventory.yml"
+    inventory.write_text("all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n")
+    result = play(playbook, inventory, variables, *arguments)
+    assert result.returncode != 0
+    assert message in result.stdout + result.stderr
+    assert "unreachable=1" not in result.stdout
+
+
+def test_survey_strings(node: Node) -> None:
+    """The word false means false: a map with a hung reader is refused. With true it is repaired."""
+    name, _wwid = node.map_of(2)
+    node.queue()
+    node.unmap(2)
+    reader = node.hung_reader(f"/dev/mapper/{name}")
+    before = node.shape()
+    refused = play(CLEAN, node.vm.inventory(), SURVEY)
+    assert refused.returncode == 0, refused.stdout
+    assert "verdict: refuse" in refused.stdout
+    assert "set fail_hung_readers" in refused.stdout
+    assert node.shape() == before
+
+    repaired = play(CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_fail_hung_readers": "true"})
+    assert repaired.returncode == 0, repaired.stdout
+    assert f"done: flush_map {name}" in repaired.stdout
+    node.gone(2)
+    assert node.process_state(reader) == ""
+
+
+def test_named_and_refused_fails_and_shows_why(node: Node) -> None:
+    """A list in one string; the refusal of a named map ends red, with its findings shown all the same."""
+    name, _wwid = node.map_of(2)
+    node.unmap(2)
+    node.labctl(f"hold /dev/mapper/{name}")
+    before = node.shape()
+    result = play(CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_maps": f"mpatha, {name}\nmpathc\n"})
+    assert result.returncode != 0
+    assert "verdict: refuse - opened by" in result.stdout
+    assert node.shape() == before
+
+
+def test_misspelt_switch_is_refused(node: Node) -> None:
+    node.unmap(2)
+    before = node.shape()
+    result = play(CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_fail_hung_readers": "ture"})
+    assert result.returncode != 0
+    assert "Only true or false may be given here" in result.stdout + result.stderr
+    assert node.shape() == before
+
+
+def test_ad_hoc(node: Node) -> None:
+    """As the documentation says: ansible -i … all -m storage_ops.runbooks.multipath_residual --check, here with a shorter look."""
+    node.unmap(3)
+    before = node.shape()
+    module = ["-m", "storage_ops.runbooks.multipath_residual", "-a", "observation_seconds=5"]
+    result = ansible("ansible", "-i", str(node.vm.inventory()), "all", *module, "--check")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "node1 | CHANGED" in result.stdout
+    assert '"STOR-01"' in result.stdout
+    assert node.shape() == before
+
+
+def test_load_iscsi_modules(node: Node) -> None:
+    node.guarded = False
+    node.labctl("logout")
+    node.sh("modprobe -r iscsi_tcp")
+    survey = {
+        "target": "node1",
+        "serial": "100%",
+        "iscsi_ready_modules": "",
+        "iscsi_ready_persist": "false",
+        "iscsi_ready_load_blacklisted": "false",
+        "iscsi_ready_deadline": "",
+    }
+    planned = play(LOAD, node.vm.inventory(), survey, "--check")
+    assert planned.returncode == 0, planned.stdout
+    assert "planned: load_module iscsi_tcp" in planned.stdout
+    assert "persist_module" not in planned.stdout
+    assert "iscsi_tcp" not in node.sh("lsmod")
+
+    done = play(LOAD, node.vm.inventory(), survey)
+    assert done.returncode == 0, done.stdout
+    assert "done: load_module iscsi_tcp" in done.stdout
+    assert "iscsi_tcp" in node.sh("lsmod")
+
+
+def test_duplicate_initiator_names_are_found_host_by_host(node: Node, tmp_path: Path) -> None:
+    """The same node under two names stands for two clones; with serial 1 each is compared with the one whose turn is not yet."""
+    inventory = node.vm.inventory()
+    twin = tmp_path / "twin.yml"
+    twin.write_text(inventory.read_text().replace("node1:", "worker02:"))
+    result = ansible("ansible-playbook", LOAD, "-i", str(inventory), "-i", str(twin), "-e", "target=all", "--check")
+    assert "is also that of worker02" in result.stdout, result.stdout
+    assert "is also that of node1" in result.stdout, result.stdout
