@@ -1,0 +1,240 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What must be refused, with the reason named and nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from node import Node
+
+
+def mounted(node: Node, device: str) -> None:
+    node.sh(f"mkfs.ext4 -q {device} && mkdir -p /mnt/a && mount {device} /mnt/a")
+
+
+def mounted_elsewhere(node: Node, device: str) -> None:
+    node.sh(f"mkfs.ext4 -q {device} && mkdir -p /mnt/a")
+    node.sh(f"setsid unshare --mount sh -c 'mount {device} /mnt/a && exec sleep 900' >/dev/null 2>&1 </dev/null &")
+    node.wait(lambda: node.sh("dmsetup info -c --noheadings -o open " + device) == "1", "mounted in a namespace of its own")
+    assert "/mnt/a" not in node.sh("cat /proc/1/mountinfo")
+
+
+def logical_volume(node: Node, device: str) -> None:
+    node.sh(f"pvcreate -qq {device} && vgcreate -qq vglab {device} && lvcreate -qq -y -n lv1 -L 12M vglab")
+
+
+def partition_mounted(node: Node, _device: str) -> None:
+    mounted(node, node.partition(2)[0])
+
+
+def swapped_on(node: Node, device: str) -> None:
+    node.sh(f"mkswap {device} && swapon {device}")
+
+
+def opened(node: Node, device: str) -> None:
+    node.labctl(f"hold {device}")
+
+
+def bound_into_a_container(node: Node, device: str) -> None:
+    """As the kubelet does it for a raw block volume."""
+    node.sh(
+        f"mkdir -p /var/lib/kubelet/dev && touch /var/lib/kubelet/dev/pod && mount --bind $(readlink -f {device}) /var/lib/kubelet/dev/pod"
+    )
+
+
+@pytest.mark.parametrize(
+    ("use", "reason"),
+    [
+        (mounted, "mounted at /mnt/a"),
+        (mounted_elsewhere, "mounted at /mnt/a in the mount namespace of pid"),
+        (logical_volume, "(vglab-lv1, LVM)"),
+        (partition_mounted, "mounted at /mnt/a"),
+        (swapped_on, "is swap"),
+        (opened, "opened by"),
+        (bound_into_a_container, "its device node is bound at /var/lib/kubelet/dev/pod"),
+    ],
+)
+def test_map_in_use(node: Node, use: Callable[[Node, str], None], reason: str) -> None:
+    name, _wwid = node.map_of(2)
+    use(node, f"/dev/mapper/{name}")
+    node.unmap(2)
+    # The risk that may be accepted is about readers that hang, not about users.
+    node.refused(name, reason, fail_hung_readers=True)
+
+
+def test_refusal_fails_the_task_when_asked_for(node: Node) -> None:
+    name, _wwid = node.map_of(2)
+    mounted(node, f"/dev/mapper/{name}")
+    node.unmap(2)
+    before = node.shape()
+    for options in ({"maps": [name]}, {"fail_on_refusal": True}):
+        outcome = node.residual(**options)
+        assert outcome.failed
+        assert not outcome.changed
+        assert "mounted at /mnt/a" in outcome.msg
+    assert node.shape() == before
+
+
+def test_one_portal_down(node: Node) -> None:
+    """One of two paths of every map fails, and multipath -ll shows what an unmapped LUN would."""
+    node.labctl("portal down 127.0.0.2")
+    node.wait(lambda: "failed faulty" in node.sh("multipath -ll"), "paths failed", 120)
+    before = node.shape()
+    outcome = node.residual()
+    assert len(outcome.findings) == 4
+    for finding in outcome.findings:
+        assert finding["verdict"] == "refuse"
+        assert finding["severity"] == "minor"
+        assert "transport outage: iSCSI session" in finding["reason"]
+        assert "still serves the LUN" in finding["reason"]
+    assert not outcome.changed
+    assert node.shape() == before
+
+
+def test_all_portals_down(node: Node) -> None:
+    """Every path of every map is dead, and nothing proves that a LUN is gone."""
+    node.queue()
+    for portal in ("127.0.0.1", "127.0.0.2"):
+        node.labctl(f"portal down {portal}")
+    node.wait(lambda: "active ready" not in node.sh("multipath -ll"), "paths failed", 120)
+    before = node.shape()
+    outcome = node.residual(accept_majority_dead=True, fail_hung_readers=True)
+    assert len(outcome.findings) == 4
+    assert {finding["verdict"] for finding in outcome.findings} == {"refuse"}
+    assert all("transport outage" in finding["reason"] for finding in outcome.findings)
+    assert node.shape() == before
+
+
+def test_portal_down_just_now(node: Node) -> None:
+    """The kernel has not noticed yet: disks still run, sessions are logged in, and only the question gets no answer."""
+    node.labctl("portal down 127.0.0.2")
+    before = node.shape()
+    outcome = node.residual(probe_timeout=2)
+    assert len(outcome.findings) == 4
+    assert {finding["verdict"] for finding in outcome.findings} == {"refuse"}
+    assert node.shape() == before
+
+
+def test_path_deleted_by_hand(node: Node) -> None:
+    """A map with one path left that serves it is no finding at all."""
+    path = node.paths_of(2)[0]
+    hctl = node.state()["disks"][path]["hctl"]
+    node.sh(f"echo 1 > /sys/block/{path}/device/delete")
+    node.wait(lambda: path not in node.state()["disks"], "the path is gone")
+    assert node.residual().findings == []
+    host, channel, target, lun = hctl.split(":")
+    node.sh(f"echo '{channel} {target} {lun}' > /sys/class/scsi_host/host{host}/scan")
+    node.wait(lambda: len(node.state()["maps"][node.map_of(2)[1]]["paths"]) == 2, "the path is back")
+
+
+@pytest.mark.parametrize("state", ["standby", "unavailable"])
+def test_foreign_sense_code(node: Node, state: str) -> None:
+    """A controller that is not ready (02/04/0b, 02/04/0c) still has the LUN."""
+    name, _wwid = node.map_of(2)
+    node.labctl(f"alua 2 {state}")
+    node.wait(lambda: "active ready" not in node.sh(f"multipath -ll {name}"), "paths are not ready")
+    node.refused(name, "no sign that the LUN is gone: TEST UNIT READY 02/04/")
+
+
+def test_multipathd_down(node: Node) -> None:
+    node.unmap(2)
+    name, _wwid = node.map_of(2)
+    node.labctl("multipathd stop")
+    node.refused(name, "multipathd does not answer")
+    assert node.sh("systemctl is-active multipathd.service", check=False) == "inactive", "asking must not have started it"
+
+
+def test_multipathd_frozen(node: Node) -> None:
+    """It accepts the question and never answers: bounded, and refused."""
+    node.unmap(2)
+    name, _wwid = node.map_of(2)
+    before = node.shape()
+    node.labctl("multipathd freeze")
+    outcome = node.residual(command_timeout=5)
+    node.labctl("multipathd thaw")
+    finding = outcome.finding(name)
+    assert finding["verdict"] == "refuse"
+    assert "multipathd" in finding["reason"]
+    assert not outcome.changed
+    assert node.shape() == before
+
+
+def test_multipathd_answers_timeout(node: Node) -> None:
+    """What a busy daemon's client prints, with exit status 0."""
+    node.unmap(2)
+    name, _wwid = node.map_of(2)
+    node.wrap("multipathd", before='[ "$1 $2" = "show maps" ] && echo timeout && exit 0')
+    node.refused(name, "multipathd answered 'timeout' instead of JSON")
+
+
+def test_observation_too_short(node: Node) -> None:
+    node.unmap(2)
+    name, _wwid = node.map_of(2)
+    node.refused(name, "observation too short", observation_seconds=1)
+    node.refused(name, "a single observation", observations=1)
+
+
+def test_most_maps_dead_at_once(node: Node) -> None:
+    """4 of 6 maps look dead: an outage until somebody says that they were all detached."""
+    for lun in (5, 6):
+        node.labctl(f"lun new lun{lun} 16")
+        node.labctl(f"lun map {lun}")
+    node.labctl("rescan")
+    node.wait(lambda: sum(len(entry["paths"]) == 2 for entry in node.state()["maps"].values()) == 6, "6 maps")
+    node.unmap(1, 2)
+    more = [node.state()["maps"][node.state()["luns"][str(lun)]["wwid"]]["name"] for lun in (5, 6)]
+    for lun, name in zip((5, 6), more, strict=True):
+        node.labctl(f"lun unmap {lun}")
+        node.wait_for_failed_paths(name)
+    name, _wwid = node.map_of(1)
+    node.refused(name, "4 of the node's 6 maps look broken at once")
+    node.refused(more[0], "4 of the node's 6 maps look broken at once", maps=[])
+    run = node.residual(accept_majority_dead=True)
+    assert not run.failed, run.msg
+    assert len(run.findings) == 4
+    assert {outcome for _action, outcome in run.outcomes} == {"done"}
+    node.gone(1)
+    node.gone(2)
+
+
+@pytest.fixture
+def plain_disk(node: Node) -> str:
+    """A disk of LUN 2 that is a path of no map, since its map was flushed."""
+    name, wwid = node.map_of(2)
+    node.sh(f"multipathd del map {name}")
+    node.wait(lambda: wwid not in node.state()["maps"], "the map is gone")
+    return node.paths_of(2)[0]
+
+
+def claimed(node: Node, disk: str) -> None:
+    node.labctl(f"hold --excl /dev/{disk}")
+
+
+def open_file(node: Node, disk: str) -> None:
+    node.labctl(f"hold /dev/{disk}")
+
+
+def plain_mount(node: Node, disk: str) -> None:
+    mounted(node, f"/dev/{disk}")
+
+
+@pytest.mark.parametrize(
+    ("use", "reason"), [(claimed, "claimed exclusively"), (open_file, "opened by"), (plain_mount, "mounted at /mnt/a")]
+)
+def test_plain_disk_in_use(node: Node, plain_disk: str, use: Callable[[Node, str], None], reason: str) -> None:
+    use(node, plain_disk)
+    node.labctl("lun unmap 2")
+    outcome = node.residual()
+    finding = outcome.finding(plain_disk)
+    assert (finding["control"], finding["verdict"]) == ("STOR-03", "refuse")
+    assert reason in finding["reason"]
+    # The other disk of the LUN is as dead, and free.
+    other = node.paths_of(2)[1]
+    assert outcome.finding(other)["verdict"] == "repair"
+    disks = node.state()["disks"]
+    assert plain_disk in disks
+    assert other not in disks

@@ -1,0 +1,46 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One scenario of each class: repaired, refused, reused, interrupted, ready. All of them are in tests/faults."""
+
+from __future__ import annotations
+
+from faults.test_iscsi_ready import test_four_ways as test_iscsi_ready_four_ways
+from faults.test_iscsi_ready import unloaded
+from faults.test_residual_interrupted import test_killed_while_removing_a_dead_map as killed
+from faults.test_residual_refusals import test_one_portal_down
+from faults.test_residual_repair import test_dead_map, test_hung_reader_on_a_queueing_map
+from faults.test_residual_reuse import reused, test_unused_map_is_replaced
+from node import QUICK, Node
+
+__all__ = [
+    "reused",
+    "test_dead_map",
+    "test_hung_reader_on_a_queueing_map",
+    "test_iscsi_ready_four_ways",
+    "test_one_portal_down",
+    "test_unused_map_is_replaced",
+    "unloaded",
+]
+
+
+def test_killed_in_the_middle(node: Node) -> None:
+    killed(node, "flush_map")
+
+
+def test_audit_sees_the_same_and_changes_nothing(node: Node) -> None:
+    """Every control in one call, whether in check mode or not."""
+    node.unmap(2)
+    name, _wwid = node.map_of(2)
+    before = node.shape()
+    for check in (False, True):
+        audit = node.ansible("node_storage_info", check, **QUICK)
+        assert not audit.changed
+        assert audit.outcomes == []
+        assert {finding["control"] for finding in audit.findings} == {"STOR-01", "STOR-04"}
+    planned = node.residual(check=True)
+    assert audit.finding(name)["repair"] == planned.finding(name)["repair"]
+    assert node.shape() == before
+    only = node.ansible("node_storage_info", controls=["STOR-04"])
+    assert {finding["control"] for finding in only.findings} == {"STOR-04"}
