@@ -21,10 +21,10 @@ demo: ## boot a node, make a residual disk, find it, clean it, show the proof
 test: lint sanity units importer integration molecule ## everything, with one scenario of each class on a real node
 
 test-faults: ## every fault, on a real node
-	@$(LAB) pytest tests/faults
+	@$(LAB) pytest -n 2 -v tests/faults
 
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13
-	@LAB_RELEASES=bullseye,bookworm,trixie $(LAB) pytest tests/matrix
+	@LAB_RELEASES=bullseye,bookworm,trixie $(LAB) pytest -v tests/matrix
 
 lint: ## ruff, mypy, yamllint, shellcheck, licences, changelog, documentation, ansible-lint
 	@$(RUN) tests/tools/lint.sh
@@ -43,7 +43,7 @@ importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh
 
 integration: ## one scenario of each class, on a real node
-	@$(LAB) pytest tests/vm
+	@$(LAB) pytest -n 2 -v tests/vm
 
 molecule: ## the roles, by molecule, on a real node
 	@$(LAB) molecule test --all --report

@@ -116,9 +116,9 @@ class Node:
         """Text as one word of a shell command."""
         return shlex.quote(text)
 
-    def labctl(self, arguments: str) -> str:
+    def labctl(self, arguments: str, timeout: float = 120) -> str:
         """Have the lab do something."""
-        return self.vm.labctl(*shlex.split(arguments)).strip()
+        return self.vm.labctl(*shlex.split(arguments), timeout=timeout).strip()
 
     def state(self) -> dict[str, Any]:
         """Maps, disks, sessions and the array's LUNs (``labctl state``)."""

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -109,7 +110,8 @@ def run_command(argv: Sequence[str], timeout: float) -> CommandResult:
         )
         status = _wait(pid, started + timeout)
         if status is None:
-            _abandon(pid)
+            _kill(pid)
+            _reap([pid])
         texts = [os.pread(fd, os.fstat(fd).st_size, 0).decode("utf-8", "replace") for fd in (out, err)]
     except OSError as error:
         return result(None, problem=f"cannot be started: {error.strerror}")
@@ -135,11 +137,17 @@ def _wait(pid: int, until: float) -> int | None:
         pause = min(pause * 2, 0.02)
 
 
-def _abandon(pid: int) -> None:
-    """Kill the child's whole session and reap it if it dies at once; never wait for one in D state."""
+def _kill(pid: int) -> None:
+    """Kill the child's whole session, without waiting: one in D state does not go."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    _wait(pid, time.monotonic() + 0.05)
+
+
+def _reap(pids: Iterable[int]) -> None:
+    """Reap those of the killed children that are gone within a moment, shared by all of them."""
+    until = time.monotonic() + 0.05
+    for pid in pids:
+        _wait(pid, until)
 
 
 @dataclass
@@ -170,8 +178,10 @@ def call(function: Callable[[], Any], timeout: float) -> Reply:
     return call_each(lambda _item: function(), [None], timeout)[0]
 
 
-def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: float) -> list[Reply]:
+def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: float, budget: float = math.inf) -> list[Reply]:
     """Call ``function(item)`` for every item in children, each for at most ``timeout`` seconds; one reply per item, in order.
+
+    All of it ends within ``budget`` seconds; what was not answered by then has a problem.
 
     A few workers go through all the items, which is cheap as long as everything answers. Where one stalls, the rest of its
     items get a worker each, so that any number of hung items costs about one ``timeout``.
@@ -180,18 +190,27 @@ def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: flo
     # The workers themselves hold what is left to ask; nothing else queues.
     waiting = [list(range(start, min(start + ITEMS_PER_WORKER, len(items)))) for start in range(0, len(items), ITEMS_PER_WORKER)]
     running: dict[int, _Worker] = {}
+    killed: list[int] = []
     poller = select.poll()
+    until = time.monotonic() + budget
 
     def retire(worker: _Worker) -> None:
         poller.unregister(worker.pipe)
         os.close(worker.pipe)
         del running[worker.pipe]
-        _abandon(worker.pid)
+        _kill(worker.pid)
+        killed.append(worker.pid)
 
     try:
-        while waiting or running:
+        while (waiting or running) and time.monotonic() < until:
             while waiting and len(running) < MAX_WORKERS:
-                worker = _fork_worker(function, items, waiting.pop(0))
+                try:
+                    worker = _fork_worker(function, items, waiting[0])
+                except OSError as error:
+                    for index in waiting.pop(0):
+                        replies[index] = Reply(problem=f"could not be asked: {error.strerror}")
+                    continue
+                del waiting[0]
                 running[worker.pipe] = worker
                 poller.register(worker.pipe, select.POLLIN)
             for pipe, _event in poller.poll(20):
@@ -223,13 +242,19 @@ def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: flo
     finally:
         for worker in list(running.values()):
             retire(worker)
-    return [reply or Reply(problem="not asked") for reply in replies]
+        _reap(killed)
+    return [reply or Reply(problem="no answer before the deadline") for reply in replies]
 
 
 def _fork_worker(function: Callable[[Any], Any], items: Sequence[Any], indexes: list[int]) -> _Worker:
     """Fork a child that calls ``function`` for the items at ``indexes`` and writes one JSON line each."""
     reader, writer = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reader)
+        os.close(writer)
+        raise
     if pid:
         os.close(writer)
         return _Worker(pid, reader, indexes, time.monotonic())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Protocol, TypeVar
@@ -17,6 +18,8 @@ from typing import Any, Callable, Protocol, TypeVar
 # AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence are cut, with a count,
 # and then the evidence of the least severe findings is left out.
 MAX_EVIDENCE_ITEMS = 50
+MAX_REASONS = 5
+MAX_MESSAGE_CHARACTERS = 2_000
 MAX_RESULT_CHARACTERS = 500_000
 
 State = TypeVar("State")
@@ -89,9 +92,14 @@ class Finding:
             "repair": [action.to_result() for action in self.repair],
         }
 
-    def refuse(self, reason: str) -> None:
-        """Turn a repair down: the finding stays, its actions go."""
-        self.verdict, self.reason, self.repair = "refuse", reason, []
+    def refuse(self, *reasons: str) -> None:
+        """Turn a repair down: the finding stays, its actions go. Of many reasons the first are told, and all are in the evidence."""
+        distinct = list(dict.fromkeys(reasons))
+        left = len(distinct) - MAX_REASONS
+        if left > 0:
+            self.evidence["reasons"] = distinct
+        self.verdict, self.repair = "refuse", []
+        self.reason = "; ".join(distinct[:MAX_REASONS]) + (f" (+{left} more)" if left > 0 else "")
 
 
 @dataclass
@@ -146,8 +154,8 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
         before = [finding.summary for finding in plan.findings]
         if not module.check_mode:
             _carry_out(runbook, plan)
-    except StorageOpsError as error:
-        module.fail_json(msg=str(error), **_result(plan))
+    except Exception as error:  # whatever it was, what has been done must be told
+        module.fail_json(msg=_error(error), **_traceback(error), **_result(plan))
     result = _result(plan)
     if module._diff:
         left = [finding.summary for finding in plan.findings if finding.verdict != "repair"]
@@ -155,7 +163,7 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
     fatal = [finding for finding in plan.refusals if fail_on_refusal or finding.named]
     if fatal:
         reasons = "; ".join(f"{finding.kind} {finding.name}: {finding.reason}" for finding in fatal[:5])
-        module.fail_json(msg=f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}", **result)
+        module.fail_json(msg=f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}"[:MAX_MESSAGE_CHARACTERS], **result)
     module.exit_json(msg=_message(plan, runbook.healthy(state), module.check_mode), **result)
 
 
@@ -168,8 +176,8 @@ def report(module: Any, make_runbooks: Callable[[], Sequence[Runbook[Any]]], con
             state = runbook.gather()
             findings += [finding for finding in runbook.plan(state).findings if finding.control in controls]
             healthy.append(runbook.healthy(state))
-    except StorageOpsError as error:
-        module.fail_json(msg=str(error), **{**_result(Plan(findings)), "changed": False, "actions": []})
+    except Exception as error:
+        module.fail_json(msg=_error(error), **_traceback(error), **{**_result(Plan(findings)), "changed": False, "actions": []})
     plan = Plan(findings)
     module.exit_json(msg=_message(plan, "; ".join(healthy), check_mode=True), **{**_result(plan), "changed": False, "actions": []})
 
@@ -181,21 +189,23 @@ def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
             if finding.repair:
                 _repair(runbook, finding)
                 finding.evidence["proof"] = runbook.verify(finding)
-    except StorageOpsError:
+    finally:
+        # Only what a failure left behind is still planned here.
         for action in plan.actions:
             action.outcome = "skipped" if action.outcome == "planned" else action.outcome
-        raise
 
 
 def _repair(runbook: Runbook[State], finding: Finding) -> None:
-    done: list[Action] = []
+    begun: list[Action] = []
     for action in list(finding.repair):
         try:
             _timed(runbook, action)
-        except StorageOpsError as error:
-            taken_back = _take_back(runbook, finding, done)
-            raise ActionFailed(f"{action.verb} {action.target} failed: {error}. {taken_back}Nothing after it was done.") from error
-        done.append(action)
+            begun.append(action)
+        except Exception as error:
+            # An action that failed may have done half of its work.
+            begun += [action] if action.outcome == "failed" else []
+            taken_back = _take_back(runbook, finding, begun)
+            raise ActionFailed(f"{action.verb} {action.target} failed: {_error(error)}. {taken_back}Nothing after it was done.") from error
 
 
 def _timed(runbook: Runbook[State], action: Action) -> None:
@@ -203,27 +213,41 @@ def _timed(runbook: Runbook[State], action: Action) -> None:
     try:
         runbook.apply(action)
         action.outcome = "done"
-    except StorageOpsError as error:
+    except Exception as error:
         action.outcome = "skipped" if isinstance(error, NotStarted) else "failed"
         raise
     finally:
         action.seconds = time.monotonic() - started
 
 
-def _take_back(runbook: Runbook[State], finding: Finding, done: list[Action]) -> str:
-    """Undo what can be undone of ``done``, newest first; says how that went."""
+def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -> str:
+    """Undo what can be undone of the actions begun, newest first; says how that went."""
     said = ""
-    for action in reversed(done):
-        undo = runbook.undo(action)
-        if undo is None:
-            continue
-        finding.repair.append(undo)
+    for action in reversed(begun):
         try:
+            undo = runbook.undo(action)
+            if undo is None:
+                continue
+            finding.repair.append(undo)
             _timed(runbook, undo)
             said += f"{undo.verb} {undo.target} was done. "
-        except StorageOpsError as error:
-            said += f"{undo.verb} {undo.target} failed too: {error}. "
+        except Exception as error:
+            said += f"{action.verb} {action.target} could not be taken back: {_error(error)}. "
     return said
+
+
+def _error(error: Exception) -> str:
+    """Our own errors speak for themselves; of others the kind matters too."""
+    return str(error) if isinstance(error, StorageOpsError) else f"{type(error).__name__}: {error}"
+
+
+def _traceback(error: Exception) -> dict[str, str]:
+    """For an error that nobody foresaw, where it happened."""
+    return (
+        {}
+        if isinstance(error, StorageOpsError)
+        else {"exception": "".join(traceback.format_exception(type(error), error, error.__traceback__))}
+    )
 
 
 def _result(plan: Plan) -> dict[str, Any]:
@@ -235,6 +259,7 @@ def _result(plan: Plan) -> dict[str, Any]:
             break
         excess -= len(json.dumps(finding["evidence"]))
         finding["evidence"] = {"cut": "left out, since the result is too long for AWX; run with this object alone to see it"}
+        finding["reason"] = finding["reason"][:300]
     changed = any(action.outcome in ("done", "failed", "planned") for action in plan.actions)
     return {"changed": changed, "findings": findings, "actions": actions}
 
@@ -251,7 +276,7 @@ def _message(plan: Plan, healthy: str, check_mode: bool) -> str:
     reported = len(plan.findings) - len(to_repair) - len(plan.refusals)
     if reported:
         parts.append(f"{reported} only reported")
-    return ", ".join(parts)
+    return ", ".join(parts)[:MAX_MESSAGE_CHARACTERS]
 
 
 def _lines(lines: list[str]) -> str:

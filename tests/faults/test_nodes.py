@@ -14,7 +14,7 @@ MAPS = 68
 
 def test_many_hung_maps_cost_about_one_time_out(node: Node) -> None:
     """Both portals are silent, and nothing has noticed yet: 136 questions hang at once. One after the other they would take 9 minutes."""
-    node.labctl("lun many 64")
+    node.labctl("lun many 64", timeout=500)
     node.wait(lambda: sum(len(entry["paths"]) == 2 for entry in node.state()["maps"].values()) == MAPS, "68 maps", 300)
     for portal in ("127.0.0.1", "127.0.0.2"):
         node.labctl(f"portal down {portal}")
@@ -30,7 +30,8 @@ def test_node_without_multipath_and_iscsi(node: Node) -> None:
     """Clear words, no traceback."""
     node.guarded = False
     node.labctl("logout")
-    node.sh("multipath -F; dpkg --purge --force-depends multipath-tools kpartx open-iscsi dmsetup >/dev/null 2>&1; hash -r", check=False)
+    node.sh("multipath -F; dpkg --purge --no-triggers --force-depends multipath-tools kpartx open-iscsi dmsetup", check=False, timeout=200)
+    assert "not found" in node.sh("multipath -ll 2>&1", check=False)
     outcome = node.residual()
     assert not outcome.failed
     assert outcome.msg == "nothing to do: 0 multipath maps and 0 SCSI disks, no residual among them"

@@ -140,6 +140,23 @@ def test_foreign_sense_code(node: Node, state: str) -> None:
     node.refused(name, "no sign that the LUN is gone: TEST UNIT READY 02/04/")
 
 
+def test_missing_vpd_page(node: Node) -> None:
+    """A disk that answers and names itself in no way: whether it is the map's LUN cannot be told."""
+    before = set(node.state()["disks"])
+    node.vm.plug_disk("nameless", 64)
+    try:
+        node.wait(lambda: len(node.state()["disks"]) == len(before) + 1, "the disk is there")
+        (disk,) = set(node.state()["disks"]) - before
+        size, dev = node.sh(f"cat /sys/block/{disk}/size /sys/block/{disk}/dev").split()
+        table = f"0 {size} multipath 0 0 1 1 service-time 0 1 1 {dev} 1"
+        node.sh(f"dmsetup create mpathx --uuid mpath-3600140500000000000000000000000 --table '{table}'")
+        finding = node.refused("mpathx", "VPD 0x83 missing")
+        assert finding["control"] == "STOR-02"
+        node.sh("dmsetup remove mpathx")
+    finally:
+        node.vm.unplug_disk("nameless")
+
+
 def test_multipathd_down(node: Node) -> None:
     node.unmap(2)
     name, _wwid = node.map_of(2)

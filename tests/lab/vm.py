@@ -30,7 +30,11 @@ RESTORE_DEADLINE = 60.0
 LOCK_DEADLINE = 900.0
 # ssh appends 17 characters to a control socket's name while it makes it; the kernel's limit is 107.
 LONGEST_SOCKET = 107 - 17
-DEVICES = ("-device", "virtio-blk-pci,drive=d0", "-device", "virtio-net-pci,netdev=n0,romfile=", "-device", "virtio-rng-pci")
+DEVICES = (
+    *("-device", "virtio-blk-pci,drive=d0", "-device", "virtio-net-pci,netdev=n0,romfile=", "-device", "virtio-rng-pci"),
+    # Empty: a test plugs disks in that no array would make.
+    *("-device", "virtio-scsi-pci,id=scsi0"),
+)
 SSH_OPTIONS = (
     *("-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
     *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10"),
@@ -142,6 +146,25 @@ class Vm:
         if check and result.rc:
             raise CommandError(f"{self.name}: {line!r}: rc {result.rc}\n{result.stdout}{result.stderr}")
         return result
+
+    def plug_disk(self, name: str, megabytes: int, **properties: str) -> None:
+        """Plug in a SCSI disk of QEMU's own, which reads as zeroes; without ``serial`` or ``wwn`` it has no name at all."""
+        size = megabytes << 20
+        self.qmp.execute("blockdev-add", **{"driver": "null-co", "node-name": name, "size": size, "read-zeroes": True})
+        self.qmp.execute("device_add", **{"driver": "scsi-hd", "id": name, "bus": "scsi0.0", "drive": name, **properties})
+
+    def unplug_disk(self, name: str) -> None:
+        """Pull it out again; a snapshot can only be restored without it."""
+        self.qmp.execute("device_del", id=name)
+        until = time.monotonic() + 30
+        while True:
+            try:
+                self.qmp.execute("blockdev-del", **{"node-name": name})
+                return
+            except LabError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.5)
 
     def labctl(self, *arguments: str, timeout: float = 120) -> str:
         """labctl's answer."""

@@ -148,3 +148,10 @@ def partitions(host: Host, name: str) -> dict[str, str]:
     """Kernel partitions of a disk: name -> major:minor."""
     base = f"/sys/class/block/{name}"
     return {part: host.read(f"{base}/{part}/dev") or "" for part in host.names(base) if host.exists(f"{base}/{part}/partition")}
+
+
+def disk_devices(host: Host, disk: Disk) -> dict[str, str]:
+    """Everything a disk can be opened as: itself, its partitions, and (with a ``c``) the generic device; name -> major:minor."""
+    generic = f"/sys/class/scsi_device/{disk.hctl}/device/scsi_generic"
+    characters = {name: f"c{host.read(f'{generic}/{name}/dev')}" for name in host.names(generic)}
+    return {disk.name: disk.dev, **partitions(host, disk.name), **characters}

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from typing import Any, Callable
@@ -37,6 +38,8 @@ class Host:
         self.name = os.uname().nodename
         self.kernel = os.uname().release
         self._root = root
+        # A caller that ignores it has inherited that to us, and the fate of a child could not be learnt.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def require_root(self) -> None:
         """Without root half of the evidence is unreadable, and what is unreadable must not look like nothing."""
@@ -76,6 +79,8 @@ class Host:
         """What the link at ``path`` says; empty if it is none."""
         try:
             return os.readlink(self.path(path))
+        except PermissionError as error:
+            raise StorageOpsError(f"{path} may not be read: run as root, with all of its capabilities") from error
         except OSError:
             return ""
 
@@ -95,7 +100,7 @@ class Host:
             return scsi.ask(self.path(f"/dev/{name}"), timeout, report_luns)
 
         # The kernel's timeout holds for each command, and a conversation has a few.
-        replies = call_each(asking, questions, self.deadline.cap(timeout + 1))
+        replies = call_each(asking, questions, timeout + 1, self.deadline.remaining())
         return [scsi.Answer(problem=reply.problem) if reply.problem else scsi.Answer.from_json(reply.value) for reply in replies]
 
     def sleep(self, seconds: float) -> None:

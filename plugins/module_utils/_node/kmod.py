@@ -22,6 +22,7 @@ _PERSIST_FOLDERS = ("/etc/modules-load.d", "/run/modules-load.d", "/usr/lib/modu
 _MODPROBE_FOLDERS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
 # A module is proven loaded with those it stands on.
 _DEPENDENCIES = {"iscsi_tcp": ("libiscsi_tcp", "libiscsi", "scsi_transport_iscsi")}
+_MODULE = re.compile(r"^[A-Za-z0-9_-]+$")
 _IQN = re.compile(r"^(iqn\.\d{4}-\d{2}\.[a-z0-9.\-]+(:\S+)?|eui\.[0-9A-Fa-f]{16}|naa\.([0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}))$")
 
 
@@ -76,7 +77,11 @@ class IscsiReady:
         """Read modules, iscsid and initiator name."""
         host = self._host
         host.require_root()
-        modules = tuple(read_module(host, name) for name in self._options.modules)
+        odd = [name for name in self._options.modules if not _MODULE.match(name)]
+        if odd or not self._options.modules:
+            raise StorageOpsError(f"{odd[0] if odd else ''!r} is no name of a kernel module; see the option modules")
+        # The kernel knows them by underscores, whatever their files are called.
+        modules = tuple(read_module(host, name.replace("-", "_")) for name in self._options.modules)
         return State(host.name, host.kernel, modules, _iscsid(host), _initiator_names(host))
 
     def plan(self, state: State) -> Plan:
@@ -185,8 +190,8 @@ def _iscsid(host: Host) -> dict[str, str]:
 
 
 def _is_active(iscsid: dict[str, str]) -> bool:
-    """The socket starts the service at the first login, so either will do."""
-    return "active" in iscsid.values()
+    """The socket starts the service at the first login, so either will do, unless the service has failed."""
+    return iscsid.get("iscsid.service") != "failed" and "active" in iscsid.values()
 
 
 def _initiator_names(host: Host) -> tuple[str, ...] | None:
@@ -228,7 +233,7 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
             f"{module.name} is not loaded" if not module.loaded else f"{module.name} lacks {', '.join(module.missing_dependencies)}"
         )
         finding.reason = f"it is installed for the running kernel {state.kernel}"
-        finding.repair.append(Action("load_module", module.name, ["modprobe", module.name]))
+        finding.repair.append(Action("load_module", module.name, _modprobe(module)))
     else:
         finding.summary = f"{module.name} is loaded, but nothing loads it at the next boot"
         finding.reason = "iSCSI volumes would not come back after a reboot"
@@ -243,6 +248,11 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
     elif module.blacklisted and not module.ready and not options.load_blacklisted:
         finding.refuse(f"it is blacklisted by {module.blacklisted}: remove that line, or set load_blacklisted")
     return finding
+
+
+def _modprobe(module: Module) -> list[str]:
+    """An install line in modprobe.d would run instead of loading the module; whoever accepts the blacklist wants it passed over."""
+    return ["modprobe", *(["--ignore-install"] if module.blacklisted else []), module.name]
 
 
 def _judge_iscsid(state: State, options: Options) -> Finding | None:

@@ -47,18 +47,19 @@ def _unescape(text: str) -> str:
 def all_mounts(host: Host) -> list[Mount]:
     """The mounts of every mount namespace that a process lives in, each namespace read once.
 
+    A process in a chroot sees only what is below its root, so a namespace is read once for every root in it.
     A namespace that only an open file keeps alive cannot be read; a device mounted there still shows by its open count.
     """
     mounts: list[Mount] = []
     seen = set()
     for pid in host.names("/proc"):
-        namespace = host.link(f"/proc/{pid}/ns/mnt") if pid.isdigit() else ""
-        if not namespace or namespace in seen:
+        view = (host.link(f"/proc/{pid}/ns/mnt"), host.link(f"/proc/{pid}/root")) if pid.isdigit() else ("", "")
+        if not view[0] or view in seen:
             continue
         text = host.read(f"/proc/{pid}/mountinfo")
         # A process that ended meanwhile has no mountinfo; another one of its namespace may.
         if text:
-            seen.add(namespace)
+            seen.add(view)
             mounts += parse_mountinfo(text, pid)
     if not mounts:
         raise StorageOpsError("no mount namespace can be read in /proc: run as root (become: true)")

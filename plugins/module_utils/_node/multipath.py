@@ -64,10 +64,10 @@ def _paths(entry: dict[str, Any]) -> dict[str, str]:
     return {path["dev"]: f"{path['dm_st']} {path['chk_st']}" for group in entry.get("path_groups", []) for path in group.get("paths", [])}
 
 
-def known_paths(host: Host) -> set[str]:
-    """Disk names that multipathd knows, in a map or not; empty when it does not run."""
+def known_paths(host: Host) -> set[str] | None:
+    """Disk names that multipathd knows, in a map or not; None if it does not answer."""
     result = host.run(["multipathd", "show", "paths", "raw", "format", "%d"])
-    return set(result.stdout.split()) if result.ok else set()
+    return set(result.stdout.split()) if result.ok and result.stdout.strip() != "timeout" else None
 
 
 def checker_interval(host: Host) -> float:

@@ -37,9 +37,9 @@ PEERS = ArgumentSpec({"peer_initiator_names": {"type": "dict", "default": {}}})
 
 def make_host(params: dict[str, Any]) -> Host:
     """The node, with the bounds the user gave."""
-    if params["deadline"] < 2 * UNDO_SECONDS:
+    if not params["deadline"] >= 2 * UNDO_SECONDS:
         raise StorageOpsError(f"deadline is {params['deadline']:g} s; give at least {2 * UNDO_SECONDS:g}")
-    if params["command_timeout"] <= 0:
+    if not params["command_timeout"] > 0:
         raise StorageOpsError("command_timeout must be more than 0 seconds")
     return Host(Deadline(params["deadline"] - UNDO_SECONDS), params["command_timeout"])
 
@@ -47,11 +47,17 @@ def make_host(params: dict[str, Any]) -> Host:
 def residual_options(params: dict[str, Any]) -> Options:
     """Options of ResidualPaths, checked. Modules that only report lack the risks, and get their defaults."""
     for name, least in (("observations", 1), ("observation_seconds", 0), ("probe_timeout", 0.1), ("max_repairs", 0)):
-        if params.get(name, least) < least:
+        if not params.get(name, least) >= least:  # not a number is neither
             raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}")
     empty = [name for name in ("maps", "wwids") if any(not item.strip() for item in params[name])]
     if empty:
         raise StorageOpsError(f"{empty[0]} has an empty name; leave the option out to look at everything")
     # An audit repairs nothing, so it has no limit to stay under.
     given = {"max_repairs": 1_000_000, **{name: params[name] for name in Options.__dataclass_fields__ if name in params}}
-    return Options(**{**given, "maps": tuple(params["maps"]), "wwids": tuple(params["wwids"])})
+    wwids = tuple(_spelled(wwid.strip()) for wwid in params["wwids"])
+    return Options(**{**given, "maps": tuple(name.strip() for name in params["maps"]), "wwids": wwids})
+
+
+def _spelled(wwid: str) -> str:
+    """A WWID as multipath spells it: those that are a number (NAA, EUI-64) in small letters."""
+    return wwid.lower() if wwid[:1] in ("2", "3") else wwid

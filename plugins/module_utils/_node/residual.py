@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline, call
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
     Action,
     ActionFailed,
@@ -19,7 +19,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     Plan,
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, mounts, multipath, usage
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, multipath, usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import residual_plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
@@ -40,6 +40,8 @@ _READERS_END = 10.0
 UNDO_SECONDS = 10.0
 # A map is not begun with less time left: disabling queueing, flushing and proving must fit.
 _MAP_SECONDS = 2 * _SETTLE + _READERS_END
+# The same for a path: deleting, and the scan that may have to follow.
+_PATH_SECONDS = 2 * _SETTLE
 
 
 class ResidualPaths:
@@ -68,11 +70,11 @@ class ResidualPaths:
         return pure.plan(state, self._options)
 
     def healthy(self, state: State) -> str:
-        """Counts of what was asked."""
-        last = state.last
-        missing = sorted(set(self._options.maps) - {device.name for device in last.maps})
-        absent = f" (not present: {', '.join(missing)})" if missing else ""
-        return f"{len(last.maps)} multipath maps and {len(last.disks)} SCSI disks, no residual among them{absent}"
+        """Counts of what was asked, and the scope if there was one: what is out of it was not judged."""
+        last, options = state.last, self._options
+        scope = [f"{name} {', '.join(value) if isinstance(value, tuple) else value}" for name, value in options.scope() if value]
+        within = f" within the scope ({'; '.join(scope)})" if scope else ""
+        return f"{len(last.maps)} multipath maps and {len(last.disks)} SCSI disks, no residual among them{within}"
 
     def _observe(self, wanted: set[str] | None) -> Observation:
         """One observation; ``wanted``: the disks to ask, None for all."""
@@ -117,22 +119,26 @@ class ResidualPaths:
         suspect_disks = [disk for disk in last.plain_disks if disk.name in wanted]
         if not suspect_maps and not suspect_disks:
             return State(host.name, tuple(observations), aliases=aliases)
-        table, swaps = mounts.all_mounts(host), mounts.swap_devices(host)
+        known_uses = usage.UsesByDevice(host)
         map_devices = {device.dm: _tree(last, device) for device in suspect_maps}
-        disk_devices = {disk.name: {disk.name: disk.dev, **block.partitions(host, disk.name)} for disk in suspect_disks}
+        disk_devices = {disk.name: block.disk_devices(host, disk) for disk in suspect_disks}
         devices = {**map_devices, **disk_devices}
-        uses = {name: usage.mount_uses(host, table, swaps, tree) for name, tree in devices.items()}
+        uses = {name: known_uses.of(tree) for name, tree in devices.items()}
         openers = usage.openers(host, {dev for tree in devices.values() for dev in tree.values()})
+        counts = multipath.open_counts(host) if suspect_maps else {}
         for name, tree in disk_devices.items():
-            uses[name] += [f"opened by {opener.describe()}" for dev in tree.values() for opener in openers[dev] if not opener.udev]
-            claimed = usage.exclusive_open(host, name)
-            uses[name] += [claimed] if claimed else []
+            uses[name] += _opened(openers, tree)
+            uses[name] += usage.exclusive_open(host, name)
+        for name, tree in map_devices.items():
+            # Whoever has claimed the map for itself is the kernel or a program that writes: no reader that may be failed.
+            for dm in [dm for dm in tree if counts.get(tree[dm], 0) and not last.dm[dm].holders]:
+                uses[name] += usage.exclusive_open(host, dm)
         return State(
             host.name,
             tuple(observations),
-            0.0 if last.daemon.problem or not last.maps else multipath.checker_interval(host),
+            multipath.checker_interval(host),
             multipath.queueing(host) if suspect_maps else {},
-            multipath.open_counts(host) if suspect_maps else {},
+            counts,
             openers,
             uses,
             aliases,
@@ -144,19 +150,19 @@ class ResidualPaths:
         """Carry out one action, after looking once more at what it changes."""
         subject = action.subject
         if isinstance(subject, MapSubject):
-            self._recheck(subject)
-            {"disable_queueing": self._disable_queueing, "flush_map": self._flush, "restore_queueing": self._restore_queueing}[action.verb](
-                action, subject.device
-            )
+            steps = {"disable_queueing": self._disable_queueing, "flush_map": self._flush, "restore_queueing": self._restore_queueing}
+            steps[action.verb](action, subject)
         else:
             self._remove(action, subject)
 
     def undo(self, action: Action) -> Action | None:
         """Queueing is switched on again on a map that could not be flushed."""
-        if action.verb != "disable_queueing" or self._find_map(action.subject.device.wwid) is None:
+        if action.verb != "disable_queueing":
             return None
         # The deadline may be what failed the action; taking it back has time of its own.
         self._host.deadline = Deadline(UNDO_SECONDS)
+        if self._find_map(action.subject.device.wwid) is None or multipath.queueing(self._host).get(action.target, False):
+            return None
         name = action.target
         return Action("restore_queueing", name, ["multipathd", "restorequeueing", "map", name], action.subject)
 
@@ -179,17 +185,20 @@ class ResidualPaths:
     def _find_map(self, wwid: str) -> DmDevice | None:
         return next((device for device in block.dm_devices(self._host).values() if device.is_multipath and device.wwid == wwid), None)
 
-    def _disable_queueing(self, action: Action, device: DmDevice) -> None:
+    def _disable_queueing(self, action: Action, subject: MapSubject) -> None:
+        self._recheck(subject)
         self._command(action)
-        if not self._host.wait_for(lambda: not multipath.queueing(self._host).get(device.name, False), _SETTLE):
+        if not self._host.wait_for(lambda: not multipath.queueing(self._host).get(subject.device.name, False), _SETTLE):
             raise ActionFailed("the kernel still queues on it")
 
-    def _restore_queueing(self, action: Action, device: DmDevice) -> None:
+    def _restore_queueing(self, action: Action, subject: MapSubject) -> None:
         self._command(action)
-        if not self._host.wait_for(lambda: multipath.queueing(self._host).get(device.name, False), _SETTLE):
+        if not self._host.wait_for(lambda: multipath.queueing(self._host).get(subject.device.name, False), _SETTLE):
             raise ActionFailed("the kernel does not queue on it again, since its no_path_retry is not 'queue' or has run out")
 
-    def _flush(self, action: Action, device: DmDevice) -> None:
+    def _flush(self, action: Action, subject: MapSubject) -> None:
+        self._recheck(subject)
+        device = subject.device
         parts = [part.dev for part in block.dm_devices(self._host).values() if part.dm in device.holders]
 
         def unused() -> bool:
@@ -199,6 +208,13 @@ class ResidualPaths:
         if not self._host.wait_for(unused, _READERS_END):
             who = [opener.describe() for found in usage.openers(self._host, {device.dev, *parts}).values() for opener in found]
             raise ActionFailed(f"the map is open by {', '.join(who) or 'somebody that /proc does not name'}")
+        # Waiting took a while, in which somebody may have mapped the LUN again.
+        disks = block.disks(self._host, block.transports(self._host))
+        answers = self._ask([disk for name, disk in disks.items() if name in subject.judgements])
+        for name, planned in subject.judgements.items():
+            now = pure.judge(disks.get(name), answers.get(name), device.wwid)
+            if not now.same_as(planned):
+                raise ActionFailed(f"{name} now is {now.kind}: {now.why}")
         self._command(action)
         if not self._host.wait_for(lambda: self._find_map(device.wwid) is None, _SETTLE):
             raise ActionFailed("the map is still there")
@@ -210,46 +226,56 @@ class ResidualPaths:
             raise ActionFailed(result.describe())
 
     def _remove(self, action: Action, subject: PathSubject) -> None:
-        """Delete one path, if it is still the one that was planned for and no map stands on it."""
+        """Delete one path, if it is still the one that was planned for, unused, and no map stands on it."""
         host, planned = self._host, subject.disk
+        if host.deadline.remaining() < _PATH_SECONDS:
+            raise NotStarted(f"less than {_PATH_SECONDS:g} s are left of the deadline; run again, or raise it")
         disk = block.disks(host, block.transports(host)).get(planned.name)
-        if not host.exists(f"/sys/class/scsi_device/{planned.hctl}"):
-            return  # the kernel was quicker
-        if disk is None or (disk.hctl, disk.dev) != (planned.hctl, planned.dev):
-            raise NotStarted(f"{planned.hctl} is no longer {planned.name}")
-        if disk.holders:
-            raise NotStarted(f"{disk.name} is still held by {', '.join(disk.holders)}")
-        now = pure.judge(disk, self._ask([disk])[disk.name], subject.expected)
-        if (now.kind, now.wwid) != (subject.judgement.kind, subject.judgement.wwid):
-            raise NotStarted(f"{disk.name} now is {now.kind}: {now.why}")
-        claimed = usage.exclusive_open(host, disk.name)
-        if claimed:
-            raise NotStarted(f"{disk.name} is {claimed}")
-        self._delete(action, disk, subject.judgement.wwid)
+        # Where the kernel was quicker, there is only the scan left to do.
+        if host.exists(f"/sys/class/scsi_device/{planned.hctl}"):
+            if disk is None or (disk.hctl, disk.dev) != (planned.hctl, planned.dev):
+                raise NotStarted(f"{planned.hctl} is no longer {planned.name}")
+            now = pure.judge(disk, self._ask([disk])[disk.name], subject.expected)
+            if not now.same_as(subject.judgement):
+                raise NotStarted(f"{disk.name} now is {now.kind}: {now.why}")
+            used = self._used(disk, subject.plain)
+            if used:
+                raise NotStarted(f"{disk.name}: {'; '.join(used)}")
+        self._delete(action, planned, subject.judgement.wwids)
 
-    def _delete(self, action: Action, disk: Disk, other_wwid: str) -> None:
+    def _used(self, disk: Disk, plain: bool) -> list[str]:
+        """Why a disk may not be deleted. The paths of a map that has just been flushed had no user but the map."""
+        used = [f"still held by {holder}" for holder in disk.holders] + usage.exclusive_open(self._host, disk.name)
+        if plain:
+            tree = block.disk_devices(self._host, disk)
+            used += usage.UsesByDevice(self._host).of(tree) + _opened(usage.openers(self._host, set(tree.values())), tree)
+        return used
+
+    def _delete(self, action: Action, disk: Disk, other_wwids: tuple[str, ...]) -> None:
         """Delete; where another LUN took the number, scan for it in the same child, so that a kill in between loses no path."""
         host = self._host
         gone = f"/sys/class/scsi_device/{disk.hctl}"
         number, channel, target, lun = disk.hctl.split(":")
 
         def deleting() -> bool:
-            _write(host.path(f"{gone}/device/delete"), "1")
-            if not host.wait_for(lambda: not host.exists(gone), _SETTLE):
-                return False
-            if action.verb == "replace_path":
-                _write(host.path(f"/sys/class/scsi_host/host{number}/scan"), f"{channel} {target} {lun}")
-            return True
+            try:
+                if host.exists(gone):
+                    _write(host.path(f"{gone}/device/delete"), "1")
+                return host.wait_for(lambda: not host.exists(gone), _SETTLE)
+            finally:
+                if action.verb == "replace_path":
+                    _write(host.path(f"/sys/class/scsi_host/host{number}/scan"), f"{channel} {target} {lun}")
 
-        reply = host.bounded(deleting)
+        # Not cut short by command_timeout: what was deleted must be scanned for.
+        reply = call(deleting, _PATH_SECONDS)
         if reply.problem or not reply.value:
             raise ActionFailed(reply.problem or f"{disk.hctl} is still there {_SETTLE:g} s after it was deleted")
-        if other_wwid and not host.wait_for(lambda: other_wwid in [disk.wwid for disk in self._disks_at(gone)], _SETTLE):
-            raise ActionFailed(f"LUN {lun} did not come back as {other_wwid} after the scan")
+        if other_wwids and not host.wait_for(lambda: self._is_at(disk.hctl, other_wwids), _SETTLE):
+            raise ActionFailed(f"LUN {lun} did not come back as {' or '.join(other_wwids)} after the scan")
 
-    def _disks_at(self, scsi_device: str) -> list[Disk]:
-        hctl = scsi_device.rpartition("/")[2]
-        return [disk for disk in block.disks(self._host, {}).values() if disk.hctl == hctl]
+    def _is_at(self, hctl: str, wwids: tuple[str, ...]) -> bool:
+        """A disk of one of these names is at that SCSI address."""
+        return any(disk.hctl == hctl and disk.wwid in wwids for disk in block.disks(self._host, {}).values())
 
     # verify
 
@@ -265,9 +291,11 @@ class ResidualPaths:
             raise StorageOpsError(f"the repair of {finding.name} is not proven: {'; '.join(doubts)}")
         subjects = [action.subject for action in finding.repair]
         paths = [subject for subject in subjects if isinstance(subject, PathSubject)]
-        proof = [f"{finding.name} ({finding.evidence['wwid']}) is gone from sysfs, from multipathd and from /dev/disk/by-id"]
-        proof += [f"{subject.disk.hctl} was deleted" for subject in paths if not subject.judgement.wwid]
-        proof += [f"{subject.disk.hctl} now is {subject.judgement.wwid}" for subject in paths if subject.judgement.wwid]
+        links = "/dev/disk/by-id"
+        known = "" if multipath.known_paths(self._host) is None else ", from multipathd"
+        proof = [f"{finding.name} ({finding.evidence['wwid']}) is gone from sysfs{known} and from {links}"]
+        proof += [f"{subject.disk.hctl} was deleted" for subject in paths if not subject.judgement.wwids]
+        proof += [f"{subject.disk.hctl} now is {subject.judgement.wwid}" for subject in paths if subject.judgement.wwids]
         return proof
 
     def _left_behind(self, finding: Finding) -> list[str]:
@@ -276,13 +304,24 @@ class ResidualPaths:
         paths = [action.subject for action in finding.repair if isinstance(action.subject, PathSubject)]
         disks = block.disks(host, {})
         names = {subject.disk.name for subject in paths if subject.disk.name not in disks}
-        doubts = [f"{disk.name} is still there" for disk in disks.values() for subject in paths if _same(disk, subject)]
+        doubts = [f"{subject.disk.hctl}: {doubt}" for subject in paths for doubt in self._path_doubts(subject, disks)]
+        known = multipath.known_paths(host)
         if finding.kind == "multipath map":
+            daemon = multipath.ask_daemon(host)
             doubts += ["the map is back"] if self._find_map(wwid) else []
-            doubts += ["multipathd still lists the map"] if wwid in multipath.ask_daemon(host).paths else []
-        doubts += [f"multipathd still lists {name}" for name in sorted(names & multipath.known_paths(host))]
+            doubts += ["multipathd still lists the map"] if wwid in daemon.paths else []
+            doubts += [daemon.problem] if daemon.problem else []
+            doubts += ["multipathd does not tell its paths"] if known is None else []
+        doubts += [f"multipathd still lists {name}" for name in sorted(names & (known or set()))]
         doubts += [f"/dev/disk/by-id/{link} is left" for link in host.names("/dev/disk/by-id") if self._lies(link, wwid, names, disks)]
         return doubts
+
+    def _path_doubts(self, subject: PathSubject, disks: dict[str, Disk]) -> list[str]:
+        """A path that was replaced must be there as the other LUN, any other must not be there as what it was."""
+        if subject.judgement.wwids:
+            return [] if self._is_at(subject.disk.hctl, subject.judgement.wwids) else [f"{subject.judgement.wwid} is not there"]
+        there = [disk for disk in disks.values() if disk.hctl == subject.disk.hctl and disk.wwid == subject.disk.wwid]
+        return [f"{disk.name} is still there" for disk in there]
 
     def _lies(self, link: str, wwid: str, gone: set[str], disks: dict[str, Disk]) -> bool:
         """A link that still speaks of the LUN, or leads to a deleted disk, and no device stands behind it."""
@@ -294,9 +333,9 @@ class ResidualPaths:
         return wwid not in ([disks[target].wwid] if target in disks else [device.wwid] if device else [])
 
 
-def _same(disk: Disk, subject: PathSubject) -> bool:
-    """The disk that was to be deleted, not another LUN found at its place."""
-    return disk.hctl == subject.disk.hctl and disk.wwid != subject.judgement.wwid
+def _opened(openers: dict[str, list[usage.Opener]], tree: dict[str, str]) -> list[str]:
+    """Who has a disk open; udev does not count, since it only looks and lets go."""
+    return [f"opened by {opener.describe()}" for dev in tree.values() for opener in openers.get(dev, []) if not opener.udev]
 
 
 def _empty_maps(observation: Observation) -> bool:

@@ -27,8 +27,15 @@ _MAJORITY_FLOOR = 4
 SERVING = "serving"  # the LUN it was found as
 GONE = "gone"  # the target serves no such LUN any more
 OTHER = "other"  # the target serves another LUN under this number
+STANDBY = "standby"  # the LUN it was found as, through a controller that is not the one to use now
 UNIDENTIFIED = "unidentified"  # it answers, but names itself in no comparable way
+FOREIGN = "foreign"  # not a SCSI disk, so it cannot be asked
 UNKNOWN = "unknown"  # no answer that proves anything
+
+# What a path may be on a map that works.
+_FINE = {SERVING, STANDBY, UNIDENTIFIED, FOREIGN}
+# NOT READY, asymmetric access: state transition, standby, unavailable (SPC-5)
+_STANDBY_SENSES = ("02/04/0a", "02/04/0b", "02/04/0c")
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,10 @@ class Options:
     fail_hung_readers: bool = False
     flush_empty_maps: bool = False
     accept_majority_dead: bool = False
+
+    def scope(self) -> list[tuple[str, tuple[str, ...] | str]]:
+        """What the user narrowed the run down to."""
+        return [("maps", self.maps), ("WWIDs", self.wwids), ("vendor", self.vendor), ("product", self.product)]
 
 
 @dataclass(frozen=True)
@@ -101,34 +112,47 @@ class State:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a disk turned out to be, and by what sign. ``wwid``: the other LUN's, for OTHER."""
+    """What a disk turned out to be, and by what sign. ``wwids``: the names of the other LUN, for OTHER."""
 
     kind: str
     why: str
-    wwid: str = ""
+    wwids: tuple[str, ...] = ()
+
+    @property
+    def wwid(self) -> str:
+        """The other LUN's name, for the eye."""
+        return ", ".join(self.wwids)
+
+    def same_as(self, other: Judgement) -> bool:
+        """It says the same of the disk, whatever the words."""
+        return (self.kind, self.wwids) == (other.kind, other.wwids)
 
 
 @dataclass(frozen=True)
 class PathSubject:
-    """The path an action removes, as it was when the plan was made."""
+    """The path an action removes, as it was when the plan was made; ``plain``: it was a path of no map."""
 
     disk: Disk
     expected: str
     judgement: Judgement
+    plain: bool
 
 
 @dataclass(frozen=True)
 class MapSubject:
-    """The map an action changes, as it was when the plan was made."""
+    """The map an action changes, and what its paths were, as it was when the plan was made."""
 
     device: DmDevice
     control: str
+    judgements: dict[str, Judgement]
 
 
 def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
     """Decide what one answer proves about a disk that was found as the LUN ``expected`` (a WWID as multipath spells it)."""
-    if disk is None or answer is None:
-        return Judgement(UNKNOWN, "not a SCSI disk, so it cannot be asked")
+    if disk is None:
+        return Judgement(FOREIGN, "not a SCSI disk, so it cannot be asked")
+    if answer is None:
+        return Judgement(UNKNOWN, "not asked")
     if disk.transport is not None and not disk.transport.up:
         return Judgement(UNKNOWN, f"transport outage: {disk.transport.describe()}, device {disk.state}")
     if disk.state != "running":
@@ -152,13 +176,13 @@ def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
     if unsupported:
         return Judgement(UNKNOWN, f"contradictory answers: {said}")
     if expected not in answer.wwids:
-        alike = {wwid for wwid in scsi.world_wide(answer.wwids) if wwid[0] == expected[:1]}
+        alike = tuple(sorted(wwid for wwid in scsi.world_wide(answer.wwids) if wwid[0] == expected[:1]))
         if not alike:
             return Judgement(UNIDENTIFIED, f"its names cannot be compared with {expected or 'an unknown WWID'}: {said}")
-        return Judgement(OTHER, f"answers as another LUN: {said}", min(alike))
+        return Judgement(OTHER, f"answers as another LUN: {said}", alike)
     if answer.ready in ("good", "status 0x18"):  # 0x18: reserved by another host, and very much alive
         return Judgement(SERVING, said)
-    return Judgement(UNKNOWN, f"no sign that the LUN is gone: {said}")
+    return Judgement(STANDBY if answer.ready in _STANDBY_SENSES else UNKNOWN, f"no sign that the LUN is gone: {said}")
 
 
 def suspects(observation: Observation) -> set[str]:
@@ -167,7 +191,9 @@ def suspects(observation: Observation) -> set[str]:
     for device in observation.maps:
         if not device.slaves:
             return set(observation.disks)
-        found |= {name for name in device.slaves if _judge(observation, name, device.wwid).kind not in (SERVING, UNIDENTIFIED)}
+        kinds = {name: _judge(observation, name, device.wwid).kind for name in device.slaves}
+        fine = _FINE if SERVING in kinds.values() else _FINE - {STANDBY}
+        found |= {name for name, kind in kinds.items() if kind not in fine}
     for disk in observation.plain_disks:
         if _is_broken(_judge(observation, disk.name, disk.wwid), disk):
             found.add(disk.name)
@@ -185,47 +211,45 @@ def _is_broken(judgement: Judgement, disk: Disk) -> bool:
 
 def plan(state: State, options: Options) -> Plan:
     """Findings for everything in scope that does not serve its LUN, and the repairs that are proven and allowed."""
-    judged = [(device, judge_map(state, device, options)) for device in state.last.maps]
-    disks = [(disk, judge_plain_disk(state, disk)) for disk in state.last.plain_disks]
-    map_findings = [finding for _device, finding in judged if finding]
-    disk_findings = [finding for _disk, finding in disks if finding]
-    dead = [finding for finding in map_findings if finding.evidence["serving"] == 0]
-    _limit_blast_radius(dead, map_findings, len(judged), "maps", options)
-    _limit_blast_radius(disk_findings, disk_findings, len(state.last.disks), "SCSI disks", options)
-    findings = [*_daemon_finding(state), *map_findings, *disk_findings]
+    maps = [finding for device in state.last.maps for finding in [judge_map(state, device, options)] if finding]
+    disks = [finding for disk in state.last.plain_disks for finding in [judge_plain_disk(state, disk)] if finding]
+    findings = [*_daemon_finding(state), *maps, *disks]
+    outage = [] if options.accept_majority_dead else _outages(state, maps, disks)
     wanted = [finding for finding in findings if _in_scope(finding, state, options)]
     wanted.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
+    hurry = _too_hasty(state)
     for finding in wanted:
-        hurry = _too_hasty(state)
-        if finding.repair and hurry:
-            finding.refuse(hurry)
+        if finding.repair and (outage or hurry):
+            finding.refuse(*outage, *hurry)
     for finding in [finding for finding in wanted if finding.repair][options.max_repairs :]:
         finding.refuse(f"max_repairs is {options.max_repairs}: run again for this one, or raise it")
     return Plan(wanted)
 
 
-def _limit_blast_radius(broken: list[Finding], findings: list[Finding], total: int, what: str, options: Options) -> None:
-    if total < _MAJORITY_FLOOR or 2 * len(broken) <= total or options.accept_majority_dead:
-        return
-    for finding in findings:
-        if finding.repair:
-            finding.refuse(
-                f"{len(broken)} of the node's {total} {what} look broken at once: that may be an outage. "
-                "If they were all detached, set accept_majority_dead"
-            )
+def _outages(state: State, maps: list[Finding], disks: list[Finding]) -> list[str]:
+    """Why so much looks broken that nothing is to be repaired. Plain disks are counted by LUN, since each has several."""
+    dead = {finding.name for finding in maps if finding.evidence["dead"]}
+    luns = {disk.wwid or disk.name for disk in state.last.plain_disks}
+    dead_luns = {finding.evidence["wwid"] or finding.name for finding in disks}
+    return [
+        f"{len(broken)} of the node's {total} {what} look broken at once: that may be an outage. "
+        "If they were all detached, set accept_majority_dead"
+        for broken, total, what in ((dead, len(state.last.maps), "maps"), (dead_luns, len(luns), "LUNs in no map"))
+        if total >= _MAJORITY_FLOOR and 2 * len(broken) > total
+    ]
 
 
-def _too_hasty(state: State) -> str:
+def _too_hasty(state: State) -> list[str]:
     """Why the time spent observing proves nothing; empty if it does."""
     count = len(state.observations)
     if count < 2:
-        return "observation too short: a single observation proves nothing; set observations to 2 or more"
+        return ["observation too short: a single observation proves nothing; set observations to 2 or more"]
     if state.span <= state.checker_interval:
-        return (
+        return [
             f"observation too short: {state.span:.1f} s, while multipathd checks a path every {state.checker_interval:g} s; "
             f"set observation_seconds above {state.checker_interval:g}"
-        )
-    return ""
+        ]
+    return []
 
 
 def _in_scope(finding: Finding, state: State, options: Options) -> bool:
@@ -266,10 +290,10 @@ def _daemon_finding(state: State) -> list[Finding]:
 
 def judge_map(state: State, device: DmDevice, options: Options) -> Finding | None:
     """The finding about one map, with its repair if that is proven and allowed; None if every path serves the map's LUN."""
-    history = {name: [_judge(seen, name, device.wwid) for seen in _seen(state, name)] for name in device.slaves}
+    history = {name: _history(state, name, device.wwid) for name in device.slaves}
     now = {name: judgements[-1] for name, judgements in history.items()}
     kinds = {judgement.kind for judgement in now.values()}
-    if device.slaves and kinds <= {SERVING}:
+    if SERVING in kinds and kinds <= {SERVING, STANDBY}:
         return None
     disks = [state.last.disks[name] for name in device.slaves if name in state.last.disks]
     queues = state.queueing.get(device.name, False)
@@ -288,7 +312,8 @@ def judge_map(state: State, device: DmDevice, options: Options) -> Finding | Non
             "dm": device.dm,
             "vendor": disks[0].vendor if disks else "",
             "product": disks[0].model if disks else "",
-            "serving": sum(judgement.kind == SERVING for judgement in now.values()),
+            "serving": sum(judgement.kind in (SERVING, STANDBY) for judgement in now.values()),
+            "dead": not kinds or kinds <= {GONE, OTHER, UNKNOWN},
             "paths": [_path_evidence(state, name, history[name], device.wwid) for name in device.slaves],
             "queueing": queues,
             "open_count": state.open_counts.get(device.dev),
@@ -296,10 +321,15 @@ def judge_map(state: State, device: DmDevice, options: Options) -> Finding | Non
             "observed": f"{len(state.observations)} times over {state.span:.1f} s",
         },
     )
-    if kinds and kinds <= {SERVING, UNIDENTIFIED}:
-        finding.control, finding.severity, finding.verdict = "STOR-02", "info", "report"
+    if kinds == {FOREIGN}:
+        finding.severity, finding.verdict = "info", "report"
+        finding.summary = f"{device.name} stands on {', '.join(device.slaves)}, no SCSI disks"
+        finding.reason = "not assessed: only SCSI disks can be asked what they are"
+        return finding
+    if UNIDENTIFIED in kinds and kinds <= _FINE:
+        finding.control, finding.severity = "STOR-02", "minor"
         finding.summary = f"{device.name}: whether its paths serve {device.wwid} cannot be told"
-        finding.reason = "; ".join(f"{name}: {judgement.why}" for name, judgement in now.items() if judgement.kind == UNIDENTIFIED)
+        finding.refuse(*(f"{name}: {judgement.why}" for name, judgement in now.items() if judgement.kind == UNIDENTIFIED))
         return finding
     return _judge_broken_map(state, device, options, finding, history)
 
@@ -314,7 +344,7 @@ def _judge_broken_map(state: State, device: DmDevice, options: Options, finding:
     if others:
         names = ", ".join(sorted({judgement.wwid for judgement in others.values()}))
         finding.control, finding.severity = "STOR-02", "critical"
-        finding.evidence["other_wwids"] = sorted({judgement.wwid for judgement in others.values()})
+        finding.evidence["other_wwids"] = sorted({wwid for judgement in others.values() for wwid in judgement.wwids})
         finding.summary = (
             f"{device.name} was made for {device.wwid}, but {len(others)} of its {total} paths read {names}: another volume's data"
         )
@@ -330,14 +360,14 @@ def _judge_broken_map(state: State, device: DmDevice, options: Options, finding:
         odd = [judgement for judgement in judgements if judgement.kind not in (GONE, OTHER)]
         if odd:
             obstacles.append(f"{name}: {'still serves the LUN' if odd[-1].kind == SERVING else odd[-1].why}")
-        elif len({(judgement.kind, judgement.wwid) for judgement in judgements}) > 1:
+        elif not all(judgement.same_as(judgements[-1]) for judgement in judgements):
             obstacles.append(f"{name} answered differently while it was observed")
         elif judgements[-1].kind == GONE:
             obstacles += _still_listed(state, name)
     obstacles += _map_obstacles(state, device)
     obstacles += _use_obstacles(state, device, options)
     if obstacles:
-        finding.refuse("; ".join(dict.fromkeys(obstacles)))
+        finding.refuse(*obstacles)
         return finding
     finding.reason = f"proven in {len(state.observations)} observations, unused"
     finding.repair = _map_actions(state, device, finding, now)
@@ -345,12 +375,14 @@ def _judge_broken_map(state: State, device: DmDevice, options: Options, finding:
 
 
 def _map_actions(state: State, device: DmDevice, finding: Finding, now: dict[str, Judgement]) -> list[Action]:
-    subject = MapSubject(device, finding.control)
+    subject = MapSubject(device, finding.control, now)
     actions = []
     if finding.evidence["queueing"]:
         actions.append(Action("disable_queueing", device.name, ["multipathd", "disablequeueing", "map", device.name], subject))
     actions.append(Action("flush_map", device.name, ["multipath", "-f", device.name], subject))
-    return actions + [_path_action(PathSubject(state.last.disks[name], device.wwid, judgement)) for name, judgement in now.items()]
+    return actions + [
+        _path_action(PathSubject(state.last.disks[name], device.wwid, judgement, plain=False)) for name, judgement in now.items()
+    ]
 
 
 def _path_action(subject: PathSubject) -> Action:
@@ -365,9 +397,16 @@ def _path_action(subject: PathSubject) -> Action:
     return Action("replace_path", target, [*delete, "then", *scan], subject)
 
 
-def _seen(state: State, name: str) -> list[Observation]:
-    """The observations in which the disk was asked; the first one asked every disk."""
-    return [seen for seen in state.observations if name in seen.answers] or [state.last]
+def _history(state: State, name: str, expected: str) -> list[Judgement]:
+    """What every observation says of a disk. One that was fine at first was not asked again, but it must still be there."""
+    judgements = []
+    for seen in state.observations:
+        if name in seen.disks and name not in seen.answers:
+            continue
+        judgements.append(_judge(seen, name, expected))
+    if name not in state.last.disks and name in state.observations[0].disks:
+        judgements.append(Judgement(UNKNOWN, "it vanished while it was observed"))
+    return judgements
 
 
 def _path_evidence(state: State, name: str, judgements: list[Judgement], wwid: str) -> dict[str, Any]:
@@ -403,10 +442,12 @@ def _empty_map_obstacles(state: State, device: DmDevice, options: Options) -> li
         obstacles.append("it had paths a moment ago")
     for disk in last.disks.values():
         judgement = _judge(last, disk.name, device.wwid)
-        if judgement.kind == SERVING:
+        if judgement.kind in (SERVING, STANDBY):
             obstacles.append(f"{disk.name} serves its LUN")
-        elif judgement.kind == UNKNOWN:
+        elif judgement.kind == UNKNOWN or (judgement.kind == UNIDENTIFIED and disk.transport is not None):
             obstacles.append(f"{disk.name} might be its path: {judgement.why}")
+    if device.wwid[:1] not in ("1", "2", "3"):
+        obstacles.append(f"no inquiry can be compared with the name {device.wwid}")
     obstacles += [f"transport outage: {transport.describe()}" for transport in last.transports.values() if not transport.up]
     if not options.flush_empty_maps:
         obstacles.append("a map without paths is flushed only with flush_empty_maps")
@@ -468,7 +509,7 @@ def _use_obstacles(state: State, device: DmDevice, options: Options) -> list[str
 
 def judge_plain_disk(state: State, disk: Disk) -> Finding | None:
     """The finding about a disk that is a path of no map; None if it serves its LUN, or is no business of an array's."""
-    judgements = [_judge(seen, disk.name, disk.wwid) for seen in _seen(state, disk.name)]
+    judgements = _history(state, disk.name, disk.wwid)
     now = judgements[-1]
     if not _is_broken(now, disk):
         return None
@@ -492,15 +533,15 @@ def judge_plain_disk(state: State, disk: Disk) -> Finding | None:
     )
     if now.kind == OTHER:
         finding.control, finding.severity = "STOR-02", "critical"
-        finding.evidence["other_wwids"] = [now.wwid]
+        finding.evidence["other_wwids"] = list(now.wwids)
         finding.summary = f"{disk.name} ({disk.hctl}) was found as {disk.wwid}, but reads {now.wwid}: another volume's data"
     elif now.kind == UNKNOWN:
         finding.summary = f"{disk.name} ({disk.hctl}) does not answer"
     obstacles = _plain_disk_obstacles(state, disk, judgements)
     if obstacles:
-        finding.refuse("; ".join(dict.fromkeys(obstacles)))
+        finding.refuse(*obstacles)
     else:
-        finding.repair = [_path_action(PathSubject(disk, disk.wwid, now))]
+        finding.repair = [_path_action(PathSubject(disk, disk.wwid, now, plain=True))]
     return finding
 
 
@@ -509,7 +550,7 @@ def _plain_disk_obstacles(state: State, disk: Disk, judgements: list[Judgement])
     odd = [judgement for judgement in judgements if judgement.kind not in (GONE, OTHER)]
     if odd:
         obstacles.append("it serves its LUN again" if odd[-1].kind == SERVING else odd[-1].why)
-    elif len({(judgement.kind, judgement.wwid) for judgement in judgements}) > 1:
+    elif not all(judgement.same_as(judgements[-1]) for judgement in judgements):
         obstacles.append("it answered differently while it was observed")
     elif judgements[-1].kind == GONE:
         obstacles += _still_listed(state, disk.name)

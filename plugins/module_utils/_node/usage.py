@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -17,7 +18,7 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import all_mounts, swap_devices
 
 # stat() of a file there may ask a server that is dead; no block device lives there.
 _REMOTE = ("fuse", "nfs", "cifs", "smb", "ceph", "9p", "afs", "lustre", "gpfs", "glusterfs", "virtiofs", "autofs")
@@ -44,26 +45,42 @@ class Opener:
         return f"{self.command} (pid {self.pid}{', hung in D state' if self.hung else ''})"
 
 
-def mount_uses(host: Host, mounts: list[Mount], swaps: list[str], devices: dict[str, str]) -> list[str]:
-    """What the devices (kernel name -> major:minor) are mounted, bound or swapped on as; one sentence each."""
-    uses = []
-    for mount in mounts:
-        where = f"{mount.point} in the mount namespace of pid {mount.pid}"
-        # btrfs shows a device number of its own, so the source counts too.
-        if mount.device in devices.values() or _names(host, mount.source, devices):
-            uses.append(f"mounted at {where}")
-        elif mount.fstype in ("devtmpfs", "tmpfs") and mount.root.rpartition("/")[2] in devices:
-            uses.append(f"its device node is bound at {where}")
-    uses += [f"{swap} is swap" for swap in swaps if _names(host, swap, devices)]
-    return list(dict.fromkeys(uses))
+class UsesByDevice:
+    """Mounts, swap and loop devices of the node, indexed once, so that each device is looked up and not searched for."""
 
+    def __init__(self, host: Host) -> None:
+        self._by_dev: dict[str, list[str]] = {}
+        self._by_name: dict[str, list[str]] = {}
+        kernel_names: dict[str, str] = {}
 
-def _names(host: Host, source: str, devices: dict[str, str]) -> bool:
-    return source.startswith("/dev/") and host.resolve(source).rpartition("/")[2] in devices
+        def name_of(source: str) -> str:
+            """Kernel name behind a device path; empty for anything else."""
+            if source.startswith("/dev/") and source not in kernel_names:
+                kernel_names[source] = host.resolve(source).rpartition("/")[2]
+            return kernel_names.get(source, "")
+
+        for mount in all_mounts(host):
+            where = f"{mount.point} in the mount namespace of pid {mount.pid}"
+            self._by_dev.setdefault(mount.device, []).append(f"mounted at {where}")
+            # btrfs shows a device number of its own, so the source counts too.
+            self._by_name.setdefault(name_of(mount.source), []).append(f"mounted at {where}")
+            if mount.fstype in ("devtmpfs", "tmpfs"):
+                self._by_name.setdefault(mount.root.rpartition("/")[2], []).append(f"its device node is bound at {where}")
+        for swap in swap_devices(host):
+            self._by_name.setdefault(name_of(swap), []).append(f"{swap} is swap")
+        for loop in host.names("/sys/block"):
+            backing = host.read(f"/sys/block/{loop}/loop/backing_file") if loop.startswith("loop") else None
+            if backing:
+                self._by_name.setdefault(name_of(backing), []).append(f"behind {loop}")
+
+    def of(self, devices: dict[str, str]) -> list[str]:
+        """What the devices (kernel name -> major:minor) are used for; one sentence each."""
+        found = [use for name, dev in devices.items() for use in (*self._by_dev.get(dev, ()), *self._by_name.get(name, ()))]
+        return list(dict.fromkeys(found))
 
 
 def openers(host: Host, devs: set[str]) -> dict[str, list[Opener]]:
-    """Processes that have one of the block devices (major:minor) open, by device."""
+    """Processes that have one of the devices (major:minor, with a ``c`` before it for character devices) open, by device."""
     reply = host.bounded(lambda: scan_open_files(host.path("/proc"), devs))
     if reply.problem:
         raise StorageOpsError(f"the open files of this node's processes could not be read: {reply.problem}")
@@ -73,11 +90,11 @@ def openers(host: Host, devs: set[str]) -> dict[str, list[Opener]]:
 def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]]:
     """Read every /proc/PID/fd; returns major:minor -> fields of ``Opener``. May block: call it in a child."""
     found: dict[str, list[dict[str, Any]]] = {dev: [] for dev in devs}
-    remote_by_namespace: dict[str, set[str]] = {}
+    remote_by_root: dict[tuple[str, str], set[str]] = {}
     for pid in filter(str.isdigit, os.listdir(proc)):
         base = f"{proc}/{pid}"
         try:
-            opens = Counter(_block_device(base, fd, remote_by_namespace) for fd in os.listdir(f"{base}/fd"))
+            opens = Counter(_device(base, fd, remote_by_root) for fd in os.listdir(f"{base}/fd"))
             for dev in devs & set(opens):
                 udev = os.readlink(f"{base}/exe").rpartition("/")[2] in _UDEV
                 opener = {"pid": int(pid), "command": _text(f"{base}/comm"), "hung": _hung(base), "udev": udev, "opens": opens[dev]}
@@ -87,30 +104,38 @@ def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]
     return found
 
 
-def _block_device(base: str, fd: str, remote_by_namespace: dict[str, set[str]]) -> str:
-    """major:minor of the block device behind a file descriptor; empty for anything else."""
+def _device(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str]]) -> str:
+    """major:minor of the device behind a file descriptor, with a ``c`` before it for a character device; empty for anything else."""
     try:
         target = os.readlink(f"{base}/fd/{fd}")
-        if not target.startswith("/") or (not target.startswith("/dev/") and _is_remote(base, fd, remote_by_namespace)):
+        if not target.startswith("/") or (not target.startswith("/dev/") and _is_remote(base, fd, remote_by_root)):
             return ""
         status = os.stat(f"{base}/fd/{fd}")
+    except PermissionError:
+        raise
     except OSError:
         return ""  # closed meanwhile
-    return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}" if stat.S_ISBLK(status.st_mode) else ""
+    kind = "" if stat.S_ISBLK(status.st_mode) else "c" if stat.S_ISCHR(status.st_mode) else None
+    return "" if kind is None else f"{kind}{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
 
 
-def _is_remote(base: str, fd: str, remote_by_namespace: dict[str, set[str]]) -> bool:
-    namespace = os.readlink(f"{base}/ns/mnt")
-    if namespace not in remote_by_namespace:
-        lines = [line.split(" ") for line in _text(f"{base}/mountinfo").split("\n")]
-        remote_by_namespace[namespace] = {line[0] for line in lines if line[line.index("-") + 1].startswith(_REMOTE)}
+def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str]]) -> bool:
+    # What mountinfo shows depends on the root of the process, too.
+    view = (os.readlink(f"{base}/ns/mnt"), os.readlink(f"{base}/root"))
+    if view not in remote_by_root:
+        lines = [line.partition(" - ") for line in _text(f"{base}/mountinfo").split("\n")]
+        remote_by_root[view] = {before.split(" ")[0] for before, _dash, after in lines if after.startswith(_REMOTE)}
     mount_ids = [line.split()[1] for line in _text(f"{base}/fdinfo/{fd}").splitlines() if line.startswith("mnt_id:")]
-    return bool(mount_ids) and mount_ids[0] in remote_by_namespace[namespace]
+    return bool(mount_ids) and mount_ids[0] in remote_by_root[view]
 
 
 def _hung(base: str) -> bool:
     """A thread of the process is in D state (proc_pid_stat(5): the state follows the command in brackets)."""
-    return any(_text(f"{base}/task/{task}/stat").rpartition(") ")[2].startswith("D") for task in os.listdir(f"{base}/task"))
+    for task in os.listdir(f"{base}/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # threads come and go
+            if _text(f"{base}/task/{task}/stat").rpartition(") ")[2].startswith("D"):
+                return True
+    return False
 
 
 def _text(path: str) -> str:
@@ -118,18 +143,20 @@ def _text(path: str) -> str:
         return file.read().rstrip("\n")
 
 
-def exclusive_open(host: Host, name: str) -> str:
-    """Why a disk cannot be claimed for oneself: another has claimed it, or no answer in time; empty if it can.
+def exclusive_open(host: Host, name: str) -> list[str]:
+    """Why a device cannot be claimed for oneself: another has claimed it, or no answer in time; empty if it can.
 
     The kernel checks for another exclusive holder before anything else, so any error but EBUSY means that there is none.
     """
 
-    def claiming() -> str:
+    def claiming() -> bool:
         try:
             os.close(os.open(host.path(f"/dev/{name}"), os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK))
         except OSError as error:
-            return "claimed exclusively by the kernel or a process" if error.errno == errno.EBUSY else ""
-        return ""
+            return error.errno == errno.EBUSY
+        return False
 
     reply = host.bounded(claiming)
-    return f"whether it is free is unknown: {reply.problem}" if reply.problem else str(reply.value)
+    if reply.problem:
+        return [f"whether {name} is free is unknown: {reply.problem}"]
+    return [f"{name} is claimed exclusively by the kernel or a process"] if reply.value else []

@@ -548,10 +548,10 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     arguments = vars(parser().parse_args())
     call = arguments.pop("call")
-    for name in ("command", "verb"):
-        # multipathd's verb is an argument; that of `lun` and `scsi-debug` only chose the function.
-        if name in arguments and call is not cmd_multipathd:
-            del arguments[name]
+    arguments.pop("command", None)
+    # multipathd's verb is an argument; that of `lun` and `scsi-debug` only chose the function.
+    if call is not cmd_multipathd:
+        arguments.pop("verb", None)
     try:
         call(**arguments)
     except LabctlError as exc:

@@ -109,3 +109,10 @@ def test_deadline() -> None:
     assert deadline.cap(3) == 2
     now[0] = 200.0
     assert deadline.remaining() == 0
+
+
+def test_the_budget_ends_everything() -> None:
+    begun = time.monotonic()
+    replies = _bounded.call_each(answer, ["hang"] * 20, 60, budget=1)
+    assert time.monotonic() - begun < 4
+    assert {reply.problem for reply in replies} == {"no answer before the deadline"}

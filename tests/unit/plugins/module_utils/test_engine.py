@@ -137,10 +137,33 @@ def test_what_was_never_started_changed_nothing() -> None:
     assert {outcome for _verb, outcome in outcomes(result)} == {"skipped"}
 
 
+def test_an_action_that_failed_half_way_is_taken_back_too() -> None:
+    result = run(World([finding("a")], {"disable_queueing": ActionFailed("the client timed out")}), Module())
+    assert outcomes(result)[0] == ("disable_queueing", "failed")
+    assert outcomes(result)[-1] == ("restore_queueing", "done")
+
+
+@pytest.mark.parametrize("verb", ["flush_map", "delete_path"])
+def test_an_error_nobody_foresaw_is_told_with_what_was_done(verb: str) -> None:
+    world = World([finding("a")], {verb: KeyError("sdb")})
+    result = run(world, Module())
+    assert result["failed"]
+    assert "KeyError: 'sdb'" in result["msg"]
+    assert "restore_queueing a" in world.log
+    assert result["changed"]
+
+
+def test_many_reasons_are_counted() -> None:
+    found = finding("a")
+    found.refuse(*(f"reason {number}" for number in range(70)), "reason 0")
+    assert found.reason == "reason 0; reason 1; reason 2; reason 3; reason 4 (+65 more)"
+    assert found.to_result()["evidence"]["reasons"][-1] == "(+20 more)"
+
+
 def test_a_failed_undo_is_told() -> None:
     breaks = {"flush_map": ActionFailed("map in use"), "restore_queueing": ActionFailed("no answer")}
     result = run(World([finding("a")], breaks), Module())
-    assert "restore_queueing a failed too: no answer" in result["msg"]
+    assert "disable_queueing a could not be taken back: no answer" in result["msg"]
 
 
 def test_a_repair_that_is_not_proven_is_a_failure() -> None:

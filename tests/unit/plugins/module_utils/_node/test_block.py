@@ -97,25 +97,31 @@ def test_kernel_partitions(tmp_path: Path) -> None:
     put(tmp_path, "sys/class/block/sda/sda1/partition", "1\n")
     put(tmp_path, "sys/class/block/sda/sda1/dev", "8:1\n")
     put(tmp_path, "sys/class/block/sda/queue/depth", "1\n")
+    put(tmp_path, "sys/class/scsi_device/6:0:0:2/device/scsi_generic/sg3/dev", "21:3\n")
+    disk = Disk("sda", "8:0", "6:0:0:2", "running", WWID, "", "", (), None)
+    assert block.disk_devices(Host(Deadline(60), 10, str(tmp_path)), disk) == {"sda": "8:0", "sda1": "8:1", "sg3": "c21:3"}
     assert block.partitions(Host(Deadline(60), 10, str(tmp_path)), "sda") == {"sda1": "8:1"}
 
 
 def test_our_own_open_files_are_found(tmp_path: Path) -> None:
-    """The real /proc: this process has a block device open, or, where none may be opened, has none."""
-    device = next((f"/dev/{name}" for name in os.listdir("/sys/class/block") if os.access(f"/dev/{name}", os.R_OK)), None)
-    if device is None:
-        assert usage.scan_open_files("/proc", {"8:0"})["8:0"] == []
-        return
-    fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK)
+    """The real /proc of this process, which has a character device open, and a block device where there is one that may be opened."""
+    (tmp_path / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
+    (tmp_path / "999999").mkdir()  # a process that has just ended
+    blocks = [f"/dev/{name}" for name in os.listdir("/sys/class/block") if os.access(f"/dev/{name}", os.R_OK)]
+    files = [os.open(device, os.O_RDONLY | os.O_NONBLOCK) for device in ["/dev/full", *blocks[:1]]]
     try:
-        status = os.fstat(fd)
-        dev = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-        found = usage.scan_open_files("/proc", {dev, "999:999"})
-        (own,) = [opener for opener in found[dev] if opener["pid"] == os.getpid()]
-        assert (own["opens"], own["udev"], own["hung"]) == (1, False, False)
-        assert found["999:999"] == []
+        numbers = [f"{os.major(os.fstat(fd).st_rdev)}:{os.minor(os.fstat(fd).st_rdev)}" for fd in files]
+        devs = {f"c{numbers[0]}", *numbers[1:]}
+        found = usage.scan_open_files(str(tmp_path), devs | {"999:999"})
+        assert found.pop("999:999") == []
+        assert set(found) == devs
+        for openers in found.values():
+            assert [(opener["pid"], opener["opens"], opener["udev"], opener["hung"]) for opener in openers] == [
+                (os.getpid(), 1, False, False)
+            ]
     finally:
-        os.close(fd)
+        for fd in files:
+            os.close(fd)
 
 
 def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
@@ -127,7 +133,13 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
         put(tmp_path, f"{pid}/fdinfo/4", "pos:\t0\nmnt_id:\t31\n")
         (tmp_path / pid / "ns").mkdir()
         (tmp_path / pid / "ns" / "mnt").symlink_to("mnt:[1]")
+        (tmp_path / pid / "root").symlink_to("/")
     assert usage._hung(str(tmp_path / "7"))
     assert not usage._hung(str(tmp_path / "8"))
     assert usage._is_remote(str(tmp_path / "7"), "3", {})
     assert not usage._is_remote(str(tmp_path / "7"), "4", {})
+    # In a chroot that is no mount point a process sees no mounts at all.
+    put(tmp_path, "8/mountinfo", "")
+    assert not usage._is_remote(str(tmp_path / "8"), "3", {})
+    (tmp_path / "7/task/9").mkdir()  # a thread that has just ended
+    assert usage._hung(str(tmp_path / "7"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import CommandResult, Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, ActionFailed, Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, ActionFailed, Finding, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kmod
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import IscsiReady, Module, Options, State
@@ -186,6 +186,30 @@ def test_repair_from_nothing_to_ready(tmp_path: Path) -> None:
     assert ["modprobe", "iscsi_tcp"] in host.commands
     assert (tmp_path / "etc/modules-load.d/storage_ops-iscsi_tcp.conf").read_text().endswith("\niscsi_tcp\n")
     assert runbook.plan(runbook.gather()).findings == []
+
+
+def test_a_name_with_a_dash_is_the_same_module(tmp_path: Path) -> None:
+    host = node(tmp_path)
+    host.put("sys/module/ib_iser/refcnt")
+    host.put("etc/modules-load.d/x.conf", "\nib-iser\n")
+    (module,) = IscsiReady(host, Options(modules=("ib-iser",))).gather().modules
+    assert (module.name, module.ready, module.persisted) == ("ib_iser", True, "/etc/modules-load.d/x.conf")
+
+
+@pytest.mark.parametrize("modules", [("",), (), ("../x",), ("isc\u00e4",)])
+def test_odd_module_names(tmp_path: Path, modules: tuple[str, ...]) -> None:
+    with pytest.raises(StorageOpsError, match="is no name of a kernel module"):
+        IscsiReady(node(tmp_path), Options(modules=modules)).gather()
+
+
+def test_an_install_line_is_passed_over_when_that_is_accepted() -> None:
+    (finding,) = found(make_state(replace(GONE, blacklisted="x: install iscsi_tcp /bin/false")), load_blacklisted=True)
+    assert finding.repair[0].command == ["modprobe", "--ignore-install", "iscsi_tcp"]
+
+
+def test_a_failed_service_is_not_saved_by_its_socket() -> None:
+    (finding,) = found(make_state(iscsid={"iscsid.service": "failed", "iscsid.socket": "active"}))
+    assert finding.name == "iscsid"
 
 
 def test_modprobe_that_lies(tmp_path: Path) -> None:

@@ -68,24 +68,43 @@ def test_no_readable_namespace_is_an_error(tmp_path: Path) -> None:
         mounts.all_mounts(Host(Deadline(60), 10, str(tmp_path)))
 
 
-def test_swap_and_mount_uses(tmp_path: Path) -> None:
+def test_a_process_in_a_chroot_does_not_hide_the_mounts_of_its_namespace(tmp_path: Path) -> None:
     host = tree(
         tmp_path,
-        {"proc/swaps": "Filename Type Size Used Priority\n/dev/dm-4 partition 1 0 -2\n/swapfile file 1 0 -3\n"},
-        {"dev/mapper/mpathb": "../dm-3"},
+        {
+            "proc/1/mountinfo": "1 0 254:0 / / rw - ext4 /dev/vda rw\n",
+            "proc/2/mountinfo": "9 8 253:3 / /data rw - xfs /dev/mapper/mpathb rw\n",
+        },
+        {"proc/1/ns/mnt": "mnt:[1]", "proc/1/root": "/srv/jail", "proc/2/ns/mnt": "mnt:[1]", "proc/2/root": "/"},
     )
-    (tmp_path / "dev/dm-3").write_text("")
-    assert mounts.swap_devices(host) == ["/dev/dm-4", "/swapfile"]
-    table = [
-        Mount("253:3", "/", "/mnt/a", "ext4", "/dev/anything", "1"),
-        Mount("0:44", "/", "/mnt/btrfs", "btrfs", "/dev/mapper/mpathb", "1"),
-        Mount("0:6", "/dm-3", "/var/lib/kubelet/x/dev/pod", "devtmpfs", "udev", "1"),
-        Mount("253:30", "/", "/mnt/other", "ext4", "/dev/dm-30", "1"),
+    assert [mount.point for mount in mounts.all_mounts(host)] == ["/", "/data"]
+
+
+def test_mounts_swap_and_loops_of_a_device(tmp_path: Path) -> None:
+    lines = [
+        "1 0 253:3 / /mnt/a rw - ext4 /dev/anything rw",
+        "2 0 0:44 / /mnt/btrfs rw - btrfs /dev/mapper/mpathb rw",
+        "3 0 0:6 /dm-3 /var/lib/kubelet/x/dev/pod rw - devtmpfs udev rw",
+        "4 0 253:30 / /mnt/other rw - ext4 /dev/dm-30 rw",
     ]
-    uses = usage.mount_uses(host, table, mounts.swap_devices(host), {"dm-3": "253:3", "dm-4": "253:4"})
-    assert uses == [
+    host = tree(
+        tmp_path,
+        {
+            "proc/1/mountinfo": "\n".join(lines) + "\n",
+            "proc/swaps": "Filename Type Size Used Priority\n/dev/dm-4 partition 1 0 -2\n/swapfile file 1 0 -3\n",
+            "sys/block/loop0/loop/backing_file": "/dev/mapper/mpathb\n",
+            "sys/block/loop1/loop/backing_file": "/var/image\n",
+            "dev/dm-3": "",
+        },
+        {"proc/1/ns/mnt": "mnt:[1]", "dev/mapper/mpathb": "../dm-3"},
+    )
+    assert mounts.swap_devices(host) == ["/dev/dm-4", "/swapfile"]
+    uses = usage.UsesByDevice(host)
+    assert uses.of({"dm-3": "253:3", "dm-4": "253:4"}) == [
         "mounted at /mnt/a in the mount namespace of pid 1",
         "mounted at /mnt/btrfs in the mount namespace of pid 1",
         "its device node is bound at /var/lib/kubelet/x/dev/pod in the mount namespace of pid 1",
+        "behind loop0",
         "/dev/dm-4 is swap",
     ]
+    assert uses.of({"dm-300": "253:300"}) == []

@@ -234,7 +234,36 @@ def test_wwids_are_compared_whole() -> None:
 def test_names_that_cannot_be_compared_prove_nothing() -> None:
     vague = Answer("good", "good", "good", 0, ("1LIO-ORG_x",))
     finding = only(make_state({"sda": vague, "sdb": serving()}))
-    assert (finding.control, finding.severity, finding.verdict, finding.repair) == ("STOR-02", "info", "report", [])
+    assert (finding.control, finding.severity, finding.verdict, finding.repair) == ("STOR-02", "minor", "refuse", [])
+
+
+STANDBY = Answer("02/04/0b", "good", "good", 0, (WWID,))
+
+
+def test_active_and_standby_paths_are_a_healthy_map() -> None:
+    assert pure.plan(make_state({"sda": serving(), "sdb": STANDBY}), Options()).findings == []
+    assert pure.suspects(make_state({"sda": serving(), "sdb": STANDBY}).observations[0]) == set()
+    finding = only(make_state({"sda": STANDBY, "sdb": STANDBY}))
+    assert finding.verdict == "refuse"
+    assert "no sign that the LUN is gone: TEST UNIT READY 02/04/0b" in finding.reason
+
+
+def test_maps_of_other_disks_are_not_judged() -> None:
+    """NVMe cannot be asked by SCSI inquiry: reported, and never counted as dead."""
+    finding = only(make_state({}, disks={}))
+    assert (finding.severity, finding.verdict, finding.evidence["dead"]) == ("info", "report", False)
+
+
+def test_a_disk_that_vanishes_while_observed() -> None:
+    first, second, third = make_state().observations
+    finding = only(make_state(observations=(first, second, replace(third, disks={"sda": third.disks["sda"]}, answers={"sda": GONE}))))
+    assert finding.verdict == "refuse"
+    assert "sdb: it vanished while it was observed" in finding.reason
+
+
+def test_every_name_of_the_other_lun_counts() -> None:
+    names = Answer("good", "good", "good", 0, ("3600aaaa", "3500bbbb", "1LIO-ORG_x"))
+    assert pure.judge(make_disk("sda", 6, 2), names, WWID).wwids == ("3500bbbb", "3600aaaa")
 
 
 def test_one_path_failed() -> None:
@@ -254,6 +283,7 @@ def empty(answer: Answer | None = None, **changes: Any) -> State:
         (empty(), ""),
         (empty(serving()), "sdc serves its LUN"),
         (empty(Answer(problem="no answer")), "sdc might be its path"),
+        (empty(Answer("good", "good", "missing", 0)), "sdc might be its path"),
         (empty(transports={"session2": replace(UP[1], state="FAILED")}), "transport outage: iSCSI session2"),
         (empty(open_counts={"253:1": 1}), "open 1 times"),
     ],
@@ -281,7 +311,7 @@ def plain(answer: Answer = GONE, uses: list[str] | None = None, **changes: Any) 
         (plain(uses=["claimed exclusively by the kernel or a process"]), "claimed exclusively"),
         (plain(uses=["opened by cat (pid 3)"]), "opened by cat"),
         (plain(holders=("dm-9",)), "held by dm-9"),
-        (plain(Answer("02/04/0b", "good", "good", 0, (WWID,))), "no sign that the LUN is gone"),
+        (plain(Answer("02/04/01", "good", "good", 0, (WWID,))), "no sign that the LUN is gone"),
     ],
 )
 def test_disk_in_no_map(state: State, reason: str) -> None:
@@ -320,6 +350,23 @@ def test_more_than_half_looks_dead(dead: int, total: int, refused: bool) -> None
     assert len(findings) == dead
     assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
     assert {finding.verdict for finding in pure.plan(many(dead, total), Options(accept_majority_dead=True)).findings} == {"repair"}
+
+
+@pytest.mark.parametrize(("luns", "refused"), [(1, False), (3, False), (4, True)])
+def test_plain_disks_are_counted_by_lun(luns: int, refused: bool) -> None:
+    """Four paths of one LUN are one thing that broke, not four."""
+    disks = {f"sd{chr(97 + i)}": make_disk(f"sd{chr(97 + i)}", 6, i, wwid=f"3600{i % luns}", holders=()) for i in range(luns * 4)}
+    state = make_state(dict.fromkeys(disks, GONE), dm={}, disks=disks, luns={})
+    assert {finding.verdict for finding in pure.plan(state, Options(max_repairs=99)).findings} == {"refuse" if refused else "repair"}
+
+
+def test_an_outage_of_the_maps_stops_plain_disks_too() -> None:
+    state = many(4, 6)
+    disks = {**state.last.disks, "sdz": make_disk("sdz", 6, 99, wwid="3600z", holders=())}
+    seen = [replace(one, disks=disks, answers={**one.answers, "sdz": GONE}) for one in state.observations]
+    findings = pure.plan(replace(state, observations=tuple(seen)), Options()).findings
+    assert {finding.verdict for finding in findings} == {"refuse"}
+    assert "sdz" in [finding.name for finding in findings]
 
 
 def test_the_scope_does_not_hide_an_outage() -> None:
@@ -390,4 +437,4 @@ def test_no_answer_that_names_the_lun_is_ever_taken_for_gone(answer: Answer) -> 
         assert answer.inquiry == "05/25/00" or answer.qualifier in (1, 3)
     if judgement.kind == pure.OTHER:
         assert WWID not in answer.wwids
-        assert judgement.wwid == OTHER
+        assert judgement.wwids == (OTHER,)
