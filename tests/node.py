@@ -62,6 +62,7 @@ class Node:
         self.vm = vm
         # A scenario that takes the iSCSI sessions away on purpose has no neighbours to watch over.
         self.guarded = True
+        self.program = "ansible"
         self._ready = self.state()
 
     # our modules
@@ -80,7 +81,7 @@ class Node:
         assert '"actions"' not in text, f"it came to its end: {text}"
 
     def _ad_hoc(self, module: str, check: bool, user: str, options: dict[str, Any], pipelining: str = "1") -> tuple[bool, str]:
-        command = ["ansible", "all", "-i", str(self.vm.inventory()), "-e", f"ansible_user={user}", "-m", f"{COLLECTION}.{module}"]
+        command = [self.program, "all", "-i", str(self.vm.inventory()), "-e", f"ansible_user={user}", "-m", f"{COLLECTION}.{module}"]
         command += [*(["-a", json.dumps(options)] if options else []), *(["--check"] if check else [])]
         settings = {**environment(), "ANSIBLE_PIPELINING": pipelining}
         answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)

@@ -64,7 +64,7 @@ def play(inventory: Path, *arguments: str) -> str:
 
 def wait_until_failed(vm: Vm) -> None:
     """multipathd sees a LUN that is gone at its next check of each path."""
-    for _ in range(60):
+    for _attempt in range(60):
         paths = vm.run('multipathd show paths raw format "%m %t"').stdout.splitlines()
         if sum(path.split() == [MAP, "failed"] for path in paths) == 2:
             return

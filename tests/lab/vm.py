@@ -150,16 +150,19 @@ class Vm:
     def plug_disk(self, name: str, megabytes: int, **properties: str) -> None:
         """Plug in a SCSI disk of QEMU's own, which reads as zeroes; without ``serial`` or ``wwn`` it has no name at all."""
         size = megabytes << 20
-        self.qmp.execute("blockdev-add", **{"driver": "null-co", "node-name": name, "size": size, "read-zeroes": True})
-        self.qmp.execute("device_add", **{"driver": "scsi-hd", "id": name, "bus": "scsi0.0", "drive": name, **properties})
+        node: dict[str, Any] = {"driver": "null-co", "node-name": name, "size": size, "read-zeroes": True}
+        device: dict[str, Any] = {"driver": "scsi-hd", "id": name, "bus": "scsi0.0", "drive": name, **properties}
+        self.qmp.execute("blockdev-add", **node)
+        self.qmp.execute("device_add", **device)
 
     def unplug_disk(self, name: str) -> None:
         """Pull it out again; a snapshot can only be restored without it."""
         self.qmp.execute("device_del", id=name)
         until = time.monotonic() + 30
+        node: dict[str, Any] = {"node-name": name}
         while True:
             try:
-                self.qmp.execute("blockdev-del", **{"node-name": name})
+                self.qmp.execute("blockdev-del", **node)
                 return
             except LabError:
                 if time.monotonic() > until:
@@ -211,8 +214,10 @@ class Vm:
             self._wait_for_ssh(BOOT_DEADLINE)
             self._set_clock()
         with step(f"{self.name}: setting the array and the maps up"):
-            for source, target in (("labctl.py", "/usr/local/sbin/labctl"), ("lab-array.service", "/etc/systemd/system/lab-array.service")):
-                self.run(f"cat > {target}", stdin=(GUEST / source).read_text())
+            # ansible-test allows no such first line in a collection's files.
+            labctl = "#!/usr/bin/python3 -IS\n" + (GUEST / "labctl.py").read_text()
+            self.run("cat > /usr/local/sbin/labctl", stdin=labctl)
+            self.run("cat > /etc/systemd/system/lab-array.service", stdin=(GUEST / "lab-array.service").read_text())
             self.run("chmod 755 /usr/local/sbin/labctl; systemctl daemon-reload")
             self.run("systemctl enable -q lab-array.service open-iscsi.service")
             self.run("systemctl is-system-running --wait", timeout=BOOT_DEADLINE, check=False)

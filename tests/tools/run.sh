@@ -21,4 +21,5 @@ export PATH=$venv/bin:$PATH
 export PYTHONPATH=$collections:$root/tests
 export ANSIBLE_COLLECTIONS_PATH=$collections
 export STORAGE_OPS_CACHE=$cache
+[ ! -e "$venv_lowest" ] || export STORAGE_OPS_LOWEST=$venv_lowest
 exec "$@"
