@@ -22,9 +22,3 @@ RELEASES = os.environ.get("LAB_RELEASES", "bullseye,bookworm,trixie").split(",")
 def vm(request: pytest.FixtureRequest) -> Iterator[Vm]:
     """A VM node of the release."""
     yield from machine(request.param)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker does all of a release, so that its node boots once."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(item.name.rpartition("[")[2].rstrip("]").partition("-")[0]))

@@ -24,14 +24,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 _REMOTE = ("fuse", "nfs", "cifs", "smb", "ceph", "9p", "afs", "lustre", "gpfs", "glusterfs", "virtiofs", "autofs")
 
 _UDEV = ("udevadm", "systemd-udevd")
+_UDEV_UNIT = "systemd-udevd.service"
 
 
 @dataclass(frozen=True)
 class Opener:
     """A process that has a device open.
 
-    ``hung``: one of its threads is in D state. ``udev``: it is udev, which reads the start of a device at each event and
-    then lets go of it. ``opens``: how many of its file descriptors are the device.
+    ``hung``: one of its threads is in D state. ``udev``: it is udev or was started by a rule of udev's (kpartx, blkid), which
+    read the start of a device at each event and then let go of it. ``opens``: how many of its file descriptors are the device.
     """
 
     pid: int
@@ -96,8 +97,7 @@ def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]
         try:
             opens = Counter(_device(base, fd, remote_by_root) for fd in os.listdir(f"{base}/fd"))
             for dev in devs & set(opens):
-                udev = os.readlink(f"{base}/exe").rpartition("/")[2] in _UDEV
-                opener = {"pid": int(pid), "command": _text(f"{base}/comm"), "hung": _hung(base), "udev": udev, "opens": opens[dev]}
+                opener = {"pid": int(pid), "command": _text(f"{base}/comm"), "hung": _hung(base), "udev": _udev(base), "opens": opens[dev]}
                 found[dev].append(opener)
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended, and so no longer has anything open
@@ -127,6 +127,13 @@ def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str
         remote_by_root[view] = {before.split(" ")[0] for before, _dash, after in lines if after.startswith(_REMOTE)}
     mount_ids = [line.split()[1] for line in _text(f"{base}/fdinfo/{fd}").splitlines() if line.startswith("mnt_id:")]
     return bool(mount_ids) and mount_ids[0] in remote_by_root[view]
+
+
+def _udev(base: str) -> bool:
+    """udev itself, or, by its control group, what udev has started."""
+    if os.readlink(f"{base}/exe").rpartition("/")[2] in _UDEV:
+        return True
+    return any(_UDEV_UNIT in line.split("/") for line in _text(f"{base}/cgroup").splitlines())
 
 
 def _hung(base: str) -> bool:

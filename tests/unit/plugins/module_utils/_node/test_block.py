@@ -136,6 +136,10 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
         (tmp_path / pid / "root").symlink_to("/")
     assert usage._hung(str(tmp_path / "7"))
     assert not usage._hung(str(tmp_path / "8"))
+    for pid, program, group in (("7", "kpartx", "systemd-udevd.service/udev"), ("8", "kpartx", "ssh.service"), ("10", "udevadm", "")):
+        put(tmp_path, f"{pid}/cgroup", f"0::/system.slice/{group}\n")
+        (tmp_path / pid / "exe").symlink_to(f"/sbin/{program}")
+    assert [usage._udev(str(tmp_path / pid)) for pid in ("7", "8", "10")] == [True, False, True]
     assert usage._is_remote(str(tmp_path / "7"), "3", {})
     assert not usage._is_remote(str(tmp_path / "7"), "4", {})
     # In a chroot that is no mount point a process sees no mounts at all.
