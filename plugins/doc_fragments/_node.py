@@ -73,7 +73,7 @@ options:
   fail_on_refusal:
     description:
       - Fail the task when a repair is refused.
-      - The task always fails when the refused object was named in the task.
+      - M(storage_ops.runbooks.multipath_residual) always fails when the refused object was named by its options C(maps) or C(wwids).
     type: bool
     default: false
 """
@@ -84,7 +84,7 @@ options:
     description:
       - Initiator names of the other nodes, without this one, as a dictionary of node name to initiator name, to find a name that
         two nodes share.
-      - The role P(storage_ops.runbooks.iscsi_ready#role) fills it in.
+      - The playbook C(storage_ops.runbooks.load_iscsi_modules) fills it in from the hosts of its target.
     type: dict
     default: {}
 """

@@ -22,6 +22,8 @@ MAX_REASONS = 5
 MAX_MESSAGE_CHARACTERS = 2_000
 MAX_RESULT_CHARACTERS = 500_000
 
+_SEVERITIES = ("critical", "major", "minor", "info")
+
 State = TypeVar("State")
 
 
@@ -108,6 +110,9 @@ class Plan:
 
     findings: list[Finding]
 
+    def __post_init__(self) -> None:
+        self.findings = sorted(self.findings, key=lambda finding: _SEVERITIES.index(finding.severity))
+
     @property
     def actions(self) -> list[Action]:
         """Every action of every finding that will be repaired, in the order they are carried out."""
@@ -174,8 +179,10 @@ def report(module: Any, make_runbooks: Callable[[], Sequence[Runbook[Any]]], con
     try:
         for runbook in make_runbooks():
             state = runbook.gather()
-            findings += [finding for finding in runbook.plan(state).findings if finding.control in controls]
-            healthy.append(runbook.healthy(state))
+            found = runbook.plan(state).findings
+            findings += [finding for finding in found if finding.control in controls]
+            left = len([finding for finding in found if finding.control not in controls])
+            healthy.append(f"{left} findings of controls that were not asked for" if left else runbook.healthy(state))
     except Exception as error:
         module.fail_json(msg=_error(error), **_traceback(error), **{**_result(Plan(findings)), "changed": False, "actions": []})
     plan = Plan(findings)

@@ -19,7 +19,8 @@ description:
     upgrade without a reboot.
   - An initiator name is never made up, since it is the node's identity at the array.
 requirements:
-  - C(modprobe) to load modules.
+  - Root's rights (C(become)).
+  - C(modprobe) to load modules, C(systemctl) to look at iscsid.
 options:
   modules:
     description: Kernel modules that must be ready.
@@ -32,7 +33,7 @@ options:
     type: bool
     default: true
   load_blacklisted:
-    description: Accept that a module is loaded although C(modprobe.d) forbids it.
+    description: Accept that a module is loaded although C(modprobe.d) forbids it. It holds until the next reboot; the line itself stays.
     type: bool
     default: false
   start_iscsid:

@@ -24,6 +24,7 @@ description:
     touched.
   - No path is deleted while a map stands on it. A flush that fails ends the run, and queueing is restored.
 requirements:
+  - Root's rights (C(become)).
   - C(multipath), C(multipathd) and C(dmsetup), only where the node has multipath maps.
 options:
   max_repairs:
@@ -43,8 +44,8 @@ options:
     default: false
   accept_majority_dead:
     description:
-      - Accept repairs although more than half of the node's maps (of at least four) look broken, as after all pods of a node have
-        moved away.
+      - Accept repairs although more than half of the node's maps, or of its LUNs in no map (of at least four), look broken, as after
+        all pods of a node have moved away.
       - Without it that counts as an outage, and everything is refused.
     type: bool
     default: false

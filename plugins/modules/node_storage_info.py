@@ -15,6 +15,8 @@ author:
 description:
   - Runs all node controls in one call and changes nothing. It reads and decides with the same code as the modules that repair.
   - STOR-01 residual multipath maps, STOR-02 paths that read another LUN, STOR-03 residual SCSI disks, STOR-04 iSCSI readiness.
+requirements:
+  - Root's rights (C(become)).
 options:
   controls:
     description: Controls to run.

@@ -119,10 +119,12 @@ class IscsiReady:
         if finding.kind != "kernel module":
             return [f"{finding.name} is active"]
         module = read_module(self._host, finding.name)
-        with_others = [module.name, *_DEPENDENCIES.get(module.name, ())]
-        return [f"in the running kernel: {', '.join(with_others)}"] + (
-            [f"loaded at boot by {module.persisted}"] if module.persisted else []
-        )
+        proof = [f"in the running kernel: {', '.join([module.name, *_DEPENDENCIES.get(module.name, ())])}"]
+        if module.blacklisted:
+            proof.append(f"not loaded at boot as long as it is blacklisted by {module.blacklisted}")
+        elif module.persisted:
+            proof.append(f"loaded at boot by {module.persisted}")
+        return proof
 
 
 def read_module(host: Host, name: str) -> Module:
@@ -241,10 +243,11 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
         path = f"/etc/modules-load.d/storage_ops-{module.name}.conf"
         finding.repair.append(Action("persist_module", module.name, ["write", path, module.name]))
     if not module.ready and state.kernel not in module.installed_for:
-        elsewhere = f"only for {', '.join(module.installed_for)}: reboot into that kernel" if module.installed_for else "for no kernel"
-        finding.refuse(
-            f"{module.name} is not installed for the running kernel {state.kernel}, {elsewhere}, or install the running kernel's modules"
+        install = "install the running kernel's modules"
+        elsewhere = (
+            f"only for {', '.join(module.installed_for)}: reboot into that kernel, or {install}" if module.installed_for else install
         )
+        finding.refuse(f"{module.name} is not installed for the running kernel {state.kernel}, {elsewhere}")
     elif module.blacklisted and not module.ready and not options.load_blacklisted:
         finding.refuse(f"it is blacklisted by {module.blacklisted}: remove that line, or set load_blacklisted")
     return finding

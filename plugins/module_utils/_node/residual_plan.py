@@ -19,7 +19,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi im
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import Opener
 
 RUNBOOK = "storage_ops.runbooks.clean_residual_paths"
-_SEVERITIES = ("critical", "major", "minor", "info")
 # Below this many maps (or disks) "more than half" says nothing.
 _MAJORITY_FLOOR = 4
 
@@ -215,20 +214,19 @@ def plan(state: State, options: Options) -> Plan:
     disks = [finding for disk in state.last.plain_disks for finding in [judge_plain_disk(state, disk)] if finding]
     findings = [*_daemon_finding(state), *maps, *disks]
     outage = [] if options.accept_majority_dead else _outages(state, maps, disks)
-    wanted = [finding for finding in findings if _in_scope(finding, state, options)]
-    wanted.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
+    wanted = Plan([finding for finding in findings if _in_scope(finding, state, options)])
     hurry = _too_hasty(state)
-    for finding in wanted:
+    for finding in wanted.findings:
         if finding.repair and (outage or hurry):
             finding.refuse(*outage, *hurry)
-    for finding in [finding for finding in wanted if finding.repair][options.max_repairs :]:
+    for finding in [finding for finding in wanted.findings if finding.repair][options.max_repairs :]:
         finding.refuse(f"max_repairs is {options.max_repairs}: run again for this one, or raise it")
-    return Plan(wanted)
+    return wanted
 
 
 def _outages(state: State, maps: list[Finding], disks: list[Finding]) -> list[str]:
     """Why so much looks broken that nothing is to be repaired. Plain disks are counted by LUN, since each has several."""
-    dead = {finding.name for finding in maps if finding.evidence["dead"]}
+    dead = {finding.name for finding in maps if {path["is"] for path in finding.evidence["paths"]} <= {GONE, OTHER, UNKNOWN}}
     luns = {disk.wwid or disk.name for disk in state.last.plain_disks}
     dead_luns = {finding.evidence["wwid"] or finding.name for finding in disks}
     return [
@@ -313,7 +311,6 @@ def judge_map(state: State, device: DmDevice, options: Options) -> Finding | Non
             "vendor": disks[0].vendor if disks else "",
             "product": disks[0].model if disks else "",
             "serving": sum(judgement.kind in (SERVING, STANDBY) for judgement in now.values()),
-            "dead": not kinds or kinds <= {GONE, OTHER, UNKNOWN},
             "paths": [_path_evidence(state, name, history[name], device.wwid) for name in device.slaves],
             "queueing": queues,
             "open_count": state.open_counts.get(device.dev),

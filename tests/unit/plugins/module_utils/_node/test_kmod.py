@@ -138,7 +138,7 @@ GONE = replace(READY, loaded=False, persisted="", missing_dependencies=("libiscs
             [],
             f"not installed for the running kernel {KERNEL}, only for 6.9: reboot into that kernel",
         ),
-        (replace(GONE, installed_for=()), {}, [], "for no kernel"),
+        (replace(GONE, installed_for=()), {}, [], f"kernel {KERNEL}, install the running"),
         (replace(GONE, blacklisted="/etc/modprobe.d/x.conf: blacklist iscsi_tcp"), {}, [], "load_blacklisted"),
         (replace(GONE, blacklisted="x"), {"load_blacklisted": True}, ["load_module", "persist_module"], "installed"),
     ],

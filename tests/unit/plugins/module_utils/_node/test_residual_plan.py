@@ -251,7 +251,12 @@ def test_active_and_standby_paths_are_a_healthy_map() -> None:
 def test_maps_of_other_disks_are_not_judged() -> None:
     """NVMe cannot be asked by SCSI inquiry: reported, and never counted as dead."""
     finding = only(make_state({}, disks={}))
-    assert (finding.severity, finding.verdict, finding.evidence["dead"]) == ("info", "report", False)
+    assert (finding.severity, finding.verdict) == ("info", "report")
+    six = many(4, 6)
+    devices = {name: replace(device, slaves=("nvme0n1",)) if int(name[3:]) >= 1 else device for name, device in six.last.dm.items()}
+    seen = tuple(replace(one, dm=devices, disks={"sda": one.disks["sda"]}) for one in six.observations)
+    verdicts = {found.name: found.verdict for found in pure.plan(replace(six, observations=seen), Options()).findings}
+    assert verdicts["mpath0"] == "repair"
 
 
 def test_a_disk_that_vanishes_while_observed() -> None:
