@@ -21,7 +21,8 @@ from typing import Any
 from lab.vm import Vm
 from node import COLLECTION, environment
 
-ROUNDS = 3
+# (LUNs, how often each way is measured): with many disks a single round takes a minute, and its noise matters less.
+SIZES = ((2, 3), (256, 1))
 # What one looks at by hand to find residual disks, a task each.
 BY_HAND = [
     "multipath -ll",
@@ -35,12 +36,12 @@ BY_HAND = [
 
 
 def play(tasks: list[dict[str, Any]]) -> str:
-    """A playbook with these tasks, ROUNDS times over."""
-    return json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks * ROUNDS}])
+    """A playbook with these tasks."""
+    return json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}])
 
 
-def seconds(vm: Vm, tasks: list[dict[str, Any]]) -> float:
-    """Seconds of one round of the tasks: the median of three runs, what Ansible itself needs to start taken off."""
+def seconds(vm: Vm, rounds: int, tasks: list[dict[str, Any]]) -> float:
+    """Seconds of the tasks: the median of some rounds, what Ansible itself needs to start taken off."""
 
     def run(playbook: str) -> float:
         with tempfile.TemporaryDirectory() as folder:
@@ -53,16 +54,16 @@ def seconds(vm: Vm, tasks: list[dict[str, Any]]) -> float:
                 sys.exit(answer.stdout + answer.stderr)
             return time.monotonic() - begun
 
-    start = statistics.median(run(play([])) for _number in range(3))
-    return (statistics.median(run(play(tasks)) for _number in range(3)) - start) / ROUNDS
+    start = statistics.median(run(play([])) for _number in range(rounds))
+    return statistics.median(run(play(tasks)) for _number in range(rounds)) - start
 
 
-def measure(vm: Vm) -> None:
+def measure(vm: Vm, rounds: int) -> None:
     """One line per way to look at the node."""
     maps = int(vm.run("dmsetup ls --target multipath | grep -c .").stdout)
-    ping = seconds(vm, [{"ansible.builtin.ping": {}}])
-    module = seconds(vm, [{f"{COLLECTION}.node_storage_info": {"controls": ["STOR-01", "STOR-02", "STOR-03"]}}])
-    by_hand = seconds(vm, [{"ansible.builtin.command": command} for command in BY_HAND])
+    ping = seconds(vm, rounds, [{"ansible.builtin.ping": {}}])
+    module = seconds(vm, rounds, [{f"{COLLECTION}.node_storage_info": {"controls": ["STOR-01", "STOR-02", "STOR-03"]}}])
+    by_hand = seconds(vm, rounds, [{"ansible.builtin.command": command} for command in BY_HAND])
     print(f"{maps} maps")
     print(f"  ping, Ansible's own cost of a task    {ping:7.2f} s")
     print(f"  node_storage_info                     {module:7.2f} s   beyond a task's own cost: {module - ping:.2f} s")
@@ -76,9 +77,9 @@ def main() -> None:
     try:
         # LIO's four LUNs would be in the way of counting: only scsi_debug's stay.
         vm.run("multipath -F; iscsiadm -m node -u", check=False, timeout=120)
-        for luns in (2, 256):
+        for luns, rounds in SIZES:
             vm.labctl("scsi-debug", "load", str(luns), timeout=1200)
-            measure(vm)
+            measure(vm, rounds)
             vm.labctl("scsi-debug", "unload", timeout=1200)
     finally:
         vm.stop()
