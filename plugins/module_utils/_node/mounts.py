@@ -32,11 +32,12 @@ def parse_mountinfo(text: str, pid: str) -> list[Mount]:
     mounts = []
     # A mount point may hold any other character that str.splitlines takes for the end of a line.
     for line in filter(None, text.split("\n")):
-        before, separator, after = line.partition(" - ")
-        fields, tail = before.split(" "), after.split(" ")
-        if not separator or len(fields) < 6 or len(tail) < 2:
+        fields = line.split(" ")
+        # Optional fields end with a dash of its own; what stands before them may be one too.
+        dash = fields.index("-", 6) if "-" in fields[6:] else len(fields)
+        if len(fields) < dash + 3:
             raise StorageOpsError(f"/proc/{pid}/mountinfo has a line that cannot be read: {line!r}")
-        mounts.append(Mount(fields[2], _unescape(fields[3]), _unescape(fields[4]), tail[0], _unescape(tail[1]), pid))
+        mounts.append(Mount(fields[2], _unescape(fields[3]), _unescape(fields[4]), fields[dash + 1], _unescape(fields[dash + 2]), pid))
     return mounts
 
 

@@ -123,8 +123,10 @@ def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str
     # What mountinfo shows depends on the root of the process, too.
     view = (os.readlink(f"{base}/ns/mnt"), os.readlink(f"{base}/root"))
     if view not in remote_by_root:
-        lines = [line.partition(" - ") for line in _text(f"{base}/mountinfo").split("\n")]
-        remote_by_root[view] = {before.split(" ")[0] for before, _dash, after in lines if after.startswith(_REMOTE)}
+        lines = [line.split(" ") for line in _text(f"{base}/mountinfo").split("\n")]
+        # proc_pid_mountinfo(5): the type follows the dash that ends the optional fields.
+        types = {line[0]: line[line.index("-", 6) + 1] for line in lines if "-" in line[6:]}
+        remote_by_root[view] = {mount for mount, fstype in types.items() if fstype.startswith(_REMOTE)}
     mount_ids = [line.split()[1] for line in _text(f"{base}/fdinfo/{fd}").splitlines() if line.startswith("mnt_id:")]
     return bool(mount_ids) and mount_ids[0] in remote_by_root[view]
 
