@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 # A worker that has not answered for this long (seconds) keeps only the item it is stuck on; the others get workers of their own.
-STALL_SECONDS = 0.25
+# On a node that is only busy the forks would make it worse, so this is no hair trigger.
+STALL_SECONDS = 1.0
 # Healthy devices answer within a millisecond: one worker asks this many of them before a second worker is worth its fork.
 ITEMS_PER_WORKER = 32
 MAX_WORKERS = 512
