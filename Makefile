@@ -43,6 +43,7 @@ importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh
 
 integration: ## one scenario of each class, on a real node
+	@tests/lab/bootstrap.sh lowest
 	@$(LAB) pytest -n 2 -v tests/vm
 
 molecule: ## the roles, by molecule, on a real node

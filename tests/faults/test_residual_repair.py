@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from node import Node
 
 CLEANED = [("flush_map", "done"), ("delete_path", "done"), ("delete_path", "done")]
@@ -183,12 +182,11 @@ def test_node_that_rebooted_while_the_lun_was_unmapped(node: Node) -> None:
     assert set(node.state()["maps"]) == {node.map_of(lun)[1] for lun in (1, 4)}
 
 
-@pytest.mark.parametrize("kernel_timeout", [5])
-def test_the_module_ends_by_its_deadline(node: Node, kernel_timeout: float) -> None:
+def test_the_module_ends_by_its_deadline(node: Node) -> None:
     """Less time than the observation needs: an error that says so, and nothing done."""
     node.unmap(2)
     before = node.shape()
-    outcome = node.residual(deadline=20, observation_seconds=60, probe_timeout=kernel_timeout)
+    outcome = node.residual(deadline=20, observation_seconds=60)
     assert outcome.failed
     assert "deadline" in outcome.msg
     assert not outcome.changed
