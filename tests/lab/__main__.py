@@ -2,23 +2,29 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`python -m lab`: the VM nodes from a shell, a playbook or a Makefile."""
+"""`python -m lab`: the VM nodes and the control planes from a shell, a playbook or a Makefile."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
 from . import faults
 from .common import DEFAULT_RELEASE, RELEASES, LabError, say
 from .image import image
+from .kubernetes.attacher import Attacher
+from .kubernetes.build import CURRENT, VERSIONS
+from .kubernetes.controlplane import USERS, ControlPlane, existing_planes
+from .kubernetes.kubelets import KubeletStandIn
+from .kubernetes.process import Process
 from .vm import SSH_OPTIONS, Vm, existing
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="lab", description="VM nodes with real iSCSI and multipath.")
+    parser = argparse.ArgumentParser(prog="lab", description="VM nodes with real iSCSI and multipath; Kubernetes control planes.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, text: str, vm: bool = True) -> argparse.ArgumentParser:
@@ -44,6 +50,7 @@ def main() -> int:
     fault.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG")
     fault.add_argument("--release", choices=RELEASES)
     commands.add_parser("status", help="the nodes there are")
+    _add_cluster(commands.add_parser("cluster", help="Kubernetes control planes"))
 
     options = parser.parse_args()
     try:
@@ -53,7 +60,56 @@ def main() -> int:
         return 1
 
 
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+    def action(name: str, text: str) -> argparse.ArgumentParser:
+        made = actions.add_parser(name, help=text)
+        made.add_argument("name", metavar="NAME")
+        made.add_argument("--version", choices=VERSIONS, default=CURRENT)
+        return made
+
+    up = action("up", "start an empty one, with an attacher, that outlives this command; prints the path of an administrator's kubeconfig")
+    up.add_argument("--node", action="append", default=[], metavar="NODE", help="a node with a stand-in for its kubelet")
+    up.add_argument("--driver", action="append", default=[], metavar="DRIVER", help="a CSI driver of these nodes")
+    action("kubeconfig", "prints the path of a kubeconfig").add_argument("--user", default="admin", help=", ".join(USERS))
+    action("stop", "end it, and delete its folder")
+    action("serve", "the attacher and the kubelets, in the foreground; part of up").add_argument("--node", action="append", default=[])
+    actions.add_parser("stop-all", help="the same with every one there is")
+    actions.add_parser("status", help="the control planes there are")
+
+
+def _cluster(options: argparse.Namespace) -> int:
+    if options.action == "stop-all":
+        for plane in existing_planes():
+            plane.remove()
+        return 0
+    if options.action == "status":
+        for plane in existing_planes():
+            state = "running" if plane.running else "stopped"
+            print(f"{plane.name}\t{plane.version}\t{plane.number}\t{state}\tport {plane.port()}\t{plane.folder}")
+        return 0
+    plane = ControlPlane(options.name, options.version, tied=False)
+    if options.action == "up":
+        plane.start()
+        for node in options.node:
+            plane.api().add_node(node, *options.driver)
+        serve = [sys.executable, "-m", "lab", "cluster", "serve", plane.name, "--version", plane.version]
+        Process(plane.folder, "stand-ins").start([*serve, *(f"--node={node}" for node in options.node)], tied=False)
+        print(plane.kubeconfig())
+    elif options.action == "serve":
+        with Attacher(plane.api()), KubeletStandIn(plane.api(), options.node):
+            signal.pause()
+    elif options.action == "kubeconfig":
+        print(plane.kubeconfig(options.user))
+    elif options.action == "stop":
+        plane.remove()
+    return 0
+
+
 def _run(options: argparse.Namespace) -> int:
+    if options.command == "cluster":
+        return _cluster(options)
     if options.command == "status":
         for vm in existing():
             print(f"{vm.name}\t{vm.release}\t{'running' if vm.running else 'stopped'}\tport {vm.port}\t{vm.path}")

@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import fcntl
 import os
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 RELEASES = ("bullseye", "bookworm", "trixie")
@@ -66,3 +69,30 @@ def locked(path: Path, deadline: float) -> Iterator[None]:
                     told = True
                 time.sleep(0.2)
         yield
+
+
+def run(command: Sequence[str], deadline: float, label: str = "", cwd: Path | None = None, env: Mapping[str, str] | None = None) -> None:
+    """Run a command with a deadline; with a label, show every ten seconds that it is still at work."""
+    start = time.monotonic()
+    tail: collections.deque[str] = collections.deque(maxlen=15)
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(10):
+            if label:
+                say(f"{label}: {time.monotonic() - start:4.0f} s  {(tail or [''])[-1][:90]}")
+            if time.monotonic() - start > deadline:
+                process.kill()
+
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=cwd, env=env
+    ) as process:
+        threading.Thread(target=watch, daemon=True).start()
+        assert process.stdout is not None
+        for line in process.stdout:
+            tail.append(line.rstrip())
+        process.wait()
+        ended.set()
+    if process.returncode:
+        late = f" after its deadline of {deadline:.0f} s" if time.monotonic() - start > deadline else ""
+        raise LabError(f"{' '.join(command[:4])} ... failed with rc {process.returncode}{late}:\n  " + "\n  ".join(tail))

@@ -6,19 +6,15 @@
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
-import threading
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .common import RELEASES, LabError, cache_dir, locked, say, step
+from .common import RELEASES, LabError, cache_dir, locked, run, step
 
 BUILD_DEADLINE = 1800.0
 DISK_MB = 1600
@@ -132,7 +128,7 @@ def _build(target: Image) -> None:
         with step(f"image {target.release}: configuring"):
             _configure(root, work)
         with step(f"image {target.release}: making the disk"):
-            _run(["mke2fs", "-q", "-t", "ext4", "-d", str(root), str(work / "base.raw"), f"{DISK_MB}M"], 300)
+            run(["mke2fs", "-q", "-t", "ext4", "-d", str(root), str(work / "base.raw"), f"{DISK_MB}M"], 300)
         shutil.rmtree(root)
         work.rename(target.path)
     finally:
@@ -148,9 +144,9 @@ def _bootstrap(release: str, root: Path) -> None:
         *("--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=*/lib/modules/*/kernel/sound/*"),
         *(f"--dpkgopt=path-exclude=*/lib/modules/*/kernel/drivers/{name}/*" for name in UNWANTED_DRIVERS),
     ]
-    mirrors = _mirrors(release)
+    mirrors = debian_mirrors(release)
     try:
-        _run(["mmdebstrap", *options, release, str(root), *mirrors], BUILD_DEADLINE, label=f"image {release}")
+        run(["mmdebstrap", *options, release, str(root), *mirrors], BUILD_DEADLINE, label=f"image {release}")
     except LabError as exc:
         if mirrors:
             raise
@@ -160,7 +156,7 @@ def _bootstrap(release: str, root: Path) -> None:
         ) from exc
 
 
-def _mirrors(release: str) -> list[str]:
+def debian_mirrors(release: str) -> list[str]:
     """The apt lines to install from; none lets mmdebstrap use its own default."""
     mirror = os.environ.get("LAB_DEBIAN_MIRROR")
     if mirror:
@@ -184,47 +180,20 @@ def _configure(root: Path, work: Path) -> None:
     if len(kernels) != 1:
         raise LabError(f"expected one kernel in the image, found {[kernel.name for kernel in kernels]}")
     for module in MODULES:
-        _run(["chroot", str(root), "modprobe", "--set-version", kernels[0].name, "--show-depends", module], 60)
+        run(["chroot", str(root), "modprobe", "--set-version", kernels[0].name, "--show-depends", module], 60)
     for name, text in CONFIG.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(work / "id_ed25519")], 30)
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(work / "id_ed25519")], 30)
     ssh = root / "root/.ssh"
     ssh.mkdir(exist_ok=True)
     ssh.chmod(0o700)
     shutil.copy(work / "id_ed25519.pub", ssh / "authorized_keys")
-    _run(["chroot", str(root), "systemctl", "enable", "-q", "lab-net.service", "ssh.service"], 60)
-    _run(["chroot", str(root), "systemctl", "mask", "-q", *MASKED_UNITS], 60)
+    run(["chroot", str(root), "systemctl", "enable", "-q", "lab-net.service", "ssh.service"], 60)
+    run(["chroot", str(root), "systemctl", "mask", "-q", *MASKED_UNITS], 60)
     for old in (*root.glob("var/cache/apt/archives/*.deb"), *root.glob("var/lib/apt/lists/*_*")):
         old.unlink()
     for name, pattern in (("vmlinuz", "vmlinuz-*"), ("initrd.img", "initrd.img-*")):
         (source,) = root.glob(f"boot/{pattern}")
         shutil.copy(source, work / name)
-
-
-def _run(command: Sequence[str], deadline: float, label: str = "") -> None:
-    """Run a command with a deadline; with a label, show every ten seconds that it is still at work."""
-    start = time.monotonic()
-    tail: collections.deque[str] = collections.deque(maxlen=15)
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(10):
-            if label:
-                say(f"{label}: {time.monotonic() - start:4.0f} s  {(tail or [''])[-1][:90]}")
-            if time.monotonic() - start > deadline:
-                process.kill()
-
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as process:
-        threading.Thread(target=watch, daemon=True).start()
-        assert process.stdout is not None
-        for line in process.stdout:
-            tail.append(line.rstrip())
-        process.wait()
-        ended.set()
-    if process.returncode:
-        late = f" after its deadline of {deadline:.0f} s" if time.monotonic() - start > deadline else ""
-        raise LabError(f"{' '.join(command[:4])} ... failed with rc {process.returncode}{late}:\n  " + "\n  ".join(tail))

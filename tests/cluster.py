@@ -1,0 +1,120 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A cluster as the tests use it: run our modules and playbooks against it through Ansible, and see what became of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lab.kubernetes import api as kubernetes
+from lab.kubernetes.attacher import Attacher
+from lab.kubernetes.controlplane import ControlPlane
+from lab.kubernetes.kubelets import HollowKubelet, KubeletStandIn
+from lab.kubernetes.proxy import Proxy
+from node import ANSIBLE_DEADLINE, COLLECTION, Outcome, environment
+
+T = TypeVar("T")
+# The interpreter that runs Ansible has what the modules need.
+LOCAL = ("-i", "localhost,", "-c", "local", "-e", "ansible_python_interpreter={{ansible_playbook_python}}")
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a playbook came to."""
+
+    rc: int
+    text: str
+
+
+class Cluster:
+    """A control plane as fresh as after its start, with an attacher that serves all drivers."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self.api = plane.api()
+        self.attacher = Attacher(self.api)
+        self._ends = contextlib.ExitStack()
+        self._ends.enter_context(self.attacher)
+        self._users: dict[Path, str] = {}
+
+    def close(self) -> None:
+        """End what runs beside the control plane."""
+        self._ends.close()
+
+    # our modules and playbooks
+
+    def ansible(
+        self, module: str, check: bool = False, user: str | Path = "admin", proxy: Proxy | None = None, diff: bool = False, **options: Any
+    ) -> Outcome:
+        """Run one of our modules as an operator does ad hoc. A user may be an RBAC manifest: somebody with just these rights."""
+        options = {"kubeconfig": str(self.kubeconfig(user, proxy)), **options}
+        command = ["ansible", "localhost", *LOCAL, "-m", f"{COLLECTION}.{module}", "-a", json.dumps(options)]
+        command += [*(["--check"] if check else []), *(["--diff"] if diff else [])]
+        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=environment())
+        text = answer.stdout
+        assert "=>" in text, text + answer.stderr
+        assert "Traceback" not in text, text
+        # With --diff the differences stand in front of the result.
+        head, _arrow, rest = text[text.index("localhost |") :].partition("=>")
+        result, _end = json.JSONDecoder().raw_decode(rest.lstrip())
+        return Outcome(result, "FAILED" in head)
+
+    def playbook(self, name: str, check: bool = False, user: str | Path = "admin", proxy: Proxy | None = None, **extra_vars: Any) -> Played:
+        """Run one of our playbooks, or any by its path, as AWX does: authentication by environment, answers as extra variables."""
+        target = name if "/" in name else f"{COLLECTION}.{name}"
+        command = ["ansible-playbook", target, *LOCAL, "-e", json.dumps(extra_vars), *(["--check"] if check else [])]
+        settings = {**environment(), "K8S_AUTH_KUBECONFIG": str(self.kubeconfig(user, proxy))}
+        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
+        return Played(answer.returncode, answer.stdout + answer.stderr)
+
+    def kubeconfig(self, user: str | Path = "admin", proxy: Proxy | None = None) -> Path:
+        """A kubeconfig file for a user, or for somebody with the rights of an RBAC manifest."""
+        if isinstance(user, Path):
+            if user not in self._users:
+                self._users[user] = self.plane.user_for(user)
+            user = self._users[user]
+        return proxy.kubeconfig(user) if proxy else self.plane.kubeconfig(user)
+
+    # what is around it
+
+    def proxy(self) -> Proxy:
+        """A proxy in front of the API server, until the end of the test."""
+        return self._ends.enter_context(Proxy(self.plane))
+
+    def kubelets(self, *nodes: str, drivers: tuple[str, ...] = (), **options: Any) -> KubeletStandIn:
+        """Ready nodes (made if they are not there) with stand-ins for their kubelets, until the end of the test."""
+        for name in nodes:
+            if self.api.find("Node", name) is None:
+                self.api.add_node(name, *drivers)
+        return self._ends.enter_context(KubeletStandIn(self.api, nodes, **options))
+
+    def hollow_kubelet(self, name: str) -> HollowKubelet:
+        """A node with a real kubelet's volume manager, until the end of the test."""
+        kubelet = HollowKubelet(self.plane, name)
+        self._ends.callback(kubelet.stop)
+        kubelet.start()
+        return kubelet
+
+    def wait(self, condition: Callable[[], T], what: str, seconds: float = 30) -> T:
+        """Poll until something has come true."""
+        return kubernetes.wait(condition, what, seconds)
+
+    def attachment_uids(self) -> dict[str, str]:
+        """Name and uid of every VolumeAttachment: what a run that changes nothing leaves alone."""
+        return {found["metadata"]["name"]: found["metadata"]["uid"] for found in self.api.all("VolumeAttachment")}
+
+
+def fresh(plane: ControlPlane) -> Iterator[Cluster]:
+    """The cluster for one test."""
+    plane.reset()
+    cluster = Cluster(plane)
+    yield cluster
+    cluster.close()
