@@ -58,3 +58,13 @@ attributes:
     membership:
       - storage_ops.runbooks.node
 """
+
+    ACTIONGROUP_CLUSTER = r"""
+options: {}
+attributes:
+  action_group:
+    description: Use C(group/storage_ops.runbooks.cluster) in C(module_defaults) to set defaults for all modules that ask an API server.
+    support: full
+    membership:
+      - storage_ops.runbooks.cluster
+"""

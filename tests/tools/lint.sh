@@ -35,7 +35,7 @@ check shellcheck shell_scripts
 check yamllint yamllint --strict .
 check reuse reuse lint --lines
 check antsibull-changelog antsibull-changelog lint
-check antsibull-docs antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=all .
+check antsibull-docs antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=dependent --disallow-unknown-collection-refs .
 check ansible-lint ansible-lint --strict --nocolor
 
 if [ "${#failed[@]}" -gt 0 ]; then

@@ -1,0 +1,393 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Requests to one API server: raw JSON, bounded retries, one deadline, and errors that say what to do."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Callable, TypeVar
+from urllib.parse import quote, unquote, urlencode
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import (
+    Answer,
+    Connection,
+    Endpoint,
+    Headers,
+    NotSent,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import BrokenList, read_list
+
+TRIES = 6
+# Seconds before the second try, where the server names none; they double.
+FIRST_PAUSE = 0.5
+# How often a list begins anew because its continue token expired.
+RESTARTS = 3
+
+# OpenSSL: the certificate is made out to another host, or to another address.
+_OTHER_NAME = (62, 64)
+_RETRIED = (429, 500, 502, 503, 504)
+_PATCHES = {
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "json": "application/json-patch+json",
+}
+
+Object = dict[str, Any]
+T = TypeVar("T")
+# Inside the class, "list" is a method.
+Items = list[T]
+
+
+class KubeError(StorageOpsError):
+    """What the API server refused or failed to do. ``status`` is the HTTP status, 0 when no whole answer came."""
+
+    def __init__(self, message: str, status: int = 0, again: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        # Whether another try may help: after so many seconds, 0 when the server names none; None: it will not.
+        self.again = again
+        # An earlier try may have reached the server, so that this is perhaps the answer to a second time.
+        self.repeated = False
+
+
+class Forbidden(KubeError):
+    """401 or 403."""
+
+
+class NotFound(KubeError):
+    """404."""
+
+
+class Conflict(KubeError):
+    """409: the object is not the one that was meant, is not as it was, or exists already."""
+
+
+class TooMany(KubeError):
+    """429 that outlasted the retries; for an eviction: a PodDisruptionBudget refuses it now."""
+
+
+class _Unsent(KubeError):
+    """The request never left."""
+
+
+class _Expired(KubeError):
+    """410: the server no longer has the state that a continue token names."""
+
+
+_ERRORS: dict[int, type[KubeError]] = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 410: _Expired, 429: TooMany}
+
+
+@dataclass(frozen=True)
+class ServerVersion:
+    """A version such as ``v1.31.4+k3s1``."""
+
+    major: int
+    minor: int
+    patch: int
+    text: str
+
+    @classmethod
+    def parse(cls, info: Mapping[str, str]) -> ServerVersion:
+        """From the answer to ``/version``. Distributions put their own after the patch level, and a "+" after the minor version."""
+        text = info.get("gitVersion", "")
+        found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", text) or re.match(
+            r"(\d+)\.(\d+)\+?\.?(\d*)", f"{info.get('major', '')}.{info.get('minor', '')}"
+        )
+        if not found:
+            raise KubeError(f"the API server does not say which version it is: {text!r}")
+        major, minor, patch = found.groups()
+        return cls(int(major), int(minor), int(patch or 0), text or f"{major}.{minor}")
+
+
+def path(group_version: str, resource: str, name: str = "", namespace: str = "", subresource: str = "") -> str:
+    """The path of an object or a collection: ``path("v1", "pods", "web-0", "shop", "eviction")``."""
+    root = "api" if group_version == "v1" else "apis"
+    scope = ["namespaces", namespace] if namespace else []
+    parts = [root, *group_version.split("/"), *scope, resource, name, subresource]
+    return "/" + "/".join(quote(part, safe=":") for part in parts if part)
+
+
+class Cluster:
+    """One API server, one deadline."""
+
+    def __init__(self, endpoint: Endpoint, deadline: Deadline, request_timeout: float, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.deadline = deadline
+        self._endpoint = endpoint
+        self._connection = Connection(endpoint, deadline, request_timeout)
+        self._sleep = sleep
+        self._version: ServerVersion | None = None
+
+    def version(self) -> ServerVersion:
+        """The server's version, asked once."""
+        if self._version is None:
+            self._version = ServerVersion.parse(self._request(_Request("GET", "/version"), _read_object))
+        return self._version
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Object | None:
+        """An object as etcd has it now; None when there is none."""
+        try:
+            return self._request(_Request("GET", path, dict(query or {})), _read_object)
+        except NotFound:
+            return None
+
+    def list(
+        self,
+        path: str,
+        pick: Callable[[Object], T | None],
+        *,
+        cached: bool = False,
+        fields: str = "",
+        labels: str = "",
+        limit: int = 500,
+    ) -> Items[T]:
+        """What ``pick`` makes of every item, leaving out None: the whole list or an error.
+
+        ``cached`` takes it from the memory of the API server, in one answer, which may be some seconds old: for audits. Otherwise it
+        is what etcd has now, in pages of ``limit`` of one and the same state. ``pick`` may see an item again when a page or the list
+        is asked for again.
+        """
+        query = {"fieldSelector": fields, "labelSelector": labels}
+        query = {name: value for name, value in query.items() if value}
+        first = {**query, "resourceVersion": "0"} if cached else {**query, "limit": str(limit)}
+        for left in reversed(range(RESTARTS + 1)):
+            try:
+                return self._pages(path, pick, first, {**query, "limit": str(limit)})
+            except _Expired:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def create(self, path: str, body: Object, dry_run: bool = False) -> Object:
+        """Create an object, or evict a pod. Tried again only where the server cannot have done it."""
+        return self._request(_Request("POST", path, _dry(dry_run), body, repeatable=False), _read_object)
+
+    def patch(self, path: str, body: Any, dry_run: bool = False, kind: str = "merge") -> Object:
+        """Patch an object: ``merge``, ``strategic`` or ``json``. A JSON patch may do more the second time, so it is not repeated."""
+        return self._request(
+            _Request("PATCH", path, _dry(dry_run), body, content_type=_PATCHES[kind], repeatable=kind != "json"), _read_object
+        )
+
+    def delete(self, path: str, uid: str, dry_run: bool = False) -> None:
+        """Delete exactly the object with that uid. It may go on to exist for as long as a finalizer holds it.
+
+        NotFound: it was gone already. Conflict: another object has its name now, so this one is gone too. When the answer to a deletion
+        is lost and the object is gone at the next try, it was deleted.
+        """
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
+        if dry_run:
+            body["dryRun"] = ["All"]
+        try:
+            self._request(_Request("DELETE", path, {}, body), _read_object)
+        except NotFound as error:
+            if not error.repeated:
+                raise
+
+    def _pages(self, path: str, pick: Callable[[Object], T | None], query: dict[str, str], following: dict[str, str]) -> Items[T]:
+        picked: Items[T] = []
+
+        def read(answer: Answer) -> tuple[Items[T], str]:
+            items, fields = read_list(answer.chunks(), pick)
+            if not str(fields.get("kind", "")).endswith("List"):
+                raise BrokenList(f"its kind is {fields.get('kind')!r}")
+            return items, (fields.get("metadata") or {}).get("continue") or ""
+
+        while True:
+            items, token = self._request(_Request("GET", path, query), read)
+            picked += items
+            if not token:
+                return picked
+            query = {**following, "continue": token}
+
+    def _request(self, request: _Request, read: Callable[[Answer], T]) -> T:
+        """What ``read`` makes of the answer, after as many tries as it takes and may take."""
+        started = time.monotonic()
+        repeated = False
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return self._try(request, read)
+            except KubeError as error:
+                error.repeated = repeated
+                pause = error.again or FIRST_PAUSE * 2 ** (tries - 1)
+                left = self.deadline.remaining()
+                if error.again is None or tries == TRIES or pause >= left:
+                    told = [f"{tries} tries in {time.monotonic() - started:.1f} s"] if tries > 1 else []
+                    told += ["the deadline leaves no time for another"] if error.again is not None and 0 < left <= pause else []
+                    error.args = (f"{error} ({', '.join(told)})" if told else str(error),)
+                    raise
+                repeated = repeated or not (isinstance(error, _Unsent) or error.status == 429)
+            self._sleep(pause)
+
+    def _try(self, request: _Request, read: Callable[[Answer], T]) -> T:
+        """Send it once. Raises KubeError, with ``again`` set where another try may help and can do no harm."""
+        url = self._endpoint.url
+        try:
+            with self._connection.request(request.method, request.target, self._headers(request), request.text) as answer:
+                if answer.status < 300:
+                    _check_json(answer)
+                    return read(answer)
+                raise self._refusal(request, answer)
+        except NotSent as error:
+            raise _unreachable(request, url, error.__cause__ or error, self._late()) from error
+        except (OSError, http.client.HTTPException, BrokenList) as error:
+            said = f"cannot {request}: the answer of {url} was lost: {self._late() or _words(error)}"
+            if request.repeatable:
+                raise KubeError(said, again=0) from error
+            raise KubeError(f"{said}. It may have been done all the same: look before you try again") from error
+
+    def _late(self) -> str:
+        return "" if self.deadline.remaining() else "the deadline is over"
+
+    def _headers(self, request: _Request) -> Headers:
+        headers = [("Accept", "application/json"), ("User-Agent", "storage_ops.runbooks"), *self._endpoint.credentials()]
+        return headers + [("Content-Type", request.content_type)] if request.body is not None else headers
+
+    def _refusal(self, request: _Request, answer: Answer) -> KubeError:
+        """The error for an answer that is none of success."""
+        status, said = answer.status, _Said(answer.body())
+        after = answer.header("Retry-After")
+        kind = _ERRORS.get(status, KubeError)
+        text = f"cannot {request}: {self._endpoint.url} answered {status}: {said.message}"
+        if status == 401:
+            text = f"{text}. It does not accept the credentials of {self._endpoint.source}: renew or correct them"
+        elif status == 403:
+            nobody = "system:anonymous" in said.message
+            text = f"{text}. " + (f"{self._endpoint.source} gave no credentials" if nobody else request.rule())
+        elif 300 <= status < 400:
+            text = f"{text}. It sends us to {answer.header('Location')}: is the option host the API server's?"
+        harmless = request.repeatable or status == 429
+        again = (float(after) if after.isdigit() else 0.0) if status in _RETRIED and harmless and not said.budget else None
+        return kind(text, status, again)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A request, and how it is called in a message."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+    content_type: str = "application/json"
+    # A second time does no harm.
+    repeatable: bool = True
+
+    @property
+    def target(self) -> str:
+        """Path and query."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+    @property
+    def text(self) -> bytes:
+        """The body as sent."""
+        return b"" if self.body is None else json.dumps(self.body).encode()
+
+    def __str__(self) -> str:
+        verb, group, resource, name, namespace = self._parts()
+        if not resource:
+            return f"{verb} {self.path}"
+        return (
+            f"{verb} {resource}{'.' if group else ''}{group}{' ' if name else ''}{name}{' in namespace ' if namespace else ''}{namespace}"
+        )
+
+    def rule(self) -> str:
+        """What a 403 needs to be told: the least RBAC rule that allows this, and where it ships."""
+        verb, group, resource, _name, _namespace = self._parts()
+        if not resource:
+            return f'A ClusterRole needs the rule {{nonResourceURLs: ["{self.path}"], verbs: ["{verb}"]}}'
+        manifest = "rbac-audit.yml" if verb in ("get", "list") else "rbac-repair.yml"
+        rule = f'{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
+        return f"A role of this user needs the rule {rule}, which playbooks/files/{manifest} of this collection has"
+
+    def _parts(self) -> tuple[str, str, str, str, str]:
+        """Verb, API group, resource with subresource, name and namespace, in the words of RBAC. No resource: a path such as /version."""
+        root, *rest = [unquote(part) for part in self.path.strip("/").split("/")]
+        group = rest[0] if root == "apis" else ""
+        rest = rest[2:] if root == "apis" else rest[1:]
+        namespace = ""
+        if len(rest) > 2 and rest[0] == "namespaces":
+            namespace, rest = rest[1], rest[2:]
+        if root not in ("api", "apis") or not rest:
+            return self.method.lower(), "", "", "", ""
+        resource, name, *subresource = [*rest, ""] if len(rest) == 1 else rest
+        verb = {"GET": "get" if name else "list", "POST": "create"}.get(self.method, self.method.lower())
+        return verb, group, "/".join([resource, *subresource]), name, namespace
+
+
+class _Said:
+    """What a refusal says for itself: a Status object, or a proxy's page."""
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            status = json.loads(body)
+            details = status.get("details") or {}
+            causes = [cause for cause in details.get("causes") or [] if cause.get("reason") == "DisruptionBudget"]
+            self.message = " ".join([status.get("message") or status["reason"], *(cause.get("message", "") for cause in causes)]).rstrip(
+                ". "
+            )
+        except (ValueError, AttributeError, KeyError, TypeError):
+            causes = []
+            self.message = _start(body)
+        # An eviction that a PodDisruptionBudget refuses.
+        self.budget = bool(causes)
+
+
+def _read_object(answer: Answer) -> Object:
+    try:
+        value = json.loads(answer.body())
+    except ValueError as error:
+        raise BrokenList(str(error)) from None
+    if not isinstance(value, dict):
+        raise BrokenList("it is no object")
+    return value
+
+
+def _check_json(answer: Answer) -> None:
+    """A page of a proxy, such as a login form, comes as a success too."""
+    kind = answer.header("Content-Type")
+    if "json" not in kind:
+        raise KubeError(f"this is no answer of an API server, but {kind or 'unknown'}: {_start(answer.body())}", answer.status)
+
+
+def _start(body: bytes) -> str:
+    return " ".join(body[:2000].decode("utf-8", "replace").split())[:200] or "nothing"
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
+
+
+def _unreachable(request: _Request, url: str, problem: BaseException, late: str) -> KubeError:
+    """The error for a connection that could not be made."""
+    text = f"cannot {request}: no connection to {url}: {late or _words(problem)}"
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        other_name = problem.verify_code in _OTHER_NAME
+        advice = "Give the certificate authority of the API server by the option ca_cert"
+        return _Unsent(f"{text}. {'Use a host that the certificate names' if other_name else advice}")
+    if isinstance(problem, socket.gaierror) and problem.errno != socket.EAI_AGAIN:
+        return _Unsent(f"{text}. Is the option host right?")
+    return _Unsent(text, again=0)
+
+
+def _words(problem: BaseException) -> str:
+    """A failure of the network in words."""
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {problem.verify_message.rstrip('.')}"
+    if isinstance(problem, (socket.timeout, TimeoutError)):
+        return "no answer in time"
+    if isinstance(problem, http.client.IncompleteRead):
+        return "it ended early"
+    return (problem.strerror if isinstance(problem, OSError) else "") or str(problem) or type(problem).__name__

@@ -1,0 +1,189 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Where the API server is, how to prove who we are, and one kept-alive connection to it.
+
+The standard library's HTTP client is used directly: its socket is at hand, so that every single wait is cut to what the deadline leaves,
+also when a server sends one byte in a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import select
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Callable
+from urllib.parse import SplitResult, urlsplit
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+
+_CHUNK = 1 << 18
+
+Headers = Sequence["tuple[str, str]"]
+
+
+class NotSent(Exception):
+    """No connection, so the server cannot have seen the request. The reason is the cause."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An API server and the credentials for it."""
+
+    url: str
+    # Where the credentials come from, in words; never the credentials.
+    source: str
+    # Asked for every request, since tokens are renewed.
+    credentials: Callable[[], Headers] = tuple
+    tls: ssl.SSLContext | None = None
+    # The name in the server's certificate, where it is not the host's.
+    server_name: str = ""
+    proxy: str = ""
+    proxy_headers: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parts = _split(self.url, "host")
+        if self.proxy:
+            if _split(self.proxy, "proxy").scheme != "http":
+                raise StorageOpsError(f"the proxy of {self.url} is spoken to in another way than http://, which is not supported")
+            if parts.scheme != "https":
+                raise StorageOpsError(f"{self.url} is plain HTTP, for which a proxy is not supported; use no_proxy")
+
+
+class _Tls(http.client.HTTPSConnection):
+    """HTTPS, to a server whose certificate may be made out to another name."""
+
+    def __init__(self, host: str, port: int | None, context: ssl.SSLContext, name: str) -> None:
+        super().__init__(host, port, context=context)
+        self._tls, self._name = context, name
+
+    def connect(self) -> None:
+        """Connect, through the proxy if there is one, then shake hands."""
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
+
+
+class Answer:
+    """The answer to a request: its status and headers, and its body when it is read."""
+
+    def __init__(self, response: http.client.HTTPResponse, wait: Callable[[], None]) -> None:
+        self._response, self._wait = response, wait
+        self.status = response.status
+        # Read to its end, so that the connection is free for the next request.
+        self.whole = False
+
+    def header(self, name: str) -> str:
+        """A header's value, or nothing."""
+        return self._response.getheader(name) or ""
+
+    def chunks(self) -> Iterator[bytes]:
+        """The body, as it comes. A body that is cut short raises OSError or HTTPException."""
+        while True:
+            self._wait()
+            chunk = self._response.read1(_CHUNK)
+            if not chunk:
+                break
+            yield chunk
+        if self._response.length:
+            raise http.client.IncompleteRead(b"", self._response.length)
+        self._response.close()
+        self.whole = not self._response.will_close
+
+    def body(self) -> bytes:
+        """The whole body."""
+        return b"".join(self.chunks())
+
+
+class Connection:
+    """One connection to an endpoint, made again when it was lost. Nothing here is tried twice."""
+
+    def __init__(self, endpoint: Endpoint, deadline: Deadline, timeout: float) -> None:
+        self.endpoint, self._deadline, self._timeout = endpoint, deadline, timeout
+        self._parts = urlsplit(endpoint.url)
+        self._connection: http.client.HTTPConnection | None = None
+        self._socket: socket.socket | None = None
+
+    @contextlib.contextmanager
+    def request(self, method: str, target: str, headers: Headers, body: bytes = b"") -> Iterator[Answer]:
+        """Send a request and hand out the answer. Raises NotSent, and OSError or HTTPException, also while the answer is read."""
+        try:
+            connection = self._connect()
+        except (OSError, http.client.HTTPException) as error:
+            raise NotSent(str(error)) from error
+        answer = None
+        try:
+            connection.putrequest(method, self._parts.path.rstrip("/") + target, skip_accept_encoding=True)
+            for name, value in headers:
+                connection.putheader(name, value)
+            if body:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body or None)
+            self._wait()
+            answer = Answer(connection.getresponse(), self._wait)
+            yield answer
+        finally:
+            # What nobody read of an answer would be taken for the next one.
+            if answer is None or not answer.whole:
+                self.close()
+
+    def close(self) -> None:
+        """Close it; the next request opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._socket = None
+
+    def _connect(self) -> http.client.HTTPConnection:
+        """The connection, open and with nothing to read."""
+        if self._connection is not None and self._socket is not None:
+            # A server that ended an idle connection has sent its end.
+            if not select.select([self._socket], [], [], 0)[0]:
+                self._wait()
+                return self._connection
+            self.close()
+        connection = self._make()
+        connection.timeout = self._seconds()
+        connection.connect()
+        self._connection, self._socket = connection, connection.sock
+        return connection
+
+    def _make(self) -> http.client.HTTPConnection:
+        endpoint, parts = self.endpoint, self._parts
+        host, port = parts.hostname or "", parts.port
+        if endpoint.tls is None:
+            return http.client.HTTPConnection(host, port)
+        name = endpoint.server_name or host
+        if not endpoint.proxy:
+            return _Tls(host, port, endpoint.tls, name)
+        proxy = urlsplit(endpoint.proxy)
+        connection = _Tls(proxy.hostname or "", proxy.port or 80, endpoint.tls, name)
+        connection.set_tunnel(host, port or 443, endpoint.proxy_headers)
+        return connection
+
+    def _wait(self) -> None:
+        """Let the next wait for the socket last no longer than it may."""
+        if self._socket is not None:
+            self._socket.settimeout(self._seconds())
+
+    def _seconds(self) -> float:
+        seconds = self._deadline.cap(self._timeout)
+        if not seconds:
+            raise TimeoutError("the deadline is over")
+        return seconds
+
+
+def _split(url: str, what: str) -> SplitResult:
+    parts = urlsplit(url)
+    try:
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise StorageOpsError(f"{what} is {url!r}; give a URL such as https://10.0.0.1:6443")
+    return parts

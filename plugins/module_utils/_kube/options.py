@@ -1,0 +1,347 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+"""Options that cluster modules share, and what they are turned into.
+
+Names, environment variables and precedence are those of kubernetes.core, so that one set of them serves both, and AWX's own credential too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import ssl
+import tempfile
+import threading
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address, ip_network
+from typing import Any, Callable, TypeVar
+from urllib.parse import urlsplit
+
+from ansible.module_utils.basic import missing_required_lib
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, KubeError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Endpoint, Headers
+
+__all__ = ["AUTH", "BOUNDS", "ArgumentSpec", "make_cluster", "reveal"]
+
+AUTH = ArgumentSpec(
+    {
+        "kubeconfig": {"type": "raw", "no_log": True},
+        "context": {"type": "str"},
+        "host": {"type": "str"},
+        "api_key": {"type": "str", "no_log": True},
+        "username": {"type": "str"},
+        "password": {"type": "str", "no_log": True},
+        "validate_certs": {"type": "bool", "aliases": ["verify_ssl"]},
+        "ca_cert": {"type": "path", "aliases": ["ssl_ca_cert"]},
+        "client_cert": {"type": "path", "aliases": ["cert_file"]},
+        "client_key": {"type": "path", "aliases": ["key_file"]},
+        "proxy": {"type": "str"},
+        "no_proxy": {"type": "str"},
+        "proxy_headers": {
+            "type": "dict",
+            "options": {
+                "proxy_basic_auth": {"type": "str", "no_log": True},
+                "basic_auth": {"type": "str", "no_log": True},
+                "user_agent": {"type": "str"},
+            },
+        },
+        "impersonate_user": {"type": "str"},
+        "impersonate_groups": {"type": "list", "elements": "str"},
+    }
+)
+BOUNDS = ArgumentSpec({"request_timeout": {"type": "float", "default": 30.0}, "deadline": {"type": "float", "default": 300.0}})
+
+# What a kubeconfig holds that is no secret: everything else in it is masked in results.
+_PLAIN = {
+    "apiVersion",
+    "certificate-authority",
+    "certificate-authority-data",
+    "client-certificate",
+    "client-certificate-data",
+    "client-key",
+    "cluster",
+    "command",
+    "current-context",
+    "kind",
+    "name",
+    "namespace",
+    "server",
+    "tls-server-name",
+    "tokenFile",
+    "user",
+}
+
+T = TypeVar("T")
+
+
+def make_cluster(params: Mapping[str, Any]) -> Cluster:
+    """The API server that the options and the environment name. Nothing is sent yet, but a credential plugin may be run.
+
+    Raises StorageOpsError for options that do not fit, a kubeconfig that does not do, and a library that is missing.
+    """
+    for name in ("request_timeout", "deadline"):
+        if not params[name] > 0:  # not a number is neither
+            raise StorageOpsError(f"{name} must be more than 0 seconds")
+    deadline = Deadline(params["deadline"])
+    given = _Given(params)
+    return Cluster(_endpoint(given, deadline.cap(params["request_timeout"])), deadline, params["request_timeout"])
+
+
+def reveal(module: Any) -> None:
+    """Let an AnsibleModule mask only what is secret in ``kubeconfig``: its path, or the names in it, are needed to understand a result.
+
+    Ansible would mask every text of it wherever it occurs, so a user named "v1" would hide the API version of everything.
+    """
+    kubeconfig = module.params.get("kubeconfig")
+    plain: set[str] = set()
+    secret = {str(module.params[name]) for name in ("api_key", "password") if module.params.get(name)}
+    secret |= {str(value) for value in (module.params.get("proxy_headers") or {}).values() if value}
+    _sort_texts(kubeconfig, True, plain, secret)
+    module.no_log_values -= plain - secret
+
+
+def _sort_texts(value: Any, is_plain: bool, plain: set[str], secret: set[str]) -> None:
+    """Put every text of a kubeconfig where it belongs."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _sort_texts(inner, key in _PLAIN, plain, secret)
+    elif isinstance(value, list):
+        for inner in value:
+            _sort_texts(inner, False, plain, secret)
+    elif value is not None:
+        (plain if is_plain else secret).add(str(value))
+
+
+class _Given:
+    """The options, and for those that were not given the environment."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self.values: dict[str, Any] = {}
+        # The option or variable each value is from.
+        self.sources: dict[str, str] = {}
+        for name, spec in AUTH.options.items():
+            value, source = params.get(name), f"the option {name}"
+            # An AWX survey sends the empty string for what was left out.
+            if value in (None, "", []):
+                value, source = self._from_environment(name, spec)
+            if value not in (None, "", []):
+                self.values[name], self.sources[name] = value, source
+
+    @staticmethod
+    def _from_environment(name: str, spec: Mapping[str, Any]) -> tuple[Any, str]:
+        if spec["type"] == "dict":
+            inner = {key: os.environ.get(f"K8S_AUTH_{name}_{key}".upper()) for key in spec["options"]}
+            return {key: value for key, value in inner.items() if value} or None, f"K8S_AUTH_{name}_*".upper()
+        for spelling in [name, *spec.get("aliases", [])]:
+            variable = f"K8S_AUTH_{spelling}".upper()
+            value = os.environ.get(variable)
+            if not value:
+                continue
+            if spec["type"] == "bool":
+                return value.lower() not in ("0", "false", "no"), variable
+            if spec["type"] == "list":
+                return [item for item in value.split(",") if item], variable
+            return os.path.expanduser(value) if spec["type"] == "path" else value, variable
+        return None, ""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values.get(name)
+
+    def has(self, *names: str) -> bool:
+        """All of them are given."""
+        return all(name in self.values for name in names)
+
+
+def _endpoint(given: _Given, timeout: float) -> Endpoint:
+    """As kubernetes.core decides: a host with credentials is enough; else a kubeconfig or a context that was named; else the service
+    account of the pod we are in; else the default kubeconfig. Single options then override what was found there.
+    """
+    named = [name for name in ("kubeconfig", "context") if given.sources.get(name, "").startswith("the option")]
+    if named and given.sources.get("host", "").startswith("K8S_AUTH_"):
+        raise StorageOpsError(
+            f"the option {named[0]} names one API server and K8S_AUTH_HOST another; unset K8S_AUTH_HOST, or give the option host instead"
+        )
+    if given.has("host") and (given.has("api_key") or given.has("username", "password") or given.has("client_cert", "client_key")):
+        return _make(given, "", {}, lambda: [])
+    with tempfile.TemporaryDirectory() as folder:
+        # The library writes keys that a kubeconfig holds into files, since Python reads them from files only.
+        configuration, source = _configuration(given, folder, timeout)
+        found = {
+            "host": configuration.host,
+            "validate_certs": configuration.verify_ssl,
+            "ca_cert": configuration.ssl_ca_cert,
+            "client_cert": configuration.cert_file,
+            "client_key": configuration.key_file,
+            "server_name": getattr(configuration, "tls_server_name", None),
+            "proxy": configuration.proxy,
+            "no_proxy": configuration.no_proxy,
+            "proxy_headers": configuration.proxy_headers,
+        }
+
+        def headers() -> Headers:
+            # Asking renews a token that is about to expire.
+            settings = configuration.auth_settings().values()
+            return [(setting["key"].title(), setting["value"]) for setting in settings if setting["value"]]
+
+        renew = headers if configuration.refresh_api_key_hook is None else lambda: _within(timeout, source, headers)
+        return _make(given, source, found, renew)
+
+
+def _make(given: _Given, source: str, found: Mapping[str, Any], renew: Callable[[], Headers]) -> Endpoint:
+    """The endpoint: what is given, and where that says nothing what was found."""
+    merged = {**{name: value for name, value in found.items() if value is not None}, **given.values}
+    fixed: list[tuple[str, str]] = []
+    credentials = ""
+    if given.has("api_key"):
+        fixed.append(("Authorization", f"Bearer {given['api_key']}"))
+        credentials = f"the token of {given.sources['api_key']}"
+    elif given.has("username", "password"):
+        fixed.append(("Authorization", "Basic " + b64encode(f"{given['username']}:{given['password']}".encode()).decode()))
+        credentials = f"the password of {given.sources['password']}"
+    elif given.has("client_cert"):
+        credentials = f"the certificate of {given.sources['client_cert']}"
+    impersonated = [("Impersonate-User", given["impersonate_user"])] if given.has("impersonate_user") else []
+    impersonated += [("Impersonate-Group", group) for group in given["impersonate_groups"] or []]
+    url = merged["host"].rstrip("/")
+    proxy = merged.get("proxy") or ""
+    if proxy and _bypasses(urlsplit(url).hostname or "", merged.get("no_proxy") or ""):
+        proxy = ""
+    return Endpoint(
+        url=url,
+        source=" and ".join(text for text in (credentials, source) if text),
+        credentials=lambda: [*(fixed or renew()), *impersonated],
+        tls=_tls(merged) if url.startswith("https:") else None,
+        server_name=merged.get("server_name", ""),
+        proxy=proxy,
+        proxy_headers=_proxy_headers(merged.get("proxy_headers") or {}),
+    )
+
+
+def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str]:
+    """A Configuration of the library ``kubernetes``, loaded, and in words from where."""
+    try:
+        import kubernetes.client
+        import kubernetes.config
+    except ImportError as error:
+        raise StorageOpsError(
+            f"{missing_required_lib('kubernetes')} For a task that is delegated to the controller, set ansible_python_interpreter to "
+            "{{ ansible_playbook_python }}, the Python that Ansible itself runs on"
+        ) from error
+    configuration = kubernetes.client.Configuration()
+    if not given.has("kubeconfig") and not given.has("context"):
+        with contextlib.suppress(kubernetes.config.ConfigException):
+            kubernetes.config.load_incluster_config(client_configuration=configuration)
+            return configuration, "the service account of this pod"
+    kubeconfig = given["kubeconfig"]
+    load: Callable[..., None] = kubernetes.config.load_kube_config
+    where = {"config_file": kubeconfig}
+    source = f"the kubeconfig {kubeconfig or kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION}"
+    if isinstance(kubeconfig, dict):
+        load, where, source = (
+            kubernetes.config.load_kube_config_from_dict,
+            {"config_dict": kubeconfig},
+            "the kubeconfig given as a dictionary",
+        )
+    if given.has("context"):
+        source = f"the context {given['context']} of {source}"
+    with _complaints() as complaints:
+        # persist_config: a renewed token is never written back; the kubeconfig belongs to the user.
+        options = {"context": given["context"], "client_configuration": configuration, "persist_config": False, "temp_file_path": folder}
+        try:
+            _within(timeout, source, lambda: load(**where, **options))
+        except KubeError:
+            raise
+        except Exception as error:
+            raise StorageOpsError(f"{source} cannot be used: {error}") from error
+    if complaints and not (configuration.api_key or configuration.cert_file):
+        raise StorageOpsError(f"{source} gives no credentials: {'; '.join(complaints)[:500]}")
+    return configuration, source
+
+
+@contextlib.contextmanager
+def _complaints() -> Iterator[list[str]]:
+    """What is logged as an error meanwhile: the library only logs that a credential plugin failed."""
+    said: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    handler = Handler(logging.ERROR)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield said
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+def _within(seconds: float, source: str, function: Callable[[], T]) -> T:
+    """``function()``, which may run a credential plugin that never ends: it is left behind, as a thread that does not hold up the exit."""
+    results: list[T] = []
+    errors: list[Exception] = []
+
+    def target() -> None:
+        try:
+            results.append(function())
+        except Exception as error:  # raised again below
+            errors.append(error)
+
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise KubeError(f"{source} gave no credentials within {seconds:g} s: does its credential plugin wait for somebody to log in?")
+    return results[0]
+
+
+def _tls(merged: Mapping[str, Any]) -> ssl.SSLContext:
+    """As strict as the API server's other clients are, which is a little less than Python 3.13 would be on its own."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not merged.get("validate_certs", True):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    name = "ca_cert"
+    try:
+        if merged.get("ca_cert"):
+            context.load_verify_locations(merged["ca_cert"])
+        else:
+            context.load_default_certs()
+        name = "client_cert"
+        if merged.get("client_cert"):
+            context.load_cert_chain(merged["client_cert"], merged.get("client_key"))
+    except OSError as error:
+        raise StorageOpsError(f"{name} {merged[name]} cannot be read as PEM: {error.strerror or error}") from error
+    return context
+
+
+def _bypasses(host: str, no_proxy: str) -> bool:
+    """Whether ``no_proxy`` excepts this host: by name, domain, address or network."""
+    for entry in filter(None, (entry.strip().lower() for entry in no_proxy.split(","))):
+        with contextlib.suppress(ValueError):
+            if ip_address(host) in ip_network(entry, strict=False):
+                return True
+        if entry == "*" or host == entry or host.endswith("." + entry.lstrip(".")):
+            return True
+    return False
+
+
+def _proxy_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The options of proxy_headers as headers; what a kubeconfig gave are headers already."""
+    made = {name: value for name, value in headers.items() if name not in AUTH.options["proxy_headers"]["options"]}
+    for option, header in (("proxy_basic_auth", "Proxy-Authorization"), ("basic_auth", "Authorization")):
+        if headers.get(option):
+            made[header] = "Basic " + b64encode(headers[option].encode()).decode()
+    if headers.get("user_agent"):
+        made["User-Agent"] = headers["user_agent"]
+    return made

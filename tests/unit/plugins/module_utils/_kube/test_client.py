@@ -1,0 +1,408 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every behaviour here is on the wire, so a real HTTP server misbehaves for it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    TRIES,
+    Cluster,
+    Conflict,
+    Forbidden,
+    KubeError,
+    NotFound,
+    ServerVersion,
+    TooMany,
+    path,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Endpoint
+from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.scripted import (
+    Server,
+    cut,
+    drips,
+    is_silent,
+    lists,
+    refuses,
+    resets,
+    says,
+    serve,
+)
+
+PODS = path("v1", "pods")
+POD = path("v1", "pods", "web-0", "shop")
+EVICTION = path("v1", "pods", "web-0", "shop", "eviction")
+ATTACHMENT = path("storage.k8s.io/v1", "volumeattachments", "csi-1")
+ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serve() as running:
+        yield running
+
+
+class Sleeps(list):  # type: ignore[type-arg]
+    """Notes how long was to be slept, and does not sleep."""
+
+    def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+def cluster(server: Any, *answers: Any, seconds: float = 60, timeout: float = 5, sleep: Any = None) -> Cluster:
+    """A client of that server, which gives these answers."""
+    server.answers = list(answers)
+    endpoint = Endpoint(server.url, "the token of K8S_AUTH_API_KEY", lambda: [("Authorization", "Bearer t")])
+    return Cluster(endpoint, Deadline(seconds), timeout, Sleeps() if sleep is None else sleep)
+
+
+def name(item: dict[str, Any]) -> str:
+    return item["metadata"]["name"]
+
+
+def test_paths() -> None:
+    assert path("v1", "pods", "web-0", "shop", "eviction") == "/api/v1/namespaces/shop/pods/web-0/eviction"
+    assert path("storage.k8s.io/v1", "volumeattachments") == "/apis/storage.k8s.io/v1/volumeattachments"
+    assert path("rbac.authorization.k8s.io/v1", "clusterroles", "system:node/x") == (
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node%2Fx"
+    )
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ({"gitVersion": "v1.20.2"}, (1, 20, 2)),
+        ({"gitVersion": "v1.31.4+k3s1"}, (1, 31, 4)),
+        ({"gitVersion": "v1.27.3-gke.100"}, (1, 27, 3)),
+        ({"gitVersion": "v1.28.0-rc.1"}, (1, 28, 0)),
+        ({"gitVersion": "v0.0.0-master+$Format:%H$"}, (0, 0, 0)),
+        ({"gitVersion": "", "major": "1", "minor": "27+"}, (1, 27, 0)),
+        ({"major": "1", "minor": "9"}, (1, 9, 0)),
+    ],
+)
+def test_versions(info: dict[str, str], expected: tuple[int, int, int]) -> None:
+    version = ServerVersion.parse(info)
+    assert (version.major, version.minor, version.patch) == expected
+    assert version.text == (info.get("gitVersion") or f"{version.major}.{version.minor}")
+
+
+def test_a_version_that_is_none_is_an_error() -> None:
+    with pytest.raises(KubeError, match="which version"):
+        ServerVersion.parse({"gitVersion": "latest"})
+
+
+def test_the_version_is_asked_once(server: Server) -> None:
+    client = cluster(server, says({"gitVersion": "v1.20.2"}))
+    assert client.version() == client.version() == ServerVersion(1, 20, 2, "v1.20.2")
+    assert server.requests == ["GET /version"]
+
+
+class TestRequests:
+    def test_get(self, server: Server) -> None:
+        client = cluster(server, says({"kind": "Pod"}), refuses(404))
+        assert client.get(POD, {"resourceVersion": "0"}) == {"kind": "Pod"}
+        assert client.get(POD) is None
+        assert server.requests == [f"GET {POD}?resourceVersion=0", f"GET {POD}"]
+        assert ("Authorization", "Bearer t") in server.headers[0]
+
+    def test_one_connection_does_for_all(self, server: Server) -> None:
+        client = cluster(server, says({}), lists("a"), refuses(404), refuses(500), says({}))
+        client.get(POD)
+        client.list(PODS, name)
+        client.get(POD)
+        client.get(POD)
+        assert len(server.requests) == 5
+        assert server.connections == 1
+
+    def test_a_connection_that_the_server_has_closed_is_not_used_again(self, server: Server) -> None:
+        def last(handler: Any) -> None:
+            says({})(handler)
+            handler.close_connection = True
+
+        client = cluster(server, last, says({}))
+        client.get(POD)
+        time.sleep(0.1)
+        client.create(PODS, {})
+        assert server.requests == [f"GET {POD}", f"POST {PODS}"]
+
+    def test_delete_names_the_uid(self, server: Server) -> None:
+        client = cluster(server, says({}))
+        client.delete(ATTACHMENT, "u-1")
+        client.delete(ATTACHMENT, "u-1", dry_run=True)
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u-1"}}
+        assert server.bodies == [options, {**options, "dryRun": ["All"]}]
+        assert server.requests == [f"DELETE {ATTACHMENT}"] * 2
+
+    @pytest.mark.parametrize("kind", ["merge", "strategic", "json"])
+    def test_patch(self, server: Server, kind: str) -> None:
+        client = cluster(server, says({"patched": 1}))
+        assert client.patch(POD, {"a": 1}, kind=kind, dry_run=True) == {"patched": 1}
+        assert server.requests == [f"PATCH {POD}?dryRun=All"]
+        assert server.bodies == [{"a": 1}]
+        assert [value for key, value in server.headers[0] if key == "Content-Type"][0].startswith("application/") and kind in str(
+            server.headers[0]
+        )
+
+    def test_create(self, server: Server) -> None:
+        client = cluster(server, says({"made": 1}, status=201))
+        assert client.create(PODS, {"a": 1}, dry_run=True) == {"made": 1}
+        assert server.requests == [f"POST {PODS}?dryRun=All"]
+
+
+class TestLists:
+    def test_from_the_cache_in_one_answer(self, server: Server) -> None:
+        client = cluster(server, lists("a", "b"))
+        assert client.list(PODS, name, cached=True, fields="spec.nodeName=n", labels="app=web") == ["a", "b"]
+        assert server.requests == [f"GET {PODS}?fieldSelector=spec.nodeName%3Dn&labelSelector=app%3Dweb&resourceVersion=0"]
+
+    def test_in_pages(self, server: Server) -> None:
+        client = cluster(server, lists("a", "b", token="t1"), lists("c", "d", token="t2"), lists("e"))
+        assert client.list(PODS, name, limit=2, labels="x=y") == list("abcde")
+        assert server.requests == [
+            f"GET {PODS}?labelSelector=x%3Dy&limit=2",
+            f"GET {PODS}?labelSelector=x%3Dy&limit=2&continue=t1",
+            f"GET {PODS}?labelSelector=x%3Dy&limit=2&continue=t2",
+        ]
+
+    def test_an_expired_continue_token_starts_the_list_again_and_no_item_comes_twice(self, server: Server) -> None:
+        client = cluster(server, lists("a", token="t1"), refuses(410), lists("b", token="t2"), lists("c"))
+        assert client.list(PODS, name) == ["b", "c"]
+
+    def test_a_token_that_always_expires_is_an_error(self, server: Server) -> None:
+        client = cluster(server, *[lists("a", token="t"), refuses(410, "too old")] * 4, lists("z"))
+        with pytest.raises(KubeError, match="cannot list pods: .* 410: too old") as caught:
+            client.list(PODS, name)
+        assert caught.value.status == 410
+        assert len(server.requests) == 8
+
+    @pytest.mark.parametrize("chunked", [True, False])
+    def test_a_page_that_is_cut_is_asked_for_again(self, server: Server, chunked: bool) -> None:
+        client = cluster(server, lists("a", token="t"), cut(["b", "c"], chunked), lists("b", "c"))
+        assert client.list(PODS, name) == ["a", "b", "c"]
+
+    @pytest.mark.parametrize("chunked", [True, False])
+    def test_a_list_that_is_always_cut_is_an_error(self, server: Server, chunked: bool) -> None:
+        client = cluster(server, cut(["a"] * 100, chunked))
+        with pytest.raises(KubeError, match=f"cannot list pods: the answer of .* was lost: it ended early.* [(]{TRIES} tries in") as caught:
+            client.list(PODS, name, cached=True)
+        assert caught.value.status == 0
+
+    @pytest.mark.parametrize("body", [{"kind": "Pod"}, {}, {"kind": "Status", "status": "Failure"}, {"kind": "PodList", "items": {}}, [1]])
+    def test_what_is_no_list_is_an_error(self, server: Server, body: Any) -> None:
+        with pytest.raises(KubeError, match="cannot list pods"):
+            cluster(server, says(body)).list(PODS, name)
+
+    def test_a_failure_of_the_caller_is_no_failure_of_the_server(self, server: Server) -> None:
+        client = cluster(server, lists("a"))
+        with pytest.raises(KeyError):
+            client.list(PODS, lambda item: item["missing"])
+        assert len(server.requests) == 1
+
+
+class TestRetries:
+    @pytest.mark.parametrize("failure", [refuses(429), refuses(500), refuses(502), refuses(503), refuses(504), resets])
+    def test_what_passes_is_tried_again(self, server: Server, failure: Any) -> None:
+        sleeps = Sleeps()
+        assert cluster(server, failure, failure, failure, says({"a": 1}), sleep=sleeps).get(POD) == {"a": 1}
+        assert sleeps == [0.5, 1, 2]
+
+    def test_the_server_says_when(self, server: Server) -> None:
+        sleeps = Sleeps()
+        cluster(server, refuses(429, Retry_After="7"), refuses(503, Retry_After="0"), refuses(503), says({}), sleep=sleeps).get(POD)
+        assert sleeps == [7, 1, 2]
+
+    def test_a_storm_ends(self, server: Server) -> None:
+        sleeps = Sleeps()
+        with pytest.raises(
+            TooMany, match=rf"cannot get pods web-0 in namespace shop: .* answered 429: slow down \({TRIES} tries in"
+        ) as caught:
+            cluster(server, refuses(429, "slow down", Retry_After="1"), sleep=sleeps).get(POD)
+        assert caught.value.status == 429
+        assert len(server.requests) == TRIES and sleeps == [1] * (TRIES - 1)
+
+    def test_a_pause_that_the_deadline_does_not_leave_is_not_begun(self, server: Server) -> None:
+        sleeps = Sleeps()
+        with pytest.raises(TooMany, match="the deadline leaves no time"):
+            cluster(server, refuses(429, Retry_After="60"), seconds=30, sleep=sleeps).get(POD)
+        assert sleeps == [] and len(server.requests) == 1
+
+    @pytest.mark.parametrize("status", [400, 405, 409, 422, 501])
+    def test_what_does_not_pass_is_not_tried_again(self, server: Server, status: int) -> None:
+        with pytest.raises(KubeError, match=f"answered {status}: no$") as caught:
+            cluster(server, refuses(status)).get(POD)
+        assert caught.value.status == status and len(server.requests) == 1
+
+    def test_a_server_that_comes_up_is_waited_for(self, server: Server) -> None:
+        with socket.socket() as reserved:
+            reserved.bind(("127.0.0.1", 0))
+            port = reserved.getsockname()[1]
+        sleeps = Sleeps()
+        client = Cluster(Endpoint(f"http://127.0.0.1:{port}", "x"), Deadline(60), 5, sleeps)
+        with pytest.raises(KubeError, match=f"no connection to http://127.0.0.1:{port}: Connection refused .{TRIES} tries"):
+            client.create(PODS, {})
+        assert len(sleeps) == TRIES - 1
+
+    def test_no_such_host(self) -> None:
+        sleeps = Sleeps()
+        client = Cluster(Endpoint("http://no-such-host.invalid:6443", "x"), Deadline(60), 5, sleeps)
+        with pytest.raises(KubeError, match="cannot get /version: no connection to http://no-such-host.invalid:6443: .*") as caught:
+            client.version()
+        assert caught.value.status == 0
+
+
+class TestChanges:
+    def test_a_deletion_whose_answer_was_lost_is_done_when_the_object_is_gone(self, server: Server) -> None:
+        cluster(server, resets, refuses(404)).delete(ATTACHMENT, "u")
+        assert len(server.requests) == 2
+
+    @pytest.mark.parametrize("first", [[], [refuses(429)]])
+    def test_a_deletion_of_what_is_gone_says_so(self, server: Server, first: list[Any]) -> None:
+        with pytest.raises(NotFound, match="cannot delete volumeattachments.storage.k8s.io csi-1") as caught:
+            cluster(server, *first, refuses(404)).delete(ATTACHMENT, "u")
+        assert caught.value.status == 404
+
+    def test_another_uid(self, server: Server) -> None:
+        with pytest.raises(Conflict, match="Precondition failed"):
+            cluster(server, refuses(409, "Precondition failed: UID in precondition")).delete(ATTACHMENT, "u")
+
+    @pytest.mark.parametrize("failure", [resets, refuses(500), refuses(503), cut([], True)])
+    def test_a_creation_that_may_have_been_done_is_not_repeated(self, server: Server, failure: Any) -> None:
+        with pytest.raises(KubeError):
+            cluster(server, failure).create(PODS, {})
+        assert len(server.requests) == 1
+
+    def test_a_lost_creation_says_so(self, server: Server) -> None:
+        with pytest.raises(KubeError, match="cannot create pods: .* may have been done all the same"):
+            cluster(server, resets).create(PODS, {})
+
+    def test_a_creation_that_was_turned_away_is_repeated(self, server: Server) -> None:
+        assert cluster(server, refuses(429), says({"a": 1})).create(EVICTION, {}) == {"a": 1}
+
+    def test_an_eviction_against_a_budget_is_not_repeated(self, server: Server) -> None:
+        causes = [{"reason": "DisruptionBudget", "message": "The disruption budget web needs 2 healthy pods and has 2 currently"}]
+        refusal = refuses(429, "Cannot evict pod as it would violate the pod's disruption budget.", causes, Retry_After="10")
+        with pytest.raises(TooMany, match="cannot create pods/eviction web-0 in namespace shop: .* 429: Cannot evict .* has 2 currently$"):
+            cluster(server, refusal).create(EVICTION, {})
+        assert len(server.requests) == 1
+
+    @pytest.mark.parametrize(("kind", "tries"), [("merge", 2), ("strategic", 2), ("json", 1)])
+    def test_only_a_patch_that_is_the_same_twice_is_repeated(self, server: Server, kind: str, tries: int) -> None:
+        client = cluster(server, resets, says({}))
+        if tries == 1:
+            with pytest.raises(KubeError, match="may have been done"):
+                client.patch(POD, {}, kind=kind)
+        else:
+            client.patch(POD, {}, kind=kind)
+        assert len(server.requests) == tries
+
+
+class TestDeadlines:
+    @pytest.mark.parametrize("answer", [is_silent, drips])
+    @pytest.mark.parametrize("what", ["get", "list", "create"])
+    def test_no_server_holds_up_the_end(self, server: Server, answer: Any, what: str) -> None:
+        client = cluster(server, answer, seconds=0.5, timeout=30, sleep=time.sleep)
+        started = time.monotonic()
+        with pytest.raises(KubeError, match="deadline") as caught:
+            {"get": lambda: client.get(POD), "list": lambda: client.list(PODS, name), "create": lambda: client.create(PODS, {})}[what]()
+        assert time.monotonic() - started < 1.5
+        assert caught.value.status == 0
+
+    def test_a_silent_server_is_left_after_the_request_timeout(self, server: Server) -> None:
+        client = cluster(server, is_silent, says({"a": 1}), timeout=0.2)
+        started = time.monotonic()
+        assert client.get(POD) == {"a": 1}
+        assert time.monotonic() - started < 2
+
+    def test_after_the_deadline_nothing_is_sent(self, server: Server) -> None:
+        client = cluster(server, says({}), seconds=0)
+        with pytest.raises(
+            KubeError, match="cannot delete volumeattachments.storage.k8s.io csi-1: no connection to .*: the deadline is over$"
+        ):
+            client.delete(ATTACHMENT, "u")
+        assert server.requests == []
+
+
+class TestErrors:
+    def test_401_names_the_source_and_not_the_secret(self, server: Server) -> None:
+        with pytest.raises(Forbidden, match="401: Unauthorized. .* credentials of the token of K8S_AUTH_API_KEY") as caught:
+            cluster(server, refuses(401, "Unauthorized")).get(POD)
+        assert "Bearer" not in str(caught.value) and len(server.requests) == 1
+
+    @pytest.mark.parametrize(
+        ("call", "rule", "manifest"),
+        [
+            (
+                lambda c: c.list(ATTACHMENTS, name),
+                '{apiGroups: ["storage.k8s.io"], resources: ["volumeattachments"], verbs: ["list"]}',
+                "audit",
+            ),
+            (lambda c: c.get(POD), '{apiGroups: [""], resources: ["pods"], verbs: ["get"]}', "audit"),
+            (lambda c: c.list("/api/v1/namespaces/a/pods", name), '{apiGroups: [""], resources: ["pods"], verbs: ["list"]}', "audit"),
+            (lambda c: c.get("/api/v1/namespaces/a"), '{apiGroups: [""], resources: ["namespaces"], verbs: ["get"]}', "audit"),
+            (lambda c: c.create(EVICTION, {}), '{apiGroups: [""], resources: ["pods/eviction"], verbs: ["create"]}', "repair"),
+            (lambda c: c.delete(ATTACHMENT, "u"), 'resources: ["volumeattachments"], verbs: ["delete"]}', "repair"),
+            (
+                lambda c: c.patch(path("apps/v1", "deployments", "d", "n", "scale"), {}),
+                '{apiGroups: ["apps"], resources: ["deployments/scale"], verbs: ["patch"]}',
+                "repair",
+            ),
+        ],
+    )
+    def test_403_says_what_is_missing(self, server: Server, call: Any, rule: str, manifest: str) -> None:
+        with pytest.raises(Forbidden) as caught:
+            call(cluster(server, refuses(403, 'x is forbidden: User "audit" cannot do it')))
+        text = str(caught.value)
+        assert 'User "audit" cannot do it' in text and rule in text and f"playbooks/files/rbac-{manifest}.yml" in text
+        assert len(server.requests) == 1
+
+    def test_403_of_a_path(self, server: Server) -> None:
+        with pytest.raises(Forbidden, match=r'\{nonResourceURLs: \["/version"\], verbs: \["get"\]\}'):
+            cluster(server, refuses(403)).version()
+
+    def test_nobody_is_forbidden_everything(self, server: Server) -> None:
+        with pytest.raises(Forbidden, match="the token of K8S_AUTH_API_KEY gave no credentials"):
+            cluster(server, refuses(403, 'User "system:anonymous" cannot list')).list(PODS, name)
+
+    @pytest.mark.parametrize("status", [200, 401, 403, 418, 503])
+    def test_a_page_of_a_proxy_is_shown(self, server: Server, status: int) -> None:
+        page = b"<html><title>Log in</title>" + b"x" * 5000
+        with pytest.raises(KubeError, match="<title>Log in</title>") as caught:
+            cluster(server, says(page, status, "text/html")).list(PODS, name)
+        assert len(str(caught.value)) < 700
+
+    def test_a_redirection_is_not_followed(self, server: Server) -> None:
+        with pytest.raises(KubeError, match="302: .*https://login.example.com/"):
+            cluster(server, says(b"", 302, Location="https://login.example.com/")).get(POD)
+        assert len(server.requests) == 1
+
+    def test_a_broken_object_is_an_error(self, server: Server) -> None:
+        with pytest.raises(KubeError, match="was lost"):
+            cluster(server, says(b'{"kind":')).get(POD)
+        assert len(server.requests) == TRIES
+
+
+class TestEndpoints:
+    @pytest.mark.parametrize("url", ["10.0.0.1:6443", "", "https://", "ftp://x", "https://x:y", "https://x:0"])
+    def test_a_host_is_a_url(self, url: str) -> None:
+        with pytest.raises(StorageOpsError, match="host is"):
+            Endpoint(url, "x")
+
+    @pytest.mark.parametrize("proxy", ["socks5://p:1", "https://p:1", "p"])
+    def test_only_http_proxies(self, proxy: str) -> None:
+        with pytest.raises(StorageOpsError, match="proxy"):
+            Endpoint("https://x", "x", proxy=proxy)
+
+    def test_a_server_below_a_path(self, server: Server) -> None:
+        server.answers = [says({})]
+        Cluster(Endpoint(f"{server.url}/k8s/clusters/c-1", "x"), Deadline(9), 5).get(POD)
+        assert server.requests == [f"GET /k8s/clusters/c-1{POD}"]
