@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import time
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Protocol, TypeVar
+from typing import Any, Callable, Protocol, TypeVar, runtime_checkable
 
 # AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence are cut, with a count,
 # and then the evidence of the least severe findings is left out.
@@ -79,13 +80,15 @@ class Finding:
     # The user asked for this very object, so a refusal is an answer of its own and fails the task.
     named: bool = False
     repair: list[Action] = field(default_factory=list)
+    namespace: str = ""
 
     def to_result(self) -> dict[str, Any]:
         """The finding as modules return it."""
+        namespace = {"namespace": self.namespace} if self.namespace else {}
         return {
             "control": self.control,
             "severity": self.severity,
-            "object": {"kind": self.kind, "name": self.name, "node": self.node},
+            "object": {"kind": self.kind, **namespace, "name": self.name, "node": self.node},
             "summary": self.summary,
             "evidence": _clip(self.evidence),
             "verdict": self.verdict,
@@ -124,8 +127,8 @@ class Plan:
         return [finding for finding in self.findings if finding.verdict == "refuse"]
 
 
-class Runbook(Protocol[State]):
-    """What a runbook brings to the runner."""
+class Audit(Protocol[State]):
+    """What a runbook that only reports brings to the runner."""
 
     def gather(self) -> State:
         """Read the world."""
@@ -136,6 +139,10 @@ class Runbook(Protocol[State]):
     def healthy(self, state: State) -> str:
         """What was looked at, in a few words, for the message of a run that finds nothing."""
 
+
+class Runbook(Audit[State], Protocol[State]):
+    """What a runbook that repairs brings besides."""
+
     def apply(self, action: Action) -> None:
         """Carry one action out and see it done, or raise ActionFailed."""
 
@@ -144,6 +151,14 @@ class Runbook(Protocol[State]):
 
     def verify(self, finding: Finding) -> list[str]:
         """What proves the repair, in sentences, or raise ActionFailed with what contradicts it."""
+
+
+@runtime_checkable
+class Rehearsed(Protocol):
+    """A runbook whose actions can be tried without doing them, as by a server-side dry run."""
+
+    def rehearse(self, action: Action) -> None:
+        """Try one action; raise what would stop it."""
 
 
 def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal: bool) -> None:
@@ -159,6 +174,8 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
         before = [finding.summary for finding in plan.findings]
         if not module.check_mode:
             _carry_out(runbook, plan)
+        elif isinstance(runbook, Rehearsed):
+            _rehearse(runbook, plan)
     except Exception as error:  # whatever it was, what has been done must be told
         module.fail_json(msg=_error(error), **_traceback(error), **_result(plan))
     result = _result(plan)
@@ -172,17 +189,17 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
     module.exit_json(msg=_message(plan, runbook.healthy(state), module.check_mode), **result)
 
 
-def report(module: Any, make_runbooks: Callable[[], Sequence[Runbook[Any]]], controls: set[str]) -> None:
+def report(module: Any, make_audits: Callable[[], Sequence[Audit[Any]]], controls: set[str]) -> None:
     """Gather and plan only, for ``*_info`` modules: never changes anything, and every finding carries its planned repair."""
     findings: list[Finding] = []
     healthy = []
     try:
-        for runbook in make_runbooks():
-            state = runbook.gather()
-            found = runbook.plan(state).findings
+        for audit in make_audits():
+            state = audit.gather()
+            found = audit.plan(state).findings
             findings += [finding for finding in found if finding.control in controls]
             left = len([finding for finding in found if finding.control not in controls])
-            healthy.append(f"{left} findings of controls that were not asked for" if left else runbook.healthy(state))
+            healthy.append(f"{left} findings of controls that were not asked for" if left else audit.healthy(state))
     except Exception as error:
         module.fail_json(msg=_error(error), **_traceback(error), **{**_result(Plan(findings)), "changed": False, "actions": []})
     plan = Plan(findings)
@@ -200,6 +217,17 @@ def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
         # Only what a failure left behind is still planned here.
         for action in plan.actions:
             action.outcome = "skipped" if action.outcome == "planned" else action.outcome
+
+
+def _rehearse(runbook: Rehearsed, plan: Plan) -> None:
+    """What a real run would not get through is no repair, and check mode says so."""
+    for finding in plan.findings:
+        for action in finding.repair:
+            try:
+                runbook.rehearse(action)
+            except StorageOpsError as error:
+                finding.refuse(f"{action.verb} {action.target} would fail: {error}")
+                break
 
 
 def _repair(runbook: Runbook[State], finding: Finding) -> None:
@@ -264,11 +292,41 @@ def _result(plan: Plan) -> dict[str, Any]:
     for finding in reversed(findings):
         if excess <= 0:
             break
-        excess -= len(json.dumps(finding["evidence"]))
+        excess -= len(json.dumps(finding))
         finding["evidence"] = {"cut": "left out, since the result is too long for AWX; run with this object alone to see it"}
         finding["reason"] = finding["reason"][:300]
+        excess += len(json.dumps(finding))
+    if excess > 0:
+        findings = _shorten(findings, MAX_RESULT_CHARACTERS - len(json.dumps(actions)))
     changed = any(action.outcome in ("done", "failed", "planned") for action in plan.actions)
     return {"changed": changed, "findings": findings, "actions": actions}
+
+
+def _shorten(findings: list[dict[str, Any]], characters: int) -> list[dict[str, Any]]:
+    """As many of the findings as there is room for, the most severe ones, and one that counts the others."""
+    kept = 0
+    while kept < len(findings) and characters > 0:
+        characters -= len(json.dumps(findings[kept])) + 2
+        kept += 1
+    left = findings[kept - 1 :]
+    controls = Counter(finding["control"] or "no control" for finding in left)
+    nodes = Counter(finding["object"]["node"] or "no node" for finding in left)
+    others = Finding(
+        control="",
+        severity=left[0]["severity"],
+        kind="findings",
+        name=f"{len(left)} more",
+        node="",
+        summary=f"{len(left)} more findings are left out, since the result is too long for AWX",
+        verdict="report",
+        reason="narrow the run down to see them",
+        runbook="",
+        evidence={
+            what: [f"{name}: {count}" for name, count in counts.most_common()]
+            for what, counts in (("controls", controls), ("nodes", nodes))
+        },
+    )
+    return [*findings[: kept - 1], others.to_result()]
 
 
 def _message(plan: Plan, healthy: str, check_mode: bool) -> str:

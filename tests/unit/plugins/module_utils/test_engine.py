@@ -229,3 +229,57 @@ def test_a_result_stays_small_enough_for_awx() -> None:
     assert len(str(result)) < 700_000
     assert result["findings"][0]["evidence"] == evidence
     assert "run with this object alone" in result["findings"][-1]["evidence"]["cut"]
+
+
+def test_findings_beyond_that_are_counted() -> None:
+    many = [finding(f"mpath{number}", verbs=(), evidence={"path": "x" * 500}) for number in range(5000)]
+    result = run(World(many), Module(check_mode=True))
+    assert len(str(result["findings"])) < 700_000
+    *shown, last = result["findings"]
+    assert last["object"]["name"] == f"{5000 - len(shown)} more"
+    assert last["severity"] == shown[-1]["severity"]
+    assert last["evidence"]["controls"] == [f"{shown[0]['control']}: {5000 - len(shown)}"]
+    assert result["msg"].startswith("5000 findings")
+
+
+class Rehearsing(World):
+    """A runbook that can try its actions; what ``breaks`` would break."""
+
+    def rehearse(self, action: Action) -> None:
+        self.log.append(f"try {action.verb} {action.target}")
+        if action.verb in self.breaks:
+            raise self.breaks[action.verb]
+
+
+def test_check_mode_tries_what_can_be_tried_and_refuses_what_would_fail() -> None:
+    world = Rehearsing([finding("a"), finding("b", verbs=("delete_path",))], {"flush_map": StorageOpsError("no right to delete")})
+    result = run(world, Module(check_mode=True, diff=True))
+    assert world.log == ["try disable_queueing a", "try flush_map a", "try delete_path b"]
+    assert [found["verdict"] for found in result["findings"]] == ["refuse", "repair"]
+    assert result["findings"][0]["reason"] == "flush_map a would fail: no right to delete"
+    assert outcomes(result) == [("delete_path", "planned")]
+    assert result["diff"]["after"] == "a is dead\n"
+
+
+def test_a_refusal_of_the_rehearsal_fails_like_any_other() -> None:
+    result = run(Rehearsing([finding("a", named=True)], {"flush_map": StorageOpsError("no")}), Module(check_mode=True))
+    assert result["failed"]
+    assert result["changed"] is False
+
+
+def test_a_real_run_rehearses_nothing() -> None:
+    world = Rehearsing([finding("a", verbs=("flush_map",))])
+    run(world, Module())
+    assert world.log == ["flush_map a"]
+
+
+def test_an_error_that_nobody_foresaw_ends_the_rehearsal() -> None:
+    result = run(Rehearsing([finding("a")], {"flush_map": KeyError("sdb")}), Module(check_mode=True))
+    assert result["failed"]
+    assert "KeyError" in result["msg"]
+
+
+def test_namespace_is_told_where_there_is_one() -> None:
+    result = run(World([finding("a", "report", namespace="shop"), finding("b", "report")]), Module())
+    assert result["findings"][0]["object"] == {"kind": "multipath map", "namespace": "shop", "name": "a", "node": "n1"}
+    assert result["findings"][1]["object"] == {"kind": "multipath map", "name": "b", "node": "n1"}
