@@ -20,8 +20,8 @@ demo: ## boot a node, make a residual disk, find it, clean it, show the proof
 
 test: lint sanity units importer integration molecule ## everything, with one scenario of each class on a real node
 
-test-faults: ## every fault, on a real node
-	@$(LAB) pytest -n 2 -v tests/faults
+test-faults: ## every fault, on a real node and on real control planes
+	@$(LAB) pytest -n 2 -v tests/faults tests/cluster_faults
 
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13
 	@for release in bullseye bookworm trixie; do LAB_RELEASES=$$release $(LAB) pytest -n 2 -v tests/matrix || exit; done
@@ -42,15 +42,16 @@ sanity: ## ansible-test sanity with both ansible-cores
 importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh
 
-integration: ## one scenario of each class, on a real node
+integration: ## one scenario of each class, on a real node and on real control planes
 	@tests/lab/bootstrap.sh lowest
-	@$(LAB) pytest -n 2 -v tests/vm
+	@$(LAB) pytest -n 2 -v tests/vm tests/cluster
 
 molecule: ## the roles, by molecule, on a real node
 	@$(LAB) molecule test --all --report
 
-bench: ## what a module costs with 2 and with 256 maps
+bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes
+	@$(LAB) python tests/benchmarks/cluster.py
 	@$(LAB) python tests/benchmarks/run.py
 
-clean: ## stop the nodes and remove everything that was installed or built
+clean: ## stop the nodes and the control planes, and remove everything that was installed or built
 	@tests/tools/clean.sh

@@ -1,0 +1,450 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""VolumeAttachments: reads the cluster, carries out what attachments decides, and proves it.
+
+A healthy cluster costs five requests, all answered from the API server's memory: its version, attachments, volumes, nodes and
+the pods that are pending. Only suspects cost more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any, Callable, TypeVar, Union
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import attachments as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.attachments import Observation, Options, Orphan, State, Wait
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, NotFound, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Claim,
+    Pod,
+    age,
+    parse_time,
+    pick_attachment,
+    pick_claim,
+    pick_driver,
+    pick_lease,
+    pick_node,
+    pick_node_drivers,
+    pick_pod,
+    pick_volume,
+)
+
+# So many objects are read one by one; of more, all of their kind are.
+MAX_GETS = 100
+# So many lists of the pods of a node are quicker than one list of all pods.
+MAX_NODE_LISTS = 500
+MAX_NAMESPACE_LISTS = 20
+# Seconds between two looks at something that is to come true.
+_PAUSE = 0.5
+# Kept back (seconds) for looking once more at what a deletion has done.
+_LAST_LOOK = 5.0
+
+_STORAGE = "storage.k8s.io/v1"
+
+Key = Union[str, "tuple[str, str]"]
+T = TypeVar("T")
+K = TypeVar("K", bound=Key)
+
+SCOPE = ArgumentSpec(
+    {
+        "names": {"type": "list", "elements": "str", "default": []},
+        "drivers": {"type": "list", "elements": "str", "default": []},
+        "nodes": {"type": "list", "elements": "str", "default": []},
+        "namespaces": {"type": "list", "elements": "str", "default": []},
+        "min_age": {"type": "float", "default": 300.0},
+        "observations": {"type": "int", "default": 2},
+        "observation_seconds": {"type": "float", "default": 30.0},
+        "pending_seconds": {"type": "float", "default": 120.0},
+        "required_metadata": {"type": "dict", "default": {}},
+    }
+)
+
+
+def make_options(params: dict[str, Any]) -> Options:
+    """Options of VolumeAttachments, checked. A module that only reports lacks the risks, and gets their defaults."""
+    least = {"min_age": 0, "observations": 1, "observation_seconds": 0, "pending_seconds": 0, "max_repairs": 0, "detach_timeout": 1}
+    for name, minimum in least.items():
+        if not params.get(name, minimum) >= minimum:  # not a number is neither
+            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {minimum:g}")
+    scope = {name: tuple(text.strip() for text in params[name]) for name in ("names", "drivers", "nodes", "namespaces")}
+    empty = [name for name, texts in scope.items() if not all(texts)]
+    if empty:
+        raise StorageOpsError(f"{empty[0]} has an empty name; leave the option out to look at everything")
+    required = dict(pure.REQUIRED_METADATA)
+    for driver, keys in params["required_metadata"].items():
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            raise StorageOpsError(f"required_metadata must give a list of keys for {driver}, not {keys!r}")
+        required[driver] = tuple(keys)
+    # An audit repairs nothing, so it has no limit to stay under.
+    given = {"max_repairs": 1_000_000, **{name: params[name] for name in Options.__dataclass_fields__ if name in params}}
+    given["controls"] = frozenset(params.get("controls", Options.controls))
+    return Options(**{**given, **scope, "required_metadata": required})
+
+
+class VolumeAttachments:
+    """The runbook repair_volumeattachments on one cluster. ``detach_timeout``: seconds a deleted attachment gets to be gone."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: Options,
+        detach_timeout: float = 60.0,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._detach_timeout = detach_timeout
+        self._sleep = sleep
+        self._clock = clock
+
+    # gather
+
+    def gather(self) -> State:
+        """Read what the controls need, and then only suspects: their pods, and where these are not in the way all of it again."""
+        options, cluster = self._options, self._cluster
+        version = cluster.version() if options.controls & {"STOR-11", "STOR-12", "STOR-13"} else None
+        first = self._everything()
+        now = _now()
+        suspects = pure.suspects(first, options, now)
+        first = self._with_users(first, suspects, cached=True)
+        unproven = pure.unproven(first, suspects, options, now)
+        waits = pure.waits(first, options.pending_seconds, now) if "STOR-15" in options.controls else []
+        known = self._circumstances(first, unproven, waits)
+        waits = [wait for wait in waits if pure.could_attach(wait, known["detached_drivers"], known["drivers_on"])]
+        observations = [first]
+        for _number in range(1, options.observations if unproven or waits else 1):
+            self._wait(options.observation_seconds / (options.observations - 1))
+            observations.append(self._again(first, unproven, waits))
+        if waits:
+            known["last_attach"] = self._last_attach()
+        numbers = (version.major, version.minor, version.patch) if version else (1, 0, 0)
+        return State(_now(), tuple(observations), frozenset(unproven), numbers, version.text if version else "", **known)
+
+    def plan(self, state: State) -> Plan:
+        """Decide."""
+        return pure.plan(state, self._options)
+
+    def healthy(self, state: State) -> str:
+        """Counts of what was looked at, the scope if there was one, and why the attachments that were named are in order."""
+        first, options = state.first, self._options
+        counts = [(len(first.attachments), "VolumeAttachments"), (len(first.volumes), "PersistentVolumes"), (len(first.nodes), "nodes")]
+        looked_at = ", ".join(f"{count} {what}" for count, what in counts if count) or "no VolumeAttachments"
+        scope = [f"{what} {', '.join(wanted)}" for what, wanted in options.scope()]
+        within = f" within the scope ({'; '.join(scope)})" if scope else ""
+        named = "".join(f"; {name} {self._in_order(state, name)}" for name in options.names[:5])
+        return f"{looked_at}, nothing found by {', '.join(sorted(options.controls))}{within}{named}"
+
+    def _in_order(self, state: State, name: str) -> str:
+        attachment = state.last.attachments.get(name) or state.first.attachments.get(name)
+        if attachment is None:
+            return "does not exist"
+        needed = pure.needed_by(state.first, attachment)
+        if needed:
+            return f"is needed by {needed}"
+        old = age(state.now, attachment.created)
+        return "is being deleted" if attachment.deleted else f"is {old:.0f} s old" if old < self._options.min_age else "was not left over"
+
+    def _everything(self) -> Observation:
+        """The cluster at one moment, attachments before everything else: what comes to need one meanwhile is seen."""
+        wanted = self._options.controls
+        at = self._clock()
+        attachments = self._list(_STORAGE, "volumeattachments", pick_attachment)
+        seen = Observation(at, {attachment.name: attachment for attachment in attachments})
+        if wanted & {"STOR-11", "STOR-12", "STOR-13", "STOR-15"}:
+            seen = replace(seen, volumes={volume.name: volume for volume in self._list("v1", "persistentvolumes", pick_volume)})
+        if wanted & {"STOR-11", "STOR-13", "STOR-15"}:
+            seen = replace(seen, nodes={node.name: node for node in self._list("v1", "nodes", pick_node)})
+        if "STOR-15" in wanted:
+            seen = replace(seen, pending=tuple(self._pending()))
+        return seen
+
+    def _pending(self) -> list[Pod]:
+        """Pods with a node and claims that do not run yet."""
+
+        def pick(item: dict[str, Any]) -> Pod | None:
+            pod = pick_pod(item)
+            return pod if pod.node and pod.claims else None
+
+        return self._list("v1", "pods", pick, fields="status.phase=Pending")
+
+    def _again(self, first: Observation, unproven: Collection[str], waits: Collection[Wait]) -> Observation:
+        """The suspects as they are now."""
+        suspects = [first.attachments[name] for name in unproven]
+        siblings = {other.name for suspect in suspects for other in first.by_volume[suspect.volume]}
+        nodes = {suspect.node for suspect in suspects} | {wait.pod.node for wait in waits}
+        volumes = {suspect.volume for suspect in suspects} | {wait.volume.name for wait in waits}
+        seen = self._observe({*siblings, *(wait.attachment for wait in waits)}, volumes, nodes)
+        if waits:
+            seen = replace(seen, pending=tuple(self._pending()))
+        return self._with_users(seen, [seen.attachments[name] for name in unproven if name in seen.attachments], cached=True)
+
+    def _observe(self, attachments: Collection[str], volumes: Collection[str], nodes: Collection[str]) -> Observation:
+        """These objects by name, as etcd has them now; attachments first."""
+        at = self._clock()
+        return Observation(
+            at,
+            self._fetch(_STORAGE, "volumeattachments", attachments, pick_attachment),
+            self._fetch("v1", "persistentvolumes", volumes, pick_volume),
+            self._fetch("v1", "nodes", nodes, pick_node),
+        )
+
+    def _with_users(self, seen: Observation, attachments: Collection[Attachment], cached: bool) -> Observation:
+        """Add the pods that may need the attachments, and the claims where the volumes do not tell whose they are."""
+        if not seen.volumes:
+            seen = replace(seen, volumes=self._fetch("v1", "persistentvolumes", {entry.volume for entry in attachments}, pick_volume))
+        seen = replace(seen, claims=self._claims(seen, attachments, cached))
+        needs = {(entry.node, namespace) for entry in attachments for namespace, _name in seen.claims_of(entry)}
+        return replace(seen, pods=tuple(self._pods(needs, cached)))
+
+    def _claims(self, seen: Observation, attachments: Iterable[Attachment], cached: bool) -> dict[tuple[str, str], Claim]:
+        """Claims of volumes that are gone, and those that now have the name of a claim whose volume was released."""
+        volumes = {entry.volume: seen.volumes.get(entry.volume) for entry in attachments}
+        gone = {name for name, volume in volumes.items() if volume is None}
+        keys = {volume.claim for volume in volumes.values() if volume and volume.claim_name and volume.phase != "Bound"}
+        if not gone:
+            return self._fetch("v1", "persistentvolumeclaims", keys, pick_claim)
+
+        def pick(item: dict[str, Any]) -> Claim | None:
+            claim = pick_claim(item)
+            return claim if claim.volume in gone or (claim.namespace, claim.name) in keys else None
+
+        claims = self._list("v1", "persistentvolumeclaims", pick, cached=cached)
+        return {(claim.namespace, claim.name): claim for claim in claims}
+
+    def _pods(self, needs: Collection[tuple[str, str]], cached: bool) -> list[Pod]:
+        """Pods with claims on these nodes, in the namespaces that go with them.
+
+        The API server finds a node's pods in its memory by an index, but in etcd only by reading all pods of the namespaces asked.
+        """
+        nodes = {node for node, _namespace in needs}
+        namespaces = {namespace for _node, namespace in needs}
+
+        def pick(item: dict[str, Any]) -> Pod | None:
+            pod = pick_pod(item) if item["spec"].get("nodeName") in nodes else None
+            return pod if pod and pod.claims and pod.namespace in namespaces else None
+
+        if cached and len(nodes) <= MAX_NODE_LISTS:
+            lists = [self._list("v1", "pods", pick, fields=f"spec.nodeName={node}") for node in sorted(nodes)]
+        elif len(namespaces) <= MAX_NAMESPACE_LISTS:
+            one = f"spec.nodeName={min(nodes)}" if len(nodes) == 1 else ""
+            lists = [self._list("v1", "pods", pick, namespace=name, fields=one, cached=cached) for name in sorted(namespaces)]
+        else:
+            lists = [self._list("v1", "pods", pick, cached=cached)]
+        return [pod for found in lists for pod in found]
+
+    def _circumstances(self, first: Observation, unproven: Collection[str], waits: Collection[Wait]) -> dict[str, Any]:
+        """What has to be known of suspects besides: fields of State."""
+        known: dict[str, Any] = {"detached_drivers": frozenset(), "drivers_on": {}}
+        if unproven or waits:
+            drivers = self._list(_STORAGE, "csidrivers", pick_driver)
+            known["detached_drivers"] = frozenset(driver.name for driver in drivers if not driver.attach_required)
+            lease = self._cluster.get(path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system"))
+            known["lease"] = pick_lease(lease) if lease else None
+        if waits:
+            found = self._fetch(_STORAGE, "csinodes", {wait.pod.node for wait in waits}, pick_node_drivers)
+            known["drivers_on"] = {node.name: node.drivers for node in found.values()}
+        return known
+
+    def _last_attach(self) -> datetime | None:
+        """When the controller manager last told of a volume it attached."""
+
+        def pick(item: dict[str, Any]) -> datetime | None:
+            return parse_time(item.get("lastTimestamp") or item.get("eventTime") or item["metadata"].get("creationTimestamp"))
+
+        return max(self._list("v1", "events", pick, fields="reason=SuccessfulAttachVolume"), default=None)
+
+    def _list(
+        self,
+        group: str,
+        resource: str,
+        pick: Callable[[dict[str, Any]], T | None],
+        namespace: str = "",
+        fields: str = "",
+        cached: bool = True,
+    ) -> list[T]:
+        return self._cluster.list(path(group, resource, namespace=namespace), pick, cached=cached, fields=fields)
+
+    def _fetch(self, group: str, resource: str, keys: Collection[K], pick: Callable[[dict[str, Any]], T]) -> dict[K, T]:
+        """Objects by name, or namespace and name, as etcd has them now; the others do not exist."""
+        found: dict[K, T] = {}
+        if len(keys) <= MAX_GETS:
+            for key in sorted(keys):
+                namespace, name = ("", key) if isinstance(key, str) else key
+                item = self._cluster.get(path(group, resource, name, namespace))
+                if item:
+                    found[key] = pick(item)
+            return found
+        wanted: set[Key] = set(keys)
+
+        def pick_wanted(item: dict[str, Any]) -> tuple[Any, T] | None:
+            meta = item["metadata"]
+            key = (meta["namespace"], meta["name"]) if "namespace" in meta else meta["name"]
+            return (key, pick(item)) if key in wanted else None
+
+        return dict(self._cluster.list(path(group, resource), pick_wanted))
+
+    def _wait(self, seconds: float) -> None:
+        if self._cluster.deadline.remaining() <= seconds:
+            raise StorageOpsError(
+                f"the deadline leaves no time to observe suspects for another {seconds:g} s: raise deadline, or lower observation_seconds"
+            )
+        self._sleep(seconds)
+
+    # apply
+
+    def rehearse(self, action: Action) -> None:
+        """Ask the API server whether it would delete the attachment."""
+        self._cluster.delete(_url(action), action.subject.attachment.uid, dry_run=True)
+
+    def apply(self, action: Action) -> None:
+        """Delete one attachment, after looking once more at everything it depends on, and see it gone."""
+        orphan: Orphan = action.subject
+        needed = self._detach_timeout + _LAST_LOOK
+        if self._cluster.deadline.remaining() < needed:
+            raise NotStarted(f"less than {needed:g} s are left of the deadline; run again, or raise it")
+        try:
+            self._recheck(orphan)
+        except KubeError as error:
+            raise NotStarted(str(error)) from error
+        self._delete(action, orphan)
+        self._refuse_newcomers(orphan)
+        self._wait_until_gone(orphan)
+
+    def undo(self, action: Action) -> Action | None:
+        """A deletion cannot be taken back; the controller manager makes a new attachment when a pod needs one."""
+
+    def verify(self, finding: Finding) -> list[str]:
+        """What proves that the attachment is gone and that nobody else had wanted it."""
+        orphan: Orphan = finding.repair[0].subject
+        attachment = orphan.attachment
+        doubts: list[str] = []
+
+        def clean() -> bool:
+            doubts[:] = self._left_behind(orphan)
+            return not doubts
+
+        if not self._wait_for(clean):
+            raise StorageOpsError(f"the repair of {attachment.name} is not proven: {'; '.join(doubts)}")
+        return [
+            f"{attachment.name} (uid {attachment.uid}) is gone",
+            f"volumesAttached of {attachment.node} does not list {attachment.volume}",
+            f"no pod on {attachment.node} needs {attachment.volume}",
+        ]
+
+    def _recheck(self, orphan: Orphan) -> None:
+        """The world must still be as it was planned for, by quorum reads of everything but time."""
+        planned = orphan.attachment
+        seen = self._observe({planned.name, *orphan.siblings}, {planned.volume}, {planned.node})
+        attachment = seen.attachments.get(planned.name)
+        if attachment is None:
+            raise NotStarted("it is gone already")
+        if attachment.uid != planned.uid:
+            raise NotStarted(f"it was replaced by another one of the same name, uid {attachment.uid}")
+        if attachment.deleted:
+            raise NotStarted("somebody else is deleting it")
+        seen = self._with_users(seen, [attachment], cached=False)
+        needed = pure.needed_by(seen, attachment)
+        if needed:
+            raise NotStarted(f"it is needed by {needed}")
+        blockers = pure.blockers(seen, attachment)
+        if blockers:
+            raise NotStarted("; ".join(blockers))
+        version = self._cluster.version()
+        if not pure.proofs(seen, attachment, (version.major, version.minor, version.patch), version.text):
+            raise NotStarted("nothing proves any more that it is left over")
+
+    def _delete(self, action: Action, orphan: Orphan) -> None:
+        try:
+            self._cluster.delete(_url(action), orphan.attachment.uid)
+        except Conflict as error:
+            raise NotStarted(f"it was replaced meanwhile: {error}") from error
+        except NotFound as error:
+            raise NotStarted("it is gone already") from error
+        except KubeError as error:
+            # What the API server refused was not done; where no answer came nobody knows.
+            raise (NotStarted if 400 <= error.status < 500 else ActionFailed)(str(error)) from error
+
+    def _refuse_newcomers(self, orphan: Orphan) -> None:
+        """A pod that came to need the attachment in the small window before its deletion may have been given the old one."""
+        users = self._users(orphan)
+        if users:
+            pod = users[0]
+            claims = ",".join(name for _namespace, name in [orphan.volume.claim] if name) if orphan.volume else ",".join(pod.claims)
+            raise ActionFailed(
+                f"pod {pod.title} appeared on {pod.node} while its attachment was deleted, and may hold on to the old one. Re-drive it: "
+                f"ansible localhost -m storage_ops.runbooks.workload_redrive -a 'namespace={pod.namespace} claims={claims}'"
+            )
+
+    def _users(self, orphan: Orphan) -> list[Pod]:
+        """Pods that need the volume on the attachment's node now, whether the attachment still exists or not."""
+        attachment = orphan.attachment
+        volumes = {orphan.volume.name: orphan.volume} if orphan.volume else {}
+        return self._with_users(Observation(0.0, {}, volumes), [attachment], cached=False).users(attachment)
+
+    def _wait_until_gone(self, orphan: Orphan) -> None:
+        left: list[Attachment] = []
+
+        def gone() -> bool:
+            left[:] = [attachment for attachment in [self._same(orphan)] if attachment]
+            return not left
+
+        if not self._wait_for(gone):
+            (attachment,) = left
+            holders = ", ".join(attachment.finalizers) or "nobody"
+            raise ActionFailed(
+                f"deleted, but still there {self._detach_timeout:g} s later, held by {holders}. {pure.attacher_says(attachment)}"
+            )
+
+    def _same(self, orphan: Orphan) -> Attachment | None:
+        """The attachment itself, if it still exists."""
+        item = self._cluster.get(path(_STORAGE, "volumeattachments", orphan.attachment.name))
+        attachment = pick_attachment(item) if item else None
+        return attachment if attachment and attachment.uid == orphan.attachment.uid else None
+
+    def _left_behind(self, orphan: Orphan) -> list[str]:
+        """What contradicts that the attachment is gone for good. A new one is right where a pod has come to need it."""
+        planned = orphan.attachment
+        seen = self._observe({planned.name}, {planned.volume}, {planned.node})
+        attachment = seen.attachments.get(planned.name)
+        if attachment and attachment.uid == planned.uid:
+            return ["it is still there"]
+        users = self._users(orphan)
+        if users:
+            return [] if attachment else [f"pod {users[0].title} needs it by now, and has none yet"]
+        doubts = ["it was made again, though no pod needs it"] if attachment else []
+        return doubts + ([f"volumesAttached of {planned.node} still lists it"] if planned.name in seen.listed else [])
+
+    def _wait_for(self, condition: Callable[[], bool]) -> bool:
+        """Poll until it is true, for detach_timeout at most and not past the deadline."""
+        until = self._clock() + self._cluster.deadline.cap(self._detach_timeout)
+        while not condition():
+            if self._clock() >= until:
+                return False
+            self._sleep(_PAUSE)
+        return True
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def _url(action: Action) -> str:
+    return path(_STORAGE, "volumeattachments", action.target)

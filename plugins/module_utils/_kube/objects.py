@@ -1,0 +1,322 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""What the collection keeps of an API object, and what makes it of one.
+
+A big cluster has tens of thousands of them, so each becomes a small tuple as soon as it is parsed, and text that repeats
+(nodes, drivers, volumes) is kept once. Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from hashlib import sha256
+from sys import intern
+from typing import Any, NamedTuple
+
+_MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
+_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_CSI = "kubernetes.io/csi/"
+
+
+class VolumeError(NamedTuple):
+    """What the attacher last said went wrong."""
+
+    message: str
+    time: datetime | None
+
+
+class Attachment(NamedTuple):
+    """A VolumeAttachment. ``volume``: its PersistentVolume, empty for an inline one; ``metadata``: keys of attachmentMetadata."""
+
+    name: str
+    uid: str
+    driver: str
+    node: str
+    volume: str
+    attached: bool
+    metadata: tuple[str, ...]
+    attach_error: VolumeError | None
+    detach_error: VolumeError | None
+    created: datetime | None
+    deleted: datetime | None
+    finalizers: tuple[str, ...]
+
+
+class Volume(NamedTuple):
+    """A PersistentVolume. ``driver`` and ``handle`` are empty for one that is not CSI, or in-tree and migrated."""
+
+    name: str
+    uid: str
+    driver: str
+    handle: str
+    phase: str
+    access_modes: tuple[str, ...]
+    claim_namespace: str
+    claim_name: str
+    claim_uid: str
+    deleted: datetime | None
+
+    @property
+    def exclusive(self) -> bool:
+        """Kubernetes attaches it to one node at a time."""
+        return bool(self.access_modes) and not {"ReadWriteMany", "ReadOnlyMany"} & set(self.access_modes)
+
+    @property
+    def claim(self) -> tuple[str, str]:
+        """Namespace and name of its claim, empty where it has none."""
+        return self.claim_namespace, self.claim_name
+
+
+class Node(NamedTuple):
+    """A node. ``ready``: "True", "False" or "Unknown"; ``managed``: the controller manager attaches, not the kubelet."""
+
+    name: str
+    uid: str
+    ready: str
+    ready_since: datetime | None
+    unschedulable: bool
+    managed: bool
+    volumes_attached: tuple[str, ...]
+    volumes_in_use: tuple[str, ...]
+
+
+class Owner(NamedTuple):
+    """The controller of a pod."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class Pod(NamedTuple):
+    """A pod. ``claims`` has those of generic ephemeral volumes too; ``inline_drivers``: of its inline CSI volumes.
+
+    ``alive``: a container runs, or nobody says that it does not. ``waiting``: why containers wait. ``scheduled``: since when it
+    has its node.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    phase: str
+    created: datetime | None
+    deleted: datetime | None
+    claims: tuple[str, ...]
+    inline_drivers: tuple[str, ...]
+    owner: Owner | None
+    alive: bool
+    waiting: tuple[str, ...]
+    scheduled: datetime | None
+    ready: bool
+    tolerates_cordon: bool
+
+    @property
+    def title(self) -> str:
+        """Namespace and name, as kubectl users write them."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def terminal(self) -> bool:
+        """It needs its volumes no more. One that is being deleted does, until its containers are dead and its phase says so."""
+        return self.phase in ("Succeeded", "Failed") and not self.alive
+
+
+class Claim(NamedTuple):
+    """A PersistentVolumeClaim. ``volume``: the PersistentVolume it is bound to, or is to be."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    volume: str
+    access_modes: tuple[str, ...]
+    storage_class: str
+    deleted: datetime | None
+
+
+class Driver(NamedTuple):
+    """A CSIDriver."""
+
+    name: str
+    attach_required: bool
+
+
+class NodeDrivers(NamedTuple):
+    """A CSINode: the drivers that are registered on the node of that name."""
+
+    name: str
+    drivers: tuple[str, ...]
+
+
+class Lease(NamedTuple):
+    """A Lease, for example the one of the controller manager's leader."""
+
+    holder: str
+    renewed: datetime | None
+
+
+def unique_name(driver: str, handle: str) -> str:
+    """How node.status names a CSI volume."""
+    return f"{_CSI}{driver}^{handle}"
+
+
+def attachment_name(driver: str, handle: str, node: str) -> str:
+    """How the controller manager names the VolumeAttachment of a volume on a node."""
+    return "csi-" + sha256(f"{handle}{driver}{node}".encode()).hexdigest()
+
+
+def attachment_names(unique_names: tuple[str, ...], node: str) -> set[str]:
+    """The VolumeAttachments that entries of a node's status stand for; works without the PersistentVolume, and for migrated ones."""
+    pairs = [entry[len(_CSI) :].split("^", 1) for entry in unique_names if entry.startswith(_CSI) and "^" in entry]
+    return {attachment_name(driver, handle, node) for driver, handle in pairs}
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """A time of the API (``2026-01-31T10:00:00Z``, with or without microseconds) in UTC; None for none."""
+    if not text:
+        return None
+    # Until Python 3.11 fromisoformat does not know "Z".
+    return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+
+
+def age(now: datetime, since: datetime | None) -> float:
+    """Seconds since a time; 0 when it is not known, so that nothing is old without proof."""
+    return max(0.0, (now - since).total_seconds()) if since else 0.0
+
+
+def pick_attachment(item: dict[str, Any]) -> Attachment:
+    """The record of a VolumeAttachment."""
+    meta, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    return Attachment(
+        meta["name"],
+        meta["uid"],
+        intern(spec["attacher"]),
+        intern(spec["nodeName"]),
+        intern((spec.get("source") or {}).get("persistentVolumeName") or ""),
+        bool(status.get("attached")),
+        _texts(status.get("attachmentMetadata")),
+        _error(status.get("attachError")),
+        _error(status.get("detachError")),
+        parse_time(meta.get("creationTimestamp")),
+        parse_time(meta.get("deletionTimestamp")),
+        _texts(meta.get("finalizers")),
+    )
+
+
+def pick_volume(item: dict[str, Any]) -> Volume:
+    """The record of a PersistentVolume."""
+    meta, spec = item["metadata"], item["spec"]
+    csi, claim = spec.get("csi") or {}, spec.get("claimRef") or {}
+    return Volume(
+        intern(meta["name"]),
+        meta["uid"],
+        intern(csi.get("driver") or ""),
+        csi.get("volumeHandle") or "",
+        intern((item.get("status") or {}).get("phase") or ""),
+        _texts(spec.get("accessModes")),
+        intern(claim.get("namespace") or ""),
+        claim.get("name") or "",
+        claim.get("uid") or "",
+        parse_time(meta.get("deletionTimestamp")),
+    )
+
+
+def pick_node(item: dict[str, Any]) -> Node:
+    """The record of a node."""
+    meta, status = item["metadata"], item.get("status") or {}
+    ready: dict[str, Any] = next((entry for entry in status.get("conditions") or [] if entry["type"] == "Ready"), {})
+    return Node(
+        intern(meta["name"]),
+        meta["uid"],
+        intern(ready.get("status") or "Unknown"),
+        parse_time(ready.get("lastTransitionTime")),
+        bool((item.get("spec") or {}).get("unschedulable")),
+        (meta.get("annotations") or {}).get(_MANAGED) == "true",
+        tuple(intern(entry["name"]) for entry in status.get("volumesAttached") or []),
+        tuple(intern(entry) for entry in status.get("volumesInUse") or []),
+    )
+
+
+def pick_pod(item: dict[str, Any]) -> Pod:
+    """The record of a pod."""
+    meta, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    volumes = spec.get("volumes") or []
+    claims = [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if volume.get("persistentVolumeClaim")]
+    claims += [f"{meta['name']}-{volume['name']}" for volume in volumes if volume.get("ephemeral")]
+    owner: dict[str, Any] | None = next((entry for entry in meta.get("ownerReferences") or [] if entry.get("controller")), None)
+    kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+    states = [entry.get("state") or {} for kind in kinds for entry in status.get(kind) or []]
+    conditions: dict[str, dict[str, Any]] = {entry["type"]: entry for entry in status.get("conditions") or []}
+    # A pod that was made for its node never went through the scheduler.
+    placed = conditions.get("PodScheduled", {}).get("lastTransitionTime") or meta.get("creationTimestamp")
+    return Pod(
+        intern(meta["namespace"]),
+        meta["name"],
+        meta["uid"],
+        intern(spec.get("nodeName") or ""),
+        intern(status.get("phase") or ""),
+        parse_time(meta.get("creationTimestamp")),
+        parse_time(meta.get("deletionTimestamp")),
+        tuple(claims),
+        tuple(intern(volume["csi"]["driver"]) for volume in volumes if volume.get("csi")),
+        Owner(owner["kind"], owner["name"], owner["uid"]) if owner else None,
+        any("terminated" not in state and "waiting" not in state for state in states),
+        _texts(dict.fromkeys(state["waiting"].get("reason") or "" for state in states if state.get("waiting"))),
+        parse_time(placed) if spec.get("nodeName") else None,
+        conditions.get("Ready", {}).get("status") == "True",
+        any(_tolerates_cordon(toleration) for toleration in spec.get("tolerations") or []),
+    )
+
+
+def pick_claim(item: dict[str, Any]) -> Claim:
+    """The record of a PersistentVolumeClaim."""
+    meta, spec = item["metadata"], item.get("spec") or {}
+    return Claim(
+        intern(meta["namespace"]),
+        meta["name"],
+        meta["uid"],
+        intern((item.get("status") or {}).get("phase") or ""),
+        spec.get("volumeName") or "",
+        _texts(spec.get("accessModes")),
+        spec.get("storageClassName") or "",
+        parse_time(meta.get("deletionTimestamp")),
+    )
+
+
+def pick_driver(item: dict[str, Any]) -> Driver:
+    """The record of a CSIDriver; attaching is required unless it says otherwise."""
+    return Driver(item["metadata"]["name"], (item.get("spec") or {}).get("attachRequired") is not False)
+
+
+def pick_node_drivers(item: dict[str, Any]) -> NodeDrivers:
+    """The record of a CSINode."""
+    return NodeDrivers(item["metadata"]["name"], tuple(intern(entry["name"]) for entry in (item.get("spec") or {}).get("drivers") or []))
+
+
+def pick_lease(item: dict[str, Any]) -> Lease:
+    """The record of a Lease."""
+    spec = item.get("spec") or {}
+    return Lease(spec.get("holderIdentity") or "", parse_time(spec.get("renewTime")))
+
+
+def _texts(texts: Any) -> tuple[str, ...]:
+    return tuple(intern(text) for text in texts or ())
+
+
+def _error(error: dict[str, Any] | None) -> VolumeError | None:
+    return VolumeError(error.get("message") or "", parse_time(error.get("time"))) if error else None
+
+
+def _tolerates_cordon(toleration: dict[str, Any]) -> bool:
+    """The taint of a cordoned node has no value, and the effect NoSchedule."""
+    fits = toleration.get("key", "") == _UNSCHEDULABLE or (not toleration.get("key") and toleration.get("operator") == "Exists")
+    return (
+        fits
+        and (toleration.get("operator") == "Exists" or not toleration.get("value"))
+        and toleration.get("effect", "") in ("", "NoSchedule")
+    )

@@ -1,0 +1,181 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: volumeattachment_info
+short_description: Audit the VolumeAttachments of a cluster
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Runs the cluster controls in one call and changes nothing. It reads and decides with the same code as the module that repairs.
+  - STOR-11 VolumeAttachments that no pod needs any more, STOR-12 volumes that hit the 68-character name collision, STOR-13 volumes that
+    are attached and missing from their node's C(volumesAttached), STOR-14 VolumeAttachments without what their driver needs, STOR-15
+    pods that wait for a volume that nobody attaches.
+  - A healthy cluster is read by five requests that its API server answers from memory. Pods are read only where something is
+    suspicious, and where they are pending.
+options:
+  controls:
+    description: Controls to run. What the others need is not read.
+    type: list
+    elements: str
+    choices:
+      - STOR-11
+      - STOR-12
+      - STOR-13
+      - STOR-14
+      - STOR-15
+    default:
+      - STOR-11
+      - STOR-12
+      - STOR-13
+      - STOR-14
+      - STOR-15
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes.info_module
+  - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._attachments
+  - storage_ops.runbooks._kubernetes.auth
+  - storage_ops.runbooks._kubernetes.bounds
+seealso:
+  - module: storage_ops.runbooks.volumeattachment_repair
+  - module: storage_ops.runbooks.pod_volume_info
+  - plugin: storage_ops.runbooks.safe_volume_name_prefix
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+---
+- name: Audit a cluster
+  storage_ops.runbooks.volumeattachment_info:
+  delegate_to: localhost
+  vars:
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
+  register: audit
+
+- name: Find attachments that an old version of a driver made
+  storage_ops.runbooks.volumeattachment_info:
+    controls:
+      - STOR-14
+    required_metadata:
+      csi.example.com:
+        - publishInfo
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 would be repaired
+findings:
+  description: What is wrong, most severe first.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Control that found it.
+      type: str
+      returned: always
+      sample: STOR-11
+    severity:
+      description: One of V(critical), V(major), V(minor) or V(info).
+      type: str
+      returned: always
+      sample: major
+    object:
+      description:
+        - What it is about, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        - C(node) is empty for what belongs to no node.
+      type: dict
+      returned: always
+      sample: {"kind": "VolumeAttachment", "name": "csi-90a1...", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description:
+        - What was read; lists are cut after 50 items, with a count.
+        - C(workload) (STOR-13, STOR-14) has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it off, and
+          the uids of the C(attachments) that must go.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair), V(refuse) or V(report).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is repaired, refused or only reported, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that repairs it.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.repair_volumeattachments
+    repair:
+      description: The actions that repair it, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: Always empty; what a repair would do is in each finding.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description: V(delete_volumeattachment).
+      type: str
+      returned: always
+      sample: delete_volumeattachment
+    target:
+      description: Name of the VolumeAttachment.
+      type: str
+      returned: always
+    command:
+      description: HTTP method, path, and the precondition that goes with it.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.audit import SCOPE, VolumeAttachments, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+
+CONTROLS = ["STOR-11", "STOR-12", "STOR-13", "STOR-14", "STOR-15"]
+WANTED = ArgumentSpec({"controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS}})
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **WANTED.merge(SCOPE, AUTH, BOUNDS).to_kwargs())
+    reveal(module)
+    params: dict[str, Any] = module.params
+    report(module, lambda: [VolumeAttachments(make_cluster(params), make_options(params))], set(params["controls"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: volumeattachment_repair
+short_description: Find and delete VolumeAttachments that no pod needs any more
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Runs the controls of M(storage_ops.runbooks.volumeattachment_info), and repairs what STOR-11 finds. The others are only reported, with
+    the command that repairs them.
+  - Deletes a VolumeAttachment if no pod on its node needs the volume, nor its kubelet, in two observations, and there is a sign that it
+    is left over. Its PersistentVolume is released, failed or gone, or another node waits for a volume that may be on one node only, or
+    this version of Kubernetes takes the volume's name for another one (68 characters).
+  - Right before, everything is read again from etcd. The object is deleted by its uid, and what came of it is proven. In check mode the
+    API server is asked for a dry run.
+  - Refuses everything else and says why. A node that is not ready or is gone may still write to the volume. A finalizer is never removed,
+    and no status is ever written.
+  - Between that last look and the deletion a small window remains, in which a pod can come to need the VolumeAttachment. The pods are
+    read once more afterwards, and the run fails by the name of such a pod, which then has to be re-driven.
+options:
+  max_repairs:
+    description: Delete at most this many VolumeAttachments in one run; the others are refused until the next run.
+    type: int
+    default: 10
+  accept_majority_broken:
+    description:
+      - Accept repairs although more than half of a node's VolumeAttachments (of at least four) look left over, as after all pods of a
+        node have moved away.
+      - Without it that counts as an outage, and everything of that node is refused.
+    type: bool
+    default: false
+  detach_timeout:
+    description: Seconds that a deleted VolumeAttachment gets to be gone, and the node's status to follow.
+    type: float
+    default: 60
+  fail_on_refusal:
+    description:
+      - Fail the task when a repair is refused.
+      - It always fails when the refused VolumeAttachment was named by O(names).
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._attachments
+  - storage_ops.runbooks._kubernetes.auth
+  - storage_ops.runbooks._kubernetes.bounds
+seealso:
+  - module: storage_ops.runbooks.volumeattachment_info
+  - module: storage_ops.runbooks.workload_redrive
+"""
+
+EXAMPLES = r"""
+---
+- name: Show VolumeAttachments that are left over and what would be done about them
+  storage_ops.runbooks.volumeattachment_repair:
+  check_mode: true
+  delegate_to: localhost
+  vars:
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
+
+- name: Delete those of one driver
+  storage_ops.runbooks.volumeattachment_repair:
+    drivers:
+      - csi-unity.dellemc.com
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+findings:
+  description: What is wrong, most severe first.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Control that found it.
+      type: str
+      returned: always
+      sample: STOR-11
+    severity:
+      description: One of V(critical), V(major), V(minor) or V(info).
+      type: str
+      returned: always
+      sample: major
+    object:
+      description:
+        - What it is about, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        - C(node) is empty for what belongs to no node.
+      type: dict
+      returned: always
+      sample: {"kind": "VolumeAttachment", "name": "csi-90a1...", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description:
+        - What was read; lists are cut after 50 items, with a count.
+        - C(workload) (STOR-13, STOR-14) has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it off, and
+          the uids of the C(attachments) that must go.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair), V(refuse) or V(report).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is repaired, refused or only reported, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that repairs it.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.repair_volumeattachments
+    repair:
+      description: The actions that repair it, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: What was done, or would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description: V(delete_volumeattachment).
+      type: str
+      returned: always
+      sample: delete_volumeattachment
+    target:
+      description: Name of the VolumeAttachment.
+      type: str
+      returned: always
+    command:
+      description: HTTP method, path, and the precondition that goes with it.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.audit import SCOPE, VolumeAttachments, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+
+RISKS = ArgumentSpec(
+    {
+        "max_repairs": {"type": "int", "default": 10},
+        "accept_majority_broken": {"type": "bool", "default": False},
+        "detach_timeout": {"type": "float", "default": 60.0},
+        "fail_on_refusal": {"type": "bool", "default": False},
+    }
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **RISKS.merge(SCOPE, AUTH, BOUNDS).to_kwargs())
+    reveal(module)
+    params: dict[str, Any] = module.params
+
+    def runbook() -> VolumeAttachments:
+        return VolumeAttachments(make_cluster(params), make_options(params), params["detach_timeout"])
+
+    run(module, runbook, params["fail_on_refusal"])
+
+
+if __name__ == "__main__":
+    main()

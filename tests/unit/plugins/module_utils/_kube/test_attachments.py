@@ -1,0 +1,748 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is an orphan and what is not, what is refused, and what the other controls find: a pure function of what was observed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import attachments as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.attachments import Observation, Options, State
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Claim,
+    Lease,
+    Node,
+    Owner,
+    Pod,
+    Volume,
+    VolumeError,
+    attachment_name,
+    unique_name,
+)
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+OLD = NOW - timedelta(hours=1)
+DRIVER = "csi.example.com"
+# With DRIVER's name one byte longer than needed, since it begins with "csi-".
+UNITY = "csi-unity.dellemc.com"
+COLLIDING = "v" * (68 - len(UNITY) - 1)
+OWNER = Owner("ReplicaSet", "web-5d4f", "o1")
+
+
+def make_volume(name: str = "pv-1", **changes: Any) -> Volume:
+    made = Volume(name, f"uid-{name}", DRIVER, f"h-{name}", "Bound", ("ReadWriteOnce",), "shop", f"claim-{name}", "c1", None)
+    return made._replace(**changes)
+
+
+def make_attachment(volume: Volume | None = None, node: str = "n1", **changes: Any) -> Attachment:
+    volume = volume or make_volume()
+    name = attachment_name(volume.driver, volume.handle, node)
+    made = Attachment(
+        name, f"uid-{volume.name}-{node}", volume.driver, node, volume.name, True, (), None, None, OLD, None, ("external-attacher/x",)
+    )
+    return made._replace(**changes)
+
+
+def make_node(name: str = "n1", **changes: Any) -> Node:
+    return Node(name, f"uid-{name}", "True", OLD, False, True, (), ())._replace(**changes)
+
+
+def make_pod(name: str = "web-0", **changes: Any) -> Pod:
+    made = Pod("shop", name, f"uid-{name}", "n1", "Running", OLD, None, ("claim-pv-1",), (), OWNER, True, (), OLD, True, False)
+    return made._replace(**changes)
+
+
+def observe(*things: Any, at: float = 0.0, pending: tuple[Pod, ...] = ()) -> Observation:
+    """An observation of these things; a node n1 that knows of pv-1 is there unless another is given."""
+
+    def of(kind: type, key: str = "name") -> dict[Any, Any]:
+        return {getattr(thing, key): thing for thing in things if isinstance(thing, kind)}
+
+    claims = {(claim.namespace, claim.name): claim for claim in of(Claim).values()}
+    pods = tuple(thing for thing in things if isinstance(thing, Pod))
+    return Observation(
+        at,
+        of(Attachment),
+        of(Volume),
+        of(Node) or {"n1": make_node(volumes_attached=(unique_name(DRIVER, "h-pv-1"),))},
+        pods,
+        pending,
+        claims,
+    )
+
+
+def state(*observations: Observation, **changes: Any) -> State:
+    """What a run of STOR-11 and -13 has seen: the same twice, 30 s apart, unless more is given."""
+    seen = observations if len(observations) > 1 else (observations[0], replace(observations[0], at=30.0))
+    made = State(NOW, seen, frozenset(seen[0].attachments), (1, 31, 4), "v1.31.4")
+    return replace(made, **changes)
+
+
+def plan(seen: State, **options: Any) -> list[Finding]:
+    return pure.plan(seen, Options(**options)).findings
+
+
+def only(seen: State, **options: Any) -> Finding:
+    (finding,) = plan(seen, **options)
+    return finding
+
+
+RELEASED = make_volume(phase="Released")
+IN_USE = make_node(volumes_in_use=(unique_name(DRIVER, "h-pv-1"),))
+
+
+# STOR-11
+
+
+def test_an_orphan_is_deleted_by_its_uid() -> None:
+    finding = only(state(observe(make_attachment(), RELEASED)))
+    assert (finding.control, finding.severity, finding.verdict) == ("STOR-11", "major", "repair")
+    (action,) = finding.repair
+    name = make_attachment().name
+    assert (action.verb, action.target) == ("delete_volumeattachment", name)
+    assert action.command == ["DELETE", f"/apis/storage.k8s.io/v1/volumeattachments/{name}", "preconditions.uid=uid-pv-1-n1"]
+    assert finding.evidence["because"] == ["its PersistentVolume pv-1 is Released"]
+    assert finding.evidence["claim"] == "shop/claim-pv-1"
+    assert finding.evidence["observed"] == "2 times over 30.0 s"
+
+
+@pytest.mark.parametrize(
+    ("things", "because"),
+    [
+        ([make_volume(phase="Failed")], "is Failed"),
+        ([], "PersistentVolume pv-1 is gone"),
+        ([make_volume(), make_attachment(node="n2", attach_error=VolumeError("in use by n1", OLD))], "n2 waits for it: in use by n1"),
+    ],
+)
+def test_strong_signs(things: list[Any], because: str) -> None:
+    seen = observe(make_attachment(), *things, make_node(), make_node("n2"), make_pod(node="n2"))
+    finding = only(state(seen, unproven=frozenset({make_attachment().name})))
+    assert finding.verdict == "repair"
+    assert because in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"), [((1, 20, 2), "repair"), ((1, 23, 10), "repair"), ((1, 24, 0), "report"), ((1, 31, 4), "report")]
+)
+def test_the_collision_is_a_sign_on_an_affected_version_only(version: tuple[int, int, int], verdict: str) -> None:
+    volume = make_volume(driver=UNITY, handle=COLLIDING)
+    finding = only(state(observe(make_attachment(volume), volume), version=version), controls=frozenset({"STOR-11"}))
+    assert finding.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "sibling",
+    [
+        make_attachment(node="n2"),
+        make_attachment(node="n2", attach_error=VolumeError("x", OLD), deleted=OLD, finalizers=()),
+        make_attachment(make_volume("pv-2"), "n2", attach_error=VolumeError("x", OLD)),
+    ],
+)
+def test_an_attachment_elsewhere_is_no_sign_by_itself(sibling: Attachment) -> None:
+    seen = observe(make_attachment(), sibling, make_volume(), make_node(), make_node("n2"), make_pod(node="n2"))
+    finding = only(state(seen, unproven=frozenset({make_attachment().name})))
+    assert finding.verdict == "report"
+
+
+def test_an_attach_error_elsewhere_is_no_sign_for_a_shared_volume() -> None:
+    shared = make_volume(access_modes=("ReadWriteMany",))
+    seen = observe(make_attachment(), shared, make_attachment(node="n2", attach_error=VolumeError("x", OLD)), make_node(), make_node("n2"))
+    assert only(state(seen, unproven=frozenset({make_attachment().name}))).verdict == "report"
+
+
+def test_without_a_strong_sign_it_is_only_reported() -> None:
+    finding = only(state(observe(make_attachment(), make_volume())))
+    assert (finding.severity, finding.verdict, finding.repair) == ("minor", "report", [])
+    assert "nothing proves that it is left over" in finding.reason
+
+
+def test_named_without_a_strong_sign_it_is_refused() -> None:
+    finding = only(state(observe(make_attachment(), make_volume())), names=(make_attachment().name,))
+    assert (finding.verdict, finding.named) == ("refuse", True)
+
+
+NEEDED = {
+    "running": make_pod(),
+    "pending on that node": make_pod(phase="Pending", alive=False),
+    "terminating, containers alive": make_pod(deleted=OLD),
+    "failed, containers alive": make_pod(phase="Failed"),
+    "terminating, containers dead, phase Running": make_pod(deleted=OLD, alive=False),
+    "of a StatefulSet": make_pod("web-0", owner=Owner("StatefulSet", "web", "o2")),
+    "one of several that share the claim": make_pod("b"),
+    "generic ephemeral volume": make_pod(claims=("web-0-scratch", "claim-pv-1")),
+}
+
+
+@pytest.mark.parametrize("pod", NEEDED.values(), ids=NEEDED)
+@pytest.mark.parametrize("volume", [RELEASED, make_volume()], ids=["Released", "Bound"])
+def test_no_orphan_while_a_pod_needs_it(pod: Pod, volume: Volume) -> None:
+    done = make_pod("done", phase="Succeeded", alive=False)
+    assert plan(state(observe(make_attachment(), volume, done, pod))) == []
+
+
+def test_a_generic_ephemeral_volume_is_known_by_the_name_of_its_claim() -> None:
+    volume = make_volume(claim_name="web-0-scratch", phase="Released")
+    assert plan(state(observe(make_attachment(volume), volume, make_pod(claims=("web-0-scratch",))))) == []
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        make_pod(phase="Succeeded", alive=False),
+        make_pod(phase="Failed", alive=False, deleted=OLD),
+        make_pod(node="n2"),
+        make_pod(namespace="other"),
+        make_pod(claims=("another",)),
+        make_pod(claims=(), inline_drivers=(DRIVER,)),
+    ],
+)
+def test_a_pod_that_does_not_need_it_is_not_in_the_way(pod: Pod) -> None:
+    assert only(state(observe(make_attachment(), RELEASED, pod))).verdict == "repair"
+
+
+def test_no_orphan_while_the_kubelet_has_it_in_use() -> None:
+    assert plan(state(observe(make_attachment(), RELEASED, IN_USE))) == []
+
+
+def test_a_volume_in_use_without_its_persistent_volume_is_no_orphan() -> None:
+    assert plan(state(observe(make_attachment(), IN_USE))) == []
+
+
+def test_a_migrated_volume_is_known_by_its_attachment() -> None:
+    """An in-tree volume that CSI serves has neither driver nor handle in its PersistentVolume."""
+    migrated = make_volume(driver="", handle="", phase="Released")
+    attachment = make_attachment()
+    assert plan(state(observe(attachment, migrated, IN_USE))) == []
+    assert plan(state(observe(attachment, migrated, make_pod()))) == []
+    assert only(state(observe(attachment, migrated))).verdict == "repair"
+
+
+def test_an_inline_volume_is_no_business_of_ours() -> None:
+    assert plan(state(observe(make_attachment(volume=RELEASED)._replace(volume="")))) == []
+
+
+def test_a_driver_that_does_not_attach_is_not_judged() -> None:
+    assert plan(state(observe(make_attachment(), RELEASED), detached_drivers=frozenset({DRIVER}))) == []
+
+
+def test_one_that_is_young_is_not_judged() -> None:
+    young = make_attachment(created=NOW - timedelta(seconds=299))
+    assert plan(state(observe(young, RELEASED))) == []
+    assert only(state(observe(young, RELEASED)), min_age=299).verdict == "repair"
+    assert plan(state(observe(make_attachment(created=None), RELEASED))) == []
+
+
+GONE: list[Any] = []
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        GONE,
+        [make_attachment(uid="another")],
+        [make_attachment(deleted=NOW)],
+        [make_attachment(), make_pod()],
+        [make_attachment(), IN_USE],
+    ],
+    ids=["gone", "replaced", "being deleted", "needed by a pod", "in use"],
+)
+def test_what_changes_while_it_is_observed_is_no_orphan(later: list[Any]) -> None:
+    first = observe(make_attachment(), RELEASED)
+    assert plan(state(first, observe(*later, RELEASED, at=30.0))) == []
+
+
+def test_what_was_needed_in_the_first_observation_is_no_orphan() -> None:
+    assert plan(state(observe(make_attachment(), RELEASED, make_pod()), observe(make_attachment(), RELEASED, at=30.0))) == []
+
+
+def test_a_single_observation_proves_nothing() -> None:
+    seen = observe(make_attachment(), RELEASED)
+    finding = only(state(seen, observations=(seen,)))
+    assert finding.verdict == "refuse"
+    assert "set observations to 2" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (make_node(ready="False"), "n1 is not ready (Ready is False)"),
+        (make_node(ready="Unknown"), "fail_over_volumes"),
+        (make_node("n9"), "n1 does not exist any more"),
+        (make_node(managed=False), "the kubelet of n1 attaches volumes by itself"),
+        (make_node(ready="Unknown", volumes_in_use=IN_USE.volumes_in_use), "is not ready"),
+    ],
+    ids=["not ready", "unknown", "gone", "not managed", "frozen volumesInUse"],
+)
+def test_a_node_that_cannot_be_trusted_is_refused(node: Node, reason: str) -> None:
+    finding = only(state(observe(make_attachment(), RELEASED, node)))
+    assert (finding.verdict, finding.repair) == ("refuse", [])
+    assert reason in finding.reason
+
+
+def test_a_node_that_was_away_in_one_observation_is_refused() -> None:
+    away = observe(make_attachment(), RELEASED, make_node(ready="Unknown"))
+    finding = only(state(away, observe(make_attachment(), RELEASED, at=30.0)))
+    assert finding.verdict == "refuse"
+
+
+def test_an_attachment_that_the_controller_manager_did_not_make_is_refused() -> None:
+    for name in ("mine", "csi-" + "0" * 64):
+        finding = only(state(observe(make_attachment(name=name), RELEASED)))
+        assert "it was not made by the controller manager" in finding.reason
+    # Without the PersistentVolume only the form of the name tells.
+    assert only(state(observe(make_attachment(name="csi-" + "0" * 64)))).verdict == "repair"
+    assert only(state(observe(make_attachment(name="mine")))).verdict == "refuse"
+
+
+def test_a_claim_of_the_same_name_with_another_volume_is_not_in_the_way() -> None:
+    """The claim of a StatefulSet is made again, and its pod is back on the node, with a new volume."""
+    claim = Claim("shop", "claim-pv-1", "c2", "Bound", "pv-new", ("ReadWriteOnce",), "gold", None)
+    assert only(state(observe(make_attachment(), RELEASED, make_pod(), claim))).verdict == "repair"
+    assert plan(state(observe(make_attachment(), RELEASED, make_pod(), claim._replace(volume="pv-1")))) == []
+    # Not bound yet: nobody knows to what it will be.
+    assert plan(state(observe(make_attachment(), RELEASED, make_pod(), claim._replace(volume="")))) == []
+
+
+def test_without_the_volume_its_claim_tells_who_needs_it() -> None:
+    claim = Claim("shop", "claim-pv-1", "c1", "Lost", "pv-1", ("ReadWriteOnce",), "gold", None)
+    assert plan(state(observe(make_attachment(), make_pod(), claim))) == []
+    assert only(state(observe(make_attachment(), make_pod(node="n2"), claim))).verdict == "repair"
+
+
+def test_a_held_finalizer_is_refused_and_told() -> None:
+    held = make_attachment(deleted=OLD, detach_error=VolumeError("LUN is busy", NOW - timedelta(seconds=30)))
+    finding = only(state(observe(held, RELEASED)))
+    assert (finding.verdict, finding.repair) == ("refuse", [])
+    assert finding.summary.endswith("was deleted 60 min ago and is still there")
+    assert "external-attacher/x is held" in finding.reason
+    assert "says: LUN is busy" in finding.reason
+    assert finding.evidence["deleted_seconds_ago"] == 3600
+    assert finding.evidence["detach_error"] == "LUN is busy (30 s ago)"
+    silent = only(state(observe(held._replace(detach_error=None), RELEASED)))
+    assert "says nothing: is it running?" in silent.reason
+
+
+def test_a_deletion_that_runs_its_course_is_left_alone() -> None:
+    assert plan(state(observe(make_attachment(deleted=NOW - timedelta(seconds=299)), RELEASED))) == []
+    assert plan(state(observe(make_attachment(deleted=OLD, finalizers=()), RELEASED))) == []
+
+
+def orphans(count: int, healthy: int = 0, **changes: Any) -> State:
+    volumes = [make_volume(f"pv-{number}", phase="Released") for number in range(count)]
+    used = [make_volume(f"used-{number}") for number in range(healthy)]
+    node = make_node(volumes_in_use=tuple(unique_name(DRIVER, volume.handle) for volume in used))
+    things = [make_attachment(volume) for volume in volumes + used]
+    made = state(observe(*volumes, *used, *things, node))
+    return replace(made, unproven=frozenset(thing.name for thing in things[:count]), **changes)
+
+
+@pytest.mark.parametrize(
+    ("broken", "healthy", "verdict"), [(3, 0, "repair"), (4, 0, "refuse"), (3, 2, "refuse"), (3, 3, "repair"), (1, 9, "repair")]
+)
+def test_an_outage_of_a_node_is_refused(broken: int, healthy: int, verdict: str) -> None:
+    findings = plan(orphans(broken, healthy))
+    assert len(findings) == broken
+    assert {finding.verdict for finding in findings} == {verdict}
+    assert {finding.verdict for finding in plan(orphans(broken, healthy), accept_majority_broken=True)} == {"repair"}
+
+
+def test_a_scope_does_not_change_what_counts_as_an_outage() -> None:
+    name = make_attachment(make_volume("pv-0")).name
+    finding = only(orphans(4), names=(name,))
+    assert (finding.verdict, finding.named) == ("refuse", True)
+    assert "4 of the 4 attachments of n1" in finding.reason
+
+
+def test_max_repairs() -> None:
+    findings = plan(orphans(3), max_repairs=2)
+    assert [finding.verdict for finding in findings] == ["repair", "repair", "refuse"]
+    assert "max_repairs is 2" in findings[2].reason
+    assert {finding.verdict for finding in plan(orphans(3), max_repairs=0)} == {"refuse"}
+
+
+@pytest.mark.parametrize(
+    ("scope", "found"),
+    [
+        ({"drivers": (DRIVER,)}, True),
+        ({"drivers": (UNITY,)}, False),
+        ({"nodes": ("n1", "n2")}, True),
+        ({"nodes": ("n2",)}, False),
+        ({"namespaces": ("shop",)}, True),
+        ({"namespaces": ("other",)}, False),
+        ({"names": ("csi-other",)}, False),
+        ({"names": (make_attachment().name,), "nodes": ("n2",)}, False),
+    ],
+)
+def test_scope(scope: dict[str, tuple[str, ...]], found: bool) -> None:
+    seen = observe(make_attachment(), RELEASED)
+    assert bool(plan(state(seen), **scope)) is found
+    assert bool(pure.suspects(seen, Options(**scope), NOW)) is found
+
+
+def test_controls_that_were_not_asked_for_are_silent() -> None:
+    assert plan(state(observe(make_attachment(), RELEASED)), controls=frozenset({"STOR-13"})) == []
+
+
+PODS = st.builds(
+    make_pod,
+    st.sampled_from(["a", "b"]),
+    node=st.sampled_from(["n1", "n2"]),
+    phase=st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
+    alive=st.booleans(),
+    deleted=st.sampled_from([None, OLD]),
+    claims=st.sampled_from([(), ("claim-pv-1",), ("x", "claim-pv-1"), ("x",)]),
+)
+
+
+@given(
+    pods=st.lists(PODS, max_size=3),
+    phase=st.sampled_from(["Bound", "Released", "Failed", "Available"]),
+    ready=st.sampled_from(["True", "False", "Unknown"]),
+    in_use=st.booleans(),
+    deleted=st.sampled_from([None, OLD]),
+    created=st.sampled_from([None, OLD, NOW]),
+)
+def test_never_deletes_what_anybody_needs(
+    pods: list[Pod], phase: str, ready: str, in_use: bool, deleted: datetime | None, created: datetime | None
+) -> None:
+    node = make_node(ready=ready, volumes_in_use=IN_USE.volumes_in_use if in_use else ())
+    attachment = make_attachment(deleted=deleted, created=created)
+    findings = plan(state(observe(attachment, make_volume(phase=phase), node, *pods)), controls=frozenset({"STOR-11"}))
+    needs = [pod for pod in pods if pod.node == "n1" and "claim-pv-1" in pod.claims]
+    needed = any(pod.phase not in ("Succeeded", "Failed") or pod.alive for pod in needs)
+    repaired = any(finding.repair for finding in findings)
+    assert repaired == (
+        not needed and not in_use and ready == "True" and not deleted and created == OLD and phase in ("Released", "Failed")
+    )
+
+
+# STOR-12
+
+
+def unity(handle: str = COLLIDING, **changes: Any) -> Volume:
+    return make_volume(driver=UNITY, handle=handle, **changes)
+
+
+@pytest.mark.parametrize(
+    ("version", "severity", "words"),
+    [((1, 20, 2), "critical", "is affected"), ((1, 24, 1), "major", "cannot be told"), ((1, 25, 0), "", "")],
+)
+def test_the_collision_is_found_before_it_breaks(version: tuple[int, int, int], severity: str, words: str) -> None:
+    volume = unity()
+    node = make_node(volumes_in_use=(unique_name(UNITY, COLLIDING),))
+    seen = observe(make_attachment(volume), make_attachment(volume, "n2", attached=False), volume, node, make_pod())
+    findings = plan(state(seen, version=version, version_text="vX", unproven=frozenset()))
+    if not severity:
+        assert findings == []
+        return
+    (finding,) = findings
+    assert (finding.control, finding.severity, finding.kind, finding.name, finding.verdict) == (
+        "STOR-12",
+        severity,
+        "PersistentVolume",
+        "pv-1",
+        "report",
+    )
+    assert words in finding.reason
+    assert "attached to n1 now" in finding.reason
+    assert "safe_volume_name_prefix" in finding.reason
+    assert finding.evidence["attached_to"] == ["n1"]
+
+
+def test_a_volume_that_is_not_attached_collides_at_its_next_detach() -> None:
+    finding = only(state(observe(unity()), version=(1, 20, 2)))
+    assert "its next detach" in finding.reason
+
+
+@pytest.mark.parametrize("length", [67, 69])
+def test_neighbouring_lengths_do_not_collide(length: int) -> None:
+    assert plan(state(observe(unity("v" * (length - len(UNITY) - 1))), version=(1, 20, 2))) == []
+
+
+def test_drivers_whose_names_grow_into_it() -> None:
+    close = unity(COLLIDING[:-3] + "_9")
+    finding = only(state(observe(close, unity("short_1", name="pv-2")), version=(1, 20, 2)))
+    assert (finding.severity, finding.kind, finding.name) == ("info", "CSIDriver", UNITY)
+    assert finding.evidence["volumes"] == [f"{UNITY}^{close.handle} (67 bytes)"]
+    assert plan(state(observe(close), version=(1, 25, 0))) == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "found"),
+    [({"names": ("x",)}, False), ({"drivers": (UNITY,)}, True), ({"nodes": ("n1",)}, True), ({"namespaces": ("other",)}, False)],
+)
+def test_scope_of_volumes(scope: dict[str, tuple[str, ...]], found: bool) -> None:
+    volume = unity()
+    seen = observe(make_attachment(volume), volume, make_pod())
+    assert bool(plan(state(seen, version=(1, 20, 2)), **scope)) is found
+
+
+# STOR-13
+
+
+LISTED = make_node(volumes_attached=IN_USE.volumes_in_use, volumes_in_use=IN_USE.volumes_in_use)
+WAITING = make_pod(phase="Pending", alive=False)
+
+
+def test_a_lost_entry_of_the_node_status() -> None:
+    lease = Lease("cp1_x", NOW - timedelta(seconds=3))
+    finding = only(state(observe(make_attachment(), make_volume(), IN_USE, WAITING), version=(1, 24, 4), lease=lease))
+    assert (finding.control, finding.severity, finding.verdict) == ("STOR-13", "major", "report")
+    evidence = finding.evidence
+    assert evidence["workload"] == {
+        "kind": "ReplicaSet",
+        "namespace": "shop",
+        "name": "web-5d4f",
+        "claims": ["claim-pv-1"],
+        "attachments": ["uid-pv-1-n1"],
+    }
+    assert evidence["pods"] == ["shop/web-0 Pending, 60 min old"]
+    assert evidence["volumes_in_use"] is True
+    assert (evidence["leader"], evidence["lease_renewed_seconds_ago"]) == ("cp1_x", 3)
+    assert evidence["bugs"] == ["kubernetes #111000", "kubernetes #120571", "kubernetes #108869"]
+    assert "repair_volumeattachments" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("version", "bugs"),
+    [
+        ((1, 20, 2), 3),
+        ((1, 22, 13), 3),
+        ((1, 22, 14), 2),
+        ((1, 24, 5), 2),
+        ((1, 25, 0), 2),
+        ((1, 25, 1), 1),
+        ((1, 26, 9), 1),
+        ((1, 26, 10), 0),
+        ((1, 27, 6), 1),
+        ((1, 28, 2), 1),
+        ((1, 28, 3), 0),
+        ((1, 29, 0), 0),
+    ],
+)
+def test_bugs_by_version(version: tuple[int, int, int], bugs: int) -> None:
+    assert len(pure._bugs(version)) == bugs
+
+
+@pytest.mark.parametrize(
+    "things",
+    [
+        [make_attachment(), make_volume(), LISTED, WAITING],
+        [make_attachment(attached=False), make_volume(), IN_USE, WAITING],
+        [make_attachment(deleted=NOW), make_volume(), IN_USE, WAITING],
+        [make_attachment(), make_volume(), IN_USE],
+        [make_attachment(), make_volume(), IN_USE, make_pod(phase="Succeeded", alive=False)],
+        [make_attachment(), make_volume(), IN_USE._replace(ready="Unknown"), WAITING],
+        [make_attachment(), make_volume(), IN_USE._replace(managed=False), WAITING],
+    ],
+    ids=["listed", "not attached", "being detached", "no pod", "terminal pod", "node away", "not managed"],
+)
+def test_no_lost_entry(things: list[Any]) -> None:
+    assert plan(state(observe(*things)), controls=frozenset({"STOR-13"})) == []
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        [make_attachment(), make_volume(), LISTED, WAITING],
+        [make_attachment(), make_volume(), IN_USE, WAITING._replace(uid="new")],
+        [make_attachment(uid="new"), make_volume(), IN_USE, WAITING],
+    ],
+    ids=["listed by now", "another pod", "another attachment"],
+)
+def test_a_normal_attach_is_no_lost_entry(later: list[Any]) -> None:
+    first = observe(make_attachment(), make_volume(), IN_USE, WAITING)
+    assert plan(state(first, observe(*later, at=30.0)), controls=frozenset({"STOR-13"})) == []
+
+
+def test_a_failed_detach_is_the_storages_fault() -> None:
+    failed = make_attachment(detach_error=VolumeError("array is down", OLD))
+    finding = only(state(observe(failed, make_volume(), IN_USE, WAITING)))
+    assert finding.verdict == "refuse"
+    assert "array is down" in finding.reason
+
+
+def test_a_lost_entry_seen_once_is_refused() -> None:
+    seen = observe(make_attachment(), make_volume(), IN_USE, WAITING)
+    assert "single observation" in only(state(seen, observations=(seen,))).reason
+
+
+def test_a_migrated_volume_can_be_lost_too() -> None:
+    finding = only(state(observe(make_attachment(), make_volume(driver="", handle=""), IN_USE, WAITING)))
+    assert finding.control == "STOR-13"
+    assert plan(state(observe(make_attachment(), make_volume(driver="", handle=""), LISTED, WAITING))) == []
+
+
+# STOR-14
+
+HUAWEI = "csi.huawei.com"
+
+
+def huawei(name: str, owner: Owner | None = OWNER, metadata: tuple[str, ...] = (), pods: int = 1, **changes: Any) -> list[Any]:
+    volume = make_volume(name, driver=HUAWEI)
+    made = [make_pod(f"{name}-pod-{number}", claims=(volume.claim_name,), owner=owner) for number in range(pods)]
+    return [volume, make_attachment(volume, metadata=metadata, **changes), *made]
+
+
+def in_use(*things: Any) -> Node:
+    entries = tuple(unique_name(thing.driver, thing.handle) for thing in things if isinstance(thing, Volume))
+    return make_node(volumes_in_use=entries, volumes_attached=entries)
+
+
+def only_huawei(*things: Any, **options: Any) -> list[Finding]:
+    return plan(replace(state(observe(*things, in_use(*things))), unproven=frozenset()), **options)
+
+
+def test_attachments_without_publish_information() -> None:
+    findings = only_huawei(*huawei("pv-1"), *huawei("pv-2"), *huawei("pv-3", metadata=("publishInfo",)), *huawei("pv-4", pods=0))
+    assert {finding.control for finding in findings} == {"STOR-14"}
+    assert {finding.verdict for finding in findings} == {"report"}
+    by_volume = {finding.evidence["volume"]: finding for finding in findings}
+    assert set(by_volume) == {"pv-1", "pv-2", "pv-4"}
+    workload = {
+        "kind": "ReplicaSet",
+        "namespace": "shop",
+        "name": "web-5d4f",
+        "claims": ["claim-pv-1", "claim-pv-2"],
+        "attachments": ["uid-pv-1-n1", "uid-pv-2-n1"],
+    }
+    assert by_volume["pv-1"].evidence["workload"] == by_volume["pv-2"].evidence["workload"] == workload
+    assert by_volume["pv-1"].evidence["missing"] == "publishInfo"
+    assert "workload" not in by_volume["pv-4"].evidence
+    assert "nobody to move" in by_volume["pv-4"].reason
+
+
+def test_workloads_are_told_apart() -> None:
+    findings = only_huawei(*huawei("pv-1"), *huawei("pv-2", Owner("StatefulSet", "db", "o")), *huawei("pv-3", None))
+    assert {(found["kind"], found["name"]) for found in [finding.evidence["workload"] for finding in findings]} == {
+        ("ReplicaSet", "web-5d4f"),
+        ("StatefulSet", "db"),
+        ("Pod", "pv-3-pod-0"),
+    }
+
+
+@pytest.mark.parametrize("changes", [{"attached": False}, {"deleted": NOW}])
+def test_an_attachment_that_is_not_there_yet_or_any_more_lacks_nothing(changes: dict[str, Any]) -> None:
+    assert only_huawei(*huawei("pv-1", **changes)) == []
+
+
+def test_other_drivers_need_nothing_unless_it_is_said() -> None:
+    things = [make_attachment(), make_volume(), make_pod()]
+    assert only_huawei(*things) == []
+    (finding,) = only_huawei(*things, required_metadata={DRIVER: ("a", "b")})
+    assert finding.evidence["missing"] == "a, b"
+
+
+# STOR-15
+
+
+def waiting(*things: Any, **changes: Any) -> State:
+    """A pod that has waited for an hour, without anything that attaches its volume."""
+    pending = tuple(thing for thing in things if isinstance(thing, Pod)) or (WAITING,)
+    seen = observe(*things, *([] if any(isinstance(thing, Volume) for thing in things) else [make_volume()]), pending=pending)
+    made = state(replace(seen, pods=()), unproven=frozenset(), drivers_on={"n1": (DRIVER,)}, lease=Lease("cp1_x", NOW))
+    return replace(made, **changes)
+
+
+def test_a_volume_that_nobody_attaches() -> None:
+    finding = only(waiting())
+    assert (finding.control, finding.severity, finding.verdict) == ("STOR-15", "major", "report")
+    assert (finding.kind, finding.namespace, finding.name, finding.node) == ("pod", "shop", "web-0", "n1")
+    assert finding.evidence["missing_attachments"] == [make_attachment().name]
+    assert finding.evidence["waiting_seconds"] == 3600
+    assert finding.evidence["leader"] == "cp1_x"
+    assert "does not attach (no attach event is left)" in finding.reason
+
+
+def test_a_controller_manager_that_attaches_others() -> None:
+    finding = only(waiting(last_attach=NOW - timedelta(seconds=60)))
+    assert "attaches other volumes (the last attach event was 60 s ago)" in finding.reason
+    assert "does not attach" in only(waiting(last_attach=OLD - timedelta(seconds=60))).reason
+
+
+@pytest.mark.parametrize(
+    "things",
+    [
+        [make_attachment()],
+        [make_attachment(attached=False, attach_error=VolumeError("no", OLD))],
+        [make_attachment(node="n2")],
+        [make_volume(phase="Pending")],
+        [make_volume(claim_name="other")],
+        [make_volume(driver="", handle="")],
+        [make_node(managed=False)],
+        [make_node("n2")],
+        [WAITING._replace(scheduled=NOW - timedelta(seconds=119))],
+        [WAITING._replace(scheduled=None, node="")],
+        [WAITING._replace(deleted=NOW)],
+        [WAITING._replace(claims=(), inline_drivers=(DRIVER,))],
+    ],
+    ids=[
+        "attached",
+        "attach fails",
+        "Multi-Attach",
+        "unbound",
+        "other claim",
+        "in-tree",
+        "not managed",
+        "no node",
+        "just scheduled",
+        "unscheduled",
+        "deleted",
+        "inline",
+    ],
+)
+def test_what_is_no_fault_of_the_controller_manager(things: list[Any]) -> None:
+    assert plan(waiting(*things), controls=frozenset({"STOR-15"})) == []
+
+
+@pytest.mark.parametrize("known", [{"detached_drivers": frozenset({DRIVER})}, {"drivers_on": {"n1": ("other",)}}, {"drivers_on": {}}])
+def test_a_driver_that_does_not_attach_or_is_not_there(known: dict[str, Any]) -> None:
+    assert plan(waiting(**known)) == []
+
+
+def test_a_shared_volume_is_attached_to_each_node() -> None:
+    shared = make_volume(access_modes=("ReadWriteMany",))
+    assert only(waiting(make_attachment(node="n2"), shared), controls=frozenset({"STOR-15"})).control == "STOR-15"
+
+
+def test_a_pod_that_is_attached_in_the_end() -> None:
+    made = waiting()
+    later = observe(make_attachment(), make_volume(), at=30.0, pending=(WAITING,))
+    assert plan(replace(made, observations=(made.first, later))) == []
+    started = replace(made.last, pending=())
+    assert plan(replace(made, observations=(made.first, started))) == []
+
+
+def test_several_volumes_of_a_pod_are_one_finding() -> None:
+    pod = WAITING._replace(claims=("claim-pv-1", "claim-pv-2"))
+    finding = only(waiting(pod, make_volume(), make_volume("pv-2")))
+    assert finding.evidence["volumes"] == ["pv-1", "pv-2"]
+    assert finding.evidence["pods_waiting"] == 1
+
+
+@pytest.mark.parametrize(
+    ("scope", "found"), [({"namespaces": ("shop",)}, True), ({"namespaces": ("x",)}, False), ({"nodes": ("n1",)}, True)]
+)
+def test_scope_of_pods(scope: dict[str, tuple[str, ...]], found: bool) -> None:
+    assert bool(plan(waiting(), **scope)) is found
+
+
+def test_durations() -> None:
+    assert [pure._duration(seconds) for seconds in (0.4, 119, 120, 7199, 7200, 172_800)] == [
+        "0 s",
+        "119 s",
+        "2 min",
+        "120 min",
+        "2 h",
+        "2 d",
+    ]

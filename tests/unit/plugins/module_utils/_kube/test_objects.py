@@ -1,0 +1,202 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is kept of an API object, and what is told from it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import objects
+
+META: dict[str, Any] = {"name": "web-0", "namespace": "shop", "uid": "u1", "creationTimestamp": "2026-01-31T10:00:00Z"}
+TEN = datetime(2026, 1, 31, 10, tzinfo=timezone.utc)
+
+
+def pod(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **meta: Any) -> objects.Pod:
+    return objects.pick_pod({"metadata": {**META, **meta}, "spec": spec or {}, "status": status or {}})
+
+
+def test_times() -> None:
+    assert objects.parse_time("2026-01-31T10:00:00Z") == TEN
+    assert objects.parse_time("2026-01-31T10:00:00.500000Z") == TEN + timedelta(seconds=0.5)
+    assert objects.parse_time(None) is None
+    assert objects.age(TEN + timedelta(minutes=1), TEN) == 60
+    assert objects.age(TEN, None) == 0
+    assert objects.age(TEN, TEN + timedelta(minutes=1)) == 0
+
+
+def test_names_are_those_of_kubernetes() -> None:
+    # From a VolumeAttachment that the controller manager of 1.20.2 made.
+    name = objects.attachment_name("csi.example.com", "vol-1", "node-a")
+    assert name.startswith("csi-") and len(name) == 68
+    assert objects.unique_name("csi.example.com", "vol-1") == "kubernetes.io/csi/csi.example.com^vol-1"
+    entries = ("kubernetes.io/csi/csi.example.com^vol-1", "kubernetes.io/aws-ebs/vol-2", "kubernetes.io/csi/broken")
+    assert objects.attachment_names(entries, "node-a") == {name}
+
+
+def test_a_handle_may_contain_the_separator() -> None:
+    entries = (objects.unique_name("csi.example.com", "a^b"),)
+    assert objects.attachment_names(entries, "n") == {objects.attachment_name("csi.example.com", "a^b", "n")}
+
+
+def test_attachment() -> None:
+    found = objects.pick_attachment(
+        {
+            "metadata": {"name": "csi-1", "uid": "u", "creationTimestamp": "2026-01-31T10:00:00Z", "finalizers": ["external-attacher/x"]},
+            "spec": {"attacher": "x", "nodeName": "n", "source": {"persistentVolumeName": "pv"}},
+            "status": {
+                "attached": True,
+                "attachmentMetadata": {"publishInfo": "secret", "b": ""},
+                "detachError": {"message": "busy", "time": "2026-01-31T10:00:00Z"},
+            },
+        }
+    )
+    assert found.metadata == ("publishInfo", "b")
+    assert "secret" not in str(found)
+    assert found.attach_error is None
+    assert found.detach_error == objects.VolumeError("busy", TEN)
+    assert (found.volume, found.attached, found.created, found.deleted) == ("pv", True, TEN, None)
+
+
+def test_attachment_of_an_inline_volume_without_status() -> None:
+    meta = {"name": "csi-1", "uid": "u"}
+    found = objects.pick_attachment({"metadata": meta, "spec": {"attacher": "x", "nodeName": "n", "source": {"inlineVolumeSpec": {}}}})
+    assert (found.volume, found.attached, found.metadata) == ("", False, ())
+
+
+@pytest.mark.parametrize(
+    ("modes", "exclusive"),
+    [
+        (["ReadWriteOnce"], True),
+        (["ReadWriteOncePod"], True),
+        (["ReadWriteMany"], False),
+        (["ReadWriteOnce", "ReadOnlyMany"], False),
+        ([], False),
+    ],
+)
+def test_volume(modes: list[str], exclusive: bool) -> None:
+    spec = {
+        "accessModes": modes,
+        "csi": {"driver": "x", "volumeHandle": "h"},
+        "claimRef": {"namespace": "shop", "name": "data", "uid": "c"},
+    }
+    found = objects.pick_volume({"metadata": {"name": "pv", "uid": "u"}, "spec": spec, "status": {"phase": "Bound"}})
+    assert found.exclusive is exclusive
+    assert found.claim == ("shop", "data")
+    assert (found.driver, found.handle, found.phase) == ("x", "h", "Bound")
+
+
+def test_volume_that_is_not_csi_and_has_no_claim() -> None:
+    found = objects.pick_volume({"metadata": {"name": "pv", "uid": "u"}, "spec": {"awsElasticBlockStore": {"volumeID": "v"}}})
+    assert (found.driver, found.handle, found.claim, found.phase) == ("", "", ("", ""), "")
+
+
+def test_node() -> None:
+    found = objects.pick_node(
+        {
+            "metadata": {"name": "n", "uid": "u", "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+            "spec": {"unschedulable": True},
+            "status": {
+                "conditions": [
+                    {"type": "DiskPressure", "status": "True"},
+                    {"type": "Ready", "status": "False", "lastTransitionTime": META["creationTimestamp"]},
+                ],
+                "volumesAttached": [{"name": "a", "devicePath": ""}],
+                "volumesInUse": ["a", "b"],
+            },
+        }
+    )
+    assert found == objects.Node("n", "u", "False", TEN, True, True, ("a",), ("a", "b"))
+
+
+def test_node_that_never_reported() -> None:
+    found = objects.pick_node({"metadata": {"name": "n", "uid": "u"}})
+    assert (found.ready, found.managed, found.volumes_attached) == ("Unknown", False, ())
+
+
+def test_claims_of_a_pod() -> None:
+    found = pod(
+        {
+            "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}},
+                {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+                {"name": "secrets", "csi": {"driver": "secrets.example.com"}},
+                {"name": "conf", "configMap": {"name": "conf"}},
+            ]
+        },
+        ownerReferences=[{"kind": "Node", "name": "n", "uid": "u"}, {"kind": "StatefulSet", "name": "web", "uid": "u", "controller": True}],
+    )
+    assert found.claims == ("data-web-0", "web-0-scratch")
+    assert found.inline_drivers == ("secrets.example.com",)
+    assert found.owner == objects.Owner("StatefulSet", "web", "u")
+    assert found.title == "shop/web-0"
+
+
+@pytest.mark.parametrize(
+    ("phase", "states", "terminal"),
+    [
+        ("Running", [{"running": {}}], False),
+        ("Pending", [], False),
+        ("Succeeded", [{"terminated": {}}], True),
+        ("Failed", [{"terminated": {}}, {"waiting": {"reason": "ContainerCreating"}}], True),
+        ("Failed", [], True),
+        # The node controller may say Failed while the containers still run.
+        ("Failed", [{"terminated": {}}, {"running": {}}], False),
+        ("Failed", [{}], False),
+        ("Running", [{"terminated": {}}], False),
+    ],
+)
+@pytest.mark.parametrize("deleted", [None, "2026-01-31T10:00:00Z"])
+def test_when_a_pod_needs_its_volumes_no_more(phase: str, states: list[dict[str, Any]], terminal: bool, deleted: str | None) -> None:
+    found = pod(status={"phase": phase, "containerStatuses": [{"state": state} for state in states]}, deletionTimestamp=deleted)
+    assert found.terminal is terminal
+
+
+def test_containers_of_every_sort_count() -> None:
+    for kind in ("initContainerStatuses", "ephemeralContainerStatuses"):
+        assert pod(status={"phase": "Failed", kind: [{"state": {"running": {}}}]}).alive
+
+
+def test_why_containers_wait() -> None:
+    states = [{"state": {"waiting": {"reason": "ContainerCreating"}}}, {"state": {"running": {}}}]
+    assert pod(status={"containerStatuses": states}).waiting == ("ContainerCreating",)
+
+
+def test_since_when_a_pod_has_its_node() -> None:
+    later = "2026-01-31T10:05:00Z"
+    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": later}]
+    assert pod({"nodeName": "n"}, {"conditions": conditions}).scheduled == TEN + timedelta(minutes=5)
+    assert pod({"nodeName": "n"}).scheduled == TEN
+    assert pod(status={"conditions": [{"type": "PodScheduled", "status": "False", "lastTransitionTime": later}]}).scheduled is None
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerates"),
+    [
+        ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"key": "node.kubernetes.io/unschedulable", "operator": "Equal"}, True),
+        ({"operator": "Exists"}, True),
+        ({"operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "node.kubernetes.io/unschedulable", "value": "x"}, False),
+        ({"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, False),
+    ],
+)
+def test_cordons_that_do_not_stop_a_pod(toleration: dict[str, str], tolerates: bool) -> None:
+    assert pod({"tolerations": [toleration]}).tolerates_cordon is tolerates
+
+
+def test_the_rest() -> None:
+    claim = objects.pick_claim({"metadata": META, "spec": {"volumeName": "pv", "storageClassName": "gold"}, "status": {"phase": "Bound"}})
+    assert (claim.namespace, claim.name, claim.volume, claim.storage_class, claim.phase) == ("shop", "web-0", "pv", "gold", "Bound")
+    assert objects.pick_driver({"metadata": {"name": "x"}}).attach_required
+    assert objects.pick_driver({"metadata": {"name": "x"}, "spec": {"attachRequired": True}}).attach_required
+    assert not objects.pick_driver({"metadata": {"name": "x"}, "spec": {"attachRequired": False}}).attach_required
+    assert objects.pick_node_drivers({"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "x"}]}}).drivers == ("x",)
+    assert objects.pick_node_drivers({"metadata": {"name": "n"}, "spec": {"drivers": None}}).drivers == ()
+    lease = objects.pick_lease({"spec": {"holderIdentity": "cp1_x", "renewTime": "2026-01-31T10:00:00.000000Z"}})
+    assert lease == objects.Lease("cp1_x", TEN)
