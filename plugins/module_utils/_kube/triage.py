@@ -1,0 +1,217 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Triage reads what stuck pods need judging, in bulk where there are many of them, and nothing of the others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any, Callable, TypeVar
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.attachments import REQUIRED_METADATA, Observation
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Claim,
+    Pod,
+    age,
+    pick_attachment,
+    pick_claim,
+    pick_driver,
+    pick_lease,
+    pick_node,
+    pick_node_drivers,
+    pick_volume,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage_plan import (
+    Message,
+    Options,
+    Seen,
+    State,
+    pick_event,
+    pick_message,
+    pick_seen,
+    plan,
+    suspect,
+    unattached,
+)
+
+# Up to this many objects are read one by one; more of them come in one list.
+MAX_GETS = 20
+
+_STORAGE = "storage.k8s.io/v1"
+
+T = TypeVar("T")
+
+
+class Triage:
+    """The runbook of triage: it only reads and reports."""
+
+    def __init__(self, cluster: Cluster, options: Options, clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._clock = clock
+
+    def gather(self) -> State:
+        """Attachments first: one that is made after its pod was read would look like one that no pod needs."""
+        attachments = self._cluster.list(path(_STORAGE, "volumeattachments"), pick_attachment, cached=True)
+        pods = self._pods()
+        now = self._clock()
+        suspects = tuple(seen for seen in pods if suspect(seen, now, self._options.stuck_seconds))
+        named = None
+        if self._options.pod:
+            named = next((seen for seen in pods if seen.pod.name == self._options.pod), None)
+            if named is None:
+                raise StorageOpsError(
+                    f"pod {self._options.namespace}/{self._options.pod} does not exist; a Deployment's pods get new names: "
+                    f"kubectl -n {self._options.namespace} get pods"
+                )
+            suspects = tuple(seen for seen in suspects if seen is named)
+        state = State(now, len(pods), suspects, named)
+        return self._around(state, pods, attachments) if suspects else state
+
+    def plan(self, state: State) -> Plan:
+        """Judge what was gathered."""
+        return plan(state, self._options)
+
+    def healthy(self, state: State) -> str:
+        """What was looked at."""
+        if state.named:
+            return f"pod {state.named.pod.title} {_condition(state.named, state.now, self._options.stuck_seconds)}"
+        scope = f" in namespace {self._options.namespace}" if self._options.namespace else ""
+        scope += f" on node {self._options.node}" if self._options.node else ""
+        return f"no pod is stuck; {state.examined} pods looked at{scope}"
+
+    def _pods(self) -> list[Seen]:
+        """The pods of the scope; a pod that the user named is looked for as etcd has it now."""
+        fields = f"spec.nodeName={self._options.node}" if self._options.node else ""
+        pods = path("v1", "pods", namespace=self._options.namespace)
+        return self._cluster.list(pods, pick_seen, fields=fields, cached=not self._options.pod)
+
+    def _around(self, state: State, pods: list[Seen], attachments: list[Attachment]) -> State:
+        """What the suspects' claims, volumes, nodes and events say."""
+        suspects = [suspect.pod for suspect in state.suspects]
+        claims = self._claims({(pod.namespace, name) for pod in suspects for name in pod.claims})
+        volumes = self._named("v1", "persistentvolumes", {claim.volume for claim in claims.values() if claim.volume}, pick_volume)
+        theirs = {attachment.name: attachment for attachment in attachments if attachment.volume in volumes}
+        nodes = {pod.node for pod in suspects if pod.node} | {attachment.node for attachment in theirs.values()}
+        version = self._cluster.version()
+        state = replace(
+            state,
+            seen=Observation(
+                at=0.0,
+                attachments=theirs,
+                volumes=volumes,
+                nodes=self._named("v1", "nodes", nodes, pick_node),
+                pods=tuple(self._neighbours(suspects, pods)),
+                claims=claims,
+            ),
+            messages=self._messages(suspects, [claim for claim in claims.values() if claim.phase != "Bound"]),
+            version=(version.major, version.minor, version.patch),
+            version_text=version.text,
+        )
+        return self._unattached(state)
+
+    def _unattached(self, state: State) -> State:
+        """Why nobody attaches a volume: only read where that is so."""
+        waiting = unattached(state)
+        if not waiting:
+            return state
+        lease = self._cluster.get(path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system"))
+        drivers = self._named(_STORAGE, "csidrivers", {volume.driver for _pod, volume in waiting}, pick_driver)
+        attached = self._cluster.list(path("v1", "events"), pick_event, fields="reason=SuccessfulAttachVolume", cached=True)
+        on_nodes = self._named(_STORAGE, "csinodes", {pod.node for pod, _volume in waiting}, pick_node_drivers)
+        return replace(
+            state,
+            detached_drivers=frozenset(name for name, driver in drivers.items() if not driver.attach_required),
+            drivers_on={name: node.drivers for name, node in on_nodes.items()},
+            lease=pick_lease(lease) if lease else None,
+            last_attach=max((message.last for _uid, message in attached if message.last), default=None),
+        )
+
+    def _neighbours(self, suspects: list[Pod], pods: list[Seen]) -> list[Pod]:
+        """All pods that could use a claim of the suspects: claims do not leave their namespace."""
+        if not self._options.node:
+            return [seen.pod for seen in pods]
+        namespaces = {pod.namespace for pod in suspects if pod.claims}
+        return self._of_namespaces("pods", namespaces, lambda item: pick_seen(item).pod)
+
+    def _claims(self, keys: set[tuple[str, str]]) -> dict[tuple[str, str], Claim]:
+        if len(keys) <= MAX_GETS:
+            found = [self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace)) for namespace, name in sorted(keys)]
+            claims = [pick_claim(item) for item in found if item]
+        else:
+            claims = self._of_namespaces("persistentvolumeclaims", {namespace for namespace, _name in keys}, pick_claim)
+        return {(claim.namespace, claim.name): claim for claim in claims if (claim.namespace, claim.name) in keys}
+
+    def _named(self, version: str, resource: str, names: set[str], pick: Callable[[dict[str, Any]], T]) -> dict[str, T]:
+        """Cluster-wide objects by name, as many of these as there are."""
+        if len(names) <= MAX_GETS:
+            found = {name: self._cluster.get(path(version, resource, name)) for name in sorted(names)}
+            return {name: pick(item) for name, item in found.items() if item}
+
+        def wanted(item: dict[str, Any]) -> tuple[str, T] | None:
+            name = item["metadata"]["name"]
+            return (name, pick(item)) if name in names else None
+
+        return dict(self._cluster.list(path(version, resource), wanted, cached=True))
+
+    def _of_namespaces(self, resource: str, namespaces: set[str], pick: Callable[[dict[str, Any]], T | None], fields: str = "") -> list[T]:
+        """A resource of some namespaces; of all, where that takes fewer requests."""
+        scopes = sorted(namespaces) if len(namespaces) <= MAX_GETS else [""]
+        return [
+            item
+            for namespace in scopes
+            for item in self._cluster.list(path("v1", resource, namespace=namespace), pick, fields=fields, cached=True)
+        ]
+
+    def _messages(self, pods: list[Pod], claims: list[Claim]) -> dict[str, tuple[Message, ...]]:
+        """What is said of pods, and of claims that are not bound, by uid."""
+        said: dict[str, list[Message]] = defaultdict(list)
+        for kind, objects in (("Pod", pods), ("PersistentVolumeClaim", claims)):
+            for uid, message in self._events(kind, {(item.namespace, item.uid) for item in objects}):
+                said[uid].append(message)
+        return {uid: tuple(messages) for uid, messages in said.items()}
+
+    def _events(self, kind: str, objects: set[tuple[str, str]]) -> list[tuple[str, Message]]:
+        if len(objects) <= MAX_GETS:
+            return [
+                said
+                for namespace, uid in sorted(objects)
+                for said in self._of_namespaces("events", {namespace}, pick_message, f"involvedObject.uid={uid}")
+            ]
+        uids = {uid for _namespace, uid in objects}
+
+        def wanted(item: dict[str, Any]) -> tuple[str, Message] | None:
+            return pick_message(item) if (item.get("involvedObject") or {}).get("uid") in uids else None
+
+        return self._of_namespaces("events", {namespace for namespace, _uid in objects}, wanted, f"involvedObject.kind={kind}")
+
+
+def triage_options(params: dict[str, Any]) -> Options:
+    """Options of Triage, checked."""
+    if params["pod"] and not params["namespace"]:
+        raise StorageOpsError(f"pod {params['pod']} needs its namespace: set namespace")
+    if not params["stuck_seconds"] >= 0:  # not a number is neither
+        raise StorageOpsError(f"stuck_seconds is {params['stuck_seconds']:g}; give at least 0")
+    given = {driver: tuple(keys) for driver, keys in params["required_metadata"].items()}
+    scope = {name: params[name].strip() for name in ("namespace", "pod", "node")}
+    return Options(**scope, stuck_seconds=params["stuck_seconds"], required_metadata={**REQUIRED_METADATA, **given})
+
+
+def _condition(seen: Seen, now: datetime, stuck_seconds: float) -> str:
+    """What a pod that is not stuck is, in words."""
+    pod = seen.pod
+    if pod.deleted:
+        return "is being deleted, and its grace period is not over for long"
+    if pod.phase == "Running":
+        return "is Running and Ready" if pod.ready else "is Running but not Ready, and no event says that a volume is the cause"
+    if pod.phase in ("Succeeded", "Failed"):
+        return f"is over ({pod.phase})"
+    return f"is {pod.phase} for {age(now, seen.since):.0f} s, not yet for stuck_seconds ({stuck_seconds:g})"

@@ -1,0 +1,173 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: pod_volume_info
+short_description: Say why pods are stuck, and what repairs them
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Finds the pods of a namespace, a node or the whole cluster that are stuck, and reports one finding for each, with the control it belongs
+    to, what was read, and in RV(findings[].reason) the one command that repairs it. Changes nothing.
+  - A pod is stuck when it waits for its node, its volumes or its containers for O(stuck_seconds), when it is being deleted and its grace
+    period has been over for a minute, or when it runs without being ready and an event says that a volume is the cause.
+  - What the VolumeAttachments, nodes, claims and volumes prove counts more than what a message says. Messages are looked up in a catalogue;
+    one that is not in there is shown as it is.
+  - Pods that wait for something else than storage are reported too, with severity V(info).
+requirements:
+  - The rights of C(playbooks/files/rbac-audit.yml) in this collection.
+options:
+  namespace:
+    description: Look only at pods of this namespace.
+    type: str
+    default: ''
+  pod:
+    description:
+      - Look only at the pod of this name. Needs O(namespace).
+      - The task fails when there is no such pod.
+    type: str
+    default: ''
+  node:
+    description: Look only at pods on this node.
+    type: str
+    default: ''
+  stuck_seconds:
+    description: Seconds that a pod may wait before it counts as stuck.
+    type: float
+    default: 120
+  required_metadata:
+    description:
+      - Keys that a driver needs in C(status.attachmentMetadata) of its VolumeAttachments, as a dictionary of driver name to list of keys.
+      - It adds to what the collection knows, or replaces it for that driver. Known are C(csi.huawei.com) with C(publishInfo).
+    type: dict
+    default: {}
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes.info_module
+  - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._kubernetes.auth
+  - storage_ops.runbooks._kubernetes.bounds
+seealso:
+  - module: storage_ops.runbooks.volumeattachment_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Why do pods of the shop hang?
+  storage_ops.runbooks.pod_volume_info:
+    namespace: shop
+  register: triage
+
+- name: Show the command for each
+  ansible.builtin.debug:
+    msg: "{{ triage.findings | map(attribute='reason') }}"
+
+- name: Look at one pod
+  storage_ops.runbooks.pod_volume_info:
+    namespace: shop
+    pod: web-0
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 only reported
+findings:
+  description:
+    - One for each stuck pod, most severe first.
+    - Where a result would be too long for AWX, the rest is counted in one finding about V(findings).
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Control that the cause belongs to; empty when it is none of these.
+      type: str
+      returned: always
+      sample: STOR-13
+    severity:
+      description:
+        - V(major) for storage, V(minor) when nothing says why.
+        - V(info) for what is not storage.
+      type: str
+      returned: always
+      sample: major
+    object:
+      description: The pod, by C(kind), C(namespace), C(name) and C(node).
+      type: dict
+      returned: always
+      sample: {"kind": "pod", "namespace": "shop", "name": "web-0", "node": "worker01"}
+    summary:
+      description: Since when it is stuck, and why.
+      type: str
+      returned: always
+    evidence:
+      description:
+        - What was read. C(messages) are events and waiting states, newest first, with count and age; C(claims), C(attachments), C(node),
+          C(volumes_attached) and C(volumes_in_use) as the API has them.
+        - Lists are cut after 50 items, with a count.
+      type: dict
+      returned: always
+    verdict:
+      description: Always V(report).
+      type: str
+      returned: always
+      sample: report
+    reason:
+      description: The one command that repairs it; where no playbook does, where to look.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that repairs it; empty when there is none.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.repair_volumeattachments
+    repair:
+      description: Always empty.
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: dict
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage import Triage, triage_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage_plan import CONTROLS
+
+SCOPE = ArgumentSpec(
+    {
+        "namespace": {"type": "str", "default": ""},
+        "pod": {"type": "str", "default": ""},
+        "node": {"type": "str", "default": ""},
+        "stuck_seconds": {"type": "float", "default": 120.0},
+        "required_metadata": {"type": "dict", "default": {}},
+    }
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(AUTH, BOUNDS).to_kwargs())
+    reveal(module)
+    params: dict[str, Any] = module.params
+    report(module, lambda: [Triage(make_cluster(params), triage_options(params))], CONTROLS)
+
+
+if __name__ == "__main__":
+    main()
