@@ -14,7 +14,7 @@ class ModuleDocFragment:
 options:
   kubeconfig:
     description:
-      - Path of a kubeconfig, or several joined by V(:), or its content as a dictionary.
+      - Path of a kubeconfig, or several joined by V(:), or its content as a dictionary. Its content as a text is refused.
       - If it is not given, E(K8S_AUTH_KUBECONFIG) is used.
       - An C(exec) credential plugin in it is run, for at most O(request_timeout) seconds.
       - A token that is renewed is never written back, so there is no option C(persist_config) as kubernetes.core has it.
@@ -124,7 +124,8 @@ options:
   request_timeout:
     description:
       - Seconds without a byte from the API server after which a request is given up.
-      - Requests that do no harm when they are repeated are tried up to six times.
+      - Requests that do no harm when they are repeated are tried again for about 15 seconds. Once the API server has answered, an outage of
+        up to 120 seconds is waited out, or what O(deadline) leaves of them.
     type: float
     default: 30
   deadline:

@@ -8,11 +8,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Protocol, TypeVar, runtime_checkable
 
@@ -37,7 +40,11 @@ class ActionFailed(StorageOpsError):
 
 
 class NotStarted(ActionFailed):
-    """The world is no longer as it was planned for, so the action changed nothing."""
+    """The world is no longer as it was planned for, so the action changed nothing; what was planned for others still holds."""
+
+
+class Prevented(ActionFailed):
+    """Something that is not the object's fault, as a missing right, kept the action from changing anything."""
 
 
 @dataclass
@@ -81,10 +88,13 @@ class Finding:
     named: bool = False
     repair: list[Action] = field(default_factory=list)
     namespace: str = ""
+    # What a playbook hands on to another module, so it is never cut.
+    workload: dict[str, Any] | None = None
 
     def to_result(self) -> dict[str, Any]:
         """The finding as modules return it."""
         namespace = {"namespace": self.namespace} if self.namespace else {}
+        workload = {"workload": self.workload} if self.workload else {}
         return {
             "control": self.control,
             "severity": self.severity,
@@ -95,6 +105,7 @@ class Finding:
             "reason": self.reason,
             "runbook": self.runbook,
             "repair": [action.to_result() for action in self.repair],
+            **workload,
         }
 
     def refuse(self, *reasons: str) -> None:
@@ -197,8 +208,10 @@ def report(module: Any, make_audits: Callable[[], Sequence[Audit[Any]]], control
         for audit in make_audits():
             state = audit.gather()
             found = audit.plan(state).findings
-            findings += [finding for finding in found if finding.control in controls]
-            left = len([finding for finding in found if finding.control not in controls])
+            # What no control stands for, nobody can leave out.
+            wanted = [finding for finding in found if finding.control in controls or not finding.control]
+            findings += wanted
+            left = len(found) - len(wanted)
             healthy.append(f"{left} findings of controls that were not asked for" if left else audit.healthy(state))
     except Exception as error:
         module.fail_json(msg=_error(error), **_traceback(error), **{**_result(Plan(findings)), "changed": False, "actions": []})
@@ -207,16 +220,50 @@ def report(module: Any, make_audits: Callable[[], Sequence[Audit[Any]]], control
 
 
 def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
-    """Apply and prove finding by finding; the first failure ends the run, after what it left half done is taken back."""
+    """Apply and prove finding by finding; the first failure ends the run, after what it left half done is taken back.
+
+    A finding whose repair was not even begun, since the world has changed, is refused, and the run goes on.
+    """
     try:
-        for finding in plan.findings:
-            if finding.repair:
-                _repair(runbook, finding)
-                finding.evidence["proof"] = runbook.verify(finding)
+        with _signals_as_errors() as deafen:
+            for finding in plan.findings:
+                if finding.repair:
+                    _repair(runbook, finding, deafen)
+                if finding.repair:
+                    finding.evidence["proof"] = runbook.verify(finding)
     finally:
         # Only what a failure left behind is still planned here.
         for action in plan.actions:
             action.outcome = "skipped" if action.outcome == "planned" else action.outcome
+
+
+@contextlib.contextmanager
+def _signals_as_errors() -> Iterator[Callable[[], None]]:
+    """A signal that ends the module becomes an error, so that what was begun is taken back: one, and none once the value was called."""
+    deaf = False
+
+    def interrupt(number: int, _frame: Any) -> None:
+        nonlocal deaf
+        if not deaf:
+            deaf = True
+            raise StorageOpsError(f"interrupted by {signal.Signals(number).name}")
+
+    def deafen() -> None:
+        nonlocal deaf
+        deaf = True
+
+    before = {}
+    try:
+        # Only the main thread may; and what is ignored (nohup) stays so.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    before[number] = signal.signal(number, interrupt)
+        yield deafen
+    finally:
+        deafen()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _rehearse(runbook: Rehearsed, plan: Plan) -> None:
@@ -230,17 +277,21 @@ def _rehearse(runbook: Rehearsed, plan: Plan) -> None:
                 break
 
 
-def _repair(runbook: Runbook[State], finding: Finding) -> None:
-    begun: list[Action] = []
-    for action in list(finding.repair):
-        try:
+def _repair(runbook: Runbook[State], finding: Finding, deafen: Callable[[], None]) -> None:
+    action = finding.repair[0]
+    try:
+        # Not a copy: the first action may find more to be done than was planned.
+        for action in finding.repair:
             _timed(runbook, action)
-            begun.append(action)
-        except Exception as error:
-            # An action that failed may have done half of its work.
-            begun += [action] if action.outcome == "failed" else []
-            taken_back = _take_back(runbook, finding, begun)
-            raise ActionFailed(f"{action.verb} {action.target} failed: {_error(error)}. {taken_back}Nothing after it was done.") from error
+    except Exception as error:
+        # An action that failed may have done half of its work.
+        begun = [step for step in finding.repair if step.outcome in ("done", "failed")]
+        if isinstance(error, NotStarted) and not begun:
+            finding.refuse(f"{action.verb} was not started: {error}")
+            return
+        deafen()
+        taken_back = _take_back(runbook, finding, begun)
+        raise ActionFailed(f"{action.verb} {action.target} failed: {_error(error)}. {taken_back}Nothing after it was done.") from error
 
 
 def _timed(runbook: Runbook[State], action: Action) -> None:
@@ -249,7 +300,7 @@ def _timed(runbook: Runbook[State], action: Action) -> None:
         runbook.apply(action)
         action.outcome = "done"
     except Exception as error:
-        action.outcome = "skipped" if isinstance(error, NotStarted) else "failed"
+        action.outcome = "skipped" if isinstance(error, (NotStarted, Prevented)) else "failed"
         raise
     finally:
         action.seconds = time.monotonic() - started
@@ -303,7 +354,11 @@ def _result(plan: Plan) -> dict[str, Any]:
 
 
 def _shorten(findings: list[dict[str, Any]], characters: int) -> list[dict[str, Any]]:
-    """As many of the findings as there is room for, the most severe ones, and one that counts the others."""
+    """As many of the findings as there is room for, the most severe ones, and one that counts the others.
+
+    Of equal ones those go last that a playbook needs.
+    """
+    findings = sorted(findings, key=lambda finding: (_SEVERITIES.index(finding["severity"]), "workload" not in finding))
     kept = 0
     while kept < len(findings) and characters > 0:
         characters -= len(json.dumps(findings[kept])) + 2

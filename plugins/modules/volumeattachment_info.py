@@ -17,11 +17,13 @@ description:
   - STOR-11 VolumeAttachments that no pod needs any more, STOR-12 volumes that hit the 68-character name collision, STOR-13 volumes that
     are attached and missing from their node's C(volumesAttached), STOR-14 VolumeAttachments without what their driver needs, STOR-15
     pods that wait for a volume that nobody attaches.
+  - A node that M(storage_ops.runbooks.workload_redrive) has cordoned and that still is, as after it was killed, is reported with the
+    command that finishes it, by every control that reads nodes (all but STOR-12 and STOR-14).
   - A healthy cluster is read by five requests that its API server answers from memory. Pods are read only where something is
     suspicious, and where they are pending.
 options:
   controls:
-    description: Controls to run. What the others need is not read.
+    description: Controls to run, at least one. What the others need is not read.
     type: list
     elements: str
     choices:
@@ -80,7 +82,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it.
+      description: Control that found it; empty for a node that an unfinished move left cordoned.
       type: str
       returned: always
       sample: STOR-11
@@ -103,10 +105,16 @@ findings:
     evidence:
       description:
         - What was read; lists are cut after 50 items, with a count.
-        - C(workload) (STOR-13, STOR-14) has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it off, and
-          the uids of the C(attachments) that must go.
+        - C(workload_title) (STOR-13, STOR-14) names the pods' controller.
       type: dict
       returned: always
+    workload:
+      description:
+        - What has to be moved, on the first finding of each workload and control, and there for all of them; never cut.
+        - It has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it off, the uids of the C(attachments)
+          that must go, and for STOR-14 the keys that are C(missing).
+      type: dict
+      returned: for STOR-13 and STOR-14 that a move repairs
     verdict:
       description: V(repair), V(refuse) or V(report).
       type: str

@@ -22,6 +22,10 @@ description:
     API server is asked for a dry run.
   - Refuses everything else and says why. A node that is not ready or is gone may still write to the volume. A finalizer is never removed,
     and no status is ever written.
+  - A VolumeAttachment for which several PersistentVolumes stand, since they have the same driver and handle, is refused.
+  - One that is gone, replaced or needed by the time of that last look is refused too, and the run goes on with the next one. The run
+    ends where the API server does not answer, or refuses the deletion.
+  - A scope of nodes, drivers or namespaces that nothing in the cluster knows fails.
   - Between that last look and the deletion a small window remains, in which a pod can come to need the VolumeAttachment. The pods are
     read once more afterwards, and the run fails by the name of such a pod, which then has to be re-driven.
 options:
@@ -85,7 +89,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it.
+      description: Control that found it; empty for a node that an unfinished move left cordoned.
       type: str
       returned: always
       sample: STOR-11
@@ -108,10 +112,16 @@ findings:
     evidence:
       description:
         - What was read; lists are cut after 50 items, with a count.
-        - C(workload) (STOR-13, STOR-14) has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it off, and
-          the uids of the C(attachments) that must go.
+        - C(workload_title) (STOR-13, STOR-14) names the pods' controller.
       type: dict
       returned: always
+    workload:
+      description:
+        - What has to be moved, on the first finding of each workload and control, and there for all of them; never cut.
+        - It has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it off, the uids of the C(attachments)
+          that must go, and for STOR-14 the keys that are C(missing).
+      type: dict
+      returned: for STOR-13 and STOR-14 that a move repairs
     verdict:
       description: V(repair), V(refuse) or V(report).
       type: str
@@ -187,7 +197,7 @@ def main() -> None:
     params: dict[str, Any] = module.params
 
     def runbook() -> VolumeAttachments:
-        return VolumeAttachments(make_cluster(params), make_options(params), params["detach_timeout"])
+        return VolumeAttachments(make_cluster(params), make_options(params), params["detach_timeout"], strict=True)
 
     run(module, runbook, params["fail_on_refusal"])
 

@@ -168,8 +168,8 @@ def test_a_lost_entry_of_the_node_status(old: Cluster) -> None:
     (finding,) = audit(cluster)
     assert (finding["control"], finding["object"]["name"], finding["verdict"]) == ("STOR-13", lost.attachment, "report")
     assert finding["evidence"]["pods"][0].startswith(f"default/{lost.pod} Pending")
-    assert finding["evidence"]["workload"]["claims"] == [lost.claim]
-    assert finding["evidence"]["workload"]["attachments"] == [cluster.attachment_uids()[lost.attachment]]
+    assert finding["workload"]["claims"] == [lost.claim]
+    assert finding["workload"]["attachments"] == [cluster.attachment_uids()[lost.attachment]]
     assert "kubernetes #111000" in finding["evidence"]["bugs"]
     assert finding["evidence"]["leader"]
     outcome = repair(cluster)
@@ -280,7 +280,7 @@ def test_publish_information_of_forty_attachments(current: Cluster) -> None:
     findings = audit(cluster, controls=["STOR-14"])
     assert controls(findings) == ["STOR-14"] * 3
     assert {finding["evidence"]["volume"] for finding in findings} == {f"pv-{name}" for name in old}
-    found = {tuple(entry["claims"]): entry for entry in (finding["evidence"]["workload"] for finding in findings)}
+    found = {tuple(entry["claims"]): entry for entry in (finding["workload"] for finding in findings if "workload" in finding)}
     assert set(found) == {("old-1", "old-2"), ("old-3",)}
     assert {entry["kind"] for entry in found.values()} == {"ReplicaSet"}
     uids = {finding["evidence"]["uid"] for finding in findings}

@@ -11,6 +11,7 @@ import json
 import re
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,23 @@ def config_map(of: str, **data: str) -> dict[str, Any]:
 def test_version(lab: Lab, client: Cluster) -> None:
     assert client.version().text == f"v{lab.plane.number}"
     assert [client.version().major, client.version().minor] == [int(part) for part in lab.plane.number.split(".")[:2]]
+
+
+def test_the_clock_is_the_servers(client: Cluster) -> None:
+    client.version()
+    assert abs(client.now() - datetime.now(UTC)) < timedelta(seconds=2)
+
+
+def test_what_is_not_served_is_not_merely_absent(client: Cluster) -> None:
+    assert client.get(path("storage.k8s.io/v1", "volumeattachments", "none")) is None
+    for where in (
+        path("none.example.com/v1", "things", "a"),
+        path("storage.k8s.io/v9", "volumeattachments", "a"),
+        "/apis/apps/v1/things/a",
+    ):
+        with pytest.raises(KubeError, match="answered 404: .*does not serve the resource") as caught:
+            client.get(where)
+        assert not isinstance(caught.value, NotFound)
 
 
 def test_objects(client: Cluster) -> None:

@@ -12,6 +12,7 @@ import ssl
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster import Cluster
@@ -74,9 +75,13 @@ def test_attach_and_detach(cluster: Cluster) -> None:
 
     cluster.api.create(k8s.pod("thief", ["data"], "n2"))
     name = k8s.attachment_name("vol-1", DRIVER, "n2")
+
     # The controller itself may refuse (an event), and if it does not, the array does.
-    events = lambda: [event for event in cluster.api.all("Event") if event["reason"] == "FailedAttachVolume"]  # noqa: E731
-    wait(lambda: events() or (cluster.api.find("VolumeAttachment", name) or {}).get("status", {}).get("attachError"), "refused")
+    def refused() -> Any:
+        events = [event for event in cluster.api.all("Event") if event["reason"] == "FailedAttachVolume"]
+        return events or (cluster.api.find("VolumeAttachment", name) or {}).get("status", {}).get("attachError")
+
+    wait(refused, "refused")
     cluster.api.delete(path("Pod", "thief"), grace=0)
 
     cluster.api.delete(path("Pod", found.pod))
@@ -92,7 +97,10 @@ def test_attacher_modes(control_plane_current: Cluster) -> None:
     cluster.api.add_volume("data", DRIVER, "vol-1")
     cluster.api.create(k8s.pod("web", ["data"], "n1"))
     name = k8s.attachment_name("vol-1", DRIVER, "n1")
-    status = lambda: (cluster.api.find("VolumeAttachment", name) or {}).get("status") or {}  # noqa: E731
+
+    def status() -> Any:
+        return (cluster.api.find("VolumeAttachment", name) or {}).get("status") or {}
+
     assert wait(lambda: status().get("attachError"), "attachError")["message"] == "no room on the array"
     cluster.attacher.behave(DRIVER, Behaviour(metadata={"publishInfo": "{}"}))
     wait(lambda: status().get("attached"), "attached")

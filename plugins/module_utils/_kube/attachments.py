@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
@@ -29,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     age,
     attachment_name,
     attachment_names,
+    parse_time,
 )
 
 RUNBOOK = "storage_ops.runbooks.repair_volumeattachments"
@@ -101,6 +103,36 @@ class Observation:
         return found
 
     @cached_property
+    def _by_handle(self) -> dict[tuple[str, str], list[Volume]]:
+        """PersistentVolumes by driver and handle."""
+        found: dict[tuple[str, str], list[Volume]] = defaultdict(list)
+        for volume in self.volumes.values():
+            if volume.driver:
+                found[volume.driver, volume.handle].append(volume)
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, dict[str, list[Volume]]]:
+        """By node, as far as anybody asked: PersistentVolumes by the name that their attachment to it has."""
+        return {}
+
+    def twins(self, attachment: Attachment) -> list[Volume]:
+        """Other PersistentVolumes that share the attachment, since they stand for the same volume of the storage."""
+        own = self.volumes.get(attachment.volume)
+        if own:
+            return [volume for volume in self.same(own) if volume is not own]
+        if attachment.node not in self._by_name:
+            made = self._by_name[attachment.node] = defaultdict(list)
+            for volume in self.volumes.values():
+                if volume.driver:
+                    made[attachment_name(volume.driver, volume.handle, attachment.node)].append(volume)
+        return self._by_name[attachment.node].get(attachment.name, [])
+
+    def same(self, volume: Volume) -> list[Volume]:
+        """The PersistentVolumes with the driver and handle of this one, itself among them."""
+        return self._by_handle.get((volume.driver, volume.handle), [volume])
+
+    @cached_property
     def _by_claim(self) -> dict[tuple[str, str, str], list[Pod]]:
         """Pods by node and claim."""
         found: dict[tuple[str, str, str], list[Pod]] = defaultdict(list)
@@ -110,12 +142,13 @@ class Observation:
         return found
 
     def claims_of(self, attachment: Attachment) -> list[tuple[str, str]]:
-        """The claims that stand for the attachment's volume."""
-        volume = self.volumes.get(attachment.volume)
-        keys = {volume.claim} if volume and volume.claim_name else set()
+        """The claims that stand for the attachment's volume, by whichever PersistentVolume."""
+        volumes = {volume.name: volume for volume in [*self.twins(attachment), self.volumes.get(attachment.volume)] if volume}
+        known = {attachment.volume, *volumes}
+        keys = {volume.claim for volume in volumes.values() if volume.claim_name}
         # Without its PersistentVolume, or with a claim of the same name that has another one, only the claims know.
-        keys = {key for key in keys if key not in self.claims or self.claims[key].volume in ("", attachment.volume)}
-        return sorted(keys | {key for key, claim in self.claims.items() if claim.volume == attachment.volume})
+        keys = {key for key in keys if key not in self.claims or self.claims[key].volume in {"", *known}}
+        return sorted(keys | {key for key, claim in self.claims.items() if claim.volume in known})
 
     def users(self, attachment: Attachment) -> list[Pod]:
         """Pods on the attachment's node that need its volume: not terminal, whatever else they are."""
@@ -131,7 +164,8 @@ class Observation:
 class State:
     """Everything the plan is made from. What only suspects need is empty without any.
 
-    ``unproven``: names of the attachments that were observed again. ``detached_drivers``: drivers with attachRequired=false.
+    ``unproven``: names of the attachments that were observed again. ``drivers``: all CSIDrivers, ``detached_drivers``: those with
+    attachRequired=false; neither is read without need.
     ``drivers_on``: by node, the drivers of its CSINode. ``last_attach``: time of the newest event SuccessfulAttachVolume.
     """
 
@@ -140,6 +174,7 @@ class State:
     unproven: frozenset[str] = frozenset()
     version: tuple[int, int, int] = (1, 0, 0)
     version_text: str = ""
+    drivers: frozenset[str] = frozenset()
     detached_drivers: frozenset[str] = frozenset()
     drivers_on: dict[str, tuple[str, ...]] = field(default_factory=dict)
     lease: Lease | None = None
@@ -218,10 +253,13 @@ def may_be_orphan(seen: Observation, attachment: Attachment, min_age: float, now
 
 
 def may_lack_status(seen: Observation, attachment: Attachment) -> bool:
-    """Attached, and its node's status does not say so, though the controller manager is to keep it."""
+    """Attached by the controller manager, and its node's status does not say so.
+
+    The caller leaves out drivers that are not attached: their attachments are never listed.
+    """
     node = seen.nodes.get(attachment.node)
-    usable = node is not None and node.ready == "True" and node.managed
-    return usable and attachment.attached and not attachment.deleted and attachment.name not in seen.listed
+    usable = node is not None and node.ready == "True" and node.managed and attachment.attached and not attachment.deleted
+    return usable and attachment.name not in seen.listed and _made_by_the_controller_manager(seen, attachment)
 
 
 def missing_metadata(attachment: Attachment, required: dict[str, tuple[str, ...]]) -> list[str]:
@@ -265,7 +303,9 @@ def could_attach(wait: Wait, detached_drivers: Collection[str], drivers_on: dict
 
 def _attaches(seen: Observation, volume: Volume, node: str) -> bool:
     """Somebody attaches it to the node, or may not since it is attached elsewhere (Multi-Attach)."""
-    return any(attachment.node == node or volume.exclusive for attachment in seen.by_volume.get(volume.name, ()))
+    made = [attachment for same in seen.same(volume) for attachment in seen.by_volume.get(same.name, ())]
+    named = attachment_name(volume.driver, volume.handle, node) in seen.attachments
+    return named or any(attachment.node == node or volume.exclusive for attachment in made)
 
 
 # the plan
@@ -282,7 +322,9 @@ def plan(state: State, options: Options) -> Plan:
         found += _never_attached(state, options)
     if not options.accept_majority_broken:
         _refuse_outages(state, found)
+    found += _unfinished_moves(state)
     wanted = Plan([finding for finding in found if _wants(state, finding, options)])
+    _join_workloads(found, wanted.findings)
     for finding in wanted.findings:
         finding.named = finding.kind == "VolumeAttachment" and finding.name in options.names
         if finding.named and finding.control == "STOR-11" and finding.verdict == "report":
@@ -310,7 +352,7 @@ def _wants(state: State, finding: Finding, options: Options) -> bool:
     evidence = finding.evidence
     return (
         not options.names
-        and _any_of(options.drivers, {evidence["driver"]})
+        and _any_of(options.drivers, {evidence.get("driver", "")})
         and _any_of(options.nodes, {finding.node, *evidence.get("attached_to", ())})
         and _any_of(options.namespaces, {finding.namespace or str(evidence.get("claim", "")).partition("/")[0]})
     )
@@ -318,6 +360,31 @@ def _wants(state: State, finding: Finding, options: Options) -> bool:
 
 def _any_of(wanted: tuple[str, ...], there: set[str]) -> bool:
     return not wanted or bool(there & set(wanted))
+
+
+def unmatched(state: State, options: Options, known_elsewhere: bool = False) -> list[str]:
+    """Parts of the scope that no attachment is in, as by a typing error; the names of attachments are told one by one.
+
+    ``known_elsewhere``: only those that no other object of the cluster knows either.
+    """
+    if not options.scope():
+        return []
+    seen = state.first
+    attachments = seen.attachments.values()
+    there = {
+        "nodes": {attachment.node for attachment in attachments},
+        "drivers": {attachment.driver for attachment in attachments},
+        "namespaces": {namespace for attachment in attachments for namespace, _name in seen.claims_of(attachment)},
+    }
+    if known_elsewhere:
+        there["nodes"] |= set(seen.nodes)
+        there["drivers"] |= {volume.driver for volume in seen.volumes.values()} | state.drivers
+        there["namespaces"] |= {volume.claim_namespace for volume in seen.volumes.values()} | {pod.namespace for pod in seen.pending}
+    return [
+        f"no VolumeAttachment in the cluster is of {what[:-1]} {' or '.join(wanted)}"
+        for what, wanted in options.scope()
+        if what in there and not _any_of(wanted, there[what])
+    ]
 
 
 def _refuse_outages(state: State, found: list[Finding]) -> None:
@@ -445,7 +512,7 @@ def proofs(seen: Observation, attachment: Attachment, version: tuple[int, int, i
 
 def blockers(seen: Observation, attachment: Attachment) -> list[str]:
     """Why it may not be deleted although no pod needs it."""
-    node, volume = seen.nodes.get(attachment.node), seen.volumes.get(attachment.volume)
+    node = seen.nodes.get(attachment.node)
     found = []
     if node is None:
         found.append(f"its node {attachment.node} does not exist any more, {_LOST_NODE}")
@@ -453,10 +520,22 @@ def blockers(seen: Observation, attachment: Attachment) -> list[str]:
         found.append(f"its node {attachment.node} is not ready (Ready is {node.ready}), {_LOST_NODE}")
     elif not node.managed:
         found.append(f"the kubelet of {attachment.node} attaches volumes by itself and does not say which it uses")
-    made = attachment_name(volume.driver, volume.handle, attachment.node) if volume and volume.driver else ""
-    if not _OWN_NAME.fullmatch(attachment.name) or made not in ("", attachment.name):
+    if not _made_by_the_controller_manager(seen, attachment):
         found.append("it was not made by the controller manager, which gives it another name; whoever made it takes it away")
+    twins = [f"{twin.name} ({'/'.join(twin.claim)}, {twin.phase})" for twin in seen.twins(attachment)]
+    if twins:
+        found.append(
+            f"PersistentVolume {', '.join(twins[:3])} has the same driver and handle, and so the same attachment. Delete the "
+            "PersistentVolume that is not needed any more, and run again"
+        )
     return found
+
+
+def _made_by_the_controller_manager(seen: Observation, attachment: Attachment) -> bool:
+    """By its name, and by its volume where that is there and not a migrated one."""
+    volume = seen.volumes.get(attachment.volume)
+    made = attachment_name(volume.driver, volume.handle, attachment.node) if volume and volume.driver else attachment.name
+    return made == attachment.name and bool(_OWN_NAME.fullmatch(attachment.name))
 
 
 _LOST_NODE = (
@@ -467,6 +546,8 @@ _LOST_NODE = (
 def _lost_status(state: State, seen: list[Attachment], options: Options) -> Finding | None:
     """A pod needs the volume, it is attached, and the node's status does not say so; None if that was not so all the time."""
     attachment = seen[-1]
+    if attachment.driver in state.detached_drivers:
+        return None
     if not all(may_lack_status(observation, once) for observation, once in zip(state.observations, seen)):
         return None
     users = [{pod.uid: pod for pod in observation.users(once)} for observation, once in zip(state.observations, seen)]
@@ -477,7 +558,7 @@ def _lost_status(state: State, seen: list[Attachment], options: Options) -> Find
     finding.summary = f"{_title(state, attachment)} is attached to {attachment.node}, and the node's volumesAttached does not list it"
     finding.evidence.update(
         pods=_pod_evidence(steady, state.now),
-        workload=_workload(state.first, steady, [attachment]),
+        workload_title=_workload_title(steady),
         volumes_in_use=attachment.name in state.last.in_use,
         version=state.version_text,
         bugs=_bugs(state.version),
@@ -492,6 +573,7 @@ def _lost_status(state: State, seen: list[Attachment], options: Options) -> Find
             f"observed {state.observed}. The kubelet waits for the entry for ever. Move the pod away and back: ansible-playbook {RUNBOOK} "
             f"-e attachment_repair_names={attachment.name} -e attachment_repair_lost_status=redrive"
         )
+        finding.workload = _workload(state.last, steady, attachment)
     return finding
 
 
@@ -540,12 +622,26 @@ def _deletion(state: State, attachment: Attachment) -> Action:
 # STOR-12: names that collide
 
 
+def may_collide(seen: Observation, version: tuple[int, int, int]) -> bool:
+    """Some volume's name does or will, if its driver's volumes are attached at all."""
+    if names.affected(version) == "no":
+        return False
+    return any(
+        names.collides(volume.driver, volume.handle) or names.grows_into(volume.driver, volume.handle) for volume in seen.volumes.values()
+    )
+
+
 def _collisions(state: State) -> list[Finding]:
     """Volumes that this controller manager will not detach, or has not detached."""
     affected = names.affected(state.version)
     if affected == "no":
         return []
-    return [_collision(state, volume, affected) for volume in state.first.volumes.values() if names.collides(volume.driver, volume.handle)]
+    return [_collision(state, volume, affected) for volume in _detachable(state) if names.collides(volume.driver, volume.handle)]
+
+
+def _detachable(state: State) -> list[Volume]:
+    """Volumes that the controller manager will detach one day."""
+    return [volume for volume in state.first.volumes.values() if volume.driver not in state.detached_drivers]
 
 
 def _collision(state: State, volume: Volume, affected: str) -> Finding:
@@ -587,7 +683,7 @@ def _growing(state: State) -> list[Finding]:
     if affected == "no":
         return []
     close: dict[str, list[Volume]] = defaultdict(list)
-    for volume in state.first.volumes.values():
+    for volume in _detachable(state):
         if names.grows_into(volume.driver, volume.handle):
             close[volume.driver].append(volume)
     return [
@@ -617,26 +713,21 @@ def _growing(state: State) -> list[Finding]:
 
 
 def _without_metadata(state: State, options: Options) -> list[Finding]:
-    """Attachments that lack what their driver's node plugin needs; those of one workload name each other."""
+    """Attachments that lack what their driver's node plugin needs."""
     seen = state.first
-    lacking = [attachment for attachment in seen.attachments.values() if missing_metadata(attachment, options.required_metadata)]
-    users = {attachment.name: seen.users(attachment) for attachment in lacking}
-    groups: dict[tuple[str, ...], list[Attachment]] = defaultdict(list)
-    for attachment in lacking:
-        if users[attachment.name]:
-            groups[_workload_key(users[attachment.name][0])].append(attachment)
     found = []
-    for attachment in lacking:
-        missing = ", ".join(missing_metadata(attachment, options.required_metadata))
-        pods = users[attachment.name]
+    for attachment in seen.attachments.values():
+        missing = missing_metadata(attachment, options.required_metadata)
+        if not missing:
+            continue
+        keys, pods = ", ".join(missing), seen.users(attachment)
         finding = _finding(state, attachment, "STOR-14", "major")
-        finding.evidence.update(missing=missing, metadata=list(attachment.metadata), pods=_pod_evidence(pods, state.now))
-        finding.summary = f"the attachment of {_title(state, attachment)} to {attachment.node} lacks {missing}"
+        finding.evidence.update(missing=keys, metadata=list(attachment.metadata), pods=_pod_evidence(pods, state.now))
+        finding.summary = f"the attachment of {_title(state, attachment)} to {attachment.node} lacks {keys}"
         finding.reason = "no pod needs it, so there is nobody to move; it is made anew when one does"
         if pods:
-            group = groups[_workload_key(pods[0])]
-            mates = [pod for mate in group for pod in users[mate.name]]
-            finding.evidence["workload"] = _workload(seen, mates, group)
+            finding.evidence["workload_title"] = _workload_title(pods)
+            finding.workload = {**_workload(seen, pods, attachment), "missing": missing}
             finding.reason = (
                 f"{attachment.driver} gives it only to a fresh attachment: its pods have to leave the node and come back. ansible-playbook "
                 f"{RUNBOOK} -e attachment_repair_names={attachment.name} -e attachment_repair_redrive_missing_metadata=true"
@@ -645,17 +736,41 @@ def _without_metadata(state: State, options: Options) -> list[Finding]:
     return found
 
 
-def _workload_key(pod: Pod) -> tuple[str, ...]:
-    """What moves together: the pods of one controller."""
-    return (pod.namespace, pod.owner.kind, pod.owner.name) if pod.owner else (pod.namespace, "Pod", pod.name)
+# Workloads of STOR-13 and STOR-14: who has to be moved
 
 
-def _workload(seen: Observation, pods: Collection[Pod], attachments: Collection[Attachment]) -> dict[str, Any]:
-    """Who has to be moved for these attachments to be made anew, and what of it."""
-    namespace, kind, name = min(_workload_key(pod) for pod in pods)
-    claims = {volume.claim_name for attachment in attachments for volume in [seen.volumes.get(attachment.volume)] if volume}
-    uids = sorted(attachment.uid for attachment in attachments)
-    return {"kind": kind, "namespace": namespace, "name": name, "claims": sorted(claims), "attachments": uids}
+def _workload_key(pods: Iterable[Pod]) -> tuple[str, str, str]:
+    """Namespace, kind and name of what moves together: the pods of one controller."""
+    return min((pod.namespace, pod.owner.kind, pod.owner.name) if pod.owner else (pod.namespace, "Pod", pod.name) for pod in pods)
+
+
+def _workload_title(pods: Collection[Pod]) -> str:
+    namespace, kind, name = _workload_key(pods)
+    return f"{kind} {namespace}/{name}"
+
+
+def _workload(seen: Observation, pods: Collection[Pod], attachment: Attachment) -> dict[str, Any]:
+    """Who has to be moved for this attachment to be made anew, and off which claims."""
+    namespace, kind, name = _workload_key(pods)
+    used = {(pod.namespace, claim) for pod in pods for claim in pod.claims}
+    claims = sorted(claim for space, claim in seen.claims_of(attachment) if space == namespace and (space, claim) in used)
+    return {"kind": kind, "namespace": namespace, "name": name, "claims": claims, "attachments": [attachment.uid]}
+
+
+def _join_workloads(found: Iterable[Finding], wanted: Iterable[Finding]) -> None:
+    """Let the first finding of each workload that is in scope name all of its claims and attachments, and the others none.
+
+    A workload moves as a whole, so its attachments that are out of scope are made anew too.
+    """
+    joined: dict[tuple[str, str], dict[str, Any]] = {}
+    for finding in found:
+        if finding.workload:
+            workload = joined.setdefault((finding.control, finding.evidence["workload_title"]), dict(finding.workload))
+            for what in {"claims", "attachments", "missing"} & set(workload):
+                workload[what] = sorted({*workload[what], *finding.workload[what]})
+    for finding in wanted:
+        if finding.workload:
+            finding.workload = joined.pop((finding.control, finding.evidence["workload_title"]), None)
 
 
 # STOR-15: nobody attaches
@@ -704,6 +819,40 @@ def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: f
             **state.leader,
         },
         namespace=pod.namespace,
+    )
+
+
+# moves that were not finished
+
+
+def _unfinished_moves(state: State) -> list[Finding]:
+    """Nodes that workload_redrive has cordoned, and nobody has uncordoned: it runs, or it was killed."""
+    found = []
+    for node in state.first.nodes.values():
+        for text in node.cordons if node.unschedulable else ():
+            try:
+                cordon = json.loads(text)
+                namespace, by, since = str(cordon["namespace"]), str(cordon["by"]), parse_time(str(cordon["since"]))
+                claims = [str(claim) for claim in cordon["claims"]]
+            except (ValueError, KeyError, TypeError):
+                continue
+            found.append(_unfinished_move(node, namespace, claims, f"{by} {_duration(age(state.now, since))} ago"))
+    return found
+
+
+def _unfinished_move(node: Node, namespace: str, claims: list[str], who: str) -> Finding:
+    return Finding(
+        "",
+        "major",
+        "node",
+        node.name,
+        node.name,
+        f"node {node.name} was cordoned by {who} to move the pods of {namespace}/{', '.join(claims)}, and still is",
+        "report",
+        "if that run is over, this finishes it and uncordons the node: ansible localhost -m storage_ops.runbooks.workload_redrive "
+        f"-a 'namespace={namespace} claims={','.join(claims)}'",
+        "",
+        {"claims": [f"{namespace}/{claim}" for claim in claims], "claim": f"{namespace}/{claims[0]}" if claims else ""},
     )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Callable, TypeVar, Union
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     Finding,
     NotStarted,
     Plan,
+    Prevented,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import attachments as pure
@@ -34,7 +35,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Attachment,
     Claim,
     Pod,
+    Volume,
     age,
+    attachment_name,
     parse_time,
     pick_attachment,
     pick_claim,
@@ -83,6 +86,8 @@ def make_options(params: dict[str, Any]) -> Options:
     for name, minimum in least.items():
         if not params.get(name, minimum) >= minimum:  # not a number is neither
             raise StorageOpsError(f"{name} is {params[name]:g}; give at least {minimum:g}")
+    if "controls" in params and not params["controls"]:
+        raise StorageOpsError("controls is empty, so nothing would be looked at; leave the option out to run all of them")
     scope = {name: tuple(text.strip() for text in params[name]) for name in ("names", "drivers", "nodes", "namespaces")}
     empty = [name for name, texts in scope.items() if not all(texts)]
     if empty:
@@ -99,7 +104,10 @@ def make_options(params: dict[str, Any]) -> Options:
 
 
 class VolumeAttachments:
-    """The runbook repair_volumeattachments on one cluster. ``detach_timeout``: seconds a deleted attachment gets to be gone."""
+    """The runbook repair_volumeattachments on one cluster.
+
+    ``detach_timeout``: seconds a deleted attachment gets to be gone. ``strict``: a scope of which nothing is known is an error.
+    """
 
     def __init__(
         self,
@@ -108,12 +116,14 @@ class VolumeAttachments:
         detach_timeout: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        strict: bool = False,
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._detach_timeout = detach_timeout
         self._sleep = sleep
         self._clock = clock
+        self._strict = strict
 
     # gather
 
@@ -121,13 +131,18 @@ class VolumeAttachments:
         """Read what the controls need, and then only suspects: their pods, and where these are not in the way all of it again."""
         options, cluster = self._options, self._cluster
         version = cluster.version() if options.controls & {"STOR-11", "STOR-12", "STOR-13"} else None
+        numbers = (version.major, version.minor, version.patch) if version else (1, 0, 0)
         first = self._everything()
-        now = _now()
+        now = cluster.now()
         suspects = pure.suspects(first, options, now)
+        if suspects and not first.volumes:
+            first = replace(first, volumes=self._volumes())
         first = self._with_users(first, suspects, cached=True)
         unproven = pure.unproven(first, suspects, options, now)
         waits = pure.waits(first, options.pending_seconds, now) if "STOR-15" in options.controls else []
-        known = self._circumstances(first, unproven, waits)
+        collide = "STOR-12" in options.controls and pure.may_collide(first, numbers)
+        known = self._circumstances(first, unproven, waits, collide)
+        unproven = {name for name in unproven if first.attachments[name].driver not in known["detached_drivers"]}
         waits = [wait for wait in waits if pure.could_attach(wait, known["detached_drivers"], known["drivers_on"])]
         observations = [first]
         for _number in range(1, options.observations if unproven or waits else 1):
@@ -135,11 +150,13 @@ class VolumeAttachments:
             observations.append(self._again(first, unproven, waits))
         if waits:
             known["last_attach"] = self._last_attach()
-        numbers = (version.major, version.minor, version.patch) if version else (1, 0, 0)
-        return State(_now(), tuple(observations), frozenset(unproven), numbers, version.text if version else "", **known)
+        return State(cluster.now(), tuple(observations), frozenset(unproven), numbers, version.text if version else "", **known)
 
     def plan(self, state: State) -> Plan:
         """Decide."""
+        unknown = pure.unmatched(state, self._options, known_elsewhere=True) if self._strict else []
+        if unknown:
+            raise StorageOpsError(f"{'; '.join(unknown)}, nor does anything else there know it: is it a typing error?")
         return pure.plan(state, self._options)
 
     def healthy(self, state: State) -> str:
@@ -150,7 +167,8 @@ class VolumeAttachments:
         scope = [f"{what} {', '.join(wanted)}" for what, wanted in options.scope()]
         within = f" within the scope ({'; '.join(scope)})" if scope else ""
         named = "".join(f"; {name} {self._in_order(state, name)}" for name in options.names[:5])
-        return f"{looked_at}, nothing found by {', '.join(sorted(options.controls))}{within}{named}"
+        unmatched = "".join(f"; {words}" for words in pure.unmatched(state, options))
+        return f"{looked_at}, nothing found by {', '.join(sorted(options.controls))}{within}{named}{unmatched}"
 
     def _in_order(self, state: State, name: str) -> str:
         attachment = state.last.attachments.get(name) or state.first.attachments.get(name)
@@ -169,12 +187,15 @@ class VolumeAttachments:
         attachments = self._list(_STORAGE, "volumeattachments", pick_attachment)
         seen = Observation(at, {attachment.name: attachment for attachment in attachments})
         if wanted & {"STOR-11", "STOR-12", "STOR-13", "STOR-15"}:
-            seen = replace(seen, volumes={volume.name: volume for volume in self._list("v1", "persistentvolumes", pick_volume)})
+            seen = replace(seen, volumes=self._volumes())
         if wanted & {"STOR-11", "STOR-13", "STOR-15"}:
             seen = replace(seen, nodes={node.name: node for node in self._list("v1", "nodes", pick_node)})
         if "STOR-15" in wanted:
             seen = replace(seen, pending=tuple(self._pending()))
         return seen
+
+    def _volumes(self) -> dict[str, Volume]:
+        return {volume.name: volume for volume in self._list("v1", "persistentvolumes", pick_volume)}
 
     def _pending(self) -> list[Pod]:
         """Pods with a node and claims that do not run yet."""
@@ -191,6 +212,7 @@ class VolumeAttachments:
         siblings = {other.name for suspect in suspects for other in first.by_volume[suspect.volume]}
         nodes = {suspect.node for suspect in suspects} | {wait.pod.node for wait in waits}
         volumes = {suspect.volume for suspect in suspects} | {wait.volume.name for wait in waits}
+        volumes |= {twin.name for suspect in suspects for twin in first.twins(suspect)}
         seen = self._observe({*siblings, *(wait.attachment for wait in waits)}, volumes, nodes)
         if waits:
             seen = replace(seen, pending=tuple(self._pending()))
@@ -217,6 +239,7 @@ class VolumeAttachments:
     def _claims(self, seen: Observation, attachments: Iterable[Attachment], cached: bool) -> dict[tuple[str, str], Claim]:
         """Claims of volumes that are gone, and those that now have the name of a claim whose volume was released."""
         volumes = {entry.volume: seen.volumes.get(entry.volume) for entry in attachments}
+        volumes.update({twin.name: twin for entry in attachments for twin in seen.twins(entry)})
         gone = {name for name, volume in volumes.items() if volume is None}
         keys = {volume.claim for volume in volumes.values() if volume and volume.claim_name and volume.phase != "Bound"}
         if not gone:
@@ -250,12 +273,15 @@ class VolumeAttachments:
             lists = [self._list("v1", "pods", pick, cached=cached)]
         return [pod for found in lists for pod in found]
 
-    def _circumstances(self, first: Observation, unproven: Collection[str], waits: Collection[Wait]) -> dict[str, Any]:
+    def _circumstances(self, first: Observation, unproven: Collection[str], waits: Collection[Wait], collide: bool) -> dict[str, Any]:
         """What has to be known of suspects besides: fields of State."""
         known: dict[str, Any] = {"detached_drivers": frozenset(), "drivers_on": {}}
+        drivers = {attachment.driver for attachment in first.attachments.values()}
+        if unproven or waits or collide or (self._options.drivers and not drivers & set(self._options.drivers)):
+            csi = self._list(_STORAGE, "csidrivers", pick_driver)
+            known["drivers"] = frozenset(driver.name for driver in csi)
+            known["detached_drivers"] = frozenset(driver.name for driver in csi if not driver.attach_required)
         if unproven or waits:
-            drivers = self._list(_STORAGE, "csidrivers", pick_driver)
-            known["detached_drivers"] = frozenset(driver.name for driver in drivers if not driver.attach_required)
             lease = self._cluster.get(path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system"))
             known["lease"] = pick_lease(lease) if lease else None
         if waits:
@@ -319,11 +345,11 @@ class VolumeAttachments:
         orphan: Orphan = action.subject
         needed = self._detach_timeout + _LAST_LOOK
         if self._cluster.deadline.remaining() < needed:
-            raise NotStarted(f"less than {needed:g} s are left of the deadline; run again, or raise it")
+            raise Prevented(f"less than {needed:g} s are left of the deadline; run again, or raise it")
         try:
             self._recheck(orphan)
         except KubeError as error:
-            raise NotStarted(str(error)) from error
+            raise Prevented(str(error)) from error
         self._delete(action, orphan)
         self._refuse_newcomers(orphan)
         self._wait_until_gone(orphan)
@@ -352,7 +378,7 @@ class VolumeAttachments:
     def _recheck(self, orphan: Orphan) -> None:
         """The world must still be as it was planned for, by quorum reads of everything but time."""
         planned = orphan.attachment
-        seen = self._observe({planned.name, *orphan.siblings}, {planned.volume}, {planned.node})
+        seen = self._observe({planned.name, *orphan.siblings}, (), {planned.node})
         attachment = seen.attachments.get(planned.name)
         if attachment is None:
             raise NotStarted("it is gone already")
@@ -360,6 +386,7 @@ class VolumeAttachments:
             raise NotStarted(f"it was replaced by another one of the same name, uid {attachment.uid}")
         if attachment.deleted:
             raise NotStarted("somebody else is deleting it")
+        seen = replace(seen, volumes=self._volumes_of(planned))
         seen = self._with_users(seen, [attachment], cached=False)
         needed = pure.needed_by(seen, attachment)
         if needed:
@@ -371,16 +398,28 @@ class VolumeAttachments:
         if not pure.proofs(seen, attachment, (version.major, version.minor, version.patch), version.text):
             raise NotStarted("nothing proves any more that it is left over")
 
+    def _volumes_of(self, attachment: Attachment) -> dict[str, Volume]:
+        """The attachment's PersistentVolume and those that share it, as etcd has them now: only reading all of them finds a new one."""
+
+        def pick(item: dict[str, Any]) -> Volume | None:
+            volume = pick_volume(item)
+            made = attachment_name(volume.driver, volume.handle, attachment.node)
+            return volume if volume.name == attachment.volume or made == attachment.name else None
+
+        return {volume.name: volume for volume in self._list("v1", "persistentvolumes", pick, cached=False)}
+
     def _delete(self, action: Action, orphan: Orphan) -> None:
         try:
             self._cluster.delete(_url(action), orphan.attachment.uid)
         except Conflict as error:
+            if error.repeated:
+                return  # by the first request, whose answer was lost; this one met the next attachment of that name
             raise NotStarted(f"it was replaced meanwhile: {error}") from error
         except NotFound as error:
             raise NotStarted("it is gone already") from error
         except KubeError as error:
             # What the API server refused was not done; where no answer came nobody knows.
-            raise (NotStarted if 400 <= error.status < 500 else ActionFailed)(str(error)) from error
+            raise (Prevented if 400 <= error.status < 500 else ActionFailed)(str(error)) from error
 
     def _refuse_newcomers(self, orphan: Orphan) -> None:
         """A pod that came to need the attachment in the small window before its deletion may have been given the old one."""
@@ -440,10 +479,6 @@ class VolumeAttachments:
                 return False
             self._sleep(_PAUSE)
         return True
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
 
 
 def _url(action: Action) -> str:

@@ -19,6 +19,20 @@ COLLECTION = "storage_ops.runbooks"
 # Playbooks that can be run today; a command is printed for these only.
 SHIPPED = ("clean_residual_paths", "load_iscsi_modules", "repair_volumeattachments", "triage")
 
+# Events of these reasons are about volumes, whatever they say.
+VOLUME_REASONS = (
+    "FailedAttachVolume",
+    "FailedMount",
+    "FailedMapVolume",
+    "FailedUnmount",
+    "FailedBinding",
+    "ProvisioningFailed",
+    "VolumeResizeFailed",
+    "FileSystemResizeFailed",
+)
+# Before words that containers, their probes and the container runtime use too, for reasons of their own.
+_OF_A_VOLUME = rf"(^({'|'.join(VOLUME_REASONS)}): |MountVolume|NodeStage|NodePublish|mount\.nfs).*"
+
 # What repairs a control: the playbook, and the arguments that point it to the object. {names} are facts about the pod.
 REPAIRS: dict[str, tuple[str, str]] = {
     "STOR-01": ("clean_residual_paths", "-i inventory -e target={node}"),
@@ -152,7 +166,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "dead-fuse-mount",
-        r"Transport endpoint is not connected",
+        # A socket says so too, but names no file.
+        rf"({_OF_A_VOLUME}|/[^\s:>]*: )Transport endpoint is not connected",
         "STOR-05",
         "the process behind a FUSE mount on node {node} is gone, and the mount with it",
         "look whether the driver's node pod on {node} was restarted; find the dead mounts there (ls fails with the same words)",
@@ -194,7 +209,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "mount-limit-nofile",
-        r"exit status 255",
+        rf"{_OF_A_VOLUME}exit status 255",
         "STOR-10",
         "the mount ran into the driver's time limit, as NFSv3 mounts do where the container runtime has a far too large LimitNOFILE",
         "grep 'open files' /proc/PID/limits of the container runtime on node {node}: about a billion is far too many",
@@ -208,7 +223,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "io-error",
-        r"input/output error|read-only file system",
+        rf"input/output error|{_OF_A_VOLUME}read-only file system",
         "STOR-08",
         "the volume answers with I/O errors, or its filesystem turned read-only after such",
         "first the volume's paths on node {node} (multipath -ll, dmesg) and the storage; then move the pod with workload_redrive, since "
@@ -343,7 +358,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "crash",
-        r"CrashLoopBackOff|Back-off restarting failed container|RunContainerError|CreateContainerError",
+        r"CrashLoopBackOff|Back-off restarting failed container|RunContainerError|CreateContainerError"
+        r"|OCI runtime create failed",
         "",
         "a container of the pod ends or cannot be started",
         "kubectl -n {namespace} logs {pod} --previous --all-containers",
@@ -388,7 +404,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "mount-exit-32",
-        r"exit status 32",
+        rf"{_OF_A_VOLUME}exit status 32",
         "",
         "the mount program failed",
         "its output is in the message; try the same mount by hand on node {node}",

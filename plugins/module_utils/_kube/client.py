@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -15,6 +16,8 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from email.utils import parsedate_to_datetime
 from typing import Any, Callable, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
@@ -29,15 +32,22 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoin
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import BrokenList, read_list
 
-TRIES = 6
+# Seconds for which a request is tried again: a server that never answered may be the wrong one; one that did is restarted or upgraded.
+FIRST_PATIENCE = 15.0
+PATIENCE = 120.0
 # Seconds before the second try, where the server names none; they double.
 FIRST_PAUSE = 0.5
+MAX_PAUSE = 5.0
+# For so long after an outage a refusal is doubted: a server that comes up has not loaded its roles, or not found its authenticators.
+DOUBT_SECONDS = 30.0
 # How often a list begins anew because its continue token expired.
 RESTARTS = 3
 
 # OpenSSL: the certificate is made out to another host, or to another address.
 _OTHER_NAME = (62, 64)
 _RETRIED = (429, 500, 502, 503, 504)
+# Not believed right after an outage.
+_DOUBTED = (401, 403, 404)
 _PATCHES = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
@@ -67,7 +77,7 @@ class Forbidden(KubeError):
 
 
 class NotFound(KubeError):
-    """404."""
+    """404, and the API server itself says that there is no such object."""
 
 
 class Conflict(KubeError):
@@ -122,12 +132,28 @@ def path(group_version: str, resource: str, name: str = "", namespace: str = "",
 class Cluster:
     """One API server, one deadline."""
 
-    def __init__(self, endpoint: Endpoint, deadline: Deadline, request_timeout: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        deadline: Deadline,
+        request_timeout: float,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.deadline = deadline
         self._endpoint = endpoint
         self._connection = Connection(endpoint, deadline, request_timeout)
-        self._sleep = sleep
+        self._sleep, self._clock = sleep, clock
+        self._answered = False
+        # When a request was last lost or failed by the server.
+        self._outage = -DOUBT_SECONDS
         self._version: ServerVersion | None = None
+        # How far the API server's clock is ahead of ours.
+        self._ahead = timedelta()
+
+    def now(self) -> datetime:
+        """The time (UTC) by the API server's clock, as its latest answer told it; by ours before any answer."""
+        return datetime.now(timezone.utc) + self._ahead
 
     def version(self) -> ServerVersion:
         """The server's version, asked once."""
@@ -169,9 +195,12 @@ class Cluster:
                     raise
         raise AssertionError("unreachable")
 
-    def create(self, path: str, body: Object, dry_run: bool = False) -> Object:
-        """Create an object, or evict a pod. Tried again only where the server cannot have done it."""
-        return self._request(_Request("POST", path, _dry(dry_run), body, repeatable=False), _read_object)
+    def create(self, path: str, body: Object, dry_run: bool = False, repeatable: bool = False) -> Object:
+        """Create an object, or evict a pod. Tried again only where the server cannot have done it, or where a second time does no harm.
+
+        ``repeatable``: it does none, as with an eviction that names the pod's uid.
+        """
+        return self._request(_Request("POST", path, _dry(dry_run), body, repeatable=repeatable), _read_object)
 
     def patch(self, path: str, body: Any, dry_run: bool = False, kind: str = "merge") -> Object:
         """Patch an object: ``merge``, ``strategic`` or ``json``. A JSON patch may do more the second time, so it is not repeated."""
@@ -183,7 +212,7 @@ class Cluster:
         """Delete exactly the object with that uid. It may go on to exist for as long as a finalizer holds it.
 
         NotFound: it was gone already. Conflict: another object has its name now, so this one is gone too. When the answer to a deletion
-        is lost and the object is gone at the next try, it was deleted.
+        is lost, and at the next try the object is gone or another one has its name, it was deleted: that is no error.
         """
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
         if dry_run:
@@ -192,6 +221,10 @@ class Cluster:
             self._request(_Request("DELETE", path, {}, body), _read_object)
         except NotFound as error:
             if not error.repeated:
+                raise
+        except Conflict as error:
+            found = self.get(path) if error.repeated else None
+            if not error.repeated or (found and found["metadata"]["uid"] == uid):
                 raise
 
     def _pages(self, path: str, pick: Callable[[Object], T | None], query: dict[str, str], following: dict[str, str]) -> Items[T]:
@@ -212,7 +245,7 @@ class Cluster:
 
     def _request(self, request: _Request, read: Callable[[Answer], T]) -> T:
         """What ``read`` makes of the answer, after as many tries as it takes and may take."""
-        started = time.monotonic()
+        started = self._clock()
         repeated = False
         tries = 0
         while True:
@@ -221,14 +254,20 @@ class Cluster:
                 return self._try(request, read)
             except KubeError as error:
                 error.repeated = repeated
-                pause = error.again or FIRST_PAUSE * 2 ** (tries - 1)
+                now = self._clock()
+                if error.status == 0 or error.status >= 500:
+                    self._outage = now
+                    repeated = repeated or not isinstance(error, _Unsent)
+                elif error.status in _DOUBTED and not isinstance(error, NotFound) and now - self._outage < DOUBT_SECONDS:
+                    error.again = 0
+                pause = error.again or min(FIRST_PAUSE * 2 ** (tries - 1), MAX_PAUSE)
+                patience = PATIENCE if self._answered else FIRST_PATIENCE
                 left = self.deadline.remaining()
-                if error.again is None or tries == TRIES or pause >= left:
-                    told = [f"{tries} tries in {time.monotonic() - started:.1f} s"] if tries > 1 else []
+                if error.again is None or now - started + pause > patience or pause >= left:
+                    told = [f"{tries} tries in {now - started:.1f} s"] if tries > 1 else []
                     told += ["the deadline leaves no time for another"] if error.again is not None and 0 < left <= pause else []
                     error.args = (f"{error} ({', '.join(told)})" if told else str(error),)
                     raise
-                repeated = repeated or not (isinstance(error, _Unsent) or error.status == 429)
             self._sleep(pause)
 
     def _try(self, request: _Request, read: Callable[[Answer], T]) -> T:
@@ -236,9 +275,12 @@ class Cluster:
         url = self._endpoint.url
         try:
             with self._connection.request(request.method, request.target, self._headers(request), request.text) as answer:
+                self._set_clock(answer.header("Date"))
                 if answer.status < 300:
                     _check_json(answer)
-                    return read(answer)
+                    result = read(answer)
+                    self._answered = True
+                    return result
                 raise self._refusal(request, answer)
         except NotSent as error:
             raise _unreachable(request, url, error.__cause__ or error, self._late()) from error
@@ -247,6 +289,13 @@ class Cluster:
             if request.repeatable:
                 raise KubeError(said, again=0) from error
             raise KubeError(f"{said}. It may have been done all the same: look before you try again") from error
+
+    def _set_clock(self, date: str) -> None:
+        """Whole seconds, cut off: what is young looks younger by that, never older."""
+        with contextlib.suppress(TypeError, ValueError):
+            told = parsedate_to_datetime(date)
+            if told.tzinfo is not None:
+                self._ahead = told - datetime.now(timezone.utc)
 
     def _late(self) -> str:
         return "" if self.deadline.remaining() else "the deadline is over"
@@ -258,6 +307,7 @@ class Cluster:
     def _refusal(self, request: _Request, answer: Answer) -> KubeError:
         """The error for an answer that is none of success."""
         status, said = answer.status, _Said(answer.body())
+        self._answered = self._answered or said.is_status
         after = answer.header("Retry-After")
         kind = _ERRORS.get(status, KubeError)
         text = f"cannot {request}: {self._endpoint.url} answered {status}: {said.message}"
@@ -266,6 +316,11 @@ class Cluster:
         elif status == 403:
             nobody = "system:anonymous" in said.message
             text = f"{text}. " + (f"{self._endpoint.source} gave no credentials" if nobody else request.rule())
+        elif status == 404 and not said.missing:
+            kind = KubeError
+            text = (
+                f"{text}. Not how an API server says that this object does not exist: it does not serve the resource, or a proxy answered"
+            )
         elif 300 <= status < 400:
             text = f"{text}. It sends us to {answer.header('Location')}: is the option host the API server's?"
         harmless = request.repeatable or status == 429
@@ -331,9 +386,13 @@ class _Said:
     """What a refusal says for itself: a Status object, or a proxy's page."""
 
     def __init__(self, body: bytes) -> None:
+        self.is_status, self.missing = False, ""
         try:
             status = json.loads(body)
+            self.is_status = status.get("kind") == "Status"
             details = status.get("details") or {}
+            # The object that does not exist. Without a name it is the resource that the server does not know.
+            self.missing = details.get("name") or "" if self.is_status and status.get("reason") == "NotFound" else ""
             causes = [cause for cause in details.get("causes") or [] if cause.get("reason") == "DisruptionBudget"]
             self.message = " ".join([status.get("message") or status["reason"], *(cause.get("message", "") for cause in causes)]).rstrip(
                 ". "
@@ -341,8 +400,8 @@ class _Said:
         except (ValueError, AttributeError, KeyError, TypeError):
             causes = []
             self.message = _start(body)
-        # An eviction that a PodDisruptionBudget refuses.
-        self.budget = bool(causes)
+        # An eviction that a PodDisruptionBudget refuses, or (as an error of the server) two of them.
+        self.budget = bool(causes) or "more than one PodDisruptionBudget" in self.message
 
 
 def _read_object(answer: Answer) -> Object:

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 _MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+# Begins the names of the annotations by which workload_redrive remembers whose cordon it is.
+CORDON = "runbooks.storage-ops/cordon."
 _CSI = "kubernetes.io/csi/"
 
 
@@ -72,7 +74,10 @@ class Volume(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A node. ``ready``: "True", "False" or "Unknown"; ``managed``: the controller manager attaches, not the kubelet."""
+    """A node. ``ready``: "True", "False" or "Unknown"; ``managed``: the controller manager attaches, not the kubelet.
+
+    ``cordons``: what workload_redrive noted when it cordoned the node.
+    """
 
     name: str
     uid: str
@@ -82,6 +87,7 @@ class Node(NamedTuple):
     managed: bool
     volumes_attached: tuple[str, ...]
     volumes_in_use: tuple[str, ...]
+    cordons: tuple[str, ...] = ()
 
 
 class Owner(NamedTuple):
@@ -230,15 +236,17 @@ def pick_node(item: dict[str, Any]) -> Node:
     """The record of a node."""
     meta, status = item["metadata"], item.get("status") or {}
     ready: dict[str, Any] = next((entry for entry in status.get("conditions") or [] if entry["type"] == "Ready"), {})
+    annotations: dict[str, str] = meta.get("annotations") or {}
     return Node(
         intern(meta["name"]),
         meta["uid"],
         intern(ready.get("status") or "Unknown"),
         parse_time(ready.get("lastTransitionTime")),
         bool((item.get("spec") or {}).get("unschedulable")),
-        (meta.get("annotations") or {}).get(_MANAGED) == "true",
+        annotations.get(_MANAGED) == "true",
         tuple(intern(entry["name"]) for entry in status.get("volumesAttached") or []),
         tuple(intern(entry) for entry in status.get("volumesInUse") or []),
+        tuple(value for key, value in annotations.items() if key.startswith(CORDON)),
     )
 
 

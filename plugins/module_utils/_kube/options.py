@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import ssl
 import tempfile
 import threading
@@ -30,7 +31,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, KubeError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Endpoint, Headers
 
-__all__ = ["AUTH", "BOUNDS", "ArgumentSpec", "make_cluster", "reveal"]
+__all__ = ["AUTH", "BOUNDS", "ArgumentSpec", "keys_by_driver", "make_cluster", "reveal"]
 
 AUTH = ArgumentSpec(
     {
@@ -99,14 +100,31 @@ def make_cluster(params: Mapping[str, Any]) -> Cluster:
 def reveal(module: Any) -> None:
     """Let an AnsibleModule mask only what is secret in ``kubeconfig``: its path, or the names in it, are needed to understand a result.
 
-    Ansible would mask every text of it wherever it occurs, so a user named "v1" would hide the API version of everything.
+    Ansible would mask every text of it wherever it occurs, so a user named "v1" would hide the API version of everything. A text that is
+    no path may be a whole kubeconfig, with its secrets.
     """
     kubeconfig = module.params.get("kubeconfig")
+    if isinstance(kubeconfig, str) and not _is_path(kubeconfig):
+        return
     plain: set[str] = set()
     secret = {str(module.params[name]) for name in ("api_key", "password") if module.params.get(name)}
     secret |= {str(value) for value in (module.params.get("proxy_headers") or {}).values() if value}
     _sort_texts(kubeconfig, True, plain, secret)
     module.no_log_values -= plain - secret
+
+
+def _is_path(kubeconfig: str) -> bool:
+    """It names a file, or several with colons between; one that does not exist must at least look like it."""
+    parts = [os.path.expanduser(part) for part in kubeconfig.split(os.pathsep) if part]
+    return "\n" not in kubeconfig and all(os.path.exists(part) or re.fullmatch(r"/[^\s{}]*", part) for part in parts)
+
+
+def keys_by_driver(option: str, given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """An option of lists by driver name, checked: a single text would be taken for a list of its letters."""
+    for driver, keys in given.items():
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            raise StorageOpsError(f"{option} must give a list of keys for {driver}, not {keys!r}")
+    return {driver: tuple(keys) for driver, keys in given.items()}
 
 
 def _sort_texts(value: Any, is_plain: bool, plain: set[str], secret: set[str]) -> None:
@@ -242,6 +260,12 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
             kubernetes.config.load_incluster_config(client_configuration=configuration)
             return configuration, "the service account of this pod"
     kubeconfig = given["kubeconfig"]
+    if isinstance(kubeconfig, str) and not _is_path(kubeconfig):
+        # It is not quoted: it may be the text of a kubeconfig.
+        raise StorageOpsError(
+            f"{given.sources['kubeconfig']} is not the path of a file. The text of a kubeconfig is given as a dictionary: "
+            "kubeconfig: \"{{ lookup('file', PATH) | from_yaml }}\""
+        )
     load: Callable[..., None] = kubernetes.config.load_kube_config
     where = {"config_file": kubeconfig}
     source = f"the kubeconfig {kubeconfig or kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Plan, StorageOpsError
@@ -21,6 +21,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Claim,
     Pod,
     age,
+    attachment_name,
     pick_attachment,
     pick_claim,
     pick_driver,
@@ -29,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_node_drivers,
     pick_volume,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import keys_by_driver
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage_plan import (
     Message,
     Options,
@@ -53,16 +55,15 @@ T = TypeVar("T")
 class Triage:
     """The runbook of triage: it only reads and reports."""
 
-    def __init__(self, cluster: Cluster, options: Options, clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
+    def __init__(self, cluster: Cluster, options: Options) -> None:
         self._cluster = cluster
         self._options = options
-        self._clock = clock
 
     def gather(self) -> State:
         """Attachments first: one that is made after its pod was read would look like one that no pod needs."""
         attachments = self._cluster.list(path(_STORAGE, "volumeattachments"), pick_attachment, cached=True)
         pods = self._pods()
-        now = self._clock()
+        now = self._cluster.now()
         suspects = tuple(seen for seen in pods if suspect(seen, now, self._options.stuck_seconds))
         named = None
         if self._options.pod:
@@ -99,7 +100,11 @@ class Triage:
         suspects = [suspect.pod for suspect in state.suspects]
         claims = self._claims({(pod.namespace, name) for pod in suspects for name in pod.claims})
         volumes = self._named("v1", "persistentvolumes", {claim.volume for claim in claims.values() if claim.volume}, pick_volume)
-        theirs = {attachment.name: attachment for attachment in attachments if attachment.volume in volumes}
+        # Another PersistentVolume of the same handle may stand in an attachment of theirs.
+        mine = [(pod, claims.get((pod.namespace, name))) for pod in suspects for name in pod.claims]
+        used = [(pod.node, volumes[claim.volume]) for pod, claim in mine if claim and claim.volume in volumes]
+        made = {attachment_name(volume.driver, volume.handle, node) for node, volume in used}
+        theirs = {found.name: found for found in attachments if found.volume in volumes or found.name in made}
         nodes = {pod.node for pod in suspects if pod.node} | {attachment.node for attachment in theirs.values()}
         version = self._cluster.version()
         state = replace(
@@ -200,7 +205,7 @@ def triage_options(params: dict[str, Any]) -> Options:
         raise StorageOpsError(f"pod {params['pod']} needs its namespace: set namespace")
     if not params["stuck_seconds"] >= 0:  # not a number is neither
         raise StorageOpsError(f"stuck_seconds is {params['stuck_seconds']:g}; give at least 0")
-    given = {driver: tuple(keys) for driver, keys in params["required_metadata"].items()}
+    given = keys_by_driver("required_metadata", params["required_metadata"])
     scope = {name: params[name].strip() for name in ("namespace", "pod", "node")}
     return Options(**scope, stuck_seconds=params["stuck_seconds"], required_metadata={**REQUIRED_METADATA, **given})
 

@@ -28,6 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Pod,
     Volume,
     age,
+    attachment_name,
     parse_time,
     pick_pod,
     unique_name,
@@ -44,17 +45,6 @@ MAX_MESSAGES = 10
 
 # Waiting states that say nothing.
 _SILENT = ("ContainerCreating", "PodInitializing")
-# Events of these reasons are about volumes, whatever they say.
-_VOLUME_REASONS = (
-    "FailedAttachVolume",
-    "FailedMount",
-    "FailedMapVolume",
-    "FailedUnmount",
-    "FailedBinding",
-    "ProvisioningFailed",
-    "VolumeResizeFailed",
-    "FileSystemResizeFailed",
-)
 
 
 @dataclass(frozen=True)
@@ -168,7 +158,7 @@ def pick_event(item: dict[str, Any]) -> tuple[str, Message]:
 
 def pick_message(item: dict[str, Any]) -> tuple[str, Message] | None:
     """As pick_event; None for what went well."""
-    return pick_event(item) if item.get("type") == "Warning" or item.get("reason") in _VOLUME_REASONS else None
+    return pick_event(item) if item.get("type") == "Warning" or item.get("reason") in catalogue.VOLUME_REASONS else None
 
 
 def suspect(seen: Seen, now: datetime, stuck_seconds: float) -> bool:
@@ -272,7 +262,9 @@ def _volume_cause(volume: Volume, node: Node, state: State, options: Options) ->
 
 def _own(volume: Volume, node: str, state: State) -> Attachment | None:
     """The volume's VolumeAttachment for a node."""
-    return next((attachment for attachment in state.seen.by_volume.get(volume.name, ()) if attachment.node == node), None)
+    # Another PersistentVolume of the same handle may stand in it.
+    named = state.seen.attachments.get(attachment_name(volume.driver, volume.handle, node))
+    return named or next((attachment for attachment in state.seen.by_volume.get(volume.name, ()) if attachment.node == node), None)
 
 
 def _wants_attachment(volume: Volume, state: State) -> bool:
@@ -413,7 +405,7 @@ def _told(messages: Iterable[Message]) -> Cause | None:
         return None
     message, entry = min(known, key=lambda pair: _rank(*pair))
     if entry is None:
-        volume = message.reason in _VOLUME_REASONS
+        volume = message.reason in catalogue.VOLUME_REASONS
         return Cause(
             "",
             f"a message that triage does not know: {message.reason}: {message.text}",
@@ -425,13 +417,13 @@ def _told(messages: Iterable[Message]) -> Cause | None:
 
 def _about_storage(message: Message) -> bool:
     entry = catalogue.match(message.reason, message.text)
-    return entry.storage if entry else message.reason in _VOLUME_REASONS
+    return entry.storage if entry else message.reason in catalogue.VOLUME_REASONS
 
 
 def _rank(message: Message, entry: Entry | None) -> tuple[int, int]:
     """Known causes, then unknown words about a volume, then what is not storage, then "it timed out", then all else that is unknown."""
     if entry is None:
-        return (1 if message.reason in _VOLUME_REASONS else 4), 0
+        return (1 if message.reason in catalogue.VOLUME_REASONS else 4), 0
     return (3 if entry.vague else 0 if entry.storage else 2), catalogue.ENTRIES.index(entry)
 
 

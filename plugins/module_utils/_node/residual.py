@@ -17,6 +17,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     Finding,
     NotStarted,
     Plan,
+    Prevented,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, multipath, usage
@@ -172,7 +173,7 @@ class ResidualPaths:
         if wwid in self._rechecked:
             return
         if self._host.deadline.remaining() < _MAP_SECONDS:
-            raise NotStarted(f"less than {_MAP_SECONDS:g} s are left of the deadline; run again, or raise it")
+            raise Prevented(f"less than {_MAP_SECONDS:g} s are left of the deadline; run again, or raise it")
         seen = self._observe(set(subject.device.slaves) or None)
         device = next((device for device in seen.maps if device.wwid == wwid), None)
         if device != subject.device:
@@ -229,7 +230,7 @@ class ResidualPaths:
         """Delete one path, if it is still the one that was planned for, unused, and no map stands on it."""
         host, planned = self._host, subject.disk
         if host.deadline.remaining() < _PATH_SECONDS:
-            raise NotStarted(f"less than {_PATH_SECONDS:g} s are left of the deadline; run again, or raise it")
+            raise Prevented(f"less than {_PATH_SECONDS:g} s are left of the deadline; run again, or raise it")
         disk = block.disks(host, block.transports(host)).get(planned.name)
         # Where the kernel was quicker, there is only the scan left to do.
         if host.exists(f"/sys/class/scsi_device/{planned.hctl}"):

@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     Finding,
     NotStarted,
     Plan,
+    Prevented,
     StorageOpsError,
 )
 
@@ -130,8 +134,44 @@ def test_failure_takes_back_and_stops_everything_after_it() -> None:
     assert result["msg"] == "flush_map a failed: map in use. restore_queueing a was done. Nothing after it was done."
 
 
-def test_what_was_never_started_changed_nothing() -> None:
-    result = run(World([finding("a")], {"disable_queueing": NotStarted("it is mounted by now")}), Module())
+class Moved(World):
+    """A runbook for whose first object the world has changed."""
+
+    def apply(self, action: Action) -> None:
+        if action.target == "a":
+            raise NotStarted("it is mounted by now")
+        super().apply(action)
+
+
+def test_what_was_never_started_is_refused_and_the_rest_goes_on() -> None:
+    world = Moved([finding("a"), finding("b", verbs=("flush_map",))])
+    result = run(world, Module(diff=True))
+    assert not result["failed"]
+    assert world.log == ["flush_map b"]
+    assert outcomes(result) == [("flush_map", "done")]
+    assert [(found["verdict"], found["repair"] == []) for found in result["findings"]] == [("refuse", True), ("repair", False)]
+    assert result["findings"][0]["reason"] == "disable_queueing was not started: it is mounted by now"
+    assert "proof" not in result["findings"][0]["evidence"]
+    assert result["msg"].startswith("2 findings, 1 repaired and proven, 1 refused (multipath map a: ")
+    assert result["diff"]["after"] == "a is dead\n"
+
+
+@pytest.mark.parametrize(("named", "fail_on_refusal", "failed"), [(True, False, True), (False, True, True), (False, False, False)])
+def test_what_was_never_started_fails_like_any_refusal(named: bool, fail_on_refusal: bool, failed: bool) -> None:
+    result = run(Moved([finding("a", named=named)]), Module(), fail_on_refusal)
+    assert (result["failed"], result["changed"]) == (failed, False)
+
+
+def test_a_later_action_that_does_not_start_fails_the_run_and_is_taken_back() -> None:
+    world = World([finding("a"), finding("b")], {"flush_map": NotStarted("it is mounted by now")})
+    result = run(world, Module())
+    assert result["failed"]
+    assert world.log == ["disable_queueing a", "restore_queueing a"]
+    assert outcomes(result)[1] == ("flush_map", "skipped")
+
+
+def test_what_is_prevented_changed_nothing_and_ends_the_run() -> None:
+    result = run(World([finding("a"), finding("b")], {"disable_queueing": Prevented("no right to")}), Module())
     assert result["failed"]
     assert result["changed"] is False
     assert {outcome for _verb, outcome in outcomes(result)} == {"skipped"}
@@ -215,6 +255,22 @@ def test_info_modules_change_nothing_and_carry_the_plan() -> None:
     assert other.result["findings"] == []
 
 
+def test_what_no_control_stands_for_is_always_reported() -> None:
+    module = Module()
+    with pytest.raises(Exit):
+        _engine.report(module, lambda: [World([replace(finding("a", "report"), control="")])], {"STOR-04"})
+    assert [found["object"]["name"] for found in module.result["findings"]] == ["a"]
+
+
+def test_a_workload_is_never_cut() -> None:
+    workload = {"claims": [f"claim-{number}" for number in range(60)]}
+    found = finding("a", "report", workload=workload)
+    assert found.to_result()["workload"] == workload
+    assert "workload" not in finding("b", "report").to_result()
+    many = [finding(f"mpath{number}", "report", evidence={"path": "x" * 500}) for number in range(5000)]
+    assert run(World([*many, found]), Module())["findings"][0]["workload"] == workload
+
+
 def test_long_evidence_is_cut_with_a_count() -> None:
     found = finding("a", "report", evidence={"paths": [{"answers": list(range(60))}] * 51})
     paths = found.to_result()["evidence"]["paths"]
@@ -283,3 +339,65 @@ def test_namespace_is_told_where_there_is_one() -> None:
     result = run(World([finding("a", "report", namespace="shop"), finding("b", "report")]), Module())
     assert result["findings"][0]["object"] == {"kind": "multipath map", "namespace": "shop", "name": "a", "node": "n1"}
     assert result["findings"][1]["object"] == {"kind": "multipath map", "name": "b", "node": "n1"}
+
+
+class Signalled(World):
+    """Signals come while something is done; ``during``: verb -> signals."""
+
+    def __init__(self, during: dict[str, tuple[signal.Signals, ...]]) -> None:
+        super().__init__([finding("a"), finding("b")])
+        self.during = during
+
+    def apply(self, action: Action) -> None:
+        for number in self.during.get(action.verb, ()):
+            os.kill(os.getpid(), number)
+        super().apply(action)
+
+
+def handlers() -> list[Any]:
+    return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_is_a_failure_that_takes_back(number: signal.Signals) -> None:
+    """A second one, as impatient people send it, does not end the taking back."""
+    before = handlers()
+    world = Signalled({"flush_map": (number,), "restore_queueing": (signal.SIGTERM, signal.SIGINT)})
+    module = Module()
+    with pytest.raises(Exit):
+        _engine.run(module, lambda: world, True)
+    assert module.result["failed"]
+    assert f"flush_map a failed: interrupted by {number.name}. restore_queueing a was done." in module.result["msg"]
+    assert world.log == ["disable_queueing a", "restore_queueing a"]
+    assert handlers() == before
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        world = Signalled({"flush_map": (signal.SIGHUP,)})
+        module = Module()
+        with pytest.raises(Exit):
+            _engine.run(module, lambda: world, True)
+        assert not module.result["failed"], module.result
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_the_first_action_finds_is_done_too() -> None:
+    world = World([finding("a", verbs=("disable_queueing",))])
+    more = Action("flush_map", "late", ["flush"])
+    apply = world.apply
+
+    def find(action: Action) -> None:
+        apply(action)
+        if action is not more:
+            world.findings[0].repair.append(more)
+
+    world.apply = find  # type: ignore[method-assign]
+    module = Module()
+    with pytest.raises(Exit):
+        _engine.run(module, lambda: world, True)
+    assert world.log == ["disable_queueing a", "flush_map late"] and more.outcome == "done"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import uuid
+from datetime import datetime, timezone
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
@@ -25,6 +26,8 @@ class FakeCluster:
         self.objects: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
         self.before: Callable[[str, str], None] = lambda verb, path: None
+        # The server's clock.
+        self.clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
         self._version = version
         self._revision = 0
         for item in objects:
@@ -47,6 +50,9 @@ class FakeCluster:
     def count(self, verb: str) -> int:
         """How many requests of this verb were made."""
         return len([request for request in self.requests if request.split()[0] == verb])
+
+    def now(self) -> datetime:
+        return self.clock()
 
     def version(self) -> ServerVersion:
         self._request("get", "/version")
@@ -74,7 +80,7 @@ class FakeCluster:
         picked = [pick(copy.deepcopy(item)) for item in bare]
         return [item for item in picked if item is not None]
 
-    def create(self, path: str, body: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+    def create(self, path: str, body: dict[str, Any], dry_run: bool = False, repeatable: bool = False) -> dict[str, Any]:
         self._request("create", path, dry_run)
         if path.endswith("/eviction"):
             pod = self._existing(path[: -len("/eviction")])

@@ -31,6 +31,8 @@ class Server(ThreadingHTTPServer):
         self.bodies: list[Any] = []
         self.headers: list[list[tuple[str, str]]] = []
         self.connections = 0
+        # Seconds that its clock is ahead.
+        self.ahead = 0.0
 
     @property
     def url(self) -> str:
@@ -46,6 +48,7 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Server
 
     def _answer(self) -> None:
@@ -56,6 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
         (self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0])(self)
 
     do_GET = do_POST = do_PATCH = do_DELETE = _answer
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(time.time() + self.server.ahead)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing."""
@@ -90,7 +96,10 @@ def says(value: Any, status: int = 200, kind: str = "application/json", **header
 
 def refuses(status: int, message: str = "no", causes: Any = (), **headers: str) -> Answer:
     """A Status object."""
-    return says({"kind": "Status", "message": message, "details": {"causes": list(causes)}}, status, **headers)
+    reason = {404: "NotFound", 409: "Conflict"}.get(status, "")
+    return says(
+        {"kind": "Status", "message": message, "reason": reason, "details": {"name": "csi-1", "causes": list(causes)}}, status, **headers
+    )
 
 
 def lists(*names: str, token: str = "") -> Answer:

@@ -426,6 +426,35 @@ def test_never_deletes_what_anybody_needs(
     )
 
 
+# Several PersistentVolumes of one volume of the storage, which share its attachment
+
+TWIN = make_volume("pv-twin", handle="h-pv-1")
+TENANT = make_pod(claims=("claim-pv-twin",))
+
+
+@pytest.mark.parametrize("own", [[RELEASED], []], ids=["Released", "gone"])
+def test_a_pod_of_another_volume_with_the_same_handle_needs_the_attachment(own: list[Volume]) -> None:
+    assert plan(state(observe(make_attachment(), *own, TWIN, TENANT))) == []
+    assert pure.needed_by(observe(make_attachment(), *own, TWIN, TENANT), make_attachment()) == "pod shop/web-0 on n1"
+
+
+@pytest.mark.parametrize("own", [[RELEASED], []], ids=["Released", "gone"])
+def test_an_attachment_that_several_volumes_share_is_refused(own: list[Volume]) -> None:
+    finding = only(state(observe(make_attachment(), *own, TWIN)))
+    assert (finding.verdict, finding.repair) == ("refuse", [])
+    assert "PersistentVolume pv-twin (shop/claim-pv-twin, Bound) has the same driver and handle" in finding.reason
+
+
+def test_volumes_without_driver_and_handle_do_not_share_anything() -> None:
+    migrated = [make_volume(name, driver="", handle="", phase="Released") for name in ("pv-1", "pv-2")]
+    assert only(state(observe(make_attachment(), *migrated))).verdict == "repair"
+
+
+def test_the_same_handle_of_another_driver_is_another_volume() -> None:
+    other = TWIN._replace(driver=UNITY)
+    assert only(state(observe(make_attachment(), RELEASED, other, TENANT))).verdict == "repair"
+
+
 # STOR-12
 
 
@@ -464,6 +493,20 @@ def test_a_volume_that_is_not_attached_collides_at_its_next_detach() -> None:
     assert "its next detach" in finding.reason
 
 
+@pytest.mark.parametrize("handle", [COLLIDING, COLLIDING[:-3] + "_9"])
+def test_a_driver_that_does_not_attach_does_not_detach(handle: str) -> None:
+    seen = state(observe(unity(handle)), version=(1, 20, 2))
+    assert len(plan(seen)) == 1
+    assert plan(replace(seen, detached_drivers=frozenset({UNITY}))) == []
+
+
+@pytest.mark.parametrize(
+    ("handle", "version", "may"), [(COLLIDING, (1, 20, 2), True), ("x_1", (1, 20, 2), False), (COLLIDING, (1, 31, 4), False)]
+)
+def test_when_collisions_are_looked_into(handle: str, version: tuple[int, int, int], may: bool) -> None:
+    assert pure.may_collide(observe(unity(handle)), version) is may
+
+
 @pytest.mark.parametrize("length", [67, 69])
 def test_neighbouring_lengths_do_not_collide(length: int) -> None:
     assert plan(state(observe(unity("v" * (length - len(UNITY) - 1))), version=(1, 20, 2))) == []
@@ -499,13 +542,14 @@ def test_a_lost_entry_of_the_node_status() -> None:
     finding = only(state(observe(make_attachment(), make_volume(), IN_USE, WAITING), version=(1, 24, 4), lease=lease))
     assert (finding.control, finding.severity, finding.verdict) == ("STOR-13", "major", "report")
     evidence = finding.evidence
-    assert evidence["workload"] == {
+    assert finding.workload == {
         "kind": "ReplicaSet",
         "namespace": "shop",
         "name": "web-5d4f",
         "claims": ["claim-pv-1"],
         "attachments": ["uid-pv-1-n1"],
     }
+    assert evidence["workload_title"] == "ReplicaSet shop/web-5d4f"
     assert evidence["pods"] == ["shop/web-0 Pending, 60 min old"]
     assert evidence["volumes_in_use"] is True
     assert (evidence["leader"], evidence["lease_renewed_seconds_ago"]) == ("cp1_x", 3)
@@ -544,11 +588,29 @@ def test_bugs_by_version(version: tuple[int, int, int], bugs: int) -> None:
         [make_attachment(), make_volume(), IN_USE, make_pod(phase="Succeeded", alive=False)],
         [make_attachment(), make_volume(), IN_USE._replace(ready="Unknown"), WAITING],
         [make_attachment(), make_volume(), IN_USE._replace(managed=False), WAITING],
+        [make_attachment(name="mine"), make_volume(), IN_USE, WAITING],
+        [make_attachment(name="csi-" + "0" * 64), make_volume(), IN_USE, WAITING],
     ],
-    ids=["listed", "not attached", "being detached", "no pod", "terminal pod", "node away", "not managed"],
+    ids=["listed", "not attached", "being detached", "no pod", "terminal pod", "node away", "not managed", "other name", "other hash"],
 )
 def test_no_lost_entry(things: list[Any]) -> None:
     assert plan(state(observe(*things)), controls=frozenset({"STOR-13"})) == []
+
+
+def test_a_driver_that_is_no_longer_attached_loses_no_entry() -> None:
+    seen = state(observe(make_attachment(), make_volume(), IN_USE, WAITING))
+    assert only(seen).control == "STOR-13"
+    assert plan(replace(seen, detached_drivers=frozenset({DRIVER}))) == []
+
+
+def test_only_what_is_reported_names_a_workload() -> None:
+    failed = make_attachment(make_volume("pv-0"), detach_error=VolumeError("array is down", OLD))
+    things = [failed, make_volume("pv-0"), make_attachment(), make_volume(), make_node()]
+    findings = plan(state(observe(*things, WAITING._replace(claims=("claim-pv-0", "claim-pv-1")))))
+    assert sorted((finding.verdict, (finding.workload or {}).get("claims")) for finding in findings) == [
+        ("refuse", None),
+        ("report", ["claim-pv-1"]),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -615,20 +677,35 @@ def test_attachments_without_publish_information() -> None:
         "name": "web-5d4f",
         "claims": ["claim-pv-1", "claim-pv-2"],
         "attachments": ["uid-pv-1-n1", "uid-pv-2-n1"],
+        "missing": ["publishInfo"],
     }
-    assert by_volume["pv-1"].evidence["workload"] == by_volume["pv-2"].evidence["workload"] == workload
+    assert [finding.workload for finding in findings] == [workload, None, None]
+    assert {by_volume[name].evidence["workload_title"] for name in ("pv-1", "pv-2")} == {"ReplicaSet shop/web-5d4f"}
     assert by_volume["pv-1"].evidence["missing"] == "publishInfo"
-    assert "workload" not in by_volume["pv-4"].evidence
+    assert "workload_title" not in by_volume["pv-4"].evidence
     assert "nobody to move" in by_volume["pv-4"].reason
 
 
 def test_workloads_are_told_apart() -> None:
     findings = only_huawei(*huawei("pv-1"), *huawei("pv-2", Owner("StatefulSet", "db", "o")), *huawei("pv-3", None))
-    assert {(found["kind"], found["name"]) for found in [finding.evidence["workload"] for finding in findings]} == {
+    assert {(found["kind"], found["name"]) for found in [finding.workload for finding in findings] if found} == {
         ("ReplicaSet", "web-5d4f"),
         ("StatefulSet", "db"),
         ("Pod", "pv-3-pod-0"),
     }
+
+
+def test_a_workload_is_told_whole_on_the_first_finding_in_scope() -> None:
+    second = huawei("pv-2")
+    (finding,) = only_huawei(*huawei("pv-1"), *second, names=(second[1].name,))
+    assert finding.workload is not None
+    assert finding.workload["claims"] == ["claim-pv-1", "claim-pv-2"]
+
+
+def test_a_workload_of_a_thousand_claims_is_told_whole() -> None:
+    findings = only_huawei(*[thing for number in range(1000) for thing in huawei(f"pv-{number}")])
+    result = [finding.to_result() for finding in findings]
+    assert [len(found["workload"]["claims"]) for found in result if "workload" in found] == [1000]
 
 
 @pytest.mark.parametrize("changes", [{"attached": False}, {"deleted": NOW}])
@@ -676,6 +753,8 @@ def test_a_controller_manager_that_attaches_others() -> None:
         [make_attachment()],
         [make_attachment(attached=False, attach_error=VolumeError("no", OLD))],
         [make_attachment(node="n2")],
+        [make_attachment(volume=None)._replace(volume="pv-twin")],
+        [make_attachment(node="n2")._replace(volume="pv-twin"), make_volume(), TWIN],
         [make_volume(phase="Pending")],
         [make_volume(claim_name="other")],
         [make_volume(driver="", handle="")],
@@ -690,6 +769,8 @@ def test_a_controller_manager_that_attaches_others() -> None:
         "attached",
         "attach fails",
         "Multi-Attach",
+        "attached by another PersistentVolume",
+        "Multi-Attach by another PersistentVolume",
         "unbound",
         "other claim",
         "in-tree",
@@ -735,6 +816,68 @@ def test_several_volumes_of_a_pod_are_one_finding() -> None:
 )
 def test_scope_of_pods(scope: dict[str, tuple[str, ...]], found: bool) -> None:
     assert bool(plan(waiting(), **scope)) is found
+
+
+# the scope
+
+
+@pytest.mark.parametrize(
+    ("scope", "nowhere", "unknown"),
+    [
+        ({"nodes": ("wrker01",)}, "no VolumeAttachment in the cluster is of node wrker01", True),
+        ({"nodes": ("n2",)}, "no VolumeAttachment in the cluster is of node n2", False),
+        ({"nodes": ("n1", "n9")}, "", False),
+        ({"drivers": ("x", "y")}, "no VolumeAttachment in the cluster is of driver x or y", True),
+        ({"drivers": (UNITY,)}, "no VolumeAttachment in the cluster is of driver csi-unity.dellemc.com", False),
+        ({"namespaces": ("typo",)}, "no VolumeAttachment in the cluster is of namespace typo", True),
+        ({"namespaces": ("shop",)}, "", False),
+        ({"names": ("csi-gone",)}, "", False),
+        ({}, "", False),
+    ],
+)
+def test_a_scope_that_nothing_is_in(scope: dict[str, tuple[str, ...]], nowhere: str, unknown: bool) -> None:
+    seen = state(observe(make_attachment(), make_volume(), make_node(), make_node("n2")), drivers=frozenset({UNITY}))
+    assert pure.unmatched(seen, Options(**scope)) == ([nowhere] if nowhere else [])
+    assert pure.unmatched(seen, Options(**scope), known_elsewhere=True) == ([nowhere] if unknown else [])
+
+
+# moves that were not finished
+
+CORDONED = make_node(
+    unschedulable=True,
+    cordons=(
+        '{"attachments":[],"by":"awx-7","claims":["a","b"],"namespace":"shop","pods":[],"replicas":0,"since":"2026-01-31T11:30:00Z"}',
+        "not ours",
+        '{"claims": ["a"]}',
+    ),
+)
+
+
+def test_a_node_that_a_killed_move_left_cordoned_is_reported() -> None:
+    finding = only(state(observe(CORDONED)))
+    assert (finding.control, finding.severity, finding.kind, finding.name, finding.node) == ("", "major", "node", "n1", "n1")
+    assert finding.verdict == "report"
+    assert "n1 was cordoned by awx-7 30 min ago to move the pods of shop/a, b" in finding.summary
+    assert "storage_ops.runbooks.workload_redrive -a 'namespace=shop claims=a,b'" in finding.reason
+
+
+def test_a_note_on_a_node_that_somebody_has_uncordoned_means_nothing() -> None:
+    assert plan(state(observe(CORDONED._replace(unschedulable=False)))) == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "found"),
+    [
+        ({"nodes": ("n1",)}, True),
+        ({"nodes": ("n2",)}, False),
+        ({"namespaces": ("shop",)}, True),
+        ({"namespaces": ("x",)}, False),
+        ({"drivers": (DRIVER,)}, False),
+        ({"names": ("x",)}, False),
+    ],
+)
+def test_scope_of_cordons(scope: dict[str, tuple[str, ...]], found: bool) -> None:
+    assert bool(plan(state(observe(CORDONED)), **scope)) is found
 
 
 def test_durations() -> None:

@@ -221,8 +221,20 @@ SAMPLES: list[tuple[str, str, str]] = [
     ("no-node", "Unschedulable", "0/1 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }."),
     ("no-node", "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"),
     ("crash", "CrashLoopBackOff", "back-off 5m0s restarting failed container=web pod=web-0_shop(9cda)"),
+    ("crash", "RunContainerError", "failed to create task: mkdirat etc/foo: read-only file system"),
+    (
+        "crash",
+        "Failed",
+        "Error: failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to "
+        'start container process: error during container init: error mounting "/var/lib/kubelet/pods/x/cm/app/0" to rootfs at '
+        '"/etc/app/x.conf": create mountpoint for /etc/app/x.conf mount: make mountpoint: openat2: read-only file system: unknown',
+    ),
     ("crash", "BackOff", "Back-off restarting failed container web in pod web-0_shop(9cda)"),
     ("probe", "Unhealthy", 'Readiness probe failed: Get "http://10.0.0.7:8080/ready": dial tcp 10.0.0.7:8080: connect: connection refused'),
+    ("probe", "Unhealthy", "Liveness probe failed: sh: can't create /tmp/x: Read-only file system"),
+    ("probe", "Unhealthy", "Readiness probe failed: ssh: exit status 255"),
+    ("probe", "Unhealthy", "Readiness probe failed: read tcp 10.0.0.1:5->10.0.0.7:8080: read: transport endpoint is not connected"),
+    ("io-error", "Unhealthy", "Readiness probe failed: cat: /data/x: Input/output error"),
     (
         "node-object-relationship",
         "FailedMount",
@@ -299,6 +311,9 @@ def test_runbook_words(control: str, words: str) -> None:
         ("FailedMount", ""),
         ("", ""),
         ("Whatever", "something new"),
+        ("Failed", "the hook failed: exit status 255"),
+        ("Failed", "the hook failed: exit status 32"),
+        ("FailedPostStartHook", "touch: /x: Read-only file system"),
     ],
 )
 def test_unknown(reason: str, message: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
-    TRIES,
+    FIRST_PATIENCE,
+    PATIENCE,
     Cluster,
     Conflict,
     Forbidden,
@@ -53,17 +55,27 @@ def server() -> Iterator[Server]:
 
 
 class Sleeps(list):  # type: ignore[type-arg]
-    """Notes how long was to be slept, and does not sleep."""
+    """Notes how long was to be slept, and only puts the clock on."""
 
     def __call__(self, seconds: float) -> None:
         self.append(seconds)
 
+    def clock(self) -> float:
+        return time.monotonic() + sum(self)
 
-def cluster(server: Any, *answers: Any, seconds: float = 60, timeout: float = 5, sleep: Any = None) -> Cluster:
+
+def at(url: str, seconds: float = 600, timeout: float = 5, sleep: Any = None) -> Cluster:
+    """A client of the server there."""
+    sleeps = Sleeps() if sleep is None else sleep
+    clock = getattr(sleeps, "clock", time.monotonic)
+    endpoint = Endpoint(url, "the token of K8S_AUTH_API_KEY", lambda: [("Authorization", "Bearer t")])
+    return Cluster(endpoint, Deadline(seconds, clock), timeout, sleeps, clock)
+
+
+def cluster(server: Any, *answers: Any, seconds: float = 600, timeout: float = 5, sleep: Any = None) -> Cluster:
     """A client of that server, which gives these answers."""
     server.answers = list(answers)
-    endpoint = Endpoint(server.url, "the token of K8S_AUTH_API_KEY", lambda: [("Authorization", "Bearer t")])
-    return Cluster(endpoint, Deadline(seconds), timeout, Sleeps() if sleep is None else sleep)
+    return at(server.url, seconds, timeout, sleep)
 
 
 def name(item: dict[str, Any]) -> str:
@@ -105,6 +117,34 @@ def test_the_version_is_asked_once(server: Server) -> None:
     client = cluster(server, says({"gitVersion": "v1.20.2"}))
     assert client.version() == client.version() == ServerVersion(1, 20, 2, "v1.20.2")
     assert server.requests == ["GET /version"]
+
+
+class TestClock:
+    @pytest.mark.parametrize("ahead", [0, 600, -600])
+    def test_it_is_the_clock_of_the_server(self, server: Server, ahead: float) -> None:
+        server.ahead = ahead
+        client = cluster(server, says({"gitVersion": "v1.31.4"}))
+        assert abs(client.now() - datetime.now(timezone.utc)) < timedelta(seconds=1)
+        client.version()
+        off = client.now() - datetime.now(timezone.utc) - timedelta(seconds=ahead)
+        assert timedelta(seconds=-2) < off < timedelta(seconds=0.1)
+        assert client.now().utcoffset() == timedelta()
+
+    def test_the_latest_answer_counts_and_a_refusal_is_one(self, server: Server) -> None:
+        client = cluster(server, says({}), refuses(404))
+        client.get(POD)
+        server.ahead = 3600
+        client.get(POD)
+        assert client.now() - datetime.now(timezone.utc) > timedelta(minutes=59)
+
+    def test_a_date_that_is_none_changes_nothing(self, server: Server) -> None:
+        def undated(handler: Any) -> None:
+            handler.date_time_string = lambda: "yesterday"
+            says({})(handler)
+
+        client = cluster(server, undated)
+        client.get(POD)
+        assert abs(client.now() - datetime.now(timezone.utc)) < timedelta(seconds=1)
 
 
 class TestRequests:
@@ -193,7 +233,9 @@ class TestLists:
     @pytest.mark.parametrize("chunked", [True, False])
     def test_a_list_that_is_always_cut_is_an_error(self, server: Server, chunked: bool) -> None:
         client = cluster(server, cut(["a"] * 100, chunked))
-        with pytest.raises(KubeError, match=f"cannot list pods: the answer of .* was lost: it ended early.* [(]{TRIES} tries in") as caught:
+        with pytest.raises(
+            KubeError, match=r"cannot list pods: the answer of .* was lost: it ended early.* [(]6 tries in 1\d\.\d s[)]"
+        ) as caught:
             client.list(PODS, name, cached=True)
         assert caught.value.status == 0
 
@@ -213,8 +255,8 @@ class TestRetries:
     @pytest.mark.parametrize("failure", [refuses(429), refuses(500), refuses(502), refuses(503), refuses(504), resets])
     def test_what_passes_is_tried_again(self, server: Server, failure: Any) -> None:
         sleeps = Sleeps()
-        assert cluster(server, failure, failure, failure, says({"a": 1}), sleep=sleeps).get(POD) == {"a": 1}
-        assert sleeps == [0.5, 1, 2]
+        assert cluster(server, *[failure] * 5, says({"a": 1}), sleep=sleeps).get(POD) == {"a": 1}
+        assert sleeps == [0.5, 1, 2, 4, 5]
 
     def test_the_server_says_when(self, server: Server) -> None:
         sleeps = Sleeps()
@@ -224,11 +266,60 @@ class TestRetries:
     def test_a_storm_ends(self, server: Server) -> None:
         sleeps = Sleeps()
         with pytest.raises(
-            TooMany, match=rf"cannot get pods web-0 in namespace shop: .* answered 429: slow down \({TRIES} tries in"
+            TooMany, match=r"cannot get pods web-0 in namespace shop: .* answered 429: slow down \(1\d\d tries in 1\d\d\.\d s\)"
         ) as caught:
             cluster(server, refuses(429, "slow down", Retry_After="1"), sleep=sleeps).get(POD)
         assert caught.value.status == 429
-        assert len(server.requests) == TRIES and sleeps == [1] * (TRIES - 1)
+        assert PATIENCE - 5 < sum(sleeps) <= PATIENCE and set(sleeps) == {1}
+
+    @pytest.mark.parametrize("failure", [refuses(503), resets, says(b"<html>no backend</html>", 503, "text/html")])
+    def test_a_server_that_has_answered_is_waited_for_longer_than_one_that_has_not(self, server: Server, failure: Any) -> None:
+        sleeps = Sleeps()
+        client = cluster(server, says({}), failure, sleep=sleeps)
+        client.get(POD)
+        with pytest.raises(KubeError, match=r"\(\d+ tries in 1[12]\d\.\d s\)"):
+            client.get(POD)
+        assert PATIENCE - 10 < sum(sleeps) <= PATIENCE and max(sleeps) == 5
+
+    @pytest.mark.parametrize("failure", [resets, says(b"<html>no backend</html>", 503, "text/html")])
+    def test_what_may_be_the_wrong_server_is_soon_told(self, server: Server, failure: Any) -> None:
+        sleeps = Sleeps()
+        with pytest.raises(KubeError, match=r"\(6 tries in 1\d\.\d s\)"):
+            cluster(server, failure, sleep=sleeps).get(POD)
+        assert sum(sleeps) <= FIRST_PATIENCE
+
+    def test_the_deadline_ends_it_all_the_same(self, server: Server) -> None:
+        sleeps = Sleeps()
+        client = cluster(server, says({}), refuses(503), seconds=20, sleep=sleeps)
+        client.get(POD)
+        with pytest.raises(KubeError, match="the deadline leaves no time for another"):
+            client.get(POD)
+        assert 10 < sum(sleeps) < 20
+
+    @pytest.mark.parametrize("refusal", [refuses(403), refuses(401), says(b"404 page not found", 404, "text/plain")])
+    def test_a_refusal_right_after_an_outage_is_not_believed(self, server: Server, refusal: Any) -> None:
+        client = cluster(server, refuses(503), refusal, refusal, says({"a": 1}))
+        assert client.get(POD) == {"a": 1}
+        server.requests.clear()
+        # A change that is refused was not made.
+        client = cluster(server, refuses(503), says({}), refusal, says({"a": 2}))
+        client.get(POD)
+        assert client.create(PODS, {}) == {"a": 2}
+
+    def test_a_refusal_that_stays_is_believed(self, server: Server) -> None:
+        sleeps = Sleeps()
+        client = cluster(server, refuses(503), refuses(403, "no such role"), sleep=sleeps)
+        with pytest.raises(Forbidden, match=r"no such role\. A role .* \(\d+ tries in"):
+            client.get(POD)
+        assert 25 < sum(sleeps) < 40
+        server.requests.clear()
+        with pytest.raises(Forbidden):
+            client.get(POD)
+        assert len(server.requests) == 1
+
+    def test_what_is_not_there_right_after_an_outage_is_not_there(self, server: Server) -> None:
+        assert cluster(server, refuses(503), refuses(404)).get(POD) is None
+        assert len(server.requests) == 2
 
     def test_a_pause_that_the_deadline_does_not_leave_is_not_begun(self, server: Server) -> None:
         sleeps = Sleeps()
@@ -247,14 +338,12 @@ class TestRetries:
             reserved.bind(("127.0.0.1", 0))
             port = reserved.getsockname()[1]
         sleeps = Sleeps()
-        client = Cluster(Endpoint(f"http://127.0.0.1:{port}", "x"), Deadline(60), 5, sleeps)
-        with pytest.raises(KubeError, match=f"no connection to http://127.0.0.1:{port}: Connection refused .{TRIES} tries"):
-            client.create(PODS, {})
-        assert len(sleeps) == TRIES - 1
+        with pytest.raises(KubeError, match=f"no connection to http://127.0.0.1:{port}: Connection refused .6 tries"):
+            at(f"http://127.0.0.1:{port}", sleep=sleeps).create(PODS, {})
+        assert sleeps == [0.5, 1, 2, 4, 5]
 
     def test_no_such_host(self) -> None:
-        sleeps = Sleeps()
-        client = Cluster(Endpoint("http://no-such-host.invalid:6443", "x"), Deadline(60), 5, sleeps)
+        client = at("http://no-such-host.invalid:6443")
         with pytest.raises(KubeError, match="cannot get /version: no connection to http://no-such-host.invalid:6443: .*") as caught:
             client.version()
         assert caught.value.status == 0
@@ -265,6 +354,16 @@ class TestChanges:
         cluster(server, resets, refuses(404)).delete(ATTACHMENT, "u")
         assert len(server.requests) == 2
 
+    @pytest.mark.parametrize("now", [refuses(404), says({"metadata": {"uid": "u-2"}})])
+    def test_a_deletion_whose_answer_was_lost_is_done_when_another_object_has_the_name(self, server: Server, now: Any) -> None:
+        cluster(server, refuses(504), refuses(409), now).delete(ATTACHMENT, "u-1")
+        assert server.requests == [f"DELETE {ATTACHMENT}"] * 2 + [f"GET {ATTACHMENT}"]
+
+    def test_a_deletion_that_is_refused_for_something_else_was_not_done(self, server: Server) -> None:
+        with pytest.raises(Conflict, match="409: it is locked") as caught:
+            cluster(server, refuses(504), refuses(409, "it is locked"), says({"metadata": {"uid": "u-1"}})).delete(ATTACHMENT, "u-1")
+        assert caught.value.repeated
+
     @pytest.mark.parametrize("first", [[], [refuses(429)]])
     def test_a_deletion_of_what_is_gone_says_so(self, server: Server, first: list[Any]) -> None:
         with pytest.raises(NotFound, match="cannot delete volumeattachments.storage.k8s.io csi-1") as caught:
@@ -274,6 +373,7 @@ class TestChanges:
     def test_another_uid(self, server: Server) -> None:
         with pytest.raises(Conflict, match="Precondition failed"):
             cluster(server, refuses(409, "Precondition failed: UID in precondition")).delete(ATTACHMENT, "u")
+        assert len(server.requests) == 1
 
     @pytest.mark.parametrize("failure", [resets, refuses(500), refuses(503), cut([], True)])
     def test_a_creation_that_may_have_been_done_is_not_repeated(self, server: Server, failure: Any) -> None:
@@ -285,6 +385,17 @@ class TestChanges:
         with pytest.raises(KubeError, match="cannot create pods: .* may have been done all the same"):
             cluster(server, resets).create(PODS, {})
 
+    @pytest.mark.parametrize("failure", [resets, refuses(500), refuses(503), cut([], True)])
+    def test_a_creation_that_may_be_done_twice_is_repeated(self, server: Server, failure: Any) -> None:
+        assert cluster(server, failure, says({"a": 1})).create(EVICTION, {}, repeatable=True) == {"a": 1}
+        assert server.requests == [f"POST {EVICTION}"] * 2
+
+    @pytest.mark.parametrize("answer", [refuses(404), refuses(409)])
+    def test_what_became_of_a_repeated_creation_is_for_the_caller_to_say(self, server: Server, answer: Any) -> None:
+        with pytest.raises((NotFound, Conflict)) as caught:
+            cluster(server, resets, answer).create(EVICTION, {}, repeatable=True)
+        assert caught.value.repeated
+
     def test_a_creation_that_was_turned_away_is_repeated(self, server: Server) -> None:
         assert cluster(server, refuses(429), says({"a": 1})).create(EVICTION, {}) == {"a": 1}
 
@@ -292,7 +403,13 @@ class TestChanges:
         causes = [{"reason": "DisruptionBudget", "message": "The disruption budget web needs 2 healthy pods and has 2 currently"}]
         refusal = refuses(429, "Cannot evict pod as it would violate the pod's disruption budget.", causes, Retry_After="10")
         with pytest.raises(TooMany, match="cannot create pods/eviction web-0 in namespace shop: .* 429: Cannot evict .* has 2 currently$"):
-            cluster(server, refusal).create(EVICTION, {})
+            cluster(server, refusal).create(EVICTION, {}, repeatable=True)
+        assert len(server.requests) == 1
+
+    def test_an_eviction_against_two_budgets_is_not_repeated(self, server: Server) -> None:
+        refusal = refuses(500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.")
+        with pytest.raises(KubeError, match="more than one PodDisruptionBudget"):
+            cluster(server, refusal).create(EVICTION, {}, repeatable=True)
         assert len(server.requests) == 1
 
     @pytest.mark.parametrize(("kind", "tries"), [("merge", 2), ("strategic", 2), ("json", 1)])
@@ -380,6 +497,26 @@ class TestErrors:
             cluster(server, says(page, status, "text/html")).list(PODS, name)
         assert len(str(caught.value)) < 700
 
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            says(b"404 page not found\n", 404, "text/plain"),
+            says(b"default backend - 404", 404, "text/html"),
+            says({"type": "error", "status": "404", "message": "cluster not found", "reason": "NotFound"}, 404),
+            says({"kind": "Status", "message": "no route"}, 404),
+            # What a real one says of a resource or a version that it does not have.
+            says({"kind": "Status", "message": "requested resource not found", "reason": "NotFound", "details": {}}, 404),
+        ],
+    )
+    def test_only_the_api_server_can_say_that_an_object_does_not_exist(self, server: Server, answer: Any) -> None:
+        client = cluster(server, answer)
+        calls = (lambda: client.get(POD), lambda: client.delete(POD, "u"), lambda: client.list(PODS, name))
+        for call in calls:
+            with pytest.raises(KubeError, match="answered 404: .*(not found|404|no route).*or a proxy answered") as caught:
+                call()
+            assert not isinstance(caught.value, NotFound) and caught.value.status == 404
+        assert len(server.requests) == 3
+
     def test_a_redirection_is_not_followed(self, server: Server) -> None:
         with pytest.raises(KubeError, match="302: .*https://login.example.com/"):
             cluster(server, says(b"", 302, Location="https://login.example.com/")).get(POD)
@@ -388,7 +525,7 @@ class TestErrors:
     def test_a_broken_object_is_an_error(self, server: Server) -> None:
         with pytest.raises(KubeError, match="was lost"):
             cluster(server, says(b'{"kind":')).get(POD)
-        assert len(server.requests) == TRIES
+        assert len(server.requests) == 6
 
 
 class TestEndpoints:

@@ -114,6 +114,11 @@ def test_node() -> None:
     assert found == objects.Node("n", "u", "False", TEN, True, True, ("a",), ("a", "b"))
 
 
+def test_node_that_we_cordoned() -> None:
+    annotations = {"runbooks.storage-ops/cordon.1a2b": '{"by": "awx"}', "runbooks.storage-ops/other": "x"}
+    assert objects.pick_node({"metadata": {"name": "n", "uid": "u", "annotations": annotations}}).cordons == ('{"by": "awx"}',)
+
+
 def test_node_that_never_reported() -> None:
     found = objects.pick_node({"metadata": {"name": "n", "uid": "u"}})
     assert (found.ready, found.managed, found.volumes_attached) == ("Unknown", False, ())

@@ -17,7 +17,13 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import KubeError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, _bypasses, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    _bypasses,
+    keys_by_driver,
+    make_cluster,
+    reveal,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.scripted import Server, says, serve
 
 NOTHING: dict[str, Any] = {**dict.fromkeys(AUTH.options), "request_timeout": 5.0, "deadline": 60.0}
@@ -163,6 +169,18 @@ class TestKubeconfig:
         with pytest.raises(StorageOpsError, match=f"the kubeconfig {tmp_path}/none cannot be used: Invalid kube-config file"):
             make_cluster({**NOTHING, "kubeconfig": f"{tmp_path}/none"})
 
+    @pytest.mark.parametrize(
+        "text", ["token: s3cret\n", "{token: s3cret}", '{"token":"s3cret"}', "c3MzY3JldA==", "missing/s3cret", "/a:s3cret"]
+    )
+    @pytest.mark.parametrize("where", ["the option kubeconfig", "K8S_AUTH_KUBECONFIG"])
+    def test_a_text_instead_of_a_path_is_not_quoted(self, monkeypatch: pytest.MonkeyPatch, text: str, where: str) -> None:
+        params = {**NOTHING, "kubeconfig": text} if "option" in where else NOTHING
+        if params is NOTHING:
+            monkeypatch.setenv("K8S_AUTH_KUBECONFIG", text)
+        with pytest.raises(StorageOpsError, match=f"{where} is not the path of a file.*from_yaml") as caught:
+            make_cluster(params)
+        assert text.strip() not in str(caught.value) and "s3cret" not in str(caught.value)
+
     def test_a_missing_context(self) -> None:
         with pytest.raises(StorageOpsError, match="the context none of the kubeconfig given as a dictionary cannot be used: .*none"):
             make_cluster({**NOTHING, "kubeconfig": self.config("http://x", {}), "context": "none"})
@@ -224,7 +242,24 @@ def test_only_secrets_of_a_kubeconfig_are_masked() -> None:
     assert module.no_log_values == {"s1", "s2", "s3", "s4", "s5", "admin", "key"}
 
 
-def test_the_path_of_a_kubeconfig_is_not_masked() -> None:
-    module = Module({"/root/.kube/config", "key"}, kubeconfig="/root/.kube/config", api_key="key")
+@pytest.mark.parametrize("path", ["/root/.kube/config", "~/.kube/config", "/a/b:~/c", "here config"])
+def test_the_path_of_a_kubeconfig_is_not_masked(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here config").touch()
+    module = Module({path, "key"}, kubeconfig=path, api_key="key")
     reveal(module)
     assert module.no_log_values == {"key"}
+
+
+@pytest.mark.parametrize("text", ["apiVersion: v1\nusers: [{token: s1}]\n", "{apiVersion: v1, users: [{token: s1}]}", "not-there"])
+def test_the_text_of_a_kubeconfig_stays_masked(text: str) -> None:
+    module = Module({text, "key"}, kubeconfig=text, api_key="key")
+    reveal(module)
+    assert module.no_log_values == {text, "key"}
+
+
+@pytest.mark.parametrize("keys", ["publishInfo", [1], None, {"a": 1}])
+def test_what_is_no_list_of_keys_is_refused(keys: Any) -> None:
+    with pytest.raises(StorageOpsError, match="required_metadata must give a list of keys for d"):
+        keys_by_driver("required_metadata", {"d": keys})
+    assert keys_by_driver("x", {"d": ["a", "b"], "e": []}) == {"d": ("a", "b"), "e": ()}

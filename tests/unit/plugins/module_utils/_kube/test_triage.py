@@ -149,9 +149,16 @@ def lease() -> dict[str, Any]:
 FINE = (claim(), volume(), node(attached=("pv-1",)), attachment())
 
 
+def fake(*objects: dict[str, Any]) -> FakeCluster:
+    """A cluster where it is NOW, whatever our own clock says."""
+    cluster = FakeCluster(*objects)
+    cluster.clock = lambda: NOW
+    return cluster
+
+
 def triage(*objects: dict[str, Any], **options: Any) -> list[Finding]:
     """The findings, each of them well-formed."""
-    runbook = Triage(FakeCluster(*objects), Options(**options), clock=lambda: NOW)
+    runbook = Triage(fake(*objects), Options(**options))
     findings = runbook.plan(runbook.gather()).findings
     for finding in findings:
         assert (finding.kind, finding.verdict, finding.repair) == ("pod", "report", [])
@@ -168,7 +175,7 @@ def one(*objects: dict[str, Any], **options: Any) -> Finding:
 
 
 def healthy(*objects: dict[str, Any], **options: Any) -> str:
-    runbook = Triage(FakeCluster(*objects), Options(**options), clock=lambda: NOW)
+    runbook = Triage(fake(*objects), Options(**options))
     state = runbook.gather()
     assert runbook.plan(state).findings == []
     return runbook.healthy(state)
@@ -193,8 +200,8 @@ def test_not_stuck(item: dict[str, Any]) -> None:
 
 
 def test_healthy_cluster_costs_two_lists() -> None:
-    cluster = FakeCluster(running(), *FINE)
-    Triage(cluster, Options(), clock=lambda: NOW).gather()
+    cluster = fake(running(), *FINE)
+    Triage(cluster, Options()).gather()
     assert cluster.requests == ["list /apis/storage.k8s.io/v1/volumeattachments", "list /api/v1/pods"]
 
 
@@ -275,6 +282,14 @@ def test_why_nobody_attaches() -> None:
     assert (unbound.control, "claim data is not bound" in unbound.summary) == ("", True)
     held = one(*known, volume(), node(), node("worker-2"), attachment("worker-2"))
     assert held.control == "STOR-11"
+
+
+def test_an_attachment_that_names_another_volume_of_the_same_handle() -> None:
+    shared = attachment()
+    shared["spec"]["source"]["persistentVolumeName"] = "pv-twin"
+    found = one(pod(), claim(), volume(), node(attached=("pv-1",)), shared, csi_node("worker-1", DRIVER))
+    assert "there is no VolumeAttachment" not in found.summary
+    assert found.control == ""
 
 
 def test_attacher_is_silent_or_refuses() -> None:
@@ -443,12 +458,20 @@ def test_running_but_not_ready() -> None:
     assert one(running(ready=False), *FINE, event("FailedMount", "new words")).severity == "major"
 
 
+def test_words_of_containers_are_no_finding_of_storage() -> None:
+    for text in ("Liveness probe failed: can't create /tmp/x: Read-only file system", "Readiness probe failed: ssh: exit status 255"):
+        healthy(running(ready=False), *FINE, event("Unhealthy", text))
+        found = one(pod(), *FINE, event("Unhealthy", text))
+        assert (found.control, found.severity) == ("", "info")
+    assert one(pod(), *FINE, event("FailedMount", "chmod /x: read-only file system")).control == "STOR-08"
+
+
 # gathering
 
 
 def test_attachments_are_read_before_pods() -> None:
-    cluster = FakeCluster(pod(), *FINE)
-    Triage(cluster, Options(), clock=lambda: NOW).gather()
+    cluster = fake(pod(), *FINE)
+    Triage(cluster, Options()).gather()
     assert [request.rsplit("/", 1)[1] for request in cluster.requests[:2]] == ["volumeattachments", "pods"]
 
 
@@ -459,8 +482,8 @@ def test_many_pods_are_read_in_bulk() -> None:
         claims = [claim(f"c-{number}", volume=f"pv-{number}") for number in range(size)]
         volumes = [volume(f"pv-{number}") for number in range(size)]
         events = [event("FailedMount", "mount.nfs: No route to host", of=f"uid-web-{number}") for number in range(size)]
-        cluster = FakeCluster(*pods, *claims, *volumes, *events, node())
-        runbook = Triage(cluster, Options(), clock=lambda: NOW)
+        cluster = fake(*pods, *claims, *volumes, *events, node())
+        runbook = Triage(cluster, Options())
         findings = runbook.plan(runbook.gather()).findings
         assert len(findings) == size
         assert {finding.name for finding in findings if "No route" in finding.evidence["messages"][0]} == {f"web-{n}" for n in range(size)}
@@ -477,7 +500,7 @@ def test_neighbours_on_other_nodes_count() -> None:
 
 
 def test_forbidden_is_an_error() -> None:
-    cluster = FakeCluster(pod(), *FINE)
+    cluster = fake(pod(), *FINE)
 
     def refuse(_verb: str, place: str) -> None:
         if place.endswith("/events"):
@@ -485,7 +508,7 @@ def test_forbidden_is_an_error() -> None:
 
     cluster.before = refuse
     with pytest.raises(Forbidden):
-        Triage(cluster, Options(), clock=lambda: NOW).gather()
+        Triage(cluster, Options()).gather()
 
 
 def test_event_shapes() -> None:
@@ -505,6 +528,8 @@ def test_options() -> None:
     assert options.required_metadata == {"csi.huawei.com": ("publishInfo",), "d": ("k",)}
     with pytest.raises(StorageOpsError, match="needs its namespace"):
         triage_options({**params, "namespace": "", "pod": "web-0"})
+    with pytest.raises(StorageOpsError, match="required_metadata must give a list of keys for csi.huawei.com, not 'publishInfo'"):
+        triage_options({**params, "required_metadata": {"csi.huawei.com": "publishInfo"}})
     for wrong in (-1.0, float("nan")):
         with pytest.raises(StorageOpsError, match="stuck_seconds"):
             triage_options({**params, "stuck_seconds": wrong})
@@ -524,7 +549,7 @@ def test_whatever_the_objects_say(phase: str, on: str, deleted: bool, ready: str
     item = pod(node=on, status={"phase": phase}, **({"metadata": {"deletionTimestamp": ago(90)}} if deleted else {}))
     made = [attachment(attached)] if attached else []
     objects = [item, claim(phase=bound), volume(), node(ready=ready), *made, event("FailedMount", words)]
-    runbook = Triage(FakeCluster(*objects), Options(), clock=lambda: NOW)
+    runbook = Triage(fake(*objects), Options())
     findings = runbook.plan(runbook.gather()).findings
     assert len(findings) <= 1
     assert bool(findings) == (deleted or phase in ("Pending", "Unknown", "Running"))

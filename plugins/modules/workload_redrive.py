@@ -1,0 +1,272 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: workload_redrive
+short_description: Move the pods of claims, so that their volumes are detached and attached anew
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Moves the pods that use the named claims off their node, waits until the volume has left that node, and proves that the pods are
+    back on an attachment that is new.
+  - A pod that is only deleted is mostly made again on the same node, before the volume was unmounted and detached, and then it
+    gets the old attachment with its old fault. So the node is cordoned first, and uncordoned when the volume has left it. A pod
+    that can run on no other node is made again there after that.
+  - Pods are evicted, so a PodDisruptionBudget can refuse. They are evicted by uid, so no other pod is hit.
+  - Claims that no pod shares, and the nodes of a shared volume, are left one after the other, each proven before the next one. A
+    pod that comes to a node whose turn is yet to come is moved once more.
+  - A cordon is written on the node together with an annotation that says for which claims. Only such a cordon is taken back, also
+    after a failure, and when the module is ended by SIGTERM, SIGINT or SIGHUP. A cordon that is newer than its annotation is
+    somebody else's and stays.
+  - Where a run was killed, the next one for the same claims finishes its work, and takes its cordon back. While that run may still
+    be going on, another one for the same claims is refused, until the O(deadline) of the former is over. On the host of the former
+    it is known at once that it was killed.
+  - Refuses pods without a controller, DaemonSets, Jobs, static pods, pods on a node that is not Ready, pods that have been
+    Terminating for too long, pods with a generic ephemeral volume, and claims that are missing, not bound, being deleted or belong
+    to a pod. What is in an C(emptyDir) of a pod is lost, as with every eviction; the evidence names them. Since the claims were
+    named, a refusal fails the task.
+options:
+  namespace:
+    description: Namespace of the claims.
+    type: str
+    required: true
+  claims:
+    description: Names of the PersistentVolumeClaims whose pods are moved.
+    type: list
+    elements: str
+    required: true
+  attachments:
+    description:
+      - Uids of the VolumeAttachments that must go. Only the pods that stand on them are moved.
+      - When none of them exists any more, there is nothing to do. This makes a second run do nothing.
+    type: list
+    elements: str
+    default: []
+  required_metadata:
+    description:
+      - Keys that C(status.attachmentMetadata) of the new VolumeAttachments must have, for example V(publishInfo).
+      - Without O(attachments), only the pods are moved whose VolumeAttachment lacks one of them, and when none lacks any, there is
+        nothing to do.
+    type: list
+    elements: str
+    default: []
+  wait_for:
+    description:
+      - What the volume must come to before pods may return to its node.
+      - V(detached) means that its VolumeAttachment is gone.
+      - V(unstaged) means that the node's C(volumesInUse) no longer lists it. It may still be attached.
+    type: str
+    choices: [detached, unstaged]
+    default: detached
+  eviction_timeout:
+    description: Seconds for which an eviction that a PodDisruptionBudget refuses is tried again.
+    type: float
+    default: 120
+  detach_timeout:
+    description: Seconds, beyond the grace period of the pods, within which the volume must have left the node.
+    type: float
+    default: 120
+  ready_timeout:
+    description: Seconds within which the new pods must be Ready.
+    type: float
+    default: 300
+  max_repairs:
+    description: Evict at most this many pods in one run; claims and nodes that need more are refused.
+    type: int
+    default: 10
+  scale_down:
+    description:
+      - Accept that a Deployment or StatefulSet is scaled to no replica and back where a cordon would not keep its pods away, since
+        they tolerate it or name their node. All its pods are down meanwhile.
+      - The number of replicas is kept in an annotation, so that a later run can restore it. PodDisruptionBudgets are asked first.
+        What has a HorizontalPodAutoscaler is refused, and so is a StatefulSet that would delete its claims
+        (C(persistentVolumeClaimRetentionPolicy.whenScaled)).
+    type: bool
+    default: false
+  deadline:
+    description:
+      - Seconds after which the module ends, whatever hangs. At least 60.
+      - The last 20 seconds are kept for taking back a cordon. After a failure, all that is left is spent on it if need be.
+    type: float
+    default: 900
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._kubernetes.auth
+  - storage_ops.runbooks._kubernetes.bounds
+attributes:
+  idempotent:
+    description: A second run right after a successful one finds nothing and changes nothing.
+    support: partial
+    details: With O(attachments) or O(required_metadata). With neither, the pods are moved each time.
+  platform:
+    description: Where the module runs.
+    platforms: Linux
+    support: full
+seealso:
+  - module: storage_ops.runbooks.volumeattachment_repair
+  - module: storage_ops.runbooks.volumeattachment_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Show which pods would be moved, and whether a PodDisruptionBudget allows it
+  storage_ops.runbooks.workload_redrive:
+    namespace: shop
+    claims:
+      - data
+  check_mode: true
+  delegate_to: localhost
+
+- name: Have a volume attached anew
+  storage_ops.runbooks.workload_redrive:
+    namespace: shop
+    claims:
+      - data
+    attachments:
+      - 5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11
+  delegate_to: localhost
+
+- name: Move only what was attached without publish information
+  storage_ops.runbooks.workload_redrive:
+    namespace: shop
+    claims:
+      - data-db-0
+      - data-db-1
+    required_metadata:
+      - publishInfo
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+findings:
+  description: What was moved or refused, and what earlier runs have left behind; one for all claims that are moved together and node.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Always empty, since moving a workload is a command and no control.
+      type: str
+      returned: always
+    severity:
+      description: V(info), or V(major) for what was refused or left behind.
+      type: str
+      returned: always
+      sample: info
+    object:
+      description: The workload, by C(kind), C(namespace), C(name) and C(node).
+      type: dict
+      returned: always
+      sample: {"kind": "Deployment", "namespace": "shop", "name": "web", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description: What was read; lists are cut after 50 items, with a count. C(proof) says what has come of it.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair) or V(refuse).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is moved or refused, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that uses this module.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.repair_volumeattachments
+    repair:
+      description: The actions, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: What was done, or would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description:
+        - V(cordon_node), V(scale_down), V(evict_pod), V(wait_detached), V(wait_unstaged), V(uncordon_node) or V(scale_up).
+      type: str
+      returned: always
+      sample: evict_pod
+    target:
+      description: What it changes.
+      type: str
+      returned: always
+    command:
+      description: HTTP method and path, and for a patch what it sets.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive import Redrive, redrive_options
+
+SCOPE = ArgumentSpec(
+    {
+        "namespace": {"type": "str", "required": True},
+        "claims": {"type": "list", "elements": "str", "required": True},
+        "attachments": {"type": "list", "elements": "str", "default": []},
+        "required_metadata": {"type": "list", "elements": "str", "default": []},
+        "wait_for": {"type": "str", "choices": ["detached", "unstaged"], "default": "detached"},
+        "eviction_timeout": {"type": "float", "default": 120.0},
+        "detach_timeout": {"type": "float", "default": 120.0},
+        "ready_timeout": {"type": "float", "default": 300.0},
+        "max_repairs": {"type": "int", "default": 10},
+        "scale_down": {"type": "bool", "default": False},
+        # Longer than that of modules which only read and delete.
+        "deadline": {"type": "float", "default": 900.0},
+    }
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **AUTH.merge(BOUNDS, SCOPE).to_kwargs())
+    reveal(module)
+    params: dict[str, Any] = module.params
+
+    def redrive() -> Redrive:
+        options = redrive_options(params)
+        return Redrive(lambda seconds: make_cluster({**params, "deadline": seconds}), params["deadline"], options)
+
+    run(module, redrive, fail_on_refusal=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,347 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What keeps a workload from being moved, and what is left when it fails or is killed in the middle: nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from typing import Any
+
+import pytest
+from cluster import Cluster
+from lab.kubernetes import api as k8s
+from lab.kubernetes.api import path
+from lab.kubernetes.attacher import Behaviour
+from node import Outcome
+from redrive import DRIVER, REPAIR, TOLERANT, Workload, kill_module, no_trace
+
+QUICK = {"eviction_timeout": 6, "detach_timeout": 8, "ready_timeout": 30}
+
+
+@pytest.fixture
+def cluster(control_plane_current: Cluster) -> Cluster:
+    """Two nodes of a current Kubernetes."""
+    control_plane_current.kubelets("n1", "n2", drivers=(DRIVER,))
+    return control_plane_current
+
+
+def redrive(cluster: Cluster, *claims: str, **options: Any) -> Outcome:
+    return cluster.ansible("workload_redrive", user=REPAIR, namespace="default", claims=list(claims or ("web",)), **{**QUICK, **options})
+
+
+def refused(cluster: Cluster, workload: Workload, reason: str, **options: Any) -> None:
+    """It says so in check mode and for real, and changes nothing."""
+    before = workload.pods(), cluster.attachment_uids()
+    for check in (True, False):
+        run = redrive(cluster, workload.name, check=check, **options)
+        assert run.failed and not run.changed and run.outcomes == [], run.result
+        assert reason in run.msg, run.msg
+        assert (workload.pods(), cluster.attachment_uids()) == before
+    no_trace(cluster)
+
+
+def hold_with_budget(cluster: Cluster, name: str) -> None:
+    old = cluster.plane.number.startswith("1.20.")
+    cluster.api.create(k8s.budget(name, name, 1, version="policy/v1beta1" if old else "policy/v1"))
+
+    def counted() -> bool:
+        (found,) = cluster.api.call("GET", budgets(old))["items"]
+        return bool(found.get("status", {}).get("currentHealthy") == 1)
+
+    cluster.wait(counted, "the budget counts its pod")
+
+
+def budgets(old: bool) -> str:
+    return f"/apis/policy/{'v1beta1' if old else 'v1'}/namespaces/default/poddisruptionbudgets"
+
+
+@pytest.mark.parametrize("fixture", ["control_plane_1_20", "control_plane_current"])
+def test_a_budget_that_allows_no_disruption(request: pytest.FixtureRequest, fixture: str) -> None:
+    """Check mode has found it out by a rehearsal; a real run has tried for a while, and has left nothing behind."""
+    cluster: Cluster = request.getfixturevalue(fixture)
+    cluster.kubelets("n1", "n2", drivers=(DRIVER,))
+    web = Workload(cluster, "web")
+    hold_with_budget(cluster, "web")
+    before = web.pods(), cluster.attachment_uids()
+    check = redrive(cluster, check=True)
+    assert check.failed and not check.changed
+    assert "disruption budget" in check.msg
+    run = redrive(cluster)
+    assert run.failed and run.changed
+    assert "disruption budget" in run.msg and "uncordon_node" in run.msg
+    assert ("evict_pod", "failed") in run.outcomes
+    assert (web.pods(), cluster.attachment_uids()) == before
+    no_trace(cluster)
+
+
+def test_a_daemonset(cluster: Cluster) -> None:
+    refused(cluster, Workload(cluster, "web", "DaemonSet"), "a DaemonSet's pod comes back to its node at once", scale_down=True)
+
+
+def test_what_tolerates_a_cordon_is_refused(cluster: Cluster) -> None:
+    refused(cluster, Workload(cluster, "web", **TOLERANT), "set scale_down to scale Deployment web down")
+
+
+def test_what_tolerates_a_cordon_is_scaled_when_that_is_accepted(cluster: Cluster) -> None:
+    web = Workload(cluster, "web", **TOLERANT)
+    old, pods = web.attachment()["metadata"]["uid"], web.pods()
+    run = redrive(cluster, scale_down=True)
+    assert not run.failed, run.msg
+    assert [verb for verb, _outcome in run.outcomes] == ["scale_down", "wait_detached", "scale_up"]
+    assert web.attachment()["metadata"]["uid"] != old and not web.pods() & pods
+    assert (cluster.api.find("Deployment", "web") or {})["spec"]["replicas"] == 1
+    no_trace(cluster)
+
+
+def test_scaling_asks_budgets_first(cluster: Cluster) -> None:
+    web = Workload(cluster, "web", **TOLERANT)
+    hold_with_budget(cluster, "web")
+    pods = web.pods()
+    for check in (True, False):
+        run = redrive(cluster, check=check, scale_down=True)
+        assert run.failed and "disruption budget" in run.msg
+        assert web.pods() == pods
+    no_trace(cluster)
+
+
+def test_a_bare_pod(cluster: Cluster) -> None:
+    cluster.api.add_volume("web", DRIVER, "vol-web")
+    cluster.api.create(k8s.pod("web", ["web"], "n1"))
+    cluster.wait(lambda: cluster.api.all("VolumeAttachment"), "attached")
+    run = redrive(cluster)
+    assert run.failed and not run.changed
+    assert "pod default/web has no controller that would make it again" in run.msg
+    assert cluster.api.find("Pod", "web")
+
+
+def test_a_node_that_is_not_ready(cluster: Cluster) -> None:
+    web = Workload(cluster, "web")
+    cluster.api.heartbeat(web.node(), "False")
+    refused(cluster, web, "is not Ready (False)")
+
+
+def test_an_operators_cordon_stays(cluster: Cluster) -> None:
+    web = Workload(cluster, "web")
+    node = web.node()
+    cluster.api.merge(path("Node", node), {"spec": {"unschedulable": True}})
+    run = redrive(cluster)
+    assert not run.failed, run.msg
+    assert [verb for verb, _outcome in run.outcomes] == ["evict_pod", "wait_detached"]
+    found = cluster.api.find("Node", node) or {}
+    assert found["spec"]["unschedulable"] is True
+    assert not [key for key in found["metadata"]["annotations"] if key.startswith("runbooks.storage-ops/")]
+
+
+def test_the_second_eviction_fails(cluster: Cluster) -> None:
+    """What was cordoned is uncordoned, and the run says what was done and what was not."""
+    web = Workload(cluster, "web", replicas=2, nodeSelector={"kubernetes.io/hostname": "n1"})
+    pods = web.pods()
+    proxy = cluster.proxy()
+    refusal = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "admission webhook says no", "code": 400}
+    proxy.on("POST", r"/eviction", first=2, status=400, headers={"Content-Type": "application/json"}, body=refusal)
+    run = redrive(cluster, proxy=proxy)
+    assert run.failed and run.changed
+    assert "admission webhook says no" in run.msg and "uncordon_node" in run.msg
+    assert [outcome for verb, outcome in run.outcomes if verb == "evict_pod"] == ["done", "failed"]
+    assert ("wait_detached", "skipped") in run.outcomes
+    web.wait_ready()
+    assert len(web.pods() & pods) == 1
+    no_trace(cluster)
+
+
+def test_a_kubelet_that_never_finishes(control_plane_current: Cluster) -> None:
+    cluster = control_plane_current
+    cluster.kubelets("n1", "n2", drivers=(DRIVER,), unmount_seconds=1000)
+    web = Workload(cluster, "web", grace=1)
+    old = web.attachment()["metadata"]["uid"]
+    run = redrive(cluster)
+    assert run.failed and run.changed
+    for text in ("is still on", "volumesInUse", "uncordon_node"):
+        assert text in run.msg, run.msg
+    assert web.attachment()["metadata"]["uid"] == old
+    no_trace(cluster)
+
+
+def test_an_attacher_that_never_detaches(cluster: Cluster) -> None:
+    """The finalizer stays, and the run ends in time and says who holds it."""
+    web = Workload(cluster, "web")
+    cluster.attacher.behave(DRIVER, Behaviour(fail="array is busy", attach=False))
+    run = redrive(cluster)
+    assert run.failed and run.changed
+    for text in ("held by external-attacher/csi-example-com", "array is busy", "A finalizer is never removed here", "uncordon_node"):
+        assert text in run.msg, run.msg
+    (held,) = [found for found in web.attachments() if "deletionTimestamp" in found["metadata"]]
+    assert held["metadata"]["finalizers"] == ["external-attacher/csi-example-com"]
+    no_trace(cluster)
+
+
+@pytest.mark.parametrize(
+    ("moment", "scaled"), [("held", False), ("evicted", False), ("detached", False), ("held", True), ("detached", True)]
+)
+def test_killed_and_run_again(cluster: Cluster, moment: str, scaled: bool) -> None:
+    """Without any condition: the next run takes up what was begun, evicts nobody twice, and leaves nothing behind."""
+    web = Workload(cluster, "web", **(TOLERANT if scaled else {}))
+    old, pods = web.attachment()["metadata"]["uid"], web.pods()
+    proxy = cluster.proxy()
+    at = {"held": ("PATCH", r"/nodes/|/deployments/"), "evicted": ("POST", r"/eviction$"), "detached": ("GET", r"/volumeattachments/csi-")}
+    kill = proxy.on(*at[moment], times=1, after=kill_module)
+    died = redrive(cluster, proxy=proxy, scale_down=scaled)
+    assert died.failed and "findings" not in died.result, died.result
+    assert kill.matched
+    proxy.clear()
+    run = redrive(cluster, proxy=proxy, scale_down=scaled)
+    assert not run.failed, run.msg
+    assert ("uncordon_node" if not scaled else "scale_up", "done") in run.outcomes
+    evictions = [request for request in proxy.requests if re.search(r"/eviction$", request.path)]
+    assert len(evictions) == (1 if moment == "held" and not scaled else 0)
+    web.wait_ready()
+    assert not web.pods() & pods
+    assert web.attachment()["metadata"]["uid"] != old
+    no_trace(cluster)
+
+
+def test_killed_and_the_rest_was_done_by_others(cluster: Cluster) -> None:
+    """Only the cordon is left: it is a finding of its own."""
+    web = Workload(cluster, "web")
+    proxy = cluster.proxy()
+    proxy.on("POST", r"/eviction$", times=1, after=kill_module)
+    assert redrive(cluster, proxy=proxy).failed
+    web.wait_ready()
+    cluster.wait(lambda: len(web.attachments()) == 1, "the old one is detached")
+    pods = web.pods()
+    run = redrive(cluster)
+    assert not run.failed, run.msg
+    assert run.outcomes == [("uncordon_node", "done")]
+    assert run.findings[0]["object"]["kind"] == "node" and "left behind by a move of web" in run.findings[0]["summary"]
+    assert web.pods() == pods
+    no_trace(cluster)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_cancelled(cluster: Cluster, scaled: bool, number: signal.Signals) -> None:
+    """As by Ctrl-C, or "Cancel" in AWX."""
+    web = Workload(cluster, "web", **(TOLERANT if scaled else {}))
+    proxy = cluster.proxy()
+    proxy.on("GET", r"/volumeattachments/csi-", times=1, after=lambda: kill_module(number))
+    run = redrive(cluster, proxy=proxy, scale_down=scaled)
+    assert run.failed and f"interrupted by {number.name}" in run.msg, run.result
+    assert ("scale_up" if scaled else "uncordon_node", "done") in run.outcomes
+    web.wait_ready()
+    no_trace(cluster)
+
+
+def test_an_api_server_that_is_away_while_a_cordon_is_taken_back(cluster: Cluster) -> None:
+    """For longer than a request is tried again, and than is kept for taking back."""
+    web = Workload(cluster, "web")
+    cluster.attacher.behave(DRIVER, Behaviour(fail="array is busy", attach=False))
+    proxy = cluster.proxy()
+    away = proxy.on("PATCH", r"/nodes/", first=2, times=10, status=503)
+    run = redrive(cluster, proxy=proxy, detach_timeout=2)
+    assert run.failed and "array is busy" in run.msg and "uncordon_node" in run.msg, run.msg
+    assert away.matched == 12
+    no_trace(cluster)
+    web.wait_ready()
+
+
+def leave_behind(cluster: Cluster, **changes: str) -> str:
+    """A run is killed after its cordon; what it has written is changed. Returns the node."""
+    proxy = cluster.proxy()
+    proxy.on("PATCH", r"/nodes/", times=1, after=kill_module)
+    assert redrive(cluster, proxy=proxy).failed
+    (node,) = [found for found in cluster.api.all("Node") if found["spec"].get("unschedulable")]
+    name = str(node["metadata"]["name"])
+    ((key, value),) = [(key, value) for key, value in node["metadata"]["annotations"].items() if key.startswith("runbooks.storage-ops/")]
+    cluster.api.merge(path("Node", name), {"metadata": {"annotations": {key: json.dumps({**json.loads(value), **changes})}}})
+    return name
+
+
+def test_a_cordon_after_a_killed_run_is_an_operators(cluster: Cluster) -> None:
+    """The controller manager says when a node was cordoned, and that was long after."""
+    web = Workload(cluster, "web")
+    node = leave_behind(cluster, since="2026-01-01T00:00:00Z", until="2026-01-01T00:15:00Z")
+
+    def marked() -> bool:
+        taints = (cluster.api.find("Node", node) or {})["spec"].get("taints", [])
+        return any(taint["key"] == "node.kubernetes.io/unschedulable" and taint.get("timeAdded") for taint in taints)
+
+    cluster.wait(marked, "the node has the taint of a cordon")
+    run = redrive(cluster)
+    assert not run.failed, run.msg
+    assert [verb for verb, _outcome in run.outcomes] == ["evict_pod", "wait_detached"]
+    assert (cluster.api.find("Node", node) or {})["spec"]["unschedulable"] is True
+    web.wait_ready()
+
+
+def test_another_run_is_at_work(cluster: Cluster) -> None:
+    """On another host, so nobody knows whether it lives, until its time is over."""
+    web = Workload(cluster, "web")
+    pods = web.pods()
+    node = leave_behind(cluster, process="another host", until="2999-01-01T00:00:00Z", by="awx-7")
+    for check in (True, False):
+        run = redrive(cluster, check=check)
+        assert run.failed and not run.changed and "another run is at work on these claims, begun by awx-7" in run.msg, run.msg
+    assert web.pods() == pods
+    assert (cluster.api.find("Node", node) or {})["spec"]["unschedulable"] is True
+
+
+def test_a_claim_that_is_being_deleted(cluster: Cluster) -> None:
+    """Its pod keeps it, and with it the data."""
+    web = Workload(cluster, "web")
+    cluster.api.delete(path("PersistentVolumeClaim", "web"))
+    cluster.wait(
+        lambda: "deletionTimestamp" in (cluster.api.find("PersistentVolumeClaim", "web") or {}).get("metadata", {}), "it is being deleted"
+    )
+    refused(cluster, web, "claim web is being deleted, and only its pods keep the data")
+    assert cluster.api.find("PersistentVolume", "pv-web")
+
+
+def test_scaling_a_stateful_set_that_would_delete_its_claims(cluster: Cluster) -> None:
+    db = Workload(cluster, "db", "StatefulSet", **TOLERANT)
+    policy = {"whenDeleted": "Retain", "whenScaled": "Delete"}
+    cluster.api.merge(path("StatefulSet", "db"), {"spec": {"persistentVolumeClaimRetentionPolicy": policy}})
+    refused(cluster, db, "whenScaled: Delete", scale_down=True)
+    assert cluster.api.find("PersistentVolumeClaim", "db")
+
+
+def test_a_pod_appears_between_plan_and_apply(cluster: Cluster) -> None:
+    web = Workload(cluster, "web", replicas=2)
+    pods = web.pods()
+    proxy = cluster.proxy()
+
+    def scale_up() -> None:
+        cluster.api.merge(path("Deployment", "web"), {"spec": {"replicas": 3}})
+        web.replicas = 3
+        web.wait_ready()
+
+    proxy.on("GET", r"/namespaces/default/pods\?", first=2, times=1, before=scale_up)
+    run = redrive(cluster, proxy=proxy)
+    assert run.failed and not run.changed, run.result
+    assert "no longer as they were planned for" in run.msg
+    assert pods < web.pods()
+    no_trace(cluster)
+
+
+def test_the_api_server_restarts_in_the_middle(cluster: Cluster) -> None:
+    web = Workload(cluster, "web")
+    proxy = cluster.proxy()
+    proxy.on("GET", r"/volumeattachments/csi-", times=1, before=cluster.plane.restart_apiserver)
+    run = redrive(cluster, proxy=proxy, detach_timeout=60)
+    assert not run.failed, run.msg
+    web.wait_ready()
+    no_trace(cluster)
+
+
+def test_a_driver_that_still_publishes_nothing(control_plane_1_20: Cluster) -> None:
+    cluster = control_plane_1_20
+    cluster.kubelets("n1", "n2", drivers=(DRIVER,))
+    web = Workload(cluster, "web")
+    run = redrive(cluster, required_metadata=["publishInfo"], ready_timeout=5)
+    assert run.failed and run.changed
+    assert "has no publishInfo although it is new: the driver does not publish it" in run.msg
+    web.wait_ready()
+    no_trace(cluster)
