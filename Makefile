@@ -21,7 +21,7 @@ demo: ## boot a node, make a residual disk, find it, clean it, show the proof
 test: lint sanity units importer integration molecule ## everything, with one scenario of each class on a real node
 
 test-faults: ## every fault, on a real node and on real control planes
-	@$(LAB) pytest -n 2 -v tests/faults tests/cluster_faults
+	@$(LAB) pytest -n 2 -v tests/faults; nodes=$$?; $(LAB) pytest -n 2 -v tests/cluster_faults && exit $$nodes
 
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13
 	@for release in bullseye bookworm trixie; do LAB_RELEASES=$$release $(LAB) pytest -n 2 -v tests/matrix || exit; done
@@ -44,7 +44,8 @@ importer: ## build the collection and import it as Galaxy would
 
 integration: ## one scenario of each class, on a real node and on real control planes
 	@tests/lab/bootstrap.sh lowest
-	@$(LAB) pytest -n 2 -v tests/vm tests/cluster
+	@$(LAB) pytest -n 2 -v tests/vm
+	@$(LAB) pytest -n 2 -v tests/cluster
 
 molecule: ## the roles, by molecule, on a real node
 	@$(LAB) molecule test --all --report

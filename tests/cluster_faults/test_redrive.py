@@ -237,7 +237,7 @@ def test_cancelled(cluster: Cluster, scaled: bool, number: signal.Signals) -> No
 
 def test_an_api_server_that_is_away_while_a_cordon_is_taken_back(cluster: Cluster) -> None:
     """For longer than a request is tried again, and than is kept for taking back."""
-    web = Workload(cluster, "web")
+    Workload(cluster, "web")
     cluster.attacher.behave(DRIVER, Behaviour(fail="array is busy", attach=False))
     proxy = cluster.proxy()
     away = proxy.on("PATCH", r"/nodes/", first=2, times=10, status=503)
@@ -245,7 +245,6 @@ def test_an_api_server_that_is_away_while_a_cordon_is_taken_back(cluster: Cluste
     assert run.failed and "array is busy" in run.msg and "uncordon_node" in run.msg, run.msg
     assert away.matched == 12
     no_trace(cluster)
-    web.wait_ready()
 
 
 def leave_behind(cluster: Cluster, **changes: str) -> str:

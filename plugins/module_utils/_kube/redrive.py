@@ -85,8 +85,9 @@ class Redrive:
         self._sleep = sleep
         self._plan = Plan([])
         self._evicted = 0
-        # Claims, and the node that they leave, that were looked at again, right before their first action.
+        # Claims, and the node that they leave, that were looked at again, right before their first action; and those found as planned.
         self._rechecked: set[tuple[tuple[str, ...], str]] = set()
+        self._begun: set[tuple[tuple[str, ...], str]] = set()
 
     # gather
 
@@ -209,7 +210,7 @@ class Redrive:
         """The world must still be as it was planned for, but for the pods that came from a node that was left before."""
         if (group.claims, group.node) in self._rechecked:
             return
-        left = frozenset(node for claims, node in self._rechecked if claims == group.claims)
+        left = frozenset(node for claims, node in self._begun if claims == group.claims)
         # Taking back is no beginning.
         self._rechecked.add((group.claims, group.node))
         if self._cluster.deadline.remaining() < _LEAST_SECONDS:
@@ -218,6 +219,7 @@ class Redrive:
         findings = pure.judge(self.gather(), group.claims, self._options, self._options.max_repairs - self._evicted, only)
         for finding in findings:
             if finding.repair and (self._replan(action, finding) if left else _shape(finding.repair[0].subject.group) == _shape(group)):
+                self._begun.add((group.claims, group.node))
                 return
         said = findings[0].reason if findings and not findings[0].repair else "pods, nodes or attachments are others now"
         raise NotStarted(f"the claims {', '.join(group.claims)} are no longer as they were planned for: {said}. Run again")

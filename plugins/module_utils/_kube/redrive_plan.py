@@ -600,7 +600,8 @@ def _obstacles(state: State, group: Group, options: Options, resumed: bool, budg
             )
     pods = sum(not mover.pod.deleted for mover in group.movers)
     if pods > budget:
-        obstacles.append(f"{pods} pods would be moved, and max_repairs is {options.max_repairs} pods a run")
+        left = f", of which {max(0, budget)} are left" if budget < options.max_repairs else ""
+        obstacles.append(f"{pods} pods would be moved, and max_repairs is {options.max_repairs} pods a run{left}")
     return obstacles
 
 

@@ -459,6 +459,7 @@ def test_max_repairs_is_for_the_whole_run() -> None:
     result = run(world, "a", "b", max_repairs=1)
     assert result["failed"] and result["changed"]
     assert sorted(finding["verdict"] for finding in result["findings"]) == ["refuse", "repair"]
+    assert "1 pods would be moved, and max_repairs is 1 pods a run, of which 0 are left" in result["msg"]
 
 
 def test_an_attachment_nobody_stands_on() -> None:
@@ -837,6 +838,22 @@ def test_a_new_pod_between_plan_and_apply() -> None:
     assert result["failed"] and not result["changed"]
     assert "no longer as they were planned for" in result["msg"]
     assert outcomes(result) == []
+
+
+def test_a_new_pod_between_plan_and_apply_on_one_of_several_nodes() -> None:
+    """What was planned for the other nodes no longer holds either."""
+    world = shared("n1", "n2")
+    seen: list[str] = []
+
+    def second_look(verb: str, path: str) -> None:
+        seen.extend([path] if verb == "list" and path.endswith("/pods") else [])
+        if len(seen) == 2 and not world.at("Pod", "web-n3"):
+            world.add(pod("web-n3", "n3", "data"))
+
+    world.before = second_look
+    result = run(world)
+    assert result["failed"] and not result["changed"]
+    assert [finding["verdict"] for finding in result["findings"]] == ["refuse", "refuse"]
 
 
 def test_the_node_is_cordoned_by_an_operator_between_plan_and_apply() -> None:
