@@ -287,6 +287,11 @@ def test_playbook(cluster: Cluster) -> None:
     assert "STOR-16 major: pod default/web" in played.text
     assert "another client still has the RBD image open" in played.text
     assert "rbd image pool/img is still being used" in played.text
-    assert "no pod is stuck; 0 pods looked at in namespace other" in cluster.playbook("triage", user=RBAC, triage_namespace="other").text
+    assert (
+        "no pod is stuck; 0 pods looked at in namespace kube-public"
+        in cluster.playbook("triage", user=RBAC, triage_namespace="kube-public").text
+    )
+    mistyped = cluster.playbook("triage", user=RBAC, triage_namespace="defualt")
+    assert mistyped.rc != 0 and "no namespace defualt: is it a typing error?" in mistyped.text
     bad = cluster.playbook("triage", user=RBAC, triage_pod="web")
     assert bad.rc != 0 and "needs its namespace" in bad.text

@@ -66,7 +66,7 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     def action(name: str, text: str) -> argparse.ArgumentParser:
         made = actions.add_parser(name, help=text)
         made.add_argument("name", metavar="NAME")
-        made.add_argument("--version", choices=VERSIONS, default=CURRENT)
+        made.add_argument("--version", choices=VERSIONS, help=f"default: that of the one called NAME if there is one, else {CURRENT}")
         return made
 
     up = action("up", "start an empty one, with an attacher, that outlives this command; prints the path of an administrator's kubeconfig")
@@ -89,7 +89,7 @@ def _cluster(options: argparse.Namespace) -> int:
             state = "running" if plane.running else "stopped"
             print(f"{plane.name}\t{plane.version}\t{plane.number}\t{state}\tport {plane.port()}\t{plane.folder}")
         return 0
-    plane = ControlPlane(options.name, options.version, tied=False)
+    plane = ControlPlane(options.name, options.version or _version_of(options.name, options.action == "up"), tied=False)
     if options.action == "up":
         plane.start()
         for node in options.node:
@@ -105,6 +105,16 @@ def _cluster(options: argparse.Namespace) -> int:
     elif options.action == "stop":
         plane.remove()
     return 0
+
+
+def _version_of(name: str, new: bool) -> str:
+    """The version of the control plane of that name, of which there must be one unless it is to be made."""
+    there = [plane.version for plane in existing_planes() if plane.name == name]
+    if len(there) > 1:
+        raise LabError(f"there are several control planes {name}: add --version {'|'.join(there)}")
+    if not there and not new:
+        raise LabError(f"there is no control plane {name}: see the status of all")
+    return there[0] if there else CURRENT
 
 
 def _run(options: argparse.Namespace) -> int:

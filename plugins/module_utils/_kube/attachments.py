@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -267,6 +268,14 @@ def missing_metadata(attachment: Attachment, required: dict[str, tuple[str, ...]
     if not attachment.attached or attachment.deleted:
         return []
     return [key for key in required.get(attachment.driver, ()) if key not in attachment.metadata]
+
+
+def metadata_arguments(driver: str, required: Mapping[str, tuple[str, ...]]) -> str:
+    """What the playbook has to be told besides, for it to look for the same keys: nothing where they are built in."""
+    keys = required.get(driver, ())
+    if keys == REQUIRED_METADATA.get(driver, ()):
+        return ""
+    return " -e " + shlex.quote(json.dumps({"attachment_repair_required_metadata": {driver: keys}}))
 
 
 def unproven(seen: Observation, suspected: Iterable[Attachment], options: Options, now: datetime) -> set[str]:
@@ -645,9 +654,16 @@ def _detachable(state: State) -> list[Volume]:
 
 
 def _collision(state: State, volume: Volume, affected: str) -> Finding:
-    on = sorted(attachment.node for attachment in state.first.by_volume.get(volume.name, ()) if attachment.attached)
+    seen = state.first
+    attached = [attachment for attachment in seen.by_volume.get(volume.name, ()) if attachment.attached]
+    on = sorted(attachment.node for attachment in attached)
+    # Where the node's status is not known, or old, it counts as used.
+    idle = sorted(attachment.node for attachment in attached if seen.ready(attachment.node) and attachment.name not in seen.in_use)
+    used = [node for node in on if node not in idle]
     will = "will leave" if affected == "yes" else "may leave"
-    now = f"it is attached to {', '.join(on)} now: deleting its pod {will} that behind" if on else f"its next detach {will} it behind"
+    words = [f"it is attached to {', '.join(used)} now: deleting its pod {will} that behind"] if used else []
+    words += [f"it is still attached to {', '.join(idle)}, where the kubelet does not use it: see STOR-11"] if idle else []
+    now = "; ".join(words) or f"its next detach {will} it behind"
     sure = (
         f"{state.version_text} is affected"
         if affected == "yes"
@@ -724,13 +740,17 @@ def _without_metadata(state: State, options: Options) -> list[Finding]:
         finding = _finding(state, attachment, "STOR-14", "major")
         finding.evidence.update(missing=keys, metadata=list(attachment.metadata), pods=_pod_evidence(pods, state.now))
         finding.summary = f"the attachment of {_title(state, attachment)} to {attachment.node} lacks {keys}"
-        finding.reason = "no pod needs it, so there is nobody to move; it is made anew when one does"
+        finding.reason = (
+            f"no pod needs it, so there is nobody to move; a pod that comes to {attachment.node} would get it as it is, so delete it if it "
+            "is left over (STOR-11)"
+        )
         if pods:
             finding.evidence["workload_title"] = _workload_title(pods)
             finding.workload = {**_workload(seen, pods, attachment), "missing": missing}
             finding.reason = (
                 f"{attachment.driver} gives it only to a fresh attachment: its pods have to leave the node and come back. ansible-playbook "
                 f"{RUNBOOK} -e attachment_repair_names={attachment.name} -e attachment_repair_redrive_missing_metadata=true"
+                f"{metadata_arguments(attachment.driver, options.required_metadata)}"
             )
         found.append(finding)
     return found

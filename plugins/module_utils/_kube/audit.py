@@ -12,6 +12,7 @@ the pods that are pending. Only suspects cost more.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -163,7 +164,7 @@ class VolumeAttachments:
         """Counts of what was looked at, the scope if there was one, and why the attachments that were named are in order."""
         first, options = state.first, self._options
         counts = [(len(first.attachments), "VolumeAttachments"), (len(first.volumes), "PersistentVolumes"), (len(first.nodes), "nodes")]
-        looked_at = ", ".join(f"{count} {what}" for count, what in counts if count) or "no VolumeAttachments"
+        looked_at = ", ".join(f"{count} {what[:-1] if count == 1 else what}" for count, what in counts if count) or "no VolumeAttachments"
         scope = [f"{what} {', '.join(wanted)}" for what, wanted in options.scope()]
         within = f" within the scope ({'; '.join(scope)})" if scope else ""
         named = "".join(f"; {name} {self._in_order(state, name)}" for name in options.names[:5])
@@ -177,8 +178,15 @@ class VolumeAttachments:
         needed = pure.needed_by(state.first, attachment)
         if needed:
             return f"is needed by {needed}"
-        old = age(state.now, attachment.created)
-        return "is being deleted" if attachment.deleted else f"is {old:.0f} s old" if old < self._options.min_age else "was not left over"
+        if attachment.deleted:
+            return "is being deleted"
+        old, min_age = age(state.now, attachment.created), self._options.min_age
+        if old >= min_age:
+            return "was not left over"
+        return (
+            f"is {old:.0f} s old, and only what is older than min_age ({min_age:g} s) is called left over: run again in "
+            f"{math.ceil(min_age - old)} s, or lower min_age (playbook: attachment_repair_min_age)"
+        )
 
     def _everything(self) -> Observation:
         """The cluster at one moment, attachments before everything else: what comes to need one meanwhile is seen."""

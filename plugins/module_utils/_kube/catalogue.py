@@ -436,9 +436,12 @@ def runbook(control: str) -> str:
 
 
 def command(control: str, facts: Mapping[str, str]) -> str:
-    """The one command that repairs a control where ``facts`` point to; empty when there is none, or a fact that it needs is not known."""
+    """The one command that repairs a control where ``facts`` point to; empty when there is none, or a fact that it needs is not known.
+
+    The fact ``more``, if there is one, holds further arguments.
+    """
     if not runbook(control):
         return ""
     arguments = REPAIRS[control][1]
     missing = [name for name in re.findall(r"{(\w+)}", arguments) if not facts.get(name)]
-    return "" if missing else f"ansible-playbook {runbook(control)} {arguments.format_map(facts)}"
+    return "" if missing else f"ansible-playbook {runbook(control)} {arguments.format_map(facts)}{facts.get('more', '')}"

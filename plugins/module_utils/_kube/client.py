@@ -46,6 +46,19 @@ RESTARTS = 3
 # OpenSSL: the certificate is made out to another host, or to another address.
 _OTHER_NAME = (62, 64)
 _RETRIED = (429, 500, 502, 503, 504)
+# What rbac-audit.yml lets its user get or list. Every other right is one of rbac-repair.yml.
+_AUDITED = {
+    "namespaces",
+    "csidrivers",
+    "csinodes",
+    "events",
+    "leases",
+    "nodes",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "pods",
+    "volumeattachments",
+}
 # Not believed right after an outage.
 _DOUBTED = (401, 403, 404)
 _PATCHES = {
@@ -363,7 +376,7 @@ class _Request:
         verb, group, resource, _name, _namespace = self._parts()
         if not resource:
             return f'A ClusterRole needs the rule {{nonResourceURLs: ["{self.path}"], verbs: ["{verb}"]}}'
-        manifest = "rbac-audit.yml" if verb in ("get", "list") else "rbac-repair.yml"
+        manifest = "rbac-audit.yml" if verb in ("get", "list") and resource in _AUDITED else "rbac-repair.yml"
         rule = f'{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
         return f"A role of this user needs the rule {rule}, which playbooks/files/{manifest} of this collection has"
 
@@ -434,7 +447,7 @@ def _unreachable(request: _Request, url: str, problem: BaseException, late: str)
     text = f"cannot {request}: no connection to {url}: {late or _words(problem)}"
     if isinstance(problem, ssl.SSLCertVerificationError):
         other_name = problem.verify_code in _OTHER_NAME
-        advice = "Give the certificate authority of the API server by the option ca_cert"
+        advice = "Give the certificate authority of the API server by the option ca_cert (environment: K8S_AUTH_SSL_CA_CERT)"
         return _Unsent(f"{text}. {'Use a host that the certificate names' if other_name else advice}")
     if isinstance(problem, socket.gaierror) and problem.errno != socket.EAI_AGAIN:
         return _Unsent(f"{text}. Is the option host right?")

@@ -268,7 +268,10 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
         )
     load: Callable[..., None] = kubernetes.config.load_kube_config
     where = {"config_file": kubeconfig}
-    source = f"the kubeconfig {kubeconfig or kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION}"
+    default = kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION
+    if not kubeconfig and not any(os.path.exists(os.path.expanduser(part)) for part in default.split(os.pathsep)):
+        raise StorageOpsError(f"there is no {default or 'kubeconfig'}: set K8S_AUTH_KUBECONFIG, or K8S_AUTH_HOST with K8S_AUTH_API_KEY")
+    source = f"the kubeconfig {kubeconfig or default}"
     if isinstance(kubeconfig, dict):
         load, where, source = (
             kubernetes.config.load_kube_config_from_dict,

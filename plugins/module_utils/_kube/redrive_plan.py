@@ -638,7 +638,10 @@ def _scale_obstacles(state: State, pod: Pod, workload: Workload | None, options:
     if (workload.kind, workload.name) in state.autoscaled:
         return [f"pod {pod.title} {why}, and {workload.kind} {workload.name} has a HorizontalPodAutoscaler: scale it down by that"]
     if not options.scale_down and not workload.deletes_claims:
-        return [f"pod {pod.title} {why}: set scale_down to scale {workload.kind} {workload.name} down and up again instead"]
+        return [
+            f"pod {pod.title} {why}: set scale_down to scale {workload.kind} {workload.name} down and up again instead "
+            "(playbook: workload_redrive_scale_down)"
+        ]
     return []
 
 

@@ -74,6 +74,8 @@ class Triage:
                     f"kubectl -n {self._options.namespace} get pods"
                 )
             suspects = tuple(seen for seen in suspects if seen is named)
+        if not pods:
+            self._check_scope()
         state = State(now, len(pods), suspects, named)
         return self._around(state, pods, attachments) if suspects else state
 
@@ -88,6 +90,12 @@ class Triage:
         scope = f" in namespace {self._options.namespace}" if self._options.namespace else ""
         scope += f" on node {self._options.node}" if self._options.node else ""
         return f"no pod is stuck; {state.examined} pods looked at{scope}"
+
+    def _check_scope(self) -> None:
+        """A scope without pods may be a typing error, which must not look like a healthy cluster."""
+        for resource, name in (("nodes", self._options.node), ("namespaces", self._options.namespace)):
+            if name and not self._cluster.get(path("v1", resource, name)):
+                raise StorageOpsError(f"no {resource[:-1]} {name}: is it a typing error?")
 
     def _pods(self) -> list[Seen]:
         """The pods of the scope; a pod that the user named is looked for as etcd has it now."""
@@ -202,7 +210,7 @@ class Triage:
 def triage_options(params: dict[str, Any]) -> Options:
     """Options of Triage, checked."""
     if params["pod"] and not params["namespace"]:
-        raise StorageOpsError(f"pod {params['pod']} needs its namespace: set namespace")
+        raise StorageOpsError(f"pod {params['pod']} needs its namespace: set namespace (playbook: triage_namespace)")
     if not params["stuck_seconds"] >= 0:  # not a number is neither
         raise StorageOpsError(f"stuck_seconds is {params['stuck_seconds']:g}; give at least 0")
     given = keys_by_driver("required_metadata", params["required_metadata"])

@@ -248,7 +248,7 @@ def _volume_cause(volume: Volume, node: Node, state: State, options: Options) ->
             "STOR-14",
             f"VolumeAttachment {own.name} lacks {', '.join(missing)}, without which {own.driver} cannot mount",
             "the workload leaves the node, and comes back when that VolumeAttachment is gone",
-            facts={"attachment": own.name},
+            facts={"attachment": own.name, "more": attachments.metadata_arguments(own.driver, options.required_metadata)},
         )
     if attachments.may_lack_status(state.seen, own):
         return Cause(

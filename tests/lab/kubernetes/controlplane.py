@@ -175,7 +175,7 @@ class ControlPlane:
         import yaml  # type: ignore[import-untyped]  # comes with Ansible; the rest of the lab does without
 
         name = name or manifest.stem
-        documents = [document for document in yaml.safe_load_all(manifest.read_text()) if document]
+        documents = yaml.safe_load(manifest.read_text())["items"]
         admin = self.api()
         for space in {document["metadata"].get("namespace", "default") for document in documents}:
             if admin.find("Namespace", space) is None:

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -483,9 +485,28 @@ def test_the_collision_is_found_before_it_breaks(version: tuple[int, int, int], 
         "report",
     )
     assert words in finding.reason
-    assert "attached to n1 now" in finding.reason
+    assert "it is attached to n1 now: deleting its pod" in finding.reason
     assert "safe_volume_name_prefix" in finding.reason
     assert finding.evidence["attached_to"] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "used", "idle"),
+    [
+        ([make_node()], "", "n1"),
+        ([make_node(ready="Unknown")], "n1", ""),
+        ([make_node("n2")], "n1", ""),
+        ([make_node(), make_node("n2", volumes_in_use=(unique_name(UNITY, COLLIDING),))], "n2", "n1"),
+    ],
+)
+def test_a_collision_that_has_happened_already(nodes: list[Node], used: str, idle: str) -> None:
+    volume = unity()
+    made = [make_attachment(volume, node) for node in filter(None, (used, idle))]
+    seen = state(observe(*made, volume, *nodes), version=(1, 20, 2), unproven=frozenset())
+    (finding,) = plan(seen, controls=frozenset({"STOR-12"}))
+    assert (f"it is attached to {used} now: deleting its pod will leave that behind" in finding.reason) == bool(used)
+    assert (f"it is still attached to {idle}, where the kubelet does not use it: see STOR-11" in finding.reason) == bool(idle)
+    assert "its next detach" not in finding.reason
 
 
 def test_a_volume_that_is_not_attached_collides_at_its_next_detach() -> None:
@@ -683,7 +704,11 @@ def test_attachments_without_publish_information() -> None:
     assert {by_volume[name].evidence["workload_title"] for name in ("pv-1", "pv-2")} == {"ReplicaSet shop/web-5d4f"}
     assert by_volume["pv-1"].evidence["missing"] == "publishInfo"
     assert "workload_title" not in by_volume["pv-4"].evidence
-    assert "nobody to move" in by_volume["pv-4"].reason
+    assert by_volume["pv-4"].reason == (
+        "no pod needs it, so there is nobody to move; a pod that comes to n1 would get it as it is, so delete it if it "
+        "is left over (STOR-11)"
+    )
+    assert by_volume["pv-1"].reason.endswith(" -e attachment_repair_redrive_missing_metadata=true")
 
 
 def test_workloads_are_told_apart() -> None:
@@ -718,6 +743,14 @@ def test_other_drivers_need_nothing_unless_it_is_said() -> None:
     assert only_huawei(*things) == []
     (finding,) = only_huawei(*things, required_metadata={DRIVER: ("a", "b")})
     assert finding.evidence["missing"] == "a, b"
+    more = '-e \'{"attachment_repair_required_metadata": {"csi.example.com": ["a", "b"]}}\''
+    assert finding.reason.endswith(f" -e attachment_repair_redrive_missing_metadata=true {more}")
+
+
+def test_the_command_looks_for_the_same_keys() -> None:
+    assert pure.metadata_arguments(HUAWEI, pure.REQUIRED_METADATA) == pure.metadata_arguments(DRIVER, {}) == ""
+    (_ansible, text) = shlex.split(pure.metadata_arguments(HUAWEI, {HUAWEI: ("it's",)}))
+    assert json.loads(text) == {"attachment_repair_required_metadata": {HUAWEI: ["it's"]}}
 
 
 # STOR-15

@@ -159,7 +159,7 @@ def test_a_healthy_cluster_is_five_requests_and_no_waiting() -> None:
     assert cluster.requests == HEALTHY
     assert time.naps == []
     assert found.plan(state).findings == []
-    text = "1 VolumeAttachments, 1 PersistentVolumes, 1 nodes, nothing found by STOR-11, STOR-12, STOR-13, STOR-14, STOR-15"
+    text = "1 VolumeAttachment, 1 PersistentVolume, 1 node, nothing found by STOR-11, STOR-12, STOR-13, STOR-14, STOR-15"
     assert found.healthy(state) == text
 
 
@@ -601,6 +601,15 @@ def test_named_attachments_are_told_why_they_are_in_order() -> None:
     cluster = FakeCluster(node(attached=("a",), in_use=("a",)), volume(), attachment())
     result = repair(cluster, names=(ORPHAN, "csi-gone"))
     assert result["msg"].endswith(f"{ORPHAN} is needed by the kubelet of n1, by volumesInUse; csi-gone does not exist")
+
+
+def test_a_named_attachment_that_is_young_is_told_when_to_look_again() -> None:
+    cluster = FakeCluster(node(attached=("a",)), volume(phase="Released"), attachment(creationTimestamp=OLD))
+    cluster.clock = lambda: datetime(2026, 1, 1, 0, 0, 13, tzinfo=timezone.utc)
+    assert repair(cluster, names=(ORPHAN,), min_age=300.0)["msg"].endswith(
+        f"{ORPHAN} is 13 s old, and only what is older than min_age (300 s) is called left over: run again in 287 s, or lower min_age "
+        "(playbook: attachment_repair_min_age)"
+    )
 
 
 def test_a_pod_of_another_volume_of_the_same_handle_keeps_the_attachment() -> None:

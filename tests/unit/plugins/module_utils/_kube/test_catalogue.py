@@ -354,6 +354,8 @@ def test_commands_can_be_run() -> None:
 def test_no_command_without_what_it_needs() -> None:
     assert catalogue.command("STOR-03", {**FACTS, "node": ""}) == ""
     assert catalogue.command("STOR-13", {"node": "worker-1"}) == ""
+    assert catalogue.command("STOR-14", {**FACTS, "more": " -e '{}'"}) == catalogue.command("STOR-14", FACTS) + " -e '{}'"
+    assert catalogue.command("STOR-14", {"more": " -e x=y"}) == ""
     assert catalogue.command("", FACTS) == catalogue.command("STOR-15", FACTS) == ""
 
 

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
@@ -26,6 +29,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     NotFound,
     ServerVersion,
     TooMany,
+    _Request,
+    _unreachable,
     path,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Endpoint
@@ -46,6 +51,24 @@ POD = path("v1", "pods", "web-0", "shop")
 EVICTION = path("v1", "pods", "web-0", "shop", "eviction")
 ATTACHMENT = path("storage.k8s.io/v1", "volumeattachments", "csi-1")
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
+# Every right that this collection asks for: API group, version, resource, verbs.
+REQUESTS = [
+    ("storage.k8s.io", "v1", "volumeattachments", "get list delete"),
+    ("storage.k8s.io", "v1", "csidrivers", "get list"),
+    ("storage.k8s.io", "v1", "csinodes", "get list"),
+    ("", "v1", "persistentvolumes", "get list"),
+    ("", "v1", "persistentvolumeclaims", "get list"),
+    ("", "v1", "nodes", "get list patch"),
+    ("", "v1", "pods", "get list"),
+    ("", "v1", "pods/eviction", "create"),
+    ("", "v1", "events", "list"),
+    ("", "v1", "namespaces", "get"),
+    ("coordination.k8s.io", "v1", "leases", "get"),
+    ("apps", "v1", "deployments", "get list patch"),
+    ("apps", "v1", "statefulsets", "get list patch"),
+    ("apps", "v1", "replicasets", "get"),
+    ("autoscaling", "v1", "horizontalpodautoscalers", "list"),
+]
 
 
 @pytest.fixture
@@ -76,6 +99,20 @@ def cluster(server: Any, *answers: Any, seconds: float = 600, timeout: float = 5
     """A client of that server, which gives these answers."""
     server.answers = list(answers)
     return at(server.url, seconds, timeout, sleep)
+
+
+def rights(manifest: str) -> set[tuple[str, str, str]]:
+    """API group, resource and verb of everything that a shipped manifest allows."""
+    text = (Path(__file__).parents[5] / "playbooks" / "files" / manifest).read_text(encoding="utf-8")
+    items = [item for document in yaml.safe_load_all(text) for item in document.get("items", [document])]
+    (role,) = [item for item in items if item["kind"] == "ClusterRole"]
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule.get("apiGroups", [])
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 def name(item: dict[str, Any]) -> str:
@@ -481,6 +518,37 @@ class TestErrors:
         text = str(caught.value)
         assert 'User "audit" cannot do it' in text and rule in text and f"playbooks/files/rbac-{manifest}.yml" in text
         assert len(server.requests) == 1
+
+    @pytest.mark.parametrize(("group", "version", "resource", "verbs"), REQUESTS)
+    def test_403_names_a_manifest_that_has_the_rule(self, server: Server, group: str, version: str, resource: str, verbs: str) -> None:
+        kind, _slash, subresource = resource.partition("/")
+        folder = path(f"{group}/{version}".strip("/"), kind)
+        item = path(f"{group}/{version}".strip("/"), kind, "x", "", subresource)
+        calls = {
+            "get": lambda c: c.get(item),
+            "list": lambda c: c.list(folder, name),
+            "create": lambda c: c.create(item, {}),
+            "patch": lambda c: c.patch(item, {}),
+            "delete": lambda c: c.delete(item, "u"),
+        }
+        for verb in verbs.split():
+            with pytest.raises(Forbidden) as caught:
+                calls[verb](cluster(server, refuses(403)))
+            # The one with fewer rights, where both have it.
+            enough = next(manifest for manifest in ("rbac-audit.yml", "rbac-repair.yml") if (group, resource, verb) in rights(manifest))
+            assert f"playbooks/files/{enough} " in str(caught.value)
+
+    def test_the_manifests_have_what_is_asked_for_and_no_more(self) -> None:
+        asked = {(group, resource, verb) for group, _version, resource, verbs in REQUESTS for verb in verbs.split()}
+        assert rights("rbac-repair.yml") == asked
+        assert rights("rbac-audit.yml") < asked
+
+    @pytest.mark.parametrize(("code", "advice"), [(19, r"option ca_cert \(environment: K8S_AUTH_SSL_CA_CERT\)"), (62, "names")])
+    def test_a_certificate_that_is_not_trusted(self, code: int, advice: str) -> None:
+        problem = ssl.SSLCertVerificationError(1, "certificate verify failed")
+        problem.verify_code, problem.verify_message = code, "words of OpenSSL."
+        with pytest.raises(KubeError, match=f"its certificate is not trusted: words of OpenSSL. .*{advice}$"):
+            raise _unreachable(_Request("GET", "/version"), "https://api", problem, "")
 
     def test_403_of_a_path(self, server: Server) -> None:
         with pytest.raises(Forbidden, match=r'\{nonResourceURLs: \["/version"\], verbs: \["get"\]\}'):

@@ -218,8 +218,10 @@ class TestKubeconfig:
         assert time.monotonic() - started < 3
 
     def test_nothing_at_all(self) -> None:
-        with pytest.raises(StorageOpsError, match="kube/config cannot be used"):
-            make_cluster(NOTHING)
+        text = "there is no ~/.kube/config: set K8S_AUTH_KUBECONFIG, or K8S_AUTH_HOST with K8S_AUTH_API_KEY"
+        for params in ({}, {"context": "right"}, {"host": "https://api"}):
+            with pytest.raises(StorageOpsError, match=f"^{text}$"):
+                make_cluster({**NOTHING, **params})
 
 
 class Module:

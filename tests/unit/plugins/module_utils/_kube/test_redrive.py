@@ -500,6 +500,7 @@ def test_what_a_cordon_does_not_keep_away_is_scaled_down_and_up() -> None:
 def test_a_template_that_names_its_node_is_scaled_too() -> None:
     world = World(*claim("data"), attachment("data", "n1"), pod("web-a", "n1", "data"), workload("Deployment", "web", nodeName="n1"))
     assert "names its node in its template: set scale_down" in refusal(world)
+    assert "(playbook: workload_redrive_scale_down)" in refusal(world)
 
 
 def test_an_autoscaler_would_work_against_it() -> None:

@@ -217,12 +217,31 @@ def test_named_pod() -> None:
     assert one(pod(), pod("web-1"), *FINE, **scope).name == "web-0"
 
 
+def space(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
 def test_scope() -> None:
     pods = [pod("a", "worker-1"), pod("b", "worker-2"), pod("c", "worker-1", namespace="other")]
     assert {finding.name for finding in triage(*pods)} == {"a", "b", "c"}
     assert {finding.name for finding in triage(*pods, namespace="shop")} == {"a", "b"}
     assert {finding.name for finding in triage(*pods, node="worker-1")} == {"a", "c"}
-    assert "in namespace shop on node worker-3" in healthy(*pods, namespace="shop", node="worker-3")
+    assert "in namespace shop on node worker-3" in healthy(*pods, node("worker-3"), space("shop"), namespace="shop", node="worker-3")
+
+
+def test_a_scope_that_may_be_a_typing_error() -> None:
+    there = [pod(), node("worker-3"), space("shop"), space("idle")]
+    with pytest.raises(StorageOpsError, match=r"^no node wrk1: is it a typing error\?$"):
+        triage(*there, node="wrk1")
+    with pytest.raises(StorageOpsError, match=r"^no node wrk1: is it a typing error\?$"):
+        triage(*there, node="wrk1", namespace="shop")
+    for scope in ({"namespace": "shopp"}, {"namespace": "shopp", "node": "worker-3"}):
+        with pytest.raises(StorageOpsError, match=r"^no namespace shopp: is it a typing error\?$"):
+            triage(*there, **scope)
+    assert "0 pods looked at in namespace idle" in healthy(*there, namespace="idle")
+    assert "0 pods looked at on node worker-3" in healthy(*there, node="worker-3")
+    assert "0 pods looked at in namespace shop on node worker-3" in healthy(*there, namespace="shop", node="worker-3")
+    assert healthy() == "no pod is stuck; 0 pods looked at"
 
 
 def test_stuck_seconds() -> None:
@@ -250,7 +269,8 @@ def test_status_lacks_the_volume() -> None:
 def test_metadata_missing() -> None:
     found = one(pod(), *FINE, required_metadata={DRIVER: ("publishInfo",)})
     assert found.control == "STOR-14"
-    assert "attachment_repair_redrive_missing_metadata=true" in found.reason
+    more = '-e \'{"attachment_repair_required_metadata": {"csi.example.com": ["publishInfo"]}}\''
+    assert f"attachment_repair_redrive_missing_metadata=true {more} (with --check first)" in found.reason
     there = attachment(attachmentMetadata={"publishInfo": "{}"})
     assert one(pod(), *FINE[:3], there, required_metadata={DRIVER: ("publishInfo",)}).control == ""
 
@@ -526,7 +546,7 @@ def test_options() -> None:
     options = triage_options(params)
     assert options.namespace == "shop"
     assert options.required_metadata == {"csi.huawei.com": ("publishInfo",), "d": ("k",)}
-    with pytest.raises(StorageOpsError, match="needs its namespace"):
+    with pytest.raises(StorageOpsError, match=r"needs its namespace: set namespace \(playbook: triage_namespace\)"):
         triage_options({**params, "namespace": "", "pod": "web-0"})
     with pytest.raises(StorageOpsError, match="required_metadata must give a list of keys for csi.huawei.com, not 'publishInfo'"):
         triage_options({**params, "required_metadata": {"csi.huawei.com": "publishInfo"}})
