@@ -52,8 +52,9 @@ def test_users(cluster: Cluster, tmp_path: Path) -> None:
     assert cluster.plane.api("nobody").request("GET", ATTACHMENTS)[0] == 403
     manifest = tmp_path / "reader.yml"
     manifest.write_text(
-        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader}\n"
-        "rules: [{apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list]}]\n"
+        "apiVersion: v1\nkind: List\nitems:\n"
+        "  - apiVersion: rbac.authorization.k8s.io/v1\n    kind: ClusterRole\n    metadata: {name: reader}\n"
+        "    rules: [{apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list]}]\n"
     )
     reader = cluster.plane.api(cluster.plane.user_for(manifest))
     assert reader.request("GET", ATTACHMENTS)[0] == 200
