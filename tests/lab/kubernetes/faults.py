@@ -122,7 +122,11 @@ def killed_in_backoff(plane: ControlPlane, name: str = "killed", node: str = "ki
     found = attach(api, name, DRIVER, f"vol-{name}", node)
     with detach_denied(api):
         api.delete(path("Pod", found.pod), grace=0)
-        _wait_for_failed_detach(plane, found, 60)
+        # Right after a failure the volume is on the node's list once more, and a new controller manager would find it there. By the third
+        # failure the back-off is long enough to meet the moment when it is off again.
+        _wait_for_failed_detach(plane, found, 60, failures=3)
+        time.sleep(0.3)
+        wait(lambda: found.unique_name not in api.volumes_attached(node), f"{found.handle} off the list of {node}", 30)
         plane.kill_controller_manager()
     plane.start_controller_manager()
     return found
