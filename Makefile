@@ -20,8 +20,8 @@ demo: ## boot a node, make a residual disk, find it, clean it, show the proof
 
 test: lint sanity units importer integration molecule ## everything, with one scenario of each class on a real node
 
-test-faults: ## every fault, on a real node and on real control planes
-	@$(LAB) pytest -n 2 -v tests/faults; nodes=$$?; $(LAB) pytest -n 2 -v tests/cluster_faults && exit $$nodes
+test-faults: ## every fault, on a real node, on real control planes and on a real Ceph
+	@status=0; for suite in faults cluster_faults failover_faults; do $(LAB) pytest -n 2 -v tests/$$suite || status=1; done; exit $$status
 
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13
 	@for release in bullseye bookworm trixie; do LAB_RELEASES=$$release $(LAB) pytest -n 2 -v tests/matrix || exit; done
@@ -42,17 +42,20 @@ sanity: ## ansible-test sanity with both ansible-cores
 importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh
 
-integration: ## one scenario of each class, on a real node and on real control planes
+integration: ## one scenario of each class, on a real node, on real control planes and on a real Ceph
 	@tests/lab/bootstrap.sh lowest
 	@$(LAB) pytest -n 2 -v tests/vm
 	@$(LAB) pytest -n 2 -v tests/cluster
+	@$(LAB) pytest -n 2 -v tests/ceph
+	@$(LAB) pytest -n 2 -v tests/failover
 
 molecule: ## the roles, by molecule, on a real node
 	@$(LAB) molecule test --all --report
 
-bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes
+bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes; how long a failover takes
 	@$(LAB) python tests/benchmarks/cluster.py
 	@$(LAB) python tests/benchmarks/run.py
+	@$(LAB) python -P tests/benchmarks/failover.py
 
-clean: ## stop the nodes and the control planes, and remove everything that was installed or built
+clean: ## stop the nodes, the control planes and Ceph, and remove everything that was installed or built
 	@tests/tools/clean.sh

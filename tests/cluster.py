@@ -55,17 +55,7 @@ class Cluster:
         self, module: str, check: bool = False, user: str | Path = "admin", proxy: Proxy | None = None, diff: bool = False, **options: Any
     ) -> Outcome:
         """Run one of our modules as an operator does ad hoc. A user may be an RBAC manifest: somebody with just these rights."""
-        options = {"kubeconfig": str(self.kubeconfig(user, proxy)), **options}
-        command = ["ansible", "localhost", *LOCAL, "-m", f"{COLLECTION}.{module}", "-a", json.dumps(options)]
-        command += [*(["--check"] if check else []), *(["--diff"] if diff else [])]
-        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=environment())
-        text = answer.stdout
-        assert "=>" in text, text + answer.stderr
-        assert "Traceback" not in text, text
-        # With --diff the differences stand in front of the result.
-        head, _arrow, rest = text[text.index("localhost |") :].partition("=>")
-        result, _end = json.JSONDecoder().raw_decode(rest.lstrip())
-        return Outcome(result, "FAILED" in head)
+        return ad_hoc(module, {"kubeconfig": str(self.kubeconfig(user, proxy)), **options}, check, diff)
 
     def playbook(self, name: str, check: bool = False, user: str | Path = "admin", proxy: Proxy | None = None, **extra_vars: Any) -> Played:
         """Run one of our playbooks, or any by its path, as AWX does: authentication by environment, answers as extra variables."""
@@ -110,6 +100,20 @@ class Cluster:
     def attachment_uids(self) -> dict[str, str]:
         """Name and uid of every VolumeAttachment: what a run that changes nothing leaves alone."""
         return {found["metadata"]["name"]: found["metadata"]["uid"] for found in self.api.all("VolumeAttachment")}
+
+
+def ad_hoc(module: str, options: dict[str, Any], check: bool = False, diff: bool = False) -> Outcome:
+    """Run one of our modules on this machine."""
+    command = ["ansible", "localhost", *LOCAL, "-m", f"{COLLECTION}.{module}", "-a", json.dumps(options)]
+    command += [*(["--check"] if check else []), *(["--diff"] if diff else [])]
+    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=environment())
+    text = answer.stdout
+    assert "=>" in text, text + answer.stderr
+    assert "Traceback" not in text, text
+    # With --diff the differences stand in front of the result.
+    head, _arrow, rest = text[text.index("localhost |") :].partition("=>")
+    result, _end = json.JSONDecoder().raw_decode(rest.lstrip())
+    return Outcome(result, "FAILED" in head)
 
 
 def fresh(plane: ControlPlane) -> Iterator[Cluster]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fixtures: a VM node, or a control plane, per worker, fresh for every test; a node's healthy neighbours are looked after."""
+"""Fixtures: a VM node, a control plane or a Ceph cluster per worker, fresh for every test; a node's healthy neighbours are looked after."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 from cluster import Cluster, fresh
+from failover import SOON_LOST, Failover
+from lab.ceph.cluster import Ceph
+from lab.ceph.cluster import sweep as sweep_cephs
 from lab.kubernetes.build import CURRENT, OLD, Unavailable
 from lab.kubernetes.controlplane import ControlPlane, sweep
 from lab.vm import Vm
 from node import Node
+from storage import Storage, fresh_storage
 
 
 def machine(release: str) -> Iterator[Vm]:
@@ -41,11 +45,15 @@ def node(vm: Vm) -> Iterator[Node]:
         node.check_neighbours()
 
 
-def control_plane(version: str) -> Iterator[ControlPlane]:
+def _name(suffix: str = "") -> str:
+    """Of what belongs to this process, so that it can be swept when the process is no more."""
+    return "-".join(filter(None, ("test", os.environ.get("PYTEST_XDIST_WORKER", "gw0"), str(os.getpid()), suffix)))
+
+
+def control_plane(version: str, *arguments: str) -> Iterator[ControlPlane]:
     """A control plane of a version, one per worker; where the version cannot be had, its tests are reported as not run."""
     sweep()
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-    plane = ControlPlane(f"test-{worker}-{os.getpid()}", version)
+    plane = ControlPlane(_name("fast" if arguments else ""), version, controller_manager_args=arguments)
     try:
         plane.start()
     except Unavailable as exc:
@@ -76,3 +84,51 @@ def control_plane_1_20(plane_1_20: ControlPlane) -> Iterator[Cluster]:
 def control_plane_current(plane_current: ControlPlane) -> Iterator[Cluster]:
     """A cluster of a current Kubernetes, empty."""
     yield from fresh(plane_current)
+
+
+@pytest.fixture(scope="session")
+def ceph() -> Iterator[Ceph]:
+    """A Ceph cluster, one per worker."""
+    sweep_cephs()
+    ceph = Ceph(_name())
+    ceph.start()
+    yield ceph
+    ceph.remove()
+
+
+@pytest.fixture
+def storage(ceph: Ceph) -> Iterator[Storage]:
+    """A Ceph cluster without images, users and blocklist entries."""
+    yield from fresh_storage(ceph)
+
+
+@pytest.fixture(scope="session")
+def plane_failover_1_20() -> Iterator[ControlPlane]:
+    """Kubernetes 1.20.2 that gives a silent node up after seconds."""
+    yield from control_plane(OLD, *SOON_LOST)
+
+
+@pytest.fixture(scope="session")
+def plane_failover_current() -> Iterator[ControlPlane]:
+    """The same, of a current Kubernetes."""
+    yield from control_plane(CURRENT, *SOON_LOST)
+
+
+@pytest.fixture
+def failover_1_20(plane_failover_1_20: ControlPlane, storage: Storage) -> Iterator[Failover]:
+    """Two nodes, and a pod with an RBD volume on the first, on Kubernetes 1.20.2."""
+    yield from failover(plane_failover_1_20, storage)
+
+
+@pytest.fixture
+def failover_current(plane_failover_current: ControlPlane, storage: Storage) -> Iterator[Failover]:
+    """The same on a current Kubernetes."""
+    yield from failover(plane_failover_current, storage)
+
+
+def failover(plane: ControlPlane, storage: Storage) -> Iterator[Failover]:
+    """The scenario for one test, ended afterwards."""
+    for cluster in fresh(plane):
+        scenario = Failover(cluster, storage)
+        yield scenario
+        scenario.close()

@@ -172,6 +172,14 @@ class Rehearsed(Protocol):
         """Try one action; raise what would stop it."""
 
 
+@runtime_checkable
+class Telling(Protocol):
+    """An audit or runbook that hands something on to another module, besides its findings."""
+
+    def facts(self) -> dict[str, Any]:
+        """More keys of the result, once all is done; empty before anything was read."""
+
+
 def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal: bool) -> None:
     """Run a runbook for an AnsibleModule and leave through exit_json or fail_json, once.
 
@@ -189,7 +197,7 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
             _rehearse(runbook, plan)
     except Exception as error:  # whatever it was, what has been done must be told
         module.fail_json(msg=_error(error), **_traceback(error), **_result(plan))
-    result = _result(plan)
+    result = {**_facts(runbook), **_result(plan)}
     if module._diff:
         left = [finding.summary for finding in plan.findings if finding.verdict != "repair"]
         result["diff"] = {"before": _lines(before), "after": _lines(left)}
@@ -203,6 +211,7 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
 def report(module: Any, make_audits: Callable[[], Sequence[Audit[Any]]], controls: set[str]) -> None:
     """Gather and plan only, for ``*_info`` modules: never changes anything, and every finding carries its planned repair."""
     findings: list[Finding] = []
+    facts: dict[str, Any] = {}
     healthy = []
     try:
         for audit in make_audits():
@@ -213,10 +222,12 @@ def report(module: Any, make_audits: Callable[[], Sequence[Audit[Any]]], control
             findings += wanted
             left = len(found) - len(wanted)
             healthy.append(f"{left} findings of controls that were not asked for" if left else audit.healthy(state))
+            facts.update(_facts(audit))
     except Exception as error:
         module.fail_json(msg=_error(error), **_traceback(error), **{**_result(Plan(findings)), "changed": False, "actions": []})
     plan = Plan(findings)
-    module.exit_json(msg=_message(plan, "; ".join(healthy), check_mode=True), **{**_result(plan), "changed": False, "actions": []})
+    result = {**facts, **_result(plan), "changed": False, "actions": []}
+    module.exit_json(msg=_message(plan, "; ".join(healthy), check_mode=True), **result)
 
 
 def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
@@ -320,6 +331,10 @@ def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -
         except Exception as error:
             said += f"{action.verb} {action.target} could not be taken back: {_error(error)}. "
     return said
+
+
+def _facts(audit: Any) -> dict[str, Any]:
+    return audit.facts() if isinstance(audit, Telling) else {}
 
 
 def _error(error: Exception) -> str:

@@ -49,6 +49,15 @@ options:
       - Without it that counts as an outage, and everything is refused.
     type: bool
     default: false
+  rescan_targets:
+    description:
+      - After all paths of a map, or a disk in no map, are gone, scan the targets they belonged to, and no others, so that the node finds
+        a LUN that the old disk has hidden. It works the same for iSCSI and Fibre Channel.
+      - Off by default, since a scan also finds a LUN that a driver is just about to detach. Where the array has given the very LUN
+        number to another LUN, that one is scanned for in any case.
+      - Targets of which nothing was removed are not scanned.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.actiongroup_node
@@ -139,7 +148,7 @@ actions:
   elements: dict
   contains:
     action:
-      description: V(disable_queueing), V(flush_map), V(delete_path), V(replace_path) or V(restore_queueing).
+      description: V(disable_queueing), V(flush_map), V(delete_path), V(replace_path), V(scan_target) or V(restore_queueing).
       type: str
       returned: always
       sample: flush_map
@@ -184,6 +193,7 @@ RISKS = ArgumentSpec(
         "fail_hung_readers": {"type": "bool", "default": False},
         "flush_empty_maps": {"type": "bool", "default": False},
         "accept_majority_dead": {"type": "bool", "default": False},
+        "rescan_targets": {"type": "bool", "default": False},
     }
 )
 

@@ -134,6 +134,11 @@ findings:
       type: list
       elements: dict
       returned: always
+    workload:
+      description: What M(storage_ops.runbooks.workload_redrive) would move, by C(namespace) and C(claims).
+      type: dict
+      returned: when the pod has claims
+      sample: {"namespace": "shop", "claims": ["data-web-0"]}
 actions:
   description: Always empty.
   returned: always

@@ -109,9 +109,9 @@ def test_multi_attach(cluster: Cluster) -> None:
     kubelets.stop()
     cluster.api.heartbeat("n1", ready="Unknown")
     lost = one(cluster)
-    assert (lost["control"], lost["runbook"]) == ("STOR-16", "")
+    assert (lost["control"], lost["runbook"]) == ("STOR-16", "storage_ops.runbooks.fail_over_volumes")
     assert "pv-data is attached to n1, which is not heard of" in lost["summary"]
-    assert "no playbook of this version repairs STOR-16: prove that n1 is off" in lost["reason"]
+    assert "for others prove that n1 is off or fenced" in lost["reason"]
 
 
 @both

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tests in this folder run on a VM node."""
+"""Tests in this folder run on a VM node; some have a control plane besides."""
 
 from __future__ import annotations
 
-from fixtures import node, vm
+from fixtures import control_plane_1_20, node, plane_1_20, vm
 
-__all__ = ["node", "vm"]
+__all__ = ["control_plane_1_20", "node", "plane_1_20", "vm"]

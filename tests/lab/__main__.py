@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`python -m lab`: the VM nodes and the control planes from a shell, a playbook or a Makefile."""
+"""`python -m lab`: the VM nodes, the control planes and the Ceph clusters from a shell, a playbook or a Makefile."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from . import faults
+from .ceph.cluster import Ceph, existing_cephs
 from .common import DEFAULT_RELEASE, RELEASES, LabError, say
 from .image import image
 from .kubernetes.attacher import Attacher
@@ -24,7 +25,7 @@ from .vm import SSH_OPTIONS, Vm, existing
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="lab", description="VM nodes with real iSCSI and multipath; Kubernetes control planes.")
+    parser = argparse.ArgumentParser(prog="lab", description="VM nodes with real iSCSI and multipath; Kubernetes control planes; Ceph.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, text: str, vm: bool = True) -> argparse.ArgumentParser:
@@ -51,6 +52,7 @@ def main() -> int:
     fault.add_argument("--release", choices=RELEASES)
     commands.add_parser("status", help="the nodes there are")
     _add_cluster(commands.add_parser("cluster", help="Kubernetes control planes"))
+    _add_ceph(commands.add_parser("ceph", help="Ceph clusters"))
 
     options = parser.parse_args()
     try:
@@ -77,6 +79,33 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     action("serve", "the attacher and the kubelets, in the foreground; part of up").add_argument("--node", action="append", default=[])
     actions.add_parser("stop-all", help="the same with every one there is")
     actions.add_parser("status", help="the control planes there are")
+
+
+def _add_ceph(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, text in (
+        ("up", "start an empty one that outlives this command; prints its ceph.conf"),
+        ("stop", "end it, and delete its folder"),
+    ):
+        actions.add_parser(name, help=text).add_argument("name", metavar="NAME")
+    actions.add_parser("stop-all", help="the same with every one there is")
+    actions.add_parser("status", help="the Ceph clusters there are")
+
+
+def _ceph(options: argparse.Namespace) -> int:
+    if options.action == "status":
+        for ceph in existing_cephs():
+            print(f"{ceph.name}\t{'running' if ceph.running else 'stopped'}\t{ceph.conf}")
+    elif options.action == "stop-all":
+        for ceph in existing_cephs():
+            ceph.remove()
+    elif options.action == "stop":
+        Ceph(options.name, tied=False).remove()
+    elif options.action == "up":
+        ceph = Ceph(options.name, tied=False)
+        ceph.start()
+        print(ceph.conf)
+    return 0
 
 
 def _cluster(options: argparse.Namespace) -> int:
@@ -120,6 +149,8 @@ def _version_of(name: str, new: bool) -> str:
 def _run(options: argparse.Namespace) -> int:
     if options.command == "cluster":
         return _cluster(options)
+    if options.command == "ceph":
+        return _ceph(options)
     if options.command == "status":
         for vm in existing():
             print(f"{vm.name}\t{vm.release}\t{'running' if vm.running else 'stopped'}\tport {vm.port}\t{vm.path}")

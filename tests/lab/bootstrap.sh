@@ -5,7 +5,7 @@
 
 # Installs what is missing: bootstrap.sh [lab] [lowest]
 #   always  Debian packages for linting, and the controller's virtual environment
-#   lab     also Debian packages for the virtual machines
+#   lab     also Debian packages for the virtual machines and for Ceph
 #   lowest  also a virtual environment with the lowest supported ansible-core
 # Does nothing, in a fraction of a second, when everything is there.
 set -euo pipefail
@@ -29,7 +29,15 @@ install_packages() {
     say "installing ${#missing[@]} packages: ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
     apt-get update
+    # Ceph's packages have services, which nobody wants here: not now, and not after the next boot.
+    if [ ! -e /usr/sbin/policy-rc.d ]; then
+        trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+        install -m 755 /dev/stdin /usr/sbin/policy-rc.d <<<$'#!/bin/sh\nexit 101'
+    fi
     apt-get install --yes --no-install-recommends "${missing[@]}"
+    if [[ " ${missing[*]} " == *" ceph-"* ]] && command -v systemctl >/dev/null; then
+        systemctl disable --quiet ceph-crash.service rbdmap.service || say "their services could not be disabled"
+    fi
     say "packages installed"
 }
 

@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from fixtures import node, vm
+from fixtures import ceph, node, storage, vm
 
-__all__ = ["node", "vm"]
+__all__ = ["ceph", "node", "storage", "vm"]

@@ -49,6 +49,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_pod,
     pick_volume,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import keys_by_driver
 
 # So many objects are read one by one; of more, all of their kind are.
 MAX_GETS = 100
@@ -93,11 +94,7 @@ def make_options(params: dict[str, Any]) -> Options:
     empty = [name for name, texts in scope.items() if not all(texts)]
     if empty:
         raise StorageOpsError(f"{empty[0]} has an empty name; leave the option out to look at everything")
-    required = dict(pure.REQUIRED_METADATA)
-    for driver, keys in params["required_metadata"].items():
-        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise StorageOpsError(f"required_metadata must give a list of keys for {driver}, not {keys!r}")
-        required[driver] = tuple(keys)
+    required = {**pure.REQUIRED_METADATA, **keys_by_driver("required_metadata", params["required_metadata"])}
     # An audit repairs nothing, so it has no limit to stay under.
     given = {"max_repairs": 1_000_000, **{name: params[name] for name in Options.__dataclass_fields__ if name in params}}
     given["controls"] = frozenset(params.get("controls", Options.controls))

@@ -17,7 +17,16 @@ from dataclasses import dataclass
 
 COLLECTION = "storage_ops.runbooks"
 # Playbooks that can be run today; a command is printed for these only.
-SHIPPED = ("clean_residual_paths", "load_iscsi_modules", "repair_volumeattachments", "triage")
+SHIPPED = (
+    "clean_residual_paths",
+    "fail_over_volumes",
+    "load_iscsi_modules",
+    "prepare_network_fences",
+    "release_fenced_node",
+    "repair_volumeattachments",
+    "replace_residual_volume",
+    "triage",
+)
 
 # Events of these reasons are about volumes, whatever they say.
 VOLUME_REASONS = (
@@ -48,7 +57,9 @@ REPAIRS: dict[str, tuple[str, str]] = {
     "STOR-11": ("repair_volumeattachments", "-e attachment_repair_names={attachment}"),
     "STOR-13": ("repair_volumeattachments", "-e attachment_repair_names={attachment} -e attachment_repair_lost_status=redrive"),
     "STOR-14": ("repair_volumeattachments", "-e attachment_repair_names={attachment} -e attachment_repair_redrive_missing_metadata=true"),
-    "STOR-16": ("fail_over_volumes", "-i inventory -e lost_node={node}"),
+    # Not {node}: the pod that waits is on a node that is well.
+    "STOR-16": ("fail_over_volumes", "-i inventory -e lost_node={lost_node}"),
+    "STOR-17": ("release_fenced_node", "-i inventory -e node={node}"),
 }
 
 
@@ -95,7 +106,8 @@ ENTRIES: tuple[Entry, ...] = (
         r"rbd image \S+ is still being used",
         "STOR-16",
         "another client still has the RBD image open, most likely the node that the pod ran on before",
-        "list the image's watchers (rbd status POOL/IMAGE); prove that the old node is down or fence its client before anything else",
+        "list the image's watchers (rbd status POOL/IMAGE): the playbook storage_ops.runbooks.fail_over_volumes fences the node they are on,"
+        " if it is lost (-e lost_node=NAME, with --check first)",
     ),
     Entry(
         "not-in-node-status",

@@ -46,9 +46,13 @@ RESTARTS = 3
 # OpenSSL: the certificate is made out to another host, or to another address.
 _OTHER_NAME = (62, 64)
 _RETRIED = (429, 500, 502, 503, 504)
-# What rbac-audit.yml lets its user get or list. Every other right is one of rbac-repair.yml.
+# What rbac-audit.yml lets its user get or list. What else these need, and other rights that only rbac-fence.yml has, see _Request.rule;
+# everything left is one of rbac-repair.yml.
 _AUDITED = {
+    "configmaps",
     "namespaces",
+    "networkfenceclasses",
+    "networkfences",
     "csidrivers",
     "csinodes",
     "events",
@@ -59,6 +63,7 @@ _AUDITED = {
     "pods",
     "volumeattachments",
 }
+_FENCING = {"configmaps", "csiaddonsnodes", "leases", "networkfences"}
 # Not believed right after an outage.
 _DOUBTED = (401, 403, 404)
 _PATCHES = {
@@ -221,13 +226,18 @@ class Cluster:
             _Request("PATCH", path, _dry(dry_run), body, content_type=_PATCHES[kind], repeatable=kind != "json"), _read_object
         )
 
-    def delete(self, path: str, uid: str, dry_run: bool = False) -> None:
+    def delete(self, path: str, uid: str, dry_run: bool = False, grace: int | None = None) -> None:
         """Delete exactly the object with that uid. It may go on to exist for as long as a finalizer holds it.
+
+        ``grace``: seconds that a pod gets to end, by default as many as it asks for. With 0 its object is gone at once, whatever its
+        node does, so this is for a node that is known to be fenced.
 
         NotFound: it was gone already. Conflict: another object has its name now, so this one is gone too. When the answer to a deletion
         is lost, and at the next try the object is gone or another one has its name, it was deleted: that is no error.
         """
-        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
+        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
         if dry_run:
             body["dryRun"] = ["All"]
         try:
@@ -373,10 +383,13 @@ class _Request:
 
     def rule(self) -> str:
         """What a 403 needs to be told: the least RBAC rule that allows this, and where it ships."""
-        verb, group, resource, _name, _namespace = self._parts()
+        verb, group, resource, name, _namespace = self._parts()
         if not resource:
             return f'A ClusterRole needs the rule {{nonResourceURLs: ["{self.path}"], verbs: ["{verb}"]}}'
-        manifest = "rbac-audit.yml" if verb in ("get", "list") and resource in _AUDITED else "rbac-repair.yml"
+        if verb in ("get", "list") and resource in _AUDITED and not (resource == "leases" and name.startswith("storage-ops-")):
+            manifest = "rbac-audit.yml"
+        else:
+            manifest = "rbac-fence.yml" if resource in _FENCING or (verb, resource) == ("delete", "pods") else "rbac-repair.yml"
         rule = f'{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
         return f"A role of this user needs the rule {rule}, which playbooks/files/{manifest} of this collection has"
 

@@ -43,6 +43,10 @@ TERMINATING_SECONDS = 60.0
 OUTDATED_SECONDS = 600.0
 MAX_MESSAGES = 10
 
+# The driver for whose volumes there is a fail-over; Rook puts its namespace in front.
+RBD_DRIVER = "rbd.csi.ceph.com"
+_LOST = "the playbook fences Ceph RBD volumes; for others prove that {node} is off or fenced before they go elsewhere"
+
 # Waiting states that say nothing.
 _SILENT = ("ContainerCreating", "PodInitializing")
 
@@ -293,6 +297,11 @@ def _no_attachment(volume: Volume, node: Node, state: State) -> Cause:
     )
 
 
+def _lost(node: str, *volumes: Volume) -> dict[str, str]:
+    """The fact that the command of a fail-over needs; only where it can do something."""
+    return {"lost_node": node} if any(volume.driver.endswith(RBD_DRIVER) for volume in volumes) else {}
+
+
 def _held(volume: Volume, node: Node, state: State) -> Cause | None:
     """Another node that has a volume which only one node can have."""
     others = [attachment for attachment in state.seen.by_volume.get(volume.name, ()) if attachment.node != node.name]
@@ -304,8 +313,8 @@ def _held(volume: Volume, node: Node, state: State) -> Cause | None:
         return Cause(
             "STOR-16",
             f"{what}, which {_node_state(there)}",
-            f"prove that {other.node} is off or fenced before its volumes go elsewhere",
-            facts={"node": other.node},
+            _LOST.format(node=other.node),
+            facts={"node": other.node, **_lost(other.node, volume)},
         )
     if other.deleted:
         return _detaching(other, state)
@@ -352,8 +361,9 @@ def _ending(seen: Seen, state: State) -> Cause | None:
         return Cause("", f"it is held by finalizers: {', '.join(seen.finalizers)}", "look at what set them; this is not storage", "info")
     if node is None or node.ready != "True":
         control = "STOR-16" if pod.claims else ""
-        look = f"prove that {pod.node} is off or fenced before its volumes go elsewhere" if pod.claims else "repair or remove the node"
-        return Cause(control, f"its node {pod.node} {_node_state(node)}", look, "major" if volumes else "info")
+        look = _LOST.format(node=pod.node) if pod.claims else "repair or remove the node"
+        facts = _lost(pod.node, *state.bound(pod))
+        return Cause(control, f"its node {pod.node} {_node_state(node)}", look, "major" if volumes else "info", facts=facts)
     return None
 
 
@@ -447,6 +457,7 @@ def _finding(seen: Seen, cause: Cause, state: State) -> Finding:
         reason=_reason(cause, facts),
         runbook=catalogue.runbook(cause.control),
         evidence={**_evidence(seen, state), **cause.evidence},
+        workload={"namespace": pod.namespace, "claims": list(pod.claims)} if pod.claims else None,
     )
 
 

@@ -30,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residua
     Options,
     PathSubject,
     State,
+    TargetSubject,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
 
@@ -153,6 +154,8 @@ class ResidualPaths:
         if isinstance(subject, MapSubject):
             steps = {"disable_queueing": self._disable_queueing, "flush_map": self._flush, "restore_queueing": self._restore_queueing}
             steps[action.verb](action, subject)
+        elif isinstance(subject, TargetSubject):
+            self._scan(action)
         else:
             self._remove(action, subject)
 
@@ -274,6 +277,13 @@ class ResidualPaths:
         if other_wwids and not host.wait_for(lambda: self._is_at(disk.hctl, other_wwids), _SETTLE):
             raise ActionFailed(f"LUN {lun} did not come back as {' or '.join(other_wwids)} after the scan")
 
+    def _scan(self, action: Action) -> None:
+        """Have the kernel ask the target what it serves; it adds what it does not know yet, and leaves all else alone."""
+        _write_word, file, text = action.command
+        reply = self._host.bounded(lambda: _write(self._host.path(file), text), _PATH_SECONDS)
+        if reply.problem:
+            raise ActionFailed(reply.problem)
+
     def _is_at(self, hctl: str, wwids: tuple[str, ...]) -> bool:
         """A disk of one of these names is at that SCSI address."""
         return any(disk.hctl == hctl and disk.wwid in wwids for disk in block.disks(self._host, {}).values())
@@ -297,7 +307,14 @@ class ResidualPaths:
         proof = [f"{finding.name} ({finding.evidence['wwid']}) is gone from sysfs{known} and from {links}"]
         proof += [f"{subject.disk.hctl} was deleted" for subject in paths if not subject.judgement.wwids]
         proof += [f"{subject.disk.hctl} now is {subject.judgement.wwid}" for subject in paths if subject.judgement.wwids]
-        return proof
+        return proof + [self._appeared(subject) for subject in subjects if isinstance(subject, TargetSubject)]
+
+    def _appeared(self, subject: TargetSubject) -> str:
+        """What a scan has brought. Nothing is no fault: the LUN may be known already, or not be mapped yet."""
+        found = block.disks(self._host, {}).values()
+        new = [disk for disk in found if disk.target == subject.target and (disk.hctl, disk.wwid) not in subject.known]
+        names = ", ".join(f"{disk.name} ({disk.hctl}, {disk.wwid})" for disk in new)
+        return f"{subject.target} was scanned, which brought {names or 'nothing new'}"
 
     def _left_behind(self, finding: Finding) -> list[str]:
         """What of a repaired finding is still to be seen."""

@@ -52,6 +52,7 @@ class Options:
     fail_hung_readers: bool = False
     flush_empty_maps: bool = False
     accept_majority_dead: bool = False
+    rescan_targets: bool = False
 
     def scope(self) -> list[tuple[str, tuple[str, ...] | str]]:
         """What the user narrowed the run down to."""
@@ -138,6 +139,14 @@ class PathSubject:
 
 
 @dataclass(frozen=True)
+class TargetSubject:
+    """The target an action scans; ``known``: SCSI address and WWID of its disks, as it was when the plan was made."""
+
+    target: str
+    known: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
 class MapSubject:
     """The map an action changes, and what its paths were, as it was when the plan was made."""
 
@@ -211,7 +220,7 @@ def _is_broken(judgement: Judgement, disk: Disk) -> bool:
 def plan(state: State, options: Options) -> Plan:
     """Findings for everything in scope that does not serve its LUN, and the repairs that are proven and allowed."""
     maps = [finding for device in state.last.maps for finding in [judge_map(state, device, options)] if finding]
-    disks = [finding for disk in state.last.plain_disks for finding in [judge_plain_disk(state, disk)] if finding]
+    disks = [finding for disk in state.last.plain_disks for finding in [judge_plain_disk(state, disk, options)] if finding]
     findings = [*_daemon_finding(state), *maps, *disks]
     outage = [] if options.accept_majority_dead else _outages(state, maps, disks)
     wanted = Plan([finding for finding in findings if _in_scope(finding, state, options)])
@@ -367,7 +376,7 @@ def _judge_broken_map(state: State, device: DmDevice, options: Options, finding:
         finding.refuse(*obstacles)
         return finding
     finding.reason = f"proven in {len(state.observations)} observations, unused"
-    finding.repair = _map_actions(state, device, finding, now)
+    finding.repair = _map_actions(state, device, finding, now) + _scan_actions(state, tuple(now), options)
     return finding
 
 
@@ -392,6 +401,18 @@ def _path_action(subject: PathSubject) -> Action:
     host, channel, number, lun = disk.hctl.split(":")
     scan = ["write", f"/sys/class/scsi_host/host{host}/scan", f"{channel} {number} {lun}"]
     return Action("replace_path", target, [*delete, "then", *scan], subject)
+
+
+def _scan_actions(state: State, names: tuple[str, ...], options: Options) -> list[Action]:
+    """Scan the targets of disks that are gone by then, and no others: what such a disk has hidden appears."""
+    targets = dict.fromkeys(state.last.disks[name].target for name in names) if options.rescan_targets else {}
+    actions = []
+    for target in targets:
+        host, channel, number = target.split(":")
+        known = frozenset((disk.hctl, disk.wwid) for disk in state.last.disks.values() if disk.target == target)
+        scan = ["write", f"/sys/class/scsi_host/host{host}/scan", f"{channel} {number} -"]
+        actions.append(Action("scan_target", target, scan, TargetSubject(target, known)))
+    return actions
 
 
 def _history(state: State, name: str, expected: str) -> list[Judgement]:
@@ -504,7 +525,7 @@ def _use_obstacles(state: State, device: DmDevice, options: Options) -> list[str
     return obstacles
 
 
-def judge_plain_disk(state: State, disk: Disk) -> Finding | None:
+def judge_plain_disk(state: State, disk: Disk, options: Options) -> Finding | None:
     """The finding about a disk that is a path of no map; None if it serves its LUN, or is no business of an array's."""
     judgements = _history(state, disk.name, disk.wwid)
     now = judgements[-1]
@@ -538,7 +559,7 @@ def judge_plain_disk(state: State, disk: Disk) -> Finding | None:
     if obstacles:
         finding.refuse(*obstacles)
     else:
-        finding.repair = [_path_action(PathSubject(disk, disk.wwid, now, plain=True))]
+        finding.repair = [_path_action(PathSubject(disk, disk.wwid, now, plain=True)), *_scan_actions(state, (disk.name,), options)]
     return finding
 
 

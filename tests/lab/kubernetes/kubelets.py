@@ -68,9 +68,10 @@ class HollowKubelet:
 class KubeletStandIn:
     """Keeps nodes alive and runs their pods, as far as the API can tell: volumesInUse first, Running once all volumes are attached."""
 
-    def __init__(self, api: Api, nodes: Iterable[str], unmount_seconds: float = 0.0) -> None:
+    def __init__(self, api: Api, nodes: Iterable[str], unmount_seconds: float = 0.0, heartbeat: float = HEARTBEAT) -> None:
         self.api = api
         self.nodes = list(nodes)
+        self.heartbeat = heartbeat
         # From a pod's deletion to the end of its mounts.
         self.unmount_seconds = unmount_seconds
         # Pods ("namespace/name") that never end, as with a process that cannot be killed.
@@ -113,12 +114,12 @@ class KubeletStandIn:
         self.stop()
 
     def _serve(self) -> None:
-        beat = time.monotonic() + HEARTBEAT
+        beat = time.monotonic() + self.heartbeat
         while not self._stop.wait(PERIOD):
             try:
                 alive = [name for name in self.nodes if name not in self._down]
                 if time.monotonic() >= beat:
-                    beat = time.monotonic() + HEARTBEAT
+                    beat = time.monotonic() + self.heartbeat
                     for name in alive:
                         self.api.renew(name)
                 pods = self.api.all("Pod")

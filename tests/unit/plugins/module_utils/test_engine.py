@@ -255,6 +255,23 @@ def test_info_modules_change_nothing_and_carry_the_plan() -> None:
     assert other.result["findings"] == []
 
 
+class Telling(World):
+    """A runbook that hands on what it was given and what became of it."""
+
+    def facts(self) -> dict[str, Any]:
+        return {"ledger": list(self.log)}
+
+
+def test_facts_are_handed_on_as_they_are_after_the_run() -> None:
+    assert run(Telling([finding("a", verbs=("flush_map",))]), Module())["ledger"] == ["flush_map a"]
+    assert run(Telling([finding("a", verbs=("flush_map",))]), Module(check_mode=True))["ledger"] == []
+    assert run(Telling([finding("a", "refuse", named=True)]), Module())["failed"]
+    module = Module()
+    with pytest.raises(Exit):
+        _engine.report(module, lambda: [Telling([])], {"STOR-01"})
+    assert (module.result["ledger"], module.result["changed"]) == ([], False)
+
+
 def test_what_no_control_stands_for_is_always_reported() -> None:
     module = Module()
     with pytest.raises(Exit):

@@ -60,6 +60,9 @@ class FakeCluster:
 
     def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any] | None:
         self._request("get", path)
+        if path == "/apis":
+            served = sorted({item["apiVersion"] for item in self.objects.values()})
+            return {"kind": "APIGroupList", "groups": [{"versions": [{"groupVersion": version}]} for version in served]}
         return copy.deepcopy(self.objects.get(path))
 
     def list(
@@ -113,8 +116,8 @@ class FakeCluster:
             self.objects[main] = patched
         return copy.deepcopy(patched)
 
-    def delete(self, path: str, uid: str, dry_run: bool = False) -> None:
-        self._request("delete", path, dry_run)
+    def delete(self, path: str, uid: str, dry_run: bool = False, grace: int | None = None) -> None:
+        self._request("delete", path if grace is None else f"{path} (grace {grace})", dry_run)
         item = self._existing(path)
         self._same(item, uid)
         if not dry_run:

@@ -281,7 +281,7 @@ RUNBOOKS = {
     "STOR-14": "publishInfo doesn't exist",
     "STOR-16": "rbd image POOL/IMAGE is still being used",
 }
-FACTS = {"node": "worker-1", "namespace": "shop", "pod": "web-0", "claim": "data", "attachment": "csi-0f1e"}
+FACTS = {"node": "worker-1", "namespace": "shop", "pod": "web-0", "claim": "data", "attachment": "csi-0f1e", "lost_node": "worker-2"}
 
 
 @pytest.mark.parametrize(("entry", "reason", "message"), SAMPLES)
@@ -354,6 +354,8 @@ def test_commands_can_be_run() -> None:
 def test_no_command_without_what_it_needs() -> None:
     assert catalogue.command("STOR-03", {**FACTS, "node": ""}) == ""
     assert catalogue.command("STOR-13", {"node": "worker-1"}) == ""
+    # The pod's own node is well.
+    assert catalogue.command("STOR-16", {"node": "worker-1"}) == ""
     assert catalogue.command("STOR-14", {**FACTS, "more": " -e '{}'"}) == catalogue.command("STOR-14", FACTS) + " -e '{}'"
     assert catalogue.command("STOR-14", {"more": " -e x=y"}) == ""
     assert catalogue.command("", FACTS) == catalogue.command("STOR-15", FACTS) == ""

@@ -51,7 +51,7 @@ POD = path("v1", "pods", "web-0", "shop")
 EVICTION = path("v1", "pods", "web-0", "shop", "eviction")
 ATTACHMENT = path("storage.k8s.io/v1", "volumeattachments", "csi-1")
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
-# Every right that this collection asks for: API group, version, resource, verbs.
+# Every right that the repairs ask for: API group, version, resource, verbs.
 REQUESTS = [
     ("storage.k8s.io", "v1", "volumeattachments", "get list delete"),
     ("storage.k8s.io", "v1", "csidrivers", "get list"),
@@ -69,6 +69,19 @@ REQUESTS = [
     ("apps", "v1", "replicasets", "get"),
     ("autoscaling", "v1", "horizontalpodautoscalers", "list"),
 ]
+# The same for fences; of these, audits only read the first two.
+FENCES = [
+    ("csiaddons.openshift.io", "v1alpha1", "networkfenceclasses", "get list"),
+    ("csiaddons.openshift.io", "v1alpha1", "networkfences", "get list create patch"),
+    ("csiaddons.openshift.io", "v1alpha1", "csiaddonsnodes", "list"),
+    ("storage.k8s.io", "v1", "volumeattachments", "get list delete"),
+    ("", "v1", "persistentvolumes", "get list"),
+    ("", "v1", "persistentvolumeclaims", "get"),
+    ("", "v1", "nodes", "get list patch"),
+    ("", "v1", "pods", "list delete"),
+]
+# In the namespace of the ledgers.
+LEDGERS = [("", "v1", "configmaps", "get list create patch delete"), ("coordination.k8s.io", "v1", "leases", "get create patch delete")]
 
 
 @pytest.fixture
@@ -101,11 +114,11 @@ def cluster(server: Any, *answers: Any, seconds: float = 600, timeout: float = 5
     return at(server.url, seconds, timeout, sleep)
 
 
-def rights(manifest: str) -> set[tuple[str, str, str]]:
+def rights(manifest: str, kind: str = "ClusterRole") -> set[tuple[str, str, str]]:
     """API group, resource and verb of everything that a shipped manifest allows."""
     text = (Path(__file__).parents[5] / "playbooks" / "files" / manifest).read_text(encoding="utf-8")
     items = [item for document in yaml.safe_load_all(text) for item in document.get("items", [document])]
-    (role,) = [item for item in items if item["kind"] == "ClusterRole"]
+    (role,) = [item for item in items if item["kind"] == kind]
     return {
         (group, resource, verb)
         for rule in role["rules"]
@@ -113,6 +126,10 @@ def rights(manifest: str) -> set[tuple[str, str, str]]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+
+
+def asked(requests: list[tuple[str, str, str, str]]) -> set[tuple[str, str, str]]:
+    return {(group, resource, verb) for group, _version, resource, verbs in requests for verb in verbs.split()}
 
 
 def name(item: dict[str, Any]) -> str:
@@ -219,6 +236,10 @@ class TestRequests:
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u-1"}}
         assert server.bodies == [options, {**options, "dryRun": ["All"]}]
         assert server.requests == [f"DELETE {ATTACHMENT}"] * 2
+
+    def test_delete_gives_a_pod_no_time_only_when_asked(self, server: Server) -> None:
+        cluster(server, says({})).delete(POD, "u-1", grace=0)
+        assert server.bodies == [{"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u-1"}, "gracePeriodSeconds": 0}]
 
     @pytest.mark.parametrize("kind", ["merge", "strategic", "json"])
     def test_patch(self, server: Server, kind: str) -> None:
@@ -519,7 +540,7 @@ class TestErrors:
         assert 'User "audit" cannot do it' in text and rule in text and f"playbooks/files/rbac-{manifest}.yml" in text
         assert len(server.requests) == 1
 
-    @pytest.mark.parametrize(("group", "version", "resource", "verbs"), REQUESTS)
+    @pytest.mark.parametrize(("group", "version", "resource", "verbs"), [*REQUESTS, *FENCES, *LEDGERS])
     def test_403_names_a_manifest_that_has_the_rule(self, server: Server, group: str, version: str, resource: str, verbs: str) -> None:
         kind, _slash, subresource = resource.partition("/")
         folder = path(f"{group}/{version}".strip("/"), kind)
@@ -534,14 +555,20 @@ class TestErrors:
         for verb in verbs.split():
             with pytest.raises(Forbidden) as caught:
                 calls[verb](cluster(server, refuses(403)))
-            # The one with fewer rights, where both have it.
-            enough = next(manifest for manifest in ("rbac-audit.yml", "rbac-repair.yml") if (group, resource, verb) in rights(manifest))
+            # The one with the fewest rights, of those that have it.
+            allowed = {manifest: rights(manifest) for manifest in ("rbac-audit.yml", "rbac-repair.yml", "rbac-fence.yml")}
+            for manifest in ("rbac-audit.yml", "rbac-fence.yml"):
+                allowed[manifest] |= rights(manifest, "Role")
+            enough = next(manifest for manifest, found in allowed.items() if (group, resource, verb) in found)
             assert f"playbooks/files/{enough} " in str(caught.value)
 
     def test_the_manifests_have_what_is_asked_for_and_no_more(self) -> None:
-        asked = {(group, resource, verb) for group, _version, resource, verbs in REQUESTS for verb in verbs.split()}
-        assert rights("rbac-repair.yml") == asked
-        assert rights("rbac-audit.yml") < asked
+        assert rights("rbac-repair.yml") == asked(REQUESTS)
+        assert rights("rbac-fence.yml") == asked(FENCES)
+        assert rights("rbac-fence.yml", "Role") == asked(LEDGERS)
+        audits = rights("rbac-audit.yml")
+        assert audits < asked(REQUESTS + FENCES)
+        assert {verb for _group, _resource, verb in audits | rights("rbac-audit.yml", "Role")} == {"get", "list"}
 
     @pytest.mark.parametrize(("code", "advice"), [(19, r"option ca_cert \(environment: K8S_AUTH_SSL_CA_CERT\)"), (62, "names")])
     def test_a_certificate_that_is_not_trusted(self, code: int, advice: str) -> None:

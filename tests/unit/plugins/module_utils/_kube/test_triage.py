@@ -329,11 +329,18 @@ def other_node(*objects: dict[str, Any], ready: str = "True", in_use: tuple[str,
     return one(pod(), claim(), node(), there, attachment("worker-2", **made), multi, *objects, *([] if objects else [volume()]))
 
 
+FAIL_OVER = "storage_ops.runbooks.fail_over_volumes"
+
+
 def test_volume_on_a_lost_node() -> None:
     found = other_node(ready="Unknown")
-    assert (found.control, found.runbook) == ("STOR-16", "")
+    assert (found.control, found.runbook) == ("STOR-16", FAIL_OVER)
     assert "worker-2, which is not heard of" in found.summary
-    assert "no playbook of this version repairs STOR-16: prove that worker-2 is off" in found.reason
+    # Not a volume that the playbook can fence.
+    assert found.reason.startswith("the playbook fences Ceph RBD volumes; for others prove that worker-2 is off")
+    rbd = volume(csi={"driver": "rook-ceph.rbd.csi.ceph.com", "volumeHandle": "handle-pv-1"})
+    reason = other_node(rbd, ready="Unknown").reason
+    assert reason.startswith(f"ansible-playbook {FAIL_OVER} -i inventory -e lost_node=worker-2 (with --check")
     gone = one(pod(), claim(), volume(), node(), attachment("worker-3"))
     assert gone.control == "STOR-16" and "worker-3, which does not exist" in gone.summary
 
@@ -399,6 +406,8 @@ def test_message_on_the_node() -> None:
     found = one(pod(), *FINE, event("FailedMount", "MountVolume: Fibre Channel volume device not found"))
     assert found.control == "STOR-03"
     assert found.reason.startswith(f"{RUN}.clean_residual_paths -i inventory -e target=worker-1 (with --check first); ")
+    # What a playbook would move.
+    assert found.workload == {"namespace": "shop", "claims": ["data"]}
     other = one(pod(), *FINE, event("FailedMount", "mount.nfs: No route to host"))
     assert (other.control, other.runbook) == ("STOR-09", "")
     assert other.reason.startswith("no playbook of this version repairs STOR-09: from the node")

@@ -83,6 +83,21 @@ def test_dead_map_is_repaired_in_order() -> None:
     ]
 
 
+def test_targets_are_scanned_last_and_only_when_that_is_asked_for() -> None:
+    finding = only(make_state(), rescan_targets=True)
+    assert verbs(finding) == ["flush_map", "delete_path", "delete_path", "scan_target", "scan_target"]
+    assert [action.command for action in finding.repair[-2:]] == [
+        ["write", "/sys/class/scsi_host/host6/scan", "0 0 -"],
+        ["write", "/sys/class/scsi_host/host7/scan", "0 0 -"],
+    ]
+    assert [action.subject.known for action in finding.repair[-2:]] == [{("6:0:0:2", WWID)}, {("7:0:0:2", WWID)}]
+    # Two paths through one target are one scan; what is refused is none.
+    same = make_state(disks={"sda": make_disk("sda", 6, 2), "sdb": make_disk("sdb", 6, 3)}, luns={"6:0:0": (1,)})
+    assert verbs(only(same, rescan_targets=True)).count("scan_target") == 1
+    assert verbs(only(make_state(luns=STILL_LISTED), rescan_targets=True)) == []
+    assert pure.plan(make_state({"sda": serving(), "sdb": serving()}), Options(rescan_targets=True)).findings == []
+
+
 def test_queueing_is_disabled_first() -> None:
     assert verbs(only(make_state(queueing={"mpathb": True})))[:2] == ["disable_queueing", "flush_map"]
 
@@ -329,6 +344,7 @@ def test_disk_in_no_map(state: State, reason: str) -> None:
 def test_disk_in_no_map_that_reads_another_lun() -> None:
     finding = only(plain(serving(OTHER)))
     assert (finding.control, finding.severity, verbs(finding)) == ("STOR-02", "critical", ["replace_path"])
+    assert verbs(only(plain(serving(OTHER)), rescan_targets=True)) == ["replace_path", "scan_target"]
 
 
 def test_local_disk_with_a_bad_day_is_not_our_business() -> None:

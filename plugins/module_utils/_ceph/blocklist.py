@@ -1,0 +1,454 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Ceph's blocklist: read it, add, renew and remove entries, and read it back."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any, Callable, NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import (
+    ADDRESS,
+    CLIENT,
+    RANGE,
+    Entry,
+    Network,
+    parse_entry,
+    parse_network,
+    parse_stored,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Denied
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    Plan,
+    Prevented,
+    StorageOpsError,
+)
+
+# Seven days: a node that comes back after its entry has expired writes again.
+SHORTEST_EXPIRE_SECONDS = 604_800
+ADD, REMOVE = "add", "rm"
+_VERBS = {ADD: "add_blocklist_entry", REMOVE: "remove_blocklist_entry"}
+# What stands in for an entry while it is renewed goes again within a second; if we are killed meanwhile, the data stay protected this long.
+_STAND_IN_SECONDS = SHORTEST_EXPIRE_SECONDS
+_STAND_IN_LEFT = timedelta(hours=1)
+# Ceph's tool lets them pass and the monitor does not, but only after it has looked at the capabilities: rc 22 says that the user may,
+# rc 13 that it may not, and the OSD map stays as it is. Should a monitor ever understand them: they belong to nobody (RFC 5737).
+_PROBES = {ADDRESS: "[::ffff:192.0.2.1]:0/0", CLIENT: "[::ffff:192.0.2.1]:0/1", RANGE: "192.0.2.0/999"}
+_EINVAL = 22
+_THIS_HOST = "this very host"
+
+
+class Blocked(NamedTuple):
+    """An entry that is there. ``text``: as Ceph spells and takes it, a range as CIDR, with the host bits it may have."""
+
+    entry: Entry
+    text: str
+    until: datetime
+
+    def to_result(self) -> dict[str, str]:
+        """As modules return it."""
+        return {"entry": self.text, "kind": self.entry.kind, "address": self.entry.address, "until": self.until_text}
+
+    @property
+    def until_text(self) -> str:
+        """The end, as the API server of Kubernetes would write it."""
+        return self.until.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Blocklist(NamedTuple):
+    """The blocklist of a cluster. ``word``: how this release calls it; ``ranges``: it knows ranges; ``osds``: where its OSDs listen."""
+
+    fsid: str
+    word: str
+    ranges: bool
+    entries: tuple[Blocked, ...]
+    osds: tuple[str, ...] = ()
+
+    def find(self, entry: Entry) -> list[Blocked]:
+        """What is there of exactly this kind, the one that lasts longest first; a range may be there with other host bits too."""
+        return sorted((found for found in self.entries if found.entry == entry), key=lambda found: found.until, reverse=True)
+
+
+class Step(NamedTuple):
+    """One command. ``operation``: add or rm; ``text``: the entry as Ceph takes it; ``seconds``: until it ends;
+    ``needs``: what must be in the list, since it stands in for this entry."""
+
+    operation: str
+    kind: str
+    text: str
+    seconds: int = 0
+    needs: str = ""
+
+    def arguments(self, word: str) -> list[str]:
+        """``osd blocklist ...``; without ``range`` Ceph would take the prefix for a nonce, and without an end it takes an hour."""
+        expire = [str(self.seconds)] if self.operation == ADD else []
+        return ["osd", word, *(["range"] if self.kind == RANGE else []), self.operation, self.text, *expire]
+
+
+class Change(NamedTuple):
+    """An entry that is not as wanted: what is there of it, and what is to be done, or why nothing can be."""
+
+    entry: Entry
+    found: list[Blocked]
+    steps: list[Step]
+    problem: str = ""
+
+
+class Options(NamedTuple):
+    """What the user asked for; see the documentation of ceph_blocklist."""
+
+    entries: tuple[Entry, ...]
+    present: bool
+    expire_seconds: int
+    renew_below: float
+    protected: tuple[Network, ...]
+    accept_daemons: bool
+
+    @property
+    def shortest_left(self) -> timedelta:
+        """Less than this, and an entry is renewed."""
+        return timedelta(seconds=self.expire_seconds * self.renew_below)
+
+
+class State(NamedTuple):
+    """What was read. ``client``: who we are; ``denied``: (add or rm, kind) -> what Ceph said; ``daemons``: whom an entry must not hit,
+    and who that is; ``problem``: why that is not known."""
+
+    now: datetime
+    client: str
+    blocklist: Blocklist
+    denied: dict[tuple[str, str], str]
+    daemons: tuple[tuple[Entry, str], ...]
+    problem: str = ""
+
+
+def read_blocklist(ceph: Ceph) -> Blocklist:
+    """Read the OSD map, which is the one place where all kinds of entries are told apart."""
+    return parse_dump(ceph.json("ceph", "osd", "dump"))
+
+
+def parse_dump(dump: Any) -> Blocklist:
+    """``ceph osd dump --format json``. Raises StorageOpsError if it is something else."""
+    # Octopus and before
+    word = "blocklist" if not isinstance(dump, dict) or "blocklist" in dump else "blacklist"
+    try:
+        ranges = dump.get(f"range_{word}")
+        entries = [_blocked(text, until, False) for text, until in dump[word].items()]
+        entries += [_blocked(text, until, True) for text, until in (ranges or {}).items()]
+        osds = [address for osd in dump.get("osds", []) for address in _addresses(osd.get("public_addrs"))]
+        # What Ceph cannot spell as an address blocks nobody.
+        known = tuple(found for found in entries if found)
+        return Blocklist(str(dump["fsid"]), word, ranges is not None, known, tuple(sorted({entry.address for entry in osds})))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StorageOpsError(f"ceph osd dump lacks what is needed: {type(error).__name__} {error}") from None
+
+
+def _blocked(text: str, until: str, is_range: bool) -> Blocked | None:
+    entry = parse_stored(text, is_range)
+    if entry is None:
+        return None
+    if is_range:
+        # cidr:10.0.0.7:0/24, which Ceph itself would not take back
+        host, _port, prefix = text.replace("cidr:", "").rpartition(":0/")
+        text = f"{host.strip('[]')}/{prefix}"
+    return Blocked(entry, text if is_range else entry.text, parse_until(until))
+
+
+def parse_until(text: str) -> datetime:
+    """The end of an entry, in UTC. Before Octopus Ceph wrote it in the monitor's own time; UTC is near enough for what is here for days."""
+    text = text.replace(" ", "T")
+    if text[-5:-4] not in ("+", "-"):
+        text += "+0000"
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%f%z").astimezone(timezone.utc)
+
+
+def _addresses(data: Any) -> Iterator[Entry]:
+    """Every address with a nonce anywhere in what Ceph says about its daemons."""
+    if isinstance(data, Mapping):
+        if isinstance(data.get("addr"), str) and "nonce" in data:
+            address = str(data["addr"])
+            found = parse_stored(address if "/" in address else f"{address}/{data['nonce']}")
+            if found:
+                yield found
+        else:
+            for value in data.values():
+                yield from _addresses(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _addresses(value)
+
+
+def read_daemons(ceph: Ceph) -> tuple[tuple[Entry, str], ...]:
+    """Ceph's daemons that are clients of its OSDs, and so can be hit: the active manager with its modules, and the metadata servers."""
+    daemons = []
+    for arguments, who in ((("mgr", "dump"), "the active ceph-mgr"), (("fs", "dump"), "a ceph-mds")):
+        daemons += [(entry, who) for entry in _addresses(ceph.json("ceph", *arguments))]
+    return tuple(daemons)
+
+
+def own_addresses(osds: tuple[str, ...]) -> Iterator[str]:
+    """Our own addresses as the OSDs see them, short of a network that translates them. Nothing is sent."""
+    for osd in osds:
+        try:
+            with socket.socket(socket.AF_INET6 if ":" in osd else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.connect((osd, 6800))
+                yield probe.getsockname()[0].partition("%")[0]
+        except OSError:
+            continue
+
+
+class Runbook:
+    """The runbook of ceph_blocklist."""
+
+    def __init__(self, ceph: Ceph, options: Options, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
+        self._ceph = ceph
+        self._options = options
+        self._now = now
+        self._blocklist: Blocklist | None = None
+
+    def gather(self) -> State:
+        """Read the blocklist, and for what is not as wanted the right to change it and whom it would hit."""
+        blocklist, options = self._read(), self._options
+        needed = {(step.operation, step.kind) for change in changes(blocklist, options, self._now()) for step in change.steps}
+        denied = {need: said for need in sorted(needed) for said in [self._denied(blocklist, *need)] if said}
+        daemons: list[tuple[Entry, str]] = []
+        problem = ""
+        if options.present and needed:
+            daemons = [(parse_entry(address), _THIS_HOST) for address in sorted(set(own_addresses(blocklist.osds)))]
+            if not options.accept_daemons:
+                try:
+                    daemons += read_daemons(self._ceph)
+                except Denied as error:
+                    problem = str(error)
+        return State(self._now(), self._ceph.connection.name, blocklist, denied, tuple(daemons), problem)
+
+    def plan(self, state: State) -> Plan:
+        """Decide."""
+        return plan(state, self._options, self._argv)
+
+    def healthy(self, state: State) -> str:
+        """What the list says."""
+        count = len(self._options.entries)
+        wanted = f"{count} entr{'y' if count == 1 else 'ies'}"
+        return (
+            f"{wanted} in the blocklist of {state.blocklist.fsid} for long enough" if self._options.present else f"none of {wanted} there"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """The blocklist as it was last read."""
+        if self._blocklist is None:
+            return {}
+        return {"fsid": self._blocklist.fsid, "blocklist": [found.to_result() for found in self._blocklist.entries]}
+
+    def apply(self, action: Action) -> None:
+        """Run one command, and read the list, since Ceph says success also for what it did not do."""
+        step: Step = action.subject
+        if step.needs and not self._has(step.needs):
+            raise ActionFailed(f"{step.needs}, which was to stand in for it, is no longer in the blocklist: somebody else has removed it")
+        result = self._ceph.execute(action.command)
+        if not result.ok:
+            error = self._ceph.error(result)
+            raise (Prevented if isinstance(error, Denied) else ActionFailed)(str(error))
+        if self._has(step.text) != (step.operation == ADD):
+            raise ActionFailed(f"Ceph said that it did, but the list says otherwise: somebody else changes {step.text} too")
+
+    def undo(self, action: Action) -> Action | None:
+        """An entry that was added protects data, and one that was removed was to go: nothing is taken back."""
+        return None
+
+    def verify(self, finding: Finding) -> list[str]:
+        """The list itself must say so."""
+        blocklist = self._read()
+        [entry] = [entry for entry in self._options.entries if entry.text == finding.name]
+        found = blocklist.find(entry)
+        if any(change.entry == entry for change in changes(blocklist, self._options, self._now())):
+            until = f"there until {found[0].until_text}" if found else "not there"
+            raise StorageOpsError(
+                f"{entry.text} is {until}: somebody else has changed it meanwhile, or the clocks of this host and of the monitors differ"
+            )
+        if found:
+            return [f"{found[0].text} is in the blocklist until {found[0].until_text}"]
+        others = [other.text for other in blocklist.entries if other.entry.covers(entry)]
+        return [f"{entry.text} is gone from the blocklist", *(f"{other} still blocks it" for other in others)]
+
+    def _read(self) -> Blocklist:
+        self._blocklist = read_blocklist(self._ceph)
+        return self._blocklist
+
+    def _has(self, text: str) -> bool:
+        return any(found.text == text for found in self._read().entries)
+
+    def _denied(self, blocklist: Blocklist, operation: str, kind: str) -> str:
+        """What Ceph says if we may not do this; empty if we may, or if this cluster has no such thing."""
+        if kind == RANGE and not blocklist.ranges:
+            return ""
+        result = self._ceph.run("ceph", *Step(operation, kind, _PROBES[kind], 1).arguments(blocklist.word))
+        if result.rc in (0, _EINVAL):
+            return ""
+        error = self._ceph.error(result)
+        if isinstance(error, Denied):
+            return str(error)
+        raise error
+
+    def _argv(self, *arguments: str) -> list[str]:
+        return self._ceph.argv("ceph", *arguments)
+
+
+def changes(blocklist: Blocklist, options: Options, now: datetime) -> list[Change]:
+    """Entries that are not as wanted; a pure function."""
+    every = [_change(blocklist, entry, options, now) for entry in options.entries]
+    return [change for change in every if change.steps or change.problem]
+
+
+def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime) -> Change:
+    found = blocklist.find(entry)
+    if not options.present:
+        return Change(entry, found, [Step(REMOVE, entry.kind, there.text) for there in found])
+    if found and found[0].until - now >= options.shortest_left:
+        return Change(entry, found, [])
+    add = Step(ADD, entry.kind, entry.text, options.expire_seconds)
+    if all(there.text != entry.text for there in found):
+        return Change(entry, found, [add])
+    # Ceph answers "blocklisting ... until ..." to a second add, and keeps the end of the first: the entry must go first. So that its client
+    # is not let in for a moment, another entry that hits just the same stands in.
+    stand_in = _stand_in(entry, blocklist.ranges)
+    if stand_in is None:
+        return Change(
+            entry, found, [], "Ceph cannot prolong it, and no other entry that hits just the same could stand in while it is made anew"
+        )
+    there_too = [other for other in blocklist.entries if other.text == stand_in.text]
+    if there_too and there_too[0].until - now < _STAND_IN_LEFT:
+        return Change(entry, found, [], f"{stand_in.text}, which could stand in while it is made anew, is about to end: wait for that")
+    renew = [Step(REMOVE, entry.kind, entry.text, needs=stand_in.text), add]
+    if there_too:
+        return Change(entry, found, renew)
+    return Change(entry, found, [stand_in, *renew, Step(REMOVE, stand_in.kind, stand_in.text)])
+
+
+def _stand_in(entry: Entry, ranges: bool) -> Step | None:
+    """Another entry that hits the same clients: an address as a range of one, that as an address, a range with a host bit; for a single
+    client there is none."""
+    network = entry.network
+    single = network.prefixlen == network.max_prefixlen
+    if entry.kind == RANGE and single:
+        return Step(ADD, ADDRESS, Entry(ADDRESS, network).text, _STAND_IN_SECONDS)
+    if entry.kind == RANGE:
+        return Step(ADD, RANGE, f"{network.network_address + 1}/{network.prefixlen}", _STAND_IN_SECONDS)
+    if entry.kind == ADDRESS and ranges:
+        return Step(ADD, RANGE, str(network), _STAND_IN_SECONDS)
+    return None
+
+
+def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan:
+    """A finding for each entry that is not as wanted; a pure function."""
+    findings = []
+    for change in changes(state.blocklist, options, state.now):
+        entry = change.entry
+        finding = Finding("", "info", "blocklist entry", entry.text, "", _summary(change, options, state.now), "repair", "", "")
+        finding.named = True
+        finding.reason = "it was asked for"
+        finding.evidence = {
+            "kind": entry.kind,
+            "there": [f"{there.text} until {there.until_text}" for there in change.found],
+            "covered_by": [
+                f"{other.text} until {other.until_text}"
+                for other in state.blocklist.entries
+                if other.entry != entry and other.entry.covers(entry)
+            ],
+        }
+        for step in change.steps:
+            finding.repair.append(Action(_VERBS[step.operation], step.text, argv(*step.arguments(state.blocklist.word)), subject=step))
+        reasons = _refusals(state, options, change)
+        if reasons:
+            finding.refuse(*reasons)
+        findings.append(finding)
+    refused = [finding.name for finding in findings if finding.verdict == "refuse"]
+    for finding in findings:
+        if refused and finding.verdict != "refuse":
+            # Half a fence looks like a whole one.
+            finding.refuse(f"nothing is changed, since {refused[0]} is refused")
+    return Plan(findings)
+
+
+def _summary(change: Change, options: Options, now: datetime) -> str:
+    name, found = change.entry.text, change.found
+    if not found:
+        return f"{name} is not in the blocklist"
+    if not options.present:
+        return f"{name} is in the blocklist until {found[0].until_text}"
+    days = (found[0].until - now).total_seconds() / 86400
+    return f"{name} is in the blocklist for only {days:.1f} more days, until {found[0].until_text}"
+
+
+def _refusals(state: State, options: Options, change: Change) -> list[str]:
+    entry, reasons = change.entry, []
+    if change.problem:
+        reasons.append(
+            f"{change.problem}. If its client is surely dead, remove the entry and add it again"
+            + ("; if no other client has its address, block that" if entry.kind == CLIENT else "")
+        )
+    if entry.kind == RANGE and not state.blocklist.ranges:
+        reasons.append("this release of Ceph knows no ranges: give the addresses one by one")
+    for need in dict.fromkeys((step.operation, step.kind) for step in change.steps):
+        if need in state.denied:
+            reasons.append(_grant(state.client, state.blocklist.word, *need, state.denied[need]))
+    if options.present:
+        reasons += [f"it would hit {network}, which is in protected_addresses" for network in options.protected if entry.overlaps(network)]
+        for who in sorted({who for daemon, who in state.daemons if _hits(entry, daemon)}):
+            reasons.append(f"it would hit {who}{'' if who == _THIS_HOST else '; set accept_daemons if that may be'}")
+        if state.problem:
+            reasons.append(f"whether it hits a daemon of Ceph is not known: {state.problem}. Grant mon 'allow r', or set accept_daemons")
+    return reasons
+
+
+def _hits(entry: Entry, daemon: Entry) -> bool:
+    """Daemons listen on ports, and are clients under the same nonce and others."""
+    if entry.kind == CLIENT:
+        return (entry.network, entry.nonce) == (daemon.network, daemon.nonce)
+    return entry.overlaps(daemon.network)
+
+
+def _grant(client: str, word: str, operation: str, kind: str, said: str) -> str:
+    what = {ADDRESS: "a whole address", CLIENT: "a single client", RANGE: "a range"}[kind]
+    right = f'allow r, allow command "osd {word}"'
+    return (
+        f"{client} lacks the mon capability to {'add' if operation == ADD else 'remove'} {what} ({said}): an administrator grants it by "
+        f"ceph auth caps {client} mon '{right}' together with all else that 'ceph auth get {client}' shows, since it replaces all of them"
+    )
+
+
+def make_options(params: dict[str, Any]) -> Options:
+    """Options of the runbook, checked; all that is wrong with the entries is told at once."""
+    if not params["expire_seconds"] >= SHORTEST_EXPIRE_SECONDS:
+        raise StorageOpsError(
+            f"expire_seconds is {params['expire_seconds']}; give at least {SHORTEST_EXPIRE_SECONDS} (7 days), since a node that comes back "
+            "after its entry has expired writes again"
+        )
+    if not 0 <= params["renew_below"] <= 0.9:
+        raise StorageOpsError(f"renew_below is {params['renew_below']:g}; give a share from 0 to 0.9")
+    entries, errors = [], []
+    for text in params["entries"]:
+        try:
+            entries.append(parse_entry(text))
+        except StorageOpsError as error:
+            errors.append(str(error))
+    # A release without entries of its own has nothing to remove, but a fence without entries protects nothing.
+    if errors or (not entries and params["state"] == "present"):
+        raise StorageOpsError("; ".join(errors[:5]) or "entries is empty: name what is to be blocked")
+    return Options(
+        tuple(dict.fromkeys(entries)),
+        params["state"] == "present",
+        params["expire_seconds"],
+        params["renew_below"],
+        tuple(parse_network(text) for text in params["protected_addresses"]),
+        params["accept_daemons"],
+    )

@@ -1,0 +1,71 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Which RBD image is behind a PersistentVolume. Pure: no I/O here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+
+_DRIVER = "rbd.csi.ceph.com"
+# Before its release 3 ceph-csi did not write the image's name into the volume; it is in the handle.
+_HANDLE = re.compile(r"[0-9a-f]{4}-[0-9a-f]{4}-.+-[0-9a-f]{16}-(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
+
+
+class Target(NamedTuple):
+    """An image, and the volume it is behind (or empty). ``problem``: why it is not known which image it is."""
+
+    volume: str
+    pool: str
+    namespace: str
+    image: str
+    problem: str = ""
+
+    @property
+    def spec(self) -> tuple[str, str, str]:
+        """What the image is found by."""
+        return self.pool, self.namespace, self.image
+
+    @property
+    def title(self) -> str:
+        """As rbd names it, or else the volume."""
+        return "/".join(part for part in self.spec if part) if self.image else self.volume
+
+
+def image_of(volume: Mapping[str, Any]) -> Target | None:
+    """The image of a PersistentVolume, as the API server has it; None if it is no RBD volume."""
+    name = str((volume.get("metadata") or {}).get("name") or "")
+    spec = volume.get("spec")
+    if not name or not isinstance(spec, Mapping):
+        raise StorageOpsError(f"an item of volumes is no PersistentVolume: it has no {'spec' if name else 'metadata.name'}")
+    tree, csi = spec.get("rbd"), spec.get("csi")
+    if tree:
+        # The kubelet's own plugin has this default.
+        return _target(name, tree.get("pool") or "rbd", "", tree.get("image"))
+    if not csi:
+        return None
+    attributes = csi.get("volumeAttributes") or {}
+    names_image = all(attributes.get(key) for key in ("clusterID", "pool", "imageName"))
+    # An installation may have given its driver any name.
+    if not str(csi.get("driver", "")).endswith(_DRIVER) and not names_image:
+        return None
+    handle = str(csi.get("volumeHandle") or "")
+    image = attributes.get("imageName")
+    if str(attributes.get("staticVolume", "")).lower() == "true":
+        image = handle
+    elif not image:
+        match = _HANDLE.fullmatch(handle)
+        image = f"csi-vol-{match['uuid']}" if match else ""
+    return _target(name, attributes.get("pool"), attributes.get("radosNamespace"), image)
+
+
+def _target(volume: str, pool: Any, namespace: Any, image: Any) -> Target:
+    problem = "" if pool and image else "the PersistentVolume does not say which pool and image it is: give them by the option images"
+    return Target(volume, str(pool or ""), str(namespace or ""), str(image or ""), problem)

@@ -1,0 +1,45 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Options that Ceph modules share, and what they are turned into."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+
+__all__ = ["CONNECTION", "ArgumentSpec", "make_ceph"]
+
+CONNECTION = ArgumentSpec(
+    {
+        "conf": {"type": "path", "default": ""},
+        "keyring": {"type": "path", "default": ""},
+        "user": {"type": "str", "default": "admin"},
+        "cluster": {"type": "str", "default": "ceph"},
+        "connect_timeout": {"type": "float", "default": 5.0},
+        "deadline": {"type": "float", "default": 60.0},
+    }
+)
+
+
+def make_ceph(params: dict[str, Any], more_seconds: float = 0.0) -> Ceph:
+    """The cluster, with the bounds the user gave; ``more_seconds``: what the module was told to wait besides."""
+    for name, least in (("connect_timeout", 1), ("deadline", 10)):
+        if not params[name] >= least:  # not a number is neither
+            raise StorageOpsError(f"{name} is {params[name]:g} s; give at least {least}")
+    user = params["user"].strip()
+    user = user[len("client.") :] if user.startswith("client.") else user
+    # It would overrule the options, and another cluster would answer.
+    os.environ.pop("CEPH_ARGS", None)
+    connection = Connection(
+        params["conf"], params["keyring"], user or "admin", params["cluster"].strip() or "ceph", params["connect_timeout"]
+    )
+    return Ceph(connection, Deadline(params["deadline"] + more_seconds))

@@ -1,0 +1,331 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Who has RBD images open: watchers over several observations, owners of locks, and what ceph-csi noted down.
+
+Every question is one that opens the image read-only, so that we are never a watcher ourselves. That is why ceph-csi's notes are read from
+the image's header object: ``rbd image-meta`` opens the image for writing.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from typing import Any, Callable, NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import Entry, parse_entry, parse_stored
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import Blocklist, read_blocklist
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images import Target, image_of
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding, Plan, StorageOpsError
+
+CONTROL = "STOR-16"
+RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
+# Enough to hide the start of a process, few enough for a toolbox pod.
+_PARALLEL = 8
+_POLL_SECONDS = 1.0
+# ceph-csi writes it in both ways; behind it stand the volume's id and the node.
+_NOTE = re.compile(r"metadata_\.rbd\.csi\.ceph\.com/clientaddress/(?:.*/)?(?P<node>[^/]+)", re.IGNORECASE)
+_HEXDUMP = re.compile(r"^[0-9a-f]{8}  (?P<bytes>(?:[0-9a-f]{2} {1,2}){1,16})", re.MULTILINE)
+_ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]+\]:[0-9]+/[0-9]+|[0-9.]+:[0-9]+/[0-9]+")
+
+
+class Watcher(NamedTuple):
+    """A client that has an image open: who it is, and with which cookie."""
+
+    entry: Entry
+    client: int
+    cookie: int
+
+
+class Lock(NamedTuple):
+    """Whom a lock on an image belongs to; the owner may be dead."""
+
+    locker: str
+    entry: Entry
+
+
+class Details(NamedTuple):
+    """What is read of an image once. ``notes``: (node, address it had when it staged the image) of ceph-csi."""
+
+    features: tuple[str, ...] = ()
+    locks: tuple[Lock, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
+
+
+class Observed(NamedTuple):
+    """An image after all observations. ``watchers``: every one that was seen, and how often; ``problem``: why it is not known."""
+
+    target: Target
+    watchers: tuple[tuple[Watcher, int], ...] = ()
+    details: Details = Details()
+    problem: str = ""
+
+
+class Options(NamedTuple):
+    """What the user asked for; see the documentation of rbd_watcher_info."""
+
+    targets: tuple[Target, ...]
+    ignored: tuple[str, ...]
+    observations: int
+    observation_seconds: float
+    gone: tuple[Entry, ...]
+    gone_timeout: float
+
+
+class State(NamedTuple):
+    """What was read. ``seconds``: from the first observation to the last; ``waited``: how long for the watches in ``gone`` to end."""
+
+    blocklist: Blocklist
+    read_at: datetime
+    images: tuple[Observed, ...]
+    observations: int
+    seconds: float
+    waited: float
+
+
+class Watchers:
+    """The audit of rbd_watcher_info."""
+
+    def __init__(self, ceph: Ceph, options: Options, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._ceph = ceph
+        self._options = options
+        self._sleep = sleep
+        self._state: State | None = None
+
+    def gather(self) -> State:
+        """Observe, wait for the watches that are to be gone, then read what does not change."""
+        options, ceph = self._options, self._ceph
+        # The first question, since it tells best why Ceph cannot be asked.
+        read_blocklist(ceph)
+        started = time.monotonic()
+        rounds = [self._observe()]
+        for number in range(1, options.observations):
+            self._sleep(max(0.0, started + options.observation_seconds * number / (options.observations - 1) - time.monotonic()))
+            rounds.append(self._observe())
+        seconds = time.monotonic() - started
+        waiting = time.monotonic()
+        while _watching(rounds[-1], options.gone) and time.monotonic() - waiting < options.gone_timeout:
+            self._sleep(_POLL_SECONDS)
+            # What was seen before the fence is of no interest after it.
+            rounds, seconds = [self._observe()], 0.0
+        waited, images = time.monotonic() - waiting, self._merge(rounds)
+        self._state = State(read_blocklist(ceph), datetime.now(timezone.utc), images, len(rounds), seconds, waited)
+        return self._state
+
+    def plan(self, state: State) -> Plan:
+        """Decide."""
+        return plan(state, self._options)
+
+    def healthy(self, state: State) -> str:
+        """What was looked at."""
+        watchers = sum(len(image.watchers) for image in state.images)
+        ignored = len(self._options.ignored)
+        return (
+            f"{len(state.images)} images with {watchers} watchers, {len(state.blocklist.entries)} entries in the blocklist of "
+            f"{state.blocklist.fsid}" + (f"; {ignored} volumes that are not RBD were ignored" if ignored else "")
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What was read, for node_fence and node_release."""
+        return {} if self._state is None else {"ceph": to_result(self._state), "ignored": list(self._options.ignored)}
+
+    def _observe(self) -> dict[tuple[str, str, str], tuple[Watcher, ...] | str]:
+        """The watchers of each image, or why they are not known."""
+        return self._each(lambda target: parse_watchers(_answer(self._ceph, "status", target)))
+
+    def _merge(self, rounds: Sequence[dict[tuple[str, str, str], tuple[Watcher, ...] | str]]) -> tuple[Observed, ...]:
+        details = self._each(self._details)
+        images = []
+        for target in self._options.targets:
+            seen = [found[target.spec] for found in rounds if target.spec in found]
+            detail = details.get(target.spec, Details())
+            problem = target.problem or next((text for text in [*seen, detail] if isinstance(text, str)), "")
+            if problem or isinstance(detail, str):
+                images.append(Observed(target, problem=problem))
+                continue
+            every = [watcher for watchers in seen for watcher in watchers if isinstance(watcher, Watcher)]
+            images.append(Observed(target, tuple((watcher, every.count(watcher)) for watcher in dict.fromkeys(every)), detail))
+        return tuple(images)
+
+    def _details(self, target: Target) -> Details:
+        info = _answer(self._ceph, "info", target)
+        locks = parse_locks(_answer(self._ceph, "lock", target, "ls"))
+        notes = []
+        if isinstance(info, dict) and info.get("id"):
+            space = ["--namespace", target.namespace] if target.namespace else []
+            result = self._ceph.run("rados", "--pool", target.pool, *space, "listomapvals", f"rbd_header.{info['id']}")
+            if not result.ok:
+                raise StorageOpsError(f"ceph-csi's notes could not be read: {result.describe()}")
+            notes = parse_notes(result.stdout)
+        return Details(tuple(info.get("features", [])), locks, tuple(notes))
+
+    def _each(self, read: Callable[[Target], Any]) -> dict[tuple[str, str, str], Any]:
+        """``read`` for each image, in parallel: what it returned, or as a text why it did not."""
+
+        def asking(target: Target) -> Any:
+            try:
+                return read(target)
+            except StorageOpsError as error:
+                return str(error)
+
+        targets = list({target.spec: target for target in self._options.targets if not target.problem}.values())
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            return {target.spec: answer for target, answer in zip(targets, pool.map(asking, targets))}
+
+
+def _answer(ceph: Ceph, command: str, target: Target, *more: str) -> Any:
+    """What ``rbd`` says about an image; its parts are options, so that no name is taken for a snapshot or a path."""
+    space = ["--namespace", target.namespace] if target.namespace else []
+    return ceph.json("rbd", command, *more, "--pool", target.pool, *space, "--image", target.image)
+
+
+def parse_watchers(status: Any) -> tuple[Watcher, ...]:
+    """``rbd status --format json``. Raises StorageOpsError for what is not understood: it is never "no watchers"."""
+    try:
+        found = status["watchers"]
+        # Before Nautilus a dictionary by number
+        entries = list(found.values()) if isinstance(found, dict) else found
+        return tuple(Watcher(_entry(item["address"]), int(item["client"]), int(item["cookie"])) for item in entries)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StorageOpsError(f"rbd status lacks what is needed: {type(error).__name__} {error}") from None
+
+
+def parse_locks(answer: Any) -> tuple[Lock, ...]:
+    """``rbd lock ls --format json``: a list, before Nautilus a dictionary by the lock's id."""
+    try:
+        entries = list(answer.values()) if isinstance(answer, dict) else answer
+        return tuple(Lock(str(item["locker"]), _entry(item["address"])) for item in entries)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StorageOpsError(f"rbd lock ls lacks what is needed: {type(error).__name__} {error}") from None
+
+
+def _entry(text: str) -> Entry:
+    entry = parse_stored(text)
+    if entry is None:
+        raise ValueError(f"{text!r} is no address")
+    return entry
+
+
+def parse_notes(omap: str) -> list[tuple[str, str]]:
+    """(node, address) from ``rados listomapvals`` of an image's header: keys, each with a dump of its value."""
+    notes = []
+    for block in omap.split("\n\n"):
+        match = _NOTE.match(block.lstrip("\n").partition("\n")[0])
+        if match is None:
+            continue
+        value = binascii.unhexlify("".join(line["bytes"].replace(" ", "") for line in _HEXDUMP.finditer(block))).decode("utf-8", "replace")
+        try:
+            # Only the address, or as Ceph spells a client, or several of those
+            found = _ADDRESS.findall(value)
+            entry = parse_stored(found[0]) if found else parse_entry(value)
+        except StorageOpsError:
+            continue
+        if entry:
+            notes.append((match["node"], entry.address))
+    return notes
+
+
+def _watching(found: dict[tuple[str, str, str], tuple[Watcher, ...] | str], gone: tuple[Entry, ...]) -> bool:
+    """One of ``gone`` still has an image open, as far as that is known."""
+    return any(held_by(watchers, gone) for watchers in found.values() if not isinstance(watchers, str))
+
+
+def held_by(watchers: Sequence[Watcher], gone: tuple[Entry, ...]) -> list[Watcher]:
+    """Watchers that one of the entries blocks, or would."""
+    return [watcher for watcher in watchers if any(entry.covers(watcher.entry) for entry in gone)]
+
+
+def plan(state: State, options: Options) -> Plan:
+    """Images that could not be read, and watches that should be gone; a pure function."""
+    findings = []
+    for image in state.images:
+        kind, name = "RBD image", image.target.title
+        if image.problem:
+            summary = f"who has {name} open is not known"
+            finding = Finding(CONTROL, "major", kind, name, "", summary, "refuse" if options.gone else "report", "", RUNBOOK)
+            finding.reason = (
+                f"nothing may be concluded from it: {image.problem}. An image in a RADOS namespace is named by the option images"
+            )
+            finding.evidence = {"volume": image.target.volume, "problem": image.problem}
+        else:
+            held = held_by([watcher for watcher, _seen in image.watchers], options.gone)
+            if not held:
+                continue
+            who = ", ".join(sorted(f"{watcher.entry.text} (client.{watcher.client})" for watcher in held))
+            summary = f"{name} is still watched by {who}, {state.waited:.0f} s after that should have been gone"
+            finding = Finding(CONTROL, "critical", kind, name, "", summary, "refuse", "", RUNBOOK)
+            finding.reason = "a client that still watches the image may write to it: see whether its address is in the blocklist"
+            finding.evidence = {"volume": image.target.volume, "watchers": sorted(watcher.entry.text for watcher in held)}
+        finding.named = bool(options.gone)
+        findings.append(finding)
+    return Plan(findings)
+
+
+def to_result(state: State) -> dict[str, Any]:
+    """What was read, as plain data."""
+    return {
+        "fsid": state.blocklist.fsid,
+        "read_at": state.read_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "observations": state.observations,
+        "seconds": round(state.seconds, 1),
+        "blocklist": [found.to_result() for found in state.blocklist.entries],
+        "images": [_image(image, state.observations) for image in state.images],
+    }
+
+
+def _image(image: Observed, observations: int) -> dict[str, Any]:
+    pool, namespace, name = image.target.spec
+    return {
+        "volume": image.target.volume,
+        "pool": pool,
+        "namespace": namespace,
+        "image": name,
+        "problem": image.problem,
+        "features": list(image.details.features),
+        "watchers": [
+            {
+                "address": watcher.entry.address,
+                "entry": watcher.entry.text,
+                "client": f"client.{watcher.client}",
+                "cookie": str(watcher.cookie),
+                "seen": seen,
+                "persistent": seen == observations > 1,
+            }
+            for watcher, seen in image.watchers
+        ],
+        "locks": [{"locker": lock.locker, "address": lock.entry.address, "entry": lock.entry.text} for lock in image.details.locks],
+        "client_addresses": [{"node": node, "address": address} for node, address in image.details.notes],
+    }
+
+
+def make_options(params: dict[str, Any]) -> Options:
+    """Options of the audit, checked."""
+    for name, least in (("observations", 1), ("observation_seconds", 0), ("gone_timeout", 0)):
+        if not params[name] >= least:  # not a number is neither
+            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least}")
+    if params["observations"] > 1 and not params["observation_seconds"] > 0:
+        raise StorageOpsError("several observations at once prove nothing: give observation_seconds")
+    targets = [Target("", item["pool"], item["namespace"] or "", item["image"]) for item in params["images"]]
+    ignored = []
+    for volume in params["volumes"]:
+        target = image_of(volume)
+        if target:
+            targets.append(target)
+        else:
+            ignored.append(str(volume["metadata"]["name"]))
+    return Options(
+        tuple(dict.fromkeys(targets)),
+        tuple(ignored),
+        params["observations"],
+        params["observation_seconds"],
+        tuple(parse_entry(text) for text in params["gone"]),
+        params["gone_timeout"],
+    )

@@ -1,0 +1,371 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Decides how the volumes of a lost and fenced node leave it, and which of them stay. Pure: no I/O here.
+
+The out-of-service taint makes Kubernetes itself end the pods and detach the volumes, but of every driver. Where that would go too far,
+volumes are detached one by one: their pods first, then their VolumeAttachments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, Ledger, parse_ledger
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import AttachedVolume, Filters, HostRecord, NodeState
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import FENCED
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment, Claim, Pod, parse_time, pick_pod
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive_plan import attachment_path, node_path, pod_path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import OUT_OF_SERVICE, TAINT
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import RUNBOOK as RELEASE
+
+RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
+# Since when everybody has the feature; before, it hung on a gate.
+_TAINT_RELEASE = (1, 28)
+# Where the controller manager has to find out by itself that an attachment is gone, it looks once a minute (seconds).
+_NOTICE_SECONDS = 90.0
+WARNING = (
+    "the containers of this node may still run: storage is protected from them by the fence, the application is not. They may answer "
+    "requests, and read what they have cached"
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for and allows; see the documentation of volume_failover for units and defaults."""
+
+    node: str
+    filters: Filters
+    detach: str = "auto"
+    accept_unfenced_volumes: bool = False
+    detach_timeout: float = 120.0
+    attach_timeout: float = 120.0
+    max_repairs: int = 10
+
+
+class LostPod(NamedTuple):
+    """A pod that the API has on the lost node, and that needs its volumes.
+
+    ``volumes``: the PersistentVolumes of its claims; ``missing``: claims that do not exist; ``doomed``: claims that are being deleted;
+    ``tolerates``: the taint does not end it.
+    """
+
+    pod: Pod
+    volumes: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    doomed: tuple[str, ...] = ()
+    tolerates: bool = False
+
+
+class State(NamedTuple):
+    """What was read. ``covered``: the volumes of the fence, attached or not (then without the name of an attachment).
+
+    ``busy``: who else works at the node, in words; known in check mode only, which does not wait for them.
+    """
+
+    node: NodeState
+    covered: tuple[AttachedVolume, ...] = ()
+    pods: tuple[LostPod, ...] = ()
+    busy: str = ""
+
+
+class Subject(NamedTuple):
+    """What the actions of a finding are about. ``volumes``: those that leave; ``awaited``: those whose new attachments are awaited."""
+
+    volumes: tuple[AttachedVolume, ...]
+    awaited: tuple[AttachedVolume, ...]
+    attach_timeout: float
+    pod: Pod | None = None
+    attachment: Attachment | None = None
+
+
+def pick_lost_pod(item: dict[str, Any], claims: Mapping[tuple[str, str], Claim | None]) -> LostPod:
+    """The record of a pod, with what its claims are bound to. A claim that is not bound has never held a volume."""
+    pod = pick_pod(item)
+    found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
+    return LostPod(
+        pod,
+        tuple(claim.volume for claim in found.values() if claim and claim.volume),
+        tuple(name for name, claim in found.items() if claim is None),
+        tuple(name for name, claim in found.items() if claim and claim.deleted),
+        any(_tolerates(toleration) for toleration in item["spec"].get("tolerations") or []),
+    )
+
+
+def is_out_of_service(host: HostRecord) -> bool:
+    """The node has the taint that ends its pods, whoever has set it."""
+    return any(key == OUT_OF_SERVICE and effect == TAINT[2] for key, _value, effect in host.taints)
+
+
+def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[str]:
+    """Why this is not, or no longer, the lost node that was fenced. A node whose object was deleted is judged by its ledger alone."""
+    if host is None:
+        return []
+    node = host.node
+    if node.uid != ledger.node_uid:
+        return [f"node {name} is another one (uid {node.uid}) than the one that was fenced (uid {ledger.node_uid}): {_release(name)}"]
+    if node.ready != "Unknown":
+        said = "is back" if node.ready == "True" else "has a kubelet that reports"
+        return [f"node {name} {said} (Ready={node.ready}): nothing is detached from it. Its fence stays; {_release(name)}"]
+    if any(entry.kind == "client" for entry in ledger.entries) and host.boot_id != ledger.boot_id:
+        return [
+            f"node {name} was booted anew since it was fenced (bootID {host.boot_id}, then {ledger.boot_id}), and only the clients that it "
+            f"had then are fenced. Fence its address: run {RUNBOOK} again with level address"
+        ]
+    return []
+
+
+def plan(state: State, options: Options) -> Plan:
+    """Decide on every volume of the fence that is still on the lost node."""
+    finding = _describe(state, options)
+    ledger = state.node.ledger
+    if state.busy:
+        return _refused(finding, [state.busy])
+    if ledger is None:
+        return _refused(
+            finding, [f"nothing proves that node {options.node} is fenced: it has no ledger. Run {RUNBOOK}, which fences it first"]
+        )
+    unfit = obstacles(options.node, state.node.host, ledger) + _fence_obstacles(state.node, ledger) + _filter_obstacles(state, options)
+    if unfit:
+        return _refused(finding, unfit)
+    held = [covered for covered in state.covered if covered.attachment.name or _users(state, covered)]
+    selected = [covered for covered in held if options.filters.selects(covered)]
+    reasons = taint_obstacles(state, options)
+    if selected and options.detach == "taint" and reasons:
+        return _refused(finding, reasons)
+    tainting = options.detach != "volumes" and not reasons
+    judged = [(covered, _volume_obstacles(state, covered, tainting, options)) for covered in selected]
+    going = [covered for covered, why in judged if not why]
+    findings = [_left_there(options, covered, why) for covered, why in judged if why]
+    if not tainting:
+        late = f"max_repairs is {options.max_repairs}: run again for this one, or raise it"
+        findings += [_left_there(options, covered, [late]) for covered in going[options.max_repairs :]]
+        going = going[: options.max_repairs]
+    # Only when nothing is left on the node is the fail-over done; a run may have been killed while it wrote that down.
+    done = len(going) == len(held) and not (ledger.phase == "detached" and _is_noted(state.node, ledger))
+    if going or done:
+        finding.evidence.update(_evidence(state, going, tainting, reasons if options.detach == "auto" else []))
+        finding.repair = _actions(state, options, going, tainting, done)
+        findings.append(finding)
+    return Plan(findings)
+
+
+def _is_noted(node: NodeState, ledger: Ledger) -> bool:
+    """The node's annotation says what the ConfigMap does, or there is no such node any more."""
+    if node.item is None:
+        return True
+    text = (node.item["metadata"].get("annotations") or {}).get(ANNOTATION)
+    return text is not None and parse_ledger(text, f"the annotation {ANNOTATION}").phase == ledger.phase
+
+
+def taint_obstacles(state: State, options: Options) -> list[str]:
+    """Why the taint would go too far, or not far enough."""
+    reasons = []
+    version = state.node.version
+    if (version.major, version.minor) < _TAINT_RELEASE:
+        reasons.append(f"Kubernetes {version.text} is too old for the taint {OUT_OF_SERVICE}, which takes {_text(_TAINT_RELEASE)}")
+    if state.node.host is None:
+        reasons.append(f"there is no node {options.node} any more that could get the taint")
+    if options.filters.active:
+        reasons.append("the taint detaches all volumes of the node, and a filter was given")
+    unfenced = _unfenced(state)
+    if unfenced and not options.accept_unfenced_volumes:
+        reasons.append(
+            f"the taint would detach volumes that are not fenced: {', '.join(unfenced)}. Detach one by one, or set accept_unfenced_volumes"
+        )
+    return reasons + _doomed(state.pods)
+
+
+def _fence_obstacles(node: NodeState, ledger: Ledger) -> list[str]:
+    """Why the fence does not hold, by its ledger and the NetworkFences."""
+    if ledger.phase == "releasing":
+        return [f"the fence of node {ledger.node} is being released: let {RELEASE} end"]
+    if ledger.phase not in ("fenced", "detached"):
+        return [f"the fence of node {ledger.node} was begun and never proven (phase {ledger.phase}): run {RUNBOOK} again"]
+    over = [entry for entry in ledger.entries if entry.until and (parse_time(entry.until) or node.now) <= node.now]
+    reasons = [f"the fence of {entry.entry} ended by itself at {entry.until}: run {RUNBOOK} again" for entry in over]
+    fences = {fence.name: fence for fence in node.fences or ()}
+    for noted in ledger.network_fences:
+        fence = fences.get(noted.name)
+        if fence is None or not (fence.state == FENCED and fence.settled):
+            now = f"{fence.state}, and its status says {fence.status}" if fence else "gone"
+            reasons.append(f"NetworkFence {noted.name}, which is to fence node {ledger.node}, is {now}. Run {RUNBOOK} again")
+    return reasons
+
+
+def _filter_obstacles(state: State, options: Options) -> list[str]:
+    """Filters choose among what is fenced, and nothing else."""
+    if not options.filters.active:
+        return []
+    fenced = {covered.claim for covered in state.covered}
+    reasons = [f"claim {name} has no volume that is fenced" for name in options.filters.claims if name not in fenced]
+    if not any(options.filters.selects(covered) for covered in state.covered):
+        reasons.append(f"the filters choose none of the volumes that are fenced: {', '.join(_title(covered) for covered in state.covered)}")
+    return reasons
+
+
+def _unfenced(state: State) -> list[str]:
+    """Volumes on the node that the fence does not cover: those that are attached, and those that pods use without."""
+    covered = {found.name for found in state.covered}
+    found = {_title(entry): None for entry in state.node.attached if not entry.attachment.volume or entry.attachment.volume not in covered}
+    attached = {entry.attachment.volume for entry in state.node.attached}
+    for lost in state.pods:
+        others = [name for name in lost.volumes if name not in covered | attached]
+        found.update({f"{name} (of pod {lost.pod.title})": None for name in others})
+        found.update({f"claim {name} of pod {lost.pod.title}, which does not exist": None for name in lost.missing})
+    return list(found)
+
+
+def _doomed(pods: Iterable[LostPod]) -> list[str]:
+    return [
+        f"claim {name} is being deleted, and only pod {lost.pod.title} keeps it, and so the data: let the claim go, or save the data first"
+        for lost in pods
+        for name in lost.doomed
+    ]
+
+
+def _volume_obstacles(state: State, covered: AttachedVolume, tainting: bool, options: Options) -> list[str]:
+    """Why this volume stays where it is."""
+    fenced = {found.name for found in state.covered}
+    reasons = _doomed(_users(state, covered))
+    for lost in _users(state, covered):
+        pod = lost.pod
+        others = [name for name in lost.volumes if name not in fenced] + [f"of claim {name}, which does not exist" for name in lost.missing]
+        if others and not options.accept_unfenced_volumes:
+            reasons.append(
+                f"pod {pod.title} uses it together with {', '.join(others)}, which is not fenced: a new pod would be a second writer "
+                "there. Fence that too, or set accept_unfenced_volumes"
+            )
+        if pod.owner and pod.owner.kind == "DaemonSet" and (lost.tolerates or not tainting):
+            reasons.append(f"pod {pod.title} is of a DaemonSet, which would make it again on this node: keep the DaemonSet off it first")
+    return reasons
+
+
+def _users(state: State, covered: AttachedVolume) -> list[LostPod]:
+    return [lost for lost in state.pods if covered.name in lost.volumes]
+
+
+def _actions(state: State, options: Options, going: list[AttachedVolume], tainting: bool, done: bool) -> list[Action]:
+    node, host = options.node, state.node.host
+    # After a run that was killed, those whose volumes had left already are awaited too.
+    awaited = [covered for covered in state.covered if done or covered in going]
+    timeout = options.attach_timeout if tainting else max(options.attach_timeout, _NOTICE_SECONDS)
+    about = Subject(tuple(going), tuple(awaited), timeout)
+    actions = []
+    if tainting and going and host and not is_out_of_service(host):
+        taint = f"spec.taints += {TAINT[0]}={TAINT[1]}:{TAINT[2]}"
+        actions.append(Action("taint_node", node, ["PATCH", node_path(node), taint], about))
+    pods = {lost.pod.uid: lost for covered in going for lost in _users(state, covered)}
+    actions += [
+        Action("force_delete_pod", lost.pod.title, ["DELETE", pod_path(lost.pod), "gracePeriodSeconds=0"], about._replace(pod=lost.pod))
+        for lost in pods.values()
+        if lost.tolerates or not tainting
+    ]
+    if not tainting:
+        actions += [
+            Action("delete_volumeattachment", entry.name, ["DELETE", attachment_path(entry)], about._replace(attachment=entry))
+            for entry in [covered.attachment for covered in going]
+            if entry.name and not entry.deleted
+        ]
+    if going:
+        places = [attachment_path(covered.attachment) for covered in going if covered.attachment.name]
+        actions.append(Action("wait_detached", node, ["GET", *places], about))
+    actions.append(Action("wait_attached", ", ".join(covered.name for covered in awaited), ["GET", "pods, volumeattachments"], about))
+    if done:
+        actions.append(Action("record_detached", node, ["PATCH", node_path(node), "the ledger: phase detached"], about))
+    return actions
+
+
+def _describe(state: State, options: Options) -> Finding:
+    ledger, host = state.node.ledger, state.node.host
+    volumes = [covered for covered in state.covered if covered.attachment.name]
+    evidence: dict[str, Any] = {
+        "ready": f"{host.node.ready} since {host.node.ready_since:%Y-%m-%dT%H:%M:%SZ}"
+        if host and host.node.ready_since
+        else "no such node",
+        "attached": [_title(covered) for covered in volumes],
+    }
+    if ledger:
+        evidence["fence"] = {
+            "phase": ledger.phase,
+            "method": ledger.method,
+            "since": ledger.at,
+            "by": ledger.by,
+            "entries": [entry.entry for entry in ledger.entries] or list(ledger.addresses),
+            "unverified": ledger.unverified,
+        }
+    return Finding(
+        control="STOR-16",
+        severity="critical",
+        kind="Node",
+        name=options.node,
+        node=options.node,
+        summary=f"{len(volumes)} volume{'s' * (len(volumes) != 1)} of the fence still attached to the lost node {options.node}",
+        verdict="repair",
+        reason="the node is fenced" if ledger else "",
+        runbook=RUNBOOK,
+        named=True,
+        evidence=evidence,
+    )
+
+
+def _evidence(state: State, going: list[AttachedVolume], tainting: bool, reasons: list[str]) -> dict[str, Any]:
+    return {
+        "detach": "taint" if tainting else "volumes",
+        "why_no_taint": reasons,
+        "volumes": [_title(covered) for covered in going],
+        "pods": list(dict.fromkeys(f"{lost.pod.title} ({lost.pod.uid})" for covered in going for lost in _users(state, covered))),
+        "not_fenced": _unfenced(state),
+        "warning": WARNING,
+    }
+
+
+def _left_there(options: Options, covered: AttachedVolume, reasons: list[str]) -> Finding:
+    """The finding about a volume that stays on the lost node."""
+    attachment = covered.attachment
+    finding = Finding(
+        control="STOR-16",
+        severity="critical",
+        kind="PersistentVolume",
+        name=covered.name,
+        node=options.node,
+        summary=f"{_title(covered)} stays on the lost node {options.node}",
+        verdict="repair",
+        reason="",
+        runbook=RUNBOOK,
+        named=True,
+        evidence={"claim": covered.claim, "attachment": attachment.name, "attachment_uid": attachment.uid},
+    )
+    finding.refuse(*reasons)
+    return finding
+
+
+def _refused(finding: Finding, reasons: list[str]) -> Plan:
+    finding.refuse(*reasons)
+    return Plan([finding])
+
+
+def _title(covered: AttachedVolume) -> str:
+    known = [f"claim {covered.claim}" if covered.claim else "", covered.attachment.driver]
+    return f"{covered.name} ({', '.join(filter(None, known)) or 'nothing is known of it'})"
+
+
+def _release(name: str) -> str:
+    return f"release it with {RELEASE} (node: {name})"
+
+
+def _text(release: tuple[int, int]) -> str:
+    return f"{release[0]}.{release[1]} or later"
+
+
+def _tolerates(toleration: dict[str, Any]) -> bool:
+    """For ever or for a while: pods that end too late are ended here."""
+    key, exists = toleration.get("key", ""), toleration.get("operator") == "Exists"
+    fits = key == TAINT[0] or (not key and exists)
+    return fits and (exists or toleration.get("value", "") == TAINT[1]) and toleration.get("effect", "") in ("", TAINT[2])

@@ -1,0 +1,198 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Lost nodes and fences that were left behind: reads the cluster for what fence_audit_plan finds.
+
+A healthy cluster costs four requests, answered from the API server's memory where they may be long: its nodes, the ConfigMaps of
+ledgers, its API groups, and NetworkFences. Attachments and volumes are read only where a node is lost or was named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import fence_audit_plan as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import parse_reading
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Object, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_audit_plan import LostNode, Options, State
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
+    ANNOTATION,
+    KEY,
+    LABELS,
+    Ledger,
+    object_name,
+    parse_ledger,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import (
+    ATTACHMENTS,
+    AttachedVolume,
+    HostRecord,
+    attached_volume,
+    pick_host_record,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import list_fences
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment, pick_attachment, pick_volume
+
+# So many objects are read one by one; of more, all of their kind are.
+_MAX_GETS = 100
+_NODES = path("v1", "nodes")
+_VOLUMES = path("v1", "persistentvolumes")
+
+
+class _Host(NamedTuple):
+    """A node, and the text of the ledger that is noted on it."""
+
+    record: HostRecord
+    noted: str
+
+
+class FenceAudit:
+    """The audit that node_fence_info runs on one cluster."""
+
+    def __init__(self, cluster: Cluster, options: Options, namespace: str) -> None:
+        self._cluster, self._options, self._namespace = cluster, options, namespace
+        # An audit may take what the API server remembers; what goes on to a fence is read as it is.
+        self._cached = not options.nodes
+        self._state: State | None = None
+
+    def gather(self) -> State:
+        """Read the nodes and ledgers, and of the lost nodes their attachments and volumes."""
+        attachments = self._attachments() if self._options.nodes else None
+        hosts = self._hosts()
+        ledgers, unreadable = self._ledgers(hosts)
+        fences = list_fences(self._cluster)
+        records = {name: host.record for name, host in hosts.items()}
+        lost = list(self._options.nodes) or sorted(name for name, host in records.items() if host.node.ready != "True")
+        if attachments is None:
+            attachments = self._attachments() if lost else []
+        self._state = State(self._cluster.now(), records, ledgers, unreadable, fences, self._lost(lost, records, ledgers, attachments))
+        return self._state
+
+    def _attachments(self) -> list[Attachment]:
+        return self._cluster.list(ATTACHMENTS, pick_attachment, cached=self._cached)
+
+    def _hosts(self) -> dict[str, _Host]:
+        def pick(item: Object) -> _Host:
+            return _Host(pick_host_record(item), (item["metadata"].get("annotations") or {}).get(ANNOTATION) or "")
+
+        wanted = self._options.nodes
+        if wanted and len(wanted) <= _MAX_GETS:
+            items = [self._cluster.get(path("v1", "nodes", name)) for name in wanted]
+            found = [pick(item) for item in items if item]
+        else:
+            found = self._cluster.list(
+                _NODES, lambda item: pick(item) if self._concerns(item["metadata"]["name"]) else None, cached=self._cached
+            )
+        return {host.record.node.name: host for host in found}
+
+    def _concerns(self, node: str) -> bool:
+        return not self._options.nodes or node in self._options.nodes
+
+    def _ledgers(self, hosts: Mapping[str, _Host]) -> tuple[dict[str, Ledger], tuple[tuple[str, str], ...]]:
+        """By node, of both copies the one that was written last; and those that cannot be read."""
+        labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
+
+        def pick(item: Object) -> tuple[str, str] | None:
+            text = (item.get("data") or {}).get(KEY)
+            return None if text is None else (item["metadata"]["name"], text)
+
+        kept = self._cluster.list(path("v1", "configmaps", namespace=self._namespace), pick, labels=labels, cached=self._cached)
+        texts = [(name, f"ConfigMap {self._namespace}/{name}", text) for name, text in kept]
+        noted = [(name, host.noted) for name, host in hosts.items() if host.noted]
+        texts += [(object_name(name), f"the annotation {ANNOTATION} of node {name}", text) for name, text in noted]
+        ledgers: dict[str, Ledger] = {}
+        unreadable: dict[str, str] = {}
+        for name, where, text in texts:
+            node = name.partition(object_name(""))[2]
+            try:
+                ledger = parse_ledger(text, where)
+            except StorageOpsError as error:
+                unreadable[node] = str(error)
+                continue
+            other = ledgers.get(ledger.node, ledger)
+            if object_name(ledger.node) != name:
+                unreadable[node] = f"{where} is the ledger of node {ledger.node}: somebody has copied it"
+            elif ledger != other and ledger.revision == other.revision:
+                unreadable[node] = f"{where} and ConfigMap {self._namespace}/{name} contradict each other"
+            else:
+                ledgers[ledger.node] = max(ledger, other, key=lambda found: found.revision)
+        return (
+            {node: ledger for node, ledger in ledgers.items() if self._concerns(node)},
+            tuple((node, why) for node, why in sorted(unreadable.items()) if self._concerns(node)),
+        )
+
+    def _lost(
+        self, names: list[str], hosts: Mapping[str, HostRecord], ledgers: Mapping[str, Ledger], attachments: list[Attachment]
+    ) -> tuple[LostNode, ...]:
+        here: dict[str, list[Attachment]] = {name: [] for name in names}
+        for attachment in attachments:
+            if attachment.node in here:
+                here[attachment.node].append(attachment)
+        unknown = [name for name in names if name not in hosts and name not in ledgers and not here[name]]
+        if unknown:
+            raise StorageOpsError(
+                f"there is no node {', '.join(unknown)}, nor an attachment or a ledger that names it: is it a typing error?"
+            )
+        held = {entry.volume for found in here.values() for entry in found if entry.volume}
+        elsewhere: dict[str, list[Attachment]] = {}
+        for attachment in attachments:
+            if attachment.volume in held:
+                elsewhere.setdefault(attachment.volume, []).append(attachment)
+        fenced = {volume for name in names if name in ledgers for volume in ledgers[name].volumes}
+        volumes = self._volumes(held | fenced)
+
+        def attached(entry: Attachment) -> AttachedVolume:
+            others = [other for other in elsewhere.get(entry.volume, ()) if other.node != entry.node]
+            return attached_volume(entry, volumes.get(entry.volume), others)
+
+        lost = []
+        for name in names:
+            ledger = ledgers.get(name)
+            left = sorted(set(ledger.volumes if ledger else ()) - {entry.volume for entry in here[name]})
+            entries = [*here[name], *(_detached(volume, name, volumes.get(volume)) for volume in left)]
+            lost.append(LostNode(name, hosts.get(name), ledger, tuple(attached(entry) for entry in entries)))
+        return tuple(lost)
+
+    def _volumes(self, names: set[str]) -> dict[str, Object]:
+        if len(names) > _MAX_GETS:
+            found = self._cluster.list(_VOLUMES, lambda item: item if item["metadata"]["name"] in names else None, cached=self._cached)
+        else:
+            found = [item for name in sorted(names) for item in [self._cluster.get(f"{_VOLUMES}/{name}")] if item]
+        return {item["metadata"]["name"]: item for item in found}
+
+    def plan(self, state: State) -> Plan:
+        """Judge."""
+        return pure.plan(state, self._options)
+
+    def healthy(self, state: State) -> str:
+        """Counts of what was looked at."""
+        ready = sum(host.node.ready == "True" for host in state.hosts.values())
+        return f"{ready} of {len(state.hosts)} nodes are Ready, {len(state.ledgers)} have a fence"
+
+    def facts(self) -> dict[str, Any]:
+        """The lost nodes."""
+        return {"lost": pure.describe(self._state, self._options)} if self._state else {}
+
+
+def make_audit(cluster: Cluster, params: Mapping[str, Any]) -> FenceAudit:
+    """The audit with its options, checked."""
+    if not params["grace_seconds"] >= 0:  # not a number is neither
+        raise StorageOpsError(f"grace_seconds is {params['grace_seconds']:g}; give at least 0")
+    if not params["controls"]:
+        raise StorageOpsError("controls is empty, so nothing would be looked at; leave the option out to run all of them")
+    nodes = tuple(dict.fromkeys(name.strip() for name in params["nodes"]))
+    if not all(nodes):
+        raise StorageOpsError("nodes has an empty name; leave the option out to look at everything")
+    ceph = parse_reading(params["ceph"]) if params["ceph"] else None
+    return FenceAudit(cluster, Options(nodes, ceph, params["grace_seconds"]), params["ledger_namespace"])
+
+
+def _detached(volume: str, node: str, item: Object | None) -> Attachment:
+    """Stands for the attachment of a volume that was fenced and has left the node."""
+    driver = pick_volume(item).driver if item else ""
+    return Attachment("", "", driver, node, volume, False, (), None, None, None, None, ())

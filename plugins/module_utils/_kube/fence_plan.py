@@ -1,0 +1,787 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Whether a node may be fenced, by what addresses and by what means, and what proves that it is. Pure: no I/O here.
+
+Whom to fence is what Ceph saw, not what Kubernetes calls the node: the clients that hold its images for the whole of several observations,
+and where there are none the owners of locks, what ceph-csi noted, or what the user knows. On a healthy node every try to stage a volume
+opens the image and is a watcher for a moment, so what comes and goes is no evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import NamedTuple, Union
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import Blocked, Image, Reading, Watcher, moment
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
+    ANNOTATION,
+    Entry,
+    FenceObject,
+    Ledger,
+    config_map_path,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import Filters, HostRecord, NodeState
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import (
+    FENCED,
+    NetworkFence,
+    command,
+    covers,
+    undecidable,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import age
+
+Network = Union[IPv4Network, IPv6Network]
+
+RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
+# A returning node writes again once its entry has expired.
+LEAST_EXPIRY = 604_800.0
+# An entry is good enough with so much of the least expiry left (seconds); ceph_blocklist renews it at half of what it was given.
+_LEAST_LEFT = LEAST_EXPIRY / 2 - 600
+# What was read of Ceph longer ago (seconds) is no evidence any more. It allows for the wait for another run's Lease.
+MAX_AGE = 600.0
+
+_RELEASE = "give it back with the playbook storage_ops.runbooks.release_fenced_node (STOR-17)"
+_UNREAD = (
+    "nothing was read of Ceph (option ceph), and no NetworkFence covers the node: give what rbd_watcher_info returned, or prepare "
+    "NetworkFences (playbook storage_ops.runbooks.prepare_network_fences) while nodes are Ready"
+)
+_UNKNOWN = (
+    "nobody knows from which address node {} reaches Ceph: no client holds its images, they have no locks, ceph-csi has noted none, and "
+    "fence_addresses is empty. A node that lost its power looks like this: name its address on Ceph's network in fence_addresses, or "
+    "prove that it is off and use method none with node_confirmed_off"
+)
+_ASIDE = (
+    "the containers on the node may go on running, and serve what they have cached: the fence protects the storage, not the application"
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for and allows; see the documentation of node_fence for units and defaults.
+
+    ``by``: the host that runs this; ``check``: check mode, in which the steps before have changed nothing.
+    """
+
+    node: str
+    run: str
+    by: str
+    namespace: str = "kube-system"
+    method: str = "auto"
+    reading: Reading | None = None
+    grace_seconds: float = 120.0
+    min_observations: int = 3
+    min_observation_seconds: float = 60.0
+    fence_addresses: tuple[str, ...] = ()
+    protected: tuple[Network, ...] = ()
+    node_confirmed_off: bool = False
+    level: str = "address"
+    expiry_seconds: float = 31_536_000.0
+    filters: Filters = Filters()
+    cluster_id: str = ""
+    proof: str = "message"
+    check: bool = False
+
+
+class Subject(NamedTuple):
+    """What an action is about: the ledger as it is to be, and for fence_network the object to be patched."""
+
+    ledger: Ledger
+    fence: NetworkFence | None = None
+
+
+class Decision(NamedTuple):
+    """What is to be done, and the ledger as it is once that is done; None where there is none."""
+
+    plan: Plan
+    ledger: Ledger | None
+
+
+def intend(state: NodeState, options: Options, busy: str = "") -> Decision:
+    """Whether the node may be fenced, and the ledger that says how. ``busy``: why another run is in the way, in words."""
+    case = _Case(state, options)
+    known = state.ledger
+    reasons = [busy] if busy else [*not_lost(state, options), *_unfit(state, options)]
+    ledger = None if reasons else case.judge()
+    reasons += case.reasons
+    finding = _finding(state, options, case.evidence)
+    if ledger is None or reasons:
+        finding.refuse(*reasons)
+        return Decision(Plan([finding]), known)
+    if ledger != known or not _is_noted(state, known):
+        finding.repair.append(_write(ledger, options, "write_fence_ledger"))
+    if state.host and not state.host.node.unschedulable:
+        uid = state.host.node.uid
+        finding.repair.append(
+            Action("cordon_node", options.node, ["PATCH", ledger.path, f"uid={uid}", "spec.unschedulable=true"], Subject(ledger))
+        )
+    if not finding.repair:
+        return Decision(Plan([]), ledger)
+    finding.reason = _why(ledger)
+    return Decision(Plan([finding]), ledger)
+
+
+def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
+    """What is left to be done for the fence that the ledger intends, and whether it is proven."""
+    known = state.ledger
+    reasons = [busy] if busy else [*not_lost(state, options), *_unfit(state, options)]
+    if known is None:
+        reasons.append(f"node {options.node} has no ledger, so nobody has decided whom to fence: run with state intended first")
+    elif state.host and known.boot_id != state.host.boot_id:
+        reasons.append(
+            f"node {options.node} was booted since its fence was intended (bootID {state.host.boot_id}): run again from the start"
+        )
+    finding = _finding(state, options, {"ledger": known.to_dict()} if known else {})
+    if known is None or reasons:
+        finding.refuse(*reasons)
+        return Decision(Plan([finding]), known)
+    undone: list[NetworkFence] = []
+    if known.method != "none" and not (known.addresses and (known.entries or known.network_fences)):
+        reasons.append(f"the ledger of node {options.node} names nobody to be fenced: repair it, or delete it and run again from the start")
+    if known.method == "network_fence":
+        undone, doubts = _undone(state, known)
+        reasons += doubts
+    finding.repair = [Action("fence_network", fence.name, command(fence, FENCED), Subject(known, fence)) for fence in undone]
+    proven = None
+    # What was read before the patch proves nothing about it.
+    if not undone or options.proof == "message" or options.check:
+        reading = None if undone or options.check else options.reading
+        asks = not options.check and (known.method == "ceph" or (options.proof == "ceph" and known.method == "none"))
+        if reading is None and asks:
+            reasons.append("nothing was read of Ceph (option ceph), so the fence is not proven: give what rbd_watcher_info returned")
+        elif reading is not None or options.check or options.proof == "message":
+            reasons += _doubts(known, reading, state, options) if reading else []
+            proven = _proven(known, reading, state, options)
+    if reasons:
+        finding.refuse(*reasons)
+        return Decision(Plan([finding]), known)
+    if proven and (proven != known or not _is_noted(state, known)):
+        finding.repair.append(_write(proven, options, "record_fence"))
+    if not finding.repair:
+        return Decision(Plan([]), known)
+    finding.reason = f"{_why(known)}; " + (
+        "the steps before have changed nothing, so nothing is proven" if options.check else "it is lost still"
+    )
+    return Decision(Plan([finding]), proven or known)
+
+
+def not_lost(state: NodeState, options: Options) -> list[str]:
+    """Why the node does not count as lost, with the next step; nothing if it does."""
+    fenced = f". It has a fence (phase {state.ledger.phase}), which stays: {_RELEASE}" if state.ledger else ""
+    if state.host is None:
+        # Its kubelet would make it anew, so one that was fenced and whose object was deleted is lost still.
+        return [] if state.ledger else [f"there is no node {options.node}: give the name of a Node object"]
+    node = state.host.node
+    if node.ready == "True":
+        return [f"node {node.name} is Ready, so it is not lost: drain it to move its pods{fenced}"]
+    if node.ready == "False":
+        return [
+            f"node {node.name} is not lost: its kubelet is reporting (Ready=False), so its pods may be at work. Repair it, or power it off "
+            f"and wait until it is Unknown{fenced}"
+        ]
+    if node.ready != "Unknown":
+        return [f"node {node.name} says Ready={node.ready}, which nobody knows{fenced}"]
+    seconds = age(state.now, node.ready_since)
+    if seconds < options.grace_seconds:
+        return [
+            f"node {node.name} has been Unknown for {seconds:.0f} s only, and {options.grace_seconds:g} s (grace_seconds) are asked for: "
+            f"it may be back at once. Wait, and run again{fenced}"
+        ]
+    return []
+
+
+def _unfit(state: NodeState, options: Options) -> list[str]:
+    """Why the ledger that is there keeps another fence off."""
+    ledger = state.ledger
+    if ledger is None:
+        return []
+    if ledger.phase == "releasing":
+        return [f"the fence of node {options.node} is being released (run {ledger.run}, since {ledger.at}): finish that first, {_RELEASE}"]
+    if state.host and state.host.node.uid != ledger.node_uid:
+        return [
+            f"node {options.node} is another object now (uid {state.host.node.uid}) than the one that was fenced ({ledger.node_uid}): "
+            f"{_RELEASE}, then run again"
+        ]
+    if options.cluster_id not in ("", ledger.cluster_id):
+        return [
+            f"node {options.node} has a fence for clusterID {ledger.cluster_id}, and can have only one: {_RELEASE}, or fence it from "
+            f"{options.cluster_id} by hand"
+        ]
+    if options.method not in ("auto", ledger.method):
+        return [
+            f"the fence of node {options.node} was begun by method {ledger.method}, not by {options.method}: go on with {ledger.method} "
+            "(or auto)"
+        ]
+    return []
+
+
+class _Holder(NamedTuple):
+    """Who has an image open, or a lock on it. ``how``: "watcher" or "lock"; ``client``: as client.NUMBER."""
+
+    image: Image
+    how: str
+    address: str
+    entry: str
+    client: str
+
+    @property
+    def title(self) -> str:
+        """As a message names it."""
+        return f"{self.entry} ({self.client})"
+
+
+@dataclass
+class _Case:
+    """The evidence about one node, put together step by step; each step leaves its reasons to refuse."""
+
+    state: NodeState
+    options: Options
+    reasons: list[str] = field(default_factory=list)
+    # Address, and how it is known: the first source counts.
+    source: dict[str, str] = field(default_factory=dict)
+    # Who has the images that are meant, as far as the ledger does not have them already.
+    holders: list[_Holder] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        state, options = self.state, self.options
+        self.known = state.ledger
+        rbd = [found for found in state.attached if found.is_rbd]
+        self.meant = [found for found in rbd if options.filters.selects(found)]
+        self.cluster_id = options.cluster_id or (self.known.cluster_id if self.known else "")
+        if self.cluster_id:
+            self.meant = [found for found in self.meant if found.cluster_id == self.cluster_id]
+        self.beside = [found for found in rbd if found not in self.meant]
+        images = options.reading.images if options.reading else ()
+        names = {found.name for found in self.meant}
+        self.images = [image for image in images if image.volume in names]
+        # Whose address it is: by the status of the other nodes, and by what ceph-csi noted when they staged an image.
+        self.owners: dict[str, str] = {}
+        for other in state.others:
+            self.owners.update({address: f"node {_title(other)}" for address in other.addresses})
+        for image in images:
+            for found in image.client_addresses:
+                if found.node != options.node:
+                    self.owners.setdefault(found.address, f"node {found.node} (noted by ceph-csi on {image.title})")
+
+    @property
+    def evidence(self) -> dict[str, object]:
+        """What was read, for the finding."""
+        state = self.state
+        watchers = [
+            f"{image.title}: {watcher.title}, {'all the time' if watcher.persistent else f'seen {watcher.seen} times'}"
+            for image in self.images
+            for watcher in image.watchers
+        ]
+        reading = self.options.reading
+        return {
+            "ready": state.host.node.ready if state.host else "no such node",
+            "unknown_seconds": age(state.now, state.host.node.ready_since) if state.host and state.host.node.ready == "Unknown" else 0,
+            "boot_id": state.host.boot_id if state.host else "",
+            "volumes": [f"{found.name} ({found.claim or 'no claim'})" for found in self.meant],
+            "observations": f"{reading.observations} in {reading.seconds:g} s" if reading else "none",
+            "watchers": watchers,
+            "addresses": dict(self.source),
+            "cordoned_before": bool(state.host and state.host.node.unschedulable),
+            **({"ledger": self.known.to_dict()} if self.known else {}),
+        }
+
+    def judge(self) -> Ledger | None:
+        """The ledger of the fence; None when it is refused, with the reasons."""
+        for step in (self._check_volumes, self._check_reading, self._find_addresses, self._check_addresses):
+            step()
+            if self.reasons:
+                return None
+        method = self._choose_method()
+        fences = self._covering() if method == "network_fence" else []
+        if method == "network_fence":
+            self._check_fences(fences)
+        elif method == "ceph" and self.options.level == "client":
+            self._check_clients()
+        return None if self.reasons else self._make_ledger(method, fences)
+
+    # what is to be fenced
+
+    def _check_volumes(self) -> None:
+        options, node = self.options, self.options.node
+        if self.known:
+            return
+        drivers = sorted({found.attachment.driver for found in self.state.attached})
+        if not self.meant:
+            meant = (
+                " that is meant (namespaces, claims, storage_classes, cluster_id)" if options.filters.active or options.cluster_id else ""
+            )
+            self.reasons.append(
+                f"no RBD volume{meant} is attached to node {node}, so there is nothing to fence; the drivers of what is attached are "
+                f"{', '.join(drivers) or 'none'}"
+            )
+        strange = [claim for claim in options.filters.claims if claim not in {found.claim for found in self.meant}]
+        if self.meant and strange:
+            self.reasons.append(
+                f"the claims {', '.join(strange)} have no RBD volume on node {node} that is meant: are they spelled NAMESPACE/NAME?"
+            )
+        clusters = sorted({found.cluster_id for found in self.meant})
+        if len(clusters) > 1:
+            self.reasons.append(
+                f"the volumes are of several clusterIDs ({', '.join(name or 'none' for name in clusters)}): name the one to fence by "
+                "cluster_id; a node has one fence only, so what is of another Ceph cluster has to be fenced by hand"
+            )
+        self.cluster_id = clusters[0] if clusters else self.cluster_id
+
+    def _check_reading(self) -> None:
+        reading = self.options.reading
+        if reading is None:
+            return
+        self.reasons += _stale(reading, self.state.now, self.known.fsid if self.known else "")
+        if not self.known:
+            self._check_length()
+        for found in self.meant:
+            image = next((image for image in self.images if image.volume == found.name), None)
+            if image is None:
+                self.reasons.append(
+                    f"volume {found.name} is not in what was read of Ceph (option ceph), so it may be held by anybody: read it too"
+                )
+            elif image.problem:
+                self.reasons.append(f"image {image.title} of volume {found.name} could not be read: {image.problem}")
+
+    # whom to fence
+
+    def _find_addresses(self) -> None:
+        """By image: who holds it, else who has a lock on it, else what ceph-csi noted; and in any case what the user says."""
+        node, known = self.options.node, self.known
+        self.holders = [found for image in self.images for found in self._holders(image)]
+        noted = {found.address for image in self.images for found in image.client_addresses if found.node == node}
+        certain = {*noted, *self.options.fence_addresses, *self._prepared(), *(known.addresses if known else ())}
+        mine = certain | set(self.state.host.addresses if self.state.host else ())
+        if self.options.node_confirmed_off:
+            self._check_off(mine)
+        for holder in self.holders:
+            self._check_holder(holder, mine)
+        self._check_strangers(mine, bool(certain))
+        if known:
+            self.source.update({address: known.source.get(address, "ledger") for address in known.addresses})
+        for holder in self.holders:
+            self.source.setdefault(holder.address, holder.how)
+        silent = [image for image in self.images if not image.locks and not any(watcher.persistent for watcher in image.watchers)]
+        for image in silent:
+            for found in image.client_addresses:
+                if found.node == node:
+                    self.source.setdefault(found.address, "metadata")
+        for address in self.options.fence_addresses:
+            self.source.setdefault(address, "fence_addresses")
+        if not self.source:
+            self.source.update(dict.fromkeys(self._prepared(), "network_fence"))
+        if known and set(self.source) - set(known.addresses):
+            # What is added to a fence needs the same evidence as a new one.
+            self._check_length()
+
+    def _holders(self, image: Image) -> list[_Holder]:
+        """The clients that have the image open all the time; without any, the owners of its locks. None that the ledger has already."""
+        held = [watcher for watcher in image.watchers if watcher.persistent]
+        if held:
+            new = [watcher for watcher in held if not self._has(watcher.address, watcher.entry)]
+            return [_Holder(image, "watcher", watcher.address, watcher.entry, watcher.client) for watcher in new]
+        locks = [lock for lock in image.locks if not self._has(lock.address, lock.entry)]
+        return [_Holder(image, "lock", lock.address, lock.entry, lock.locker) for lock in locks]
+
+    def _has(self, address: str, entry: str) -> bool:
+        """The ledger means this client already."""
+        if self.known is None:
+            return False
+        single = {found.entry for found in self.known.entries if found.kind == "client"}
+        return entry in single if single else address in self.known.addresses
+
+    def _check_off(self, mine: set[str]) -> None:
+        alive = [f"{holder.title} on {holder.image.title}" for holder in self.holders if holder.how == "watcher"]
+        alive += [
+            f"{watcher.title} on {image.title}"
+            for image in self.images
+            for watcher in image.watchers
+            if not watcher.persistent and watcher.address in mine
+        ]
+        if alive:
+            self.reasons.append(
+                f"node {self.options.node} is said to be off (node_confirmed_off), but its images are held: {', '.join(alive)}. What is "
+                "off holds nothing 30 s later, so it is not off, or somebody else holds them: find out who, and fence without "
+                "node_confirmed_off"
+            )
+
+    def _check_holder(self, holder: _Holder, mine: set[str]) -> None:
+        what = f"{holder.title} {'holds' if holder.how == 'watcher' else 'has a lock on'} {holder.image.title} of {holder.image.volume}"
+        owner = self.owners.get(holder.address)
+        volume = next(found for found in self.meant if found.name == holder.image.volume)
+        elsewhere = [found.node for found in volume.elsewhere if found.attached]
+        if owner:
+            self.reasons.append(
+                f"{what}, and its address {holder.address} is that of {owner}, which a fence would hit: find out what uses the image there"
+            )
+        elif holder.address not in mine and elsewhere:
+            # Whoever was late has fenced the new node before.
+            self.reasons.append(
+                f"{what}, but the volume is attached to {', '.join(elsewhere)} too, and nobody knows whose address {holder.address} is: it "
+                f"may be that node's. If it is {self.options.node}'s, name it in fence_addresses"
+            )
+
+    def _check_strangers(self, mine: set[str], is_certain: bool) -> None:
+        """An address that nobody knows is the node's if it is the only one, and nothing says that the node has another."""
+        strange = {found.address: found.title for found in self.holders if found.address not in mine and found.address not in self.owners}
+        if strange and (is_certain or len({holder.address for holder in self.holders}) > 1):
+            self.reasons.append(
+                f"{', '.join(strange.values())} holds what is attached to node {self.options.node}, at an address that nothing says is "
+                f"this node's (known: {', '.join(sorted(mine)) or 'none'}): find out whose it is, and if it is this node's name it in "
+                "fence_addresses"
+            )
+
+    def _prepared(self) -> list[str]:
+        """The addresses of the NetworkFences that were made for this node."""
+        names = (self.options.node, f"storage-ops-{self.options.node}")
+        mine = [fence for fence in self.state.fences or () if fence.name in names and self._same_ceph(fence)]
+        networks = [_network(cidr) for fence in mine for cidr in fence.cidrs]
+        return [str(network.network_address) for network in networks if network and network.num_addresses == 1]
+
+    def _check_length(self) -> None:
+        reading, options = self.options.reading, self.options
+        if reading and (reading.observations < options.min_observations or reading.seconds < options.min_observation_seconds):
+            self.reasons.append(
+                f"Ceph was looked at {reading.observations} times in {reading.seconds:g} s, and {options.min_observations} times in "
+                f"{options.min_observation_seconds:g} s are asked for (min_observations, min_observation_seconds), since only a client "
+                "that stays is evidence: read it again with observations and observation_seconds of rbd_watcher_info"
+            )
+
+    def _check_addresses(self) -> None:
+        for address, source in self.source.items():
+            owner = self.owners.get(address)
+            if owner:
+                self.reasons.append(
+                    f"address {address} ({source}) is that of {owner} too, which a fence would hit: find out which of them Ceph sees there"
+                )
+            if any(ip_address(address) in network for network in self.options.protected):
+                self.reasons.append(f"address {address} ({source}) is one of protected_addresses, which are never fenced")
+        if self.known or self.options.level == "client":
+            return
+        staying = {watcher.client for image in self.images for watcher in image.watchers if watcher.persistent}
+        for image in self.images:
+            for watcher in image.watchers:
+                if not watcher.persistent and watcher.address in self.source and watcher.client not in staying:
+                    self.reasons.append(
+                        f"{watcher.title} comes and goes on {image.title} at an address that would be fenced, as a healthy node does that "
+                        "tries to stage the volume: if several nodes reach Ceph from one address (NAT), use level client"
+                    )
+
+    # by what means
+
+    def _same_ceph(self, fence: NetworkFence) -> bool:
+        """Its clusterID is that of the volumes, or it cannot be told."""
+        return not self.cluster_id or not fence.cluster_id or fence.cluster_id == self.cluster_id
+
+    def _covering(self) -> list[NetworkFence]:
+        """Every NetworkFence that covers an address and is, or may be, of this Ceph.
+
+        All of them have to be Fenced: for one that is Unfenced, its controller takes the fence back whenever it starts.
+        """
+        mine = [fence for fence in self.state.fences or () if self._same_ceph(fence)]
+        return [fence for fence in mine if any(covers(fence, address) for address in self.source)]
+
+    def _choose_method(self) -> str:
+        options, wanted = self.options, self.known.method if self.known else self.options.method
+        covering = [fence.name for fence in self._covering()]
+        if wanted == "none":
+            if not options.node_confirmed_off:
+                self.reasons.append(
+                    f"method none fences nobody: it is for a node that is proven to be off. Set node_confirmed_off once {options.node} is, "
+                    "by its power supply or its hypervisor"
+                )
+            return wanted
+        if not self.source:
+            self.reasons.append(_UNREAD if options.reading is None else _UNKNOWN.format(options.node))
+            return wanted
+        if wanted == "network_fence" and self.state.fences is None:
+            self.reasons.append("this cluster has no NetworkFences, since CSI-Addons is not installed: use method ceph")
+        elif wanted == "ceph" and covering:
+            self.reasons.append(
+                f"NetworkFence {', '.join(covering)} covers {', '.join(self.source)}, and its controller undoes what others write into the "
+                "blocklist: use method network_fence (or auto)"
+            )
+        elif wanted == "auto":
+            wanted = "network_fence" if covering else "ceph"
+        if wanted == "ceph" and options.reading is None:
+            self.reasons.append(_UNREAD)
+        if wanted == "network_fence" and options.level == "client" and not self.known:
+            self.reasons.append(
+                "a NetworkFence fences whole addresses: use level address, or method ceph where no NetworkFence covers the node"
+            )
+        return wanted
+
+    def _check_fences(self, fences: list[NetworkFence]) -> None:
+        bare = [address for address in self.source if not any(covers(fence, address) for fence in fences)]
+        if bare and self.state.fences is not None:
+            self.reasons.append(
+                f"no NetworkFence of clusterID {self.cluster_id or 'unknown'} covers {', '.join(bare)}: prepare one (playbook "
+                "storage_ops.runbooks.prepare_network_fences) while nodes are Ready, or use method ceph"
+            )
+        for fence in fences:
+            problem = undecidable(fence)
+            if problem:
+                self.reasons.append(problem)
+            if fence.deleted or not fence.cluster_id:
+                what = "is being deleted" if fence.deleted else "does not say of which clusterID it is (is its class missing?)"
+                self.reasons.append(f"NetworkFence {fence.name} {what}: repair it, and run again")
+            hit = {owner for address, owner in self.owners.items() if covers(fence, address)}
+            hit |= {f"{network} of protected_addresses" for network in self.options.protected if _overlaps(fence, network)}
+            if hit:
+                self.reasons.append(
+                    f"NetworkFence {fence.name} ({', '.join(fence.cidrs)}) covers {', '.join(sorted(hit))} too: a fence is for one node"
+                )
+
+    def _check_clients(self) -> None:
+        """The kernel shares one client among all images of a node, so its entry hits them all."""
+        images = self.options.reading.images if self.options.reading else ()
+        wanted = {holder.entry for holder in self.holders} | {entry.entry for entry in (self.known.entries if self.known else ())}
+        held = {holder.image.volume for holder in self.holders}
+        unheld = [image.volume for image in self.images if image.volume not in held and not self.known]
+        if unheld or self.options.fence_addresses:
+            what = f"no client is known that holds {', '.join(unheld)}" if unheld else "fence_addresses names whole addresses"
+            self.reasons.append(f"level client fences single clients, and {what}: use level address")
+        ids = {watcher.client for image in self.images for watcher in image.watchers if watcher.entry in wanted}
+        for found in self.beside:
+            image = next((image for image in images if image.volume == found.name), None)
+            if image is None or image.problem:
+                self.reasons.append(
+                    f"whether volume {found.name}, which is not meant, is used by the same client is not known: have rbd_watcher_info read "
+                    "all volumes of the node, or use level address"
+                )
+                continue
+            shared = {watcher.title for watcher in image.watchers if watcher.client in ids or watcher.entry in wanted}
+            shared |= {lock.entry for lock in image.locks if lock.locker in ids or lock.entry in wanted}
+            if shared:
+                self.reasons.append(
+                    f"{', '.join(sorted(shared))} also holds {image.title} of volume {found.name}, which is not meant: mean that volume "
+                    "too, or use level address"
+                )
+
+    # what is written
+
+    def _make_ledger(self, method: str, fences: list[NetworkFence]) -> Ledger:
+        state, options, known, reading = self.state, self.options, self.known, self.options.reading
+        addresses = tuple(self.source) if method != "none" else ()
+        boot_id = state.host.boot_id if state.host else (known.boot_id if known else "")
+        volumes = tuple(sorted({*(known.volumes if known else ()), *(found.name for found in self.meant)}))
+        ledger = Ledger(
+            node=options.node,
+            node_uid=known.node_uid if known else (state.host.node.uid if state.host else ""),
+            boot_id=boot_id,
+            method=method,
+            phase="intended",
+            cluster_id=self.cluster_id,
+            fsid=known.fsid if known else (reading.fsid if reading else ""),
+            addresses=addresses,
+            entries=self._entries(addresses) if method == "ceph" else (),
+            network_fences=self._objects(fences),
+            source={address: self.source[address] for address in addresses},
+            volumes=volumes,
+            unverified=known.unverified if known else method != "ceph" and reading is None,
+            cordoned=bool(known and known.cordoned) or bool(state.host and not state.host.node.unschedulable),
+            tainted=bool(known and known.tainted),
+            by=options.by,
+            run=options.run,
+            at=_iso(state.now),
+            revision=known.revision if known else 0,
+        )
+        if known is None:
+            return ledger
+        # What is only about who writes when is no change; and what adds nothing to the fence leaves it proven.
+        kept = ledger._replace(by=known.by, run=known.run, at=known.at, phase=known.phase)
+        if kept == known:
+            return known
+        return ledger._replace(phase=known.phase) if kept._replace(cordoned=known.cordoned) == known else ledger
+
+    def _entries(self, addresses: tuple[str, ...]) -> tuple[Entry, ...]:
+        known = {entry.entry: entry for entry in self.known.entries} if self.known else {}
+        if self.options.level == "client" or any(entry.kind == "client" for entry in known.values()):
+            wanted = [(entry, "client") for entry in dict.fromkeys([*known, *(holder.entry for holder in self.holders)])]
+        else:
+            wanted = [(address, "address") for address in addresses]
+        return tuple(known.get(entry) or self._entry(entry, kind) for entry, kind in wanted)
+
+    def _entry(self, entry: str, kind: str) -> Entry:
+        there = self.options.reading.find(entry) if self.options.reading else None
+        until = _iso(self.state.now + timedelta(seconds=self.options.expiry_seconds))
+        return Entry(entry, kind, there is None, there.until if there else until)
+
+    def _objects(self, fences: list[NetworkFence]) -> tuple[FenceObject, ...]:
+        known = {found.uid: found for found in self.known.network_fences} if self.known else {}
+        for fence in fences:
+            known.setdefault(fence.uid, FenceObject(fence.name, fence.uid, fence.cidrs, fence.state != FENCED))
+        return tuple(known.values())
+
+
+# what proves it
+
+
+def _undone(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[str]]:
+    """The NetworkFences of the ledger whose controller has not fenced yet, and what is wrong with them."""
+    there = {fence.uid: fence for fence in state.fences or ()}
+    undone, doubts = [], []
+    for planned in ledger.network_fences:
+        fence = there.get(planned.uid)
+        if fence is None or fence.deleted or fence.cidrs != planned.cidrs:
+            what = "is gone or was replaced" if fence is None else "is being deleted" if fence.deleted else "has other ranges now"
+            doubts.append(
+                f"NetworkFence {planned.name} ({planned.uid}) {what}, so nobody knows what Ceph's blocklist has: look at that, and restore "
+                "it"
+            )
+        elif not (fence.state == FENCED and fence.settled):
+            undone.append(fence)
+    return undone, doubts
+
+
+def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options) -> list[str]:
+    """What contradicts the fence, or does not prove it."""
+    doubts = _stale(reading, state.now, ledger.fsid)
+    if ledger.method == "ceph":
+        for entry in ledger.entries:
+            doubts += _entry_doubts(entry.entry, reading.find(entry.entry), reading)
+    elif ledger.method == "network_fence":
+        for address in ledger.addresses:
+            doubts += _entry_doubts(address, reading.covering(address), reading)
+    covered = [image for image in reading.images if image.volume in ledger.volumes]
+    read = {image.volume for image in covered}
+    doubts += [
+        f"volume {found.name} is not in what was read of Ceph, so whether it is still held is not known: read it too"
+        for found in state.attached
+        if found.name in ledger.volumes and found.name not in read
+    ]
+    for image in covered:
+        if image.problem:
+            doubts.append(f"image {image.title} of volume {image.volume} could not be read: {image.problem}")
+        for watcher in image.watchers:
+            if _is_fenced(watcher, ledger, state, options):
+                doubts.append(
+                    f"{watcher.title} still holds {image.title} of volume {image.volume}: its watch must be gone before anything is "
+                    "detached"
+                )
+    return doubts
+
+
+def _entry_doubts(wanted: str, found: Blocked | None, reading: Reading) -> list[str]:
+    if found is None:
+        return [f"Ceph's blocklist has no entry for {wanted}: add it with ceph_blocklist (or run the playbook again)"]
+    until = moment(found.until)
+    if until is None or (until - reading.read_at).total_seconds() < _LEAST_LEFT:
+        return [
+            f"the entry {found.entry} in Ceph's blocklist expires too soon (until {found.until or 'unknown'}): renew it with ceph_blocklist"
+        ]
+    return []
+
+
+def _is_fenced(watcher: Watcher, ledger: Ledger, state: NodeState, options: Options) -> bool:
+    """It is a client that should be gone."""
+    if ledger.method == "none":
+        others = {address for other in state.others for address in other.addresses}
+        mine = {*(state.host.addresses if state.host else ()), *options.fence_addresses}
+        return watcher.address in mine or (watcher.persistent and watcher.address not in others)
+    single = {entry.entry for entry in ledger.entries if entry.kind == "client"}
+    return watcher.entry in single if single else watcher.address in ledger.addresses
+
+
+def _proven(ledger: Ledger, reading: Reading | None, state: NodeState, options: Options) -> Ledger:
+    """The ledger once the fence is there."""
+    entries = []
+    for entry in ledger.entries:
+        found = reading.find(entry.entry) if reading else None
+        entries.append(entry._replace(until=found.until) if found else entry)
+    phase = ledger.phase if ledger.reached("fenced") else "fenced"
+    unverified = ledger.unverified if options.check else reading is None
+    proven = ledger._replace(
+        phase=phase, entries=tuple(entries), unverified=unverified, fsid=ledger.fsid or (reading.fsid if reading else "")
+    )
+    return ledger if proven == ledger else proven._replace(by=options.by, run=options.run, at=_iso(state.now))
+
+
+def _stale(reading: Reading, now: datetime, fsid: str) -> list[str]:
+    reasons = []
+    if not reading.fsid:
+        reasons.append("what was read of Ceph (option ceph) does not say which cluster it is (fsid)")
+    elif fsid and fsid != reading.fsid:
+        reasons.append(
+            f"what was read is of Ceph cluster {reading.fsid}, and the ledger is about {fsid}: ask the Ceph that has the volumes"
+        )
+    if abs((now - reading.read_at).total_seconds()) > MAX_AGE:
+        reasons.append(
+            f"what was read of Ceph is of {_iso(reading.read_at)}, and the API server's clock says {_iso(now)}: read it again, or set the "
+            "clocks"
+        )
+    return reasons
+
+
+# small things
+
+
+def _finding(state: NodeState, options: Options, evidence: dict[str, object]) -> Finding:
+    held = [found.name for found in state.attached if found.is_rbd]
+    ready = state.host.node.ready if state.host else "gone"
+    since = state.host.node.ready_since if state.host else None
+    is_ready = "Ready" if ready == "True" else "not Ready" if ready == "False" else ready
+    summary = f"node {options.node} is {is_ready}{f' since {_iso(since)}' if since else ''} and has {len(held)} RBD volumes"
+    return Finding(
+        control="STOR-16",
+        severity="critical",
+        kind="Node",
+        name=options.node,
+        node=options.node,
+        summary=summary,
+        verdict="repair",
+        reason="",
+        runbook=RUNBOOK,
+        evidence={**evidence, "aside": _ASIDE},
+        named=True,
+    )
+
+
+def _is_noted(state: NodeState, ledger: Ledger) -> bool:
+    """The node's own copy is the newest one too, which it is not after a run that was killed between both."""
+    if state.item is None or state.item["metadata"]["uid"] != ledger.node_uid:
+        return True
+    return (state.item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text
+
+
+def _write(ledger: Ledger, options: Options, verb: str) -> Action:
+    where = config_map_path(options.node, options.namespace)
+    return Action(verb, options.node, ["PATCH", where, f"phase={ledger.phase}", f"method={ledger.method}"], Subject(ledger))
+
+
+def _why(ledger: Ledger) -> str:
+    if ledger.method == "none":
+        return "it is said to be off, so nobody is fenced (method none)"
+    how = "by its NetworkFence" if ledger.method == "network_fence" else "in Ceph's blocklist"
+    known = ", ".join(f"{address} ({ledger.source.get(address, 'ledger')})" for address in ledger.addresses)
+    return f"{known} is fenced {how}"
+
+
+def _title(host: HostRecord) -> str:
+    return f"{host.node.name} ({'Ready' if host.node.ready == 'True' else 'not Ready'})"
+
+
+def _network(text: str) -> Network | None:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def _overlaps(fence: NetworkFence, network: Network) -> bool:
+    found = [_network(cidr) for cidr in fence.cidrs]
+    return any(other is not None and other.version == network.version and _crosses(other, network) for other in found)
+
+
+def _crosses(one: Network, other: Network) -> bool:
+    return one.network_address in other or other.network_address in one
+
+
+def _iso(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

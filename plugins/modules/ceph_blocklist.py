@@ -1,0 +1,255 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_blocklist
+short_description: Add, renew and remove entries of Ceph's blocklist
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Blocks clients of a Ceph cluster by whole address, by single client, or by range, and takes exactly these entries back.
+  - The list is read from the OSD map, changed entry by entry, and read back. Entries that are not named are never touched, and the list
+    is never cleared.
+  - The kind of an entry counts. A whole address that is blocked does not make the entry of a single client present, and its removal
+    does not remove that of a client. What still blocks an entry that was removed is said.
+  - Before anything is changed, and in check mode too, the monitor is asked whether the user has the capability, by a command that it
+    refuses only after it has looked at the capabilities. The OSD map stays as it is.
+  - Ceph takes almost any text for an address, and misreads some. Here an entry means exactly what Ceph will store, or it is refused.
+    IPv6 is spelled in its short form, C(v1:), C(v2:) and C(any:) are dropped, host bits of a range are dropped (Ceph would keep them), and
+    a range is always sent as such (Ceph would take V(10.0.0.0/24) for the client with nonce 24). Refused are names, leading zeros, zones,
+    IPv4 addresses inside of IPv6 ones, ports, nonces of more than 32 bits, C(0.0.0.0), C(::), multicast addresses, and ranges
+    wider than /16 (IPv6 /48).
+  - A range is known by its network, so one that is there with host bits is the same range.
+  - An entry is refused that would hit the host that the module runs on, as far as no network translates its address.
+  - On releases of Ceph before 16 the list is called C(blacklist), and so it is addressed, by what the OSD map says. That was tested with
+    transcripts only.
+options:
+  entries:
+    description:
+      - What is to be blocked or not. V(10.0.0.5) or V(fd00::5) is every client at an address, V(10.0.0.5:0/123) or V([fd00::5]:0/123)
+        is one client by its nonce, and V(10.0.0.0/24) or V(fd00::/64) is a range.
+      - May be empty only with O(state=absent).
+    type: list
+    elements: str
+    required: true
+  state:
+    description: Whether the entries are to be there.
+    type: str
+    choices:
+      - present
+      - absent
+    default: present
+  expire_seconds:
+    description:
+      - Seconds after which Ceph drops an entry by itself. Always sent, since Ceph's own default is one hour.
+      - At least 604800 (7 days). A node that comes back after its entry has expired writes again.
+    type: int
+    default: 31536000
+  renew_below:
+    description:
+      - Share of O(expire_seconds) that an entry must last from now on; one that is there for less is renewed. At most 0.9.
+      - Ceph cannot prolong an entry. It takes the command, answers with the new end, and keeps the old one. So the entry is removed and
+        added, while another entry that hits just the same stands in, an address as a range of one, or a range with a host bit.
+      - The entry of a single client has no such other, and its renewal is refused. So is that of an address where there are no ranges.
+    type: float
+    default: 0.5
+  protected_addresses:
+    description: Addresses and ranges that must not be blocked, not even in part, as those of the nodes that are alive.
+    type: list
+    elements: str
+    default: []
+  accept_daemons:
+    description:
+      - Accept that an entry hits the active C(ceph-mgr) or a C(ceph-mds), which are clients of the OSDs and fail over when they are
+        blocked. Monitors and OSDs are not hit by the blocklist.
+      - Without it such an entry is refused, and so is every new one if the user may not ask for the daemons.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._ceph
+  - storage_ops.runbooks._ceph.actiongroup
+seealso:
+  - module: storage_ops.runbooks.rbd_watcher_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Show what would be done to block a lost node
+  storage_ops.runbooks.ceph_blocklist:
+    entries:
+      - 10.0.0.5
+  check_mode: true
+
+- name: Block a lost node for a year, but never one of those that are alive
+  storage_ops.runbooks.ceph_blocklist:
+    entries:
+      - 10.0.0.5
+    protected_addresses:
+      - 10.0.0.6
+      - 10.0.0.7
+
+- name: Block one client, and a range
+  storage_ops.runbooks.ceph_blocklist:
+    entries:
+      - 10.0.0.5:0/319745466
+      - 10.0.1.0/28
+
+- name: Let the node in again, as a user with no more rights than that needs
+  storage_ops.runbooks.ceph_blocklist:
+    entries:
+      - 10.0.0.5
+    state: absent
+    user: storage-ops
+    keyring: /etc/ceph/ceph.client.storage-ops.keyring
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+fsid:
+  description: Id of the cluster.
+  returned: when the blocklist could be read
+  type: str
+  sample: e85137c6-a788-4727-9328-d29102331453
+blocklist:
+  description: All entries, as they were last read. What Ceph itself cannot spell as an address is left out.
+  returned: when the blocklist could be read
+  type: list
+  elements: dict
+  contains:
+    entry:
+      description: The entry as Ceph spells it; a range as CIDR, with the host bits that it may have.
+      type: str
+      returned: always
+      sample: 10.0.0.5:0/0
+    kind:
+      description: V(address), V(client) or V(range).
+      type: str
+      returned: always
+      sample: address
+    address:
+      description: The plain address, or the range as CIDR without host bits.
+      type: str
+      returned: always
+      sample: 10.0.0.5
+    until:
+      description: When it ends, in UTC.
+      type: str
+      returned: always
+      sample: "2027-11-21T11:57:57Z"
+findings:
+  description: Entries that are not as wanted.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Empty, since no control stands for it.
+      type: str
+      returned: always
+    severity:
+      description: V(info).
+      type: str
+      returned: always
+      sample: info
+    object:
+      description: The entry, by C(kind) and C(name); C(node) is empty.
+      type: dict
+      returned: always
+      sample: {"kind": "blocklist entry", "name": "10.0.0.5:0/0", "node": ""}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description: What was read. C(covered_by) lists other entries that block the same.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair) or V(refuse); a refusal fails the task.
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is refused, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Always empty.
+      type: str
+      returned: always
+    repair:
+      description: The actions that repair it, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: What was done, or would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description: V(add_blocklist_entry) or V(remove_blocklist_entry).
+      type: str
+      returned: always
+      sample: add_blocklist_entry
+    target:
+      description: The entry.
+      type: str
+      returned: always
+    command:
+      description: Exactly what is run.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import Runbook, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import CONNECTION, ArgumentSpec, make_ceph
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+
+WANTED = ArgumentSpec(
+    {
+        "entries": {"type": "list", "elements": "str", "required": True},
+        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        "expire_seconds": {"type": "int", "default": 31_536_000},
+        "renew_below": {"type": "float", "default": 0.5},
+        "protected_addresses": {"type": "list", "elements": "str", "default": []},
+        "accept_daemons": {"type": "bool", "default": False},
+    }
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **WANTED.merge(CONNECTION).to_kwargs())
+    params: dict[str, Any] = module.params
+    run(module, lambda: Runbook(make_ceph(params), make_options(params)), fail_on_refusal=True)
+
+
+if __name__ == "__main__":
+    main()

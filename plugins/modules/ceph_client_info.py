@@ -1,0 +1,150 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_client_info
+short_description: List the Ceph clients of a node
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Lists the RBD images that a node has mapped, through the kernel (krbd) or C(rbd-nbd), and the CephFS that it has mounted, in any mount
+    namespace, through the kernel or C(ceph-fuse). Changes nothing and judges nothing.
+  - It runs on the node itself, and asks no Ceph cluster. M(storage_ops.runbooks.node_release) wants it where a fenced node was not
+    rebooted, since a client that has lived through the fence writes again without it. The kernel's RBD client does so without a watch on
+    its image, so the cluster no longer shows it.
+  - It does not see other programs that use librbd or libcephfs themselves, for example QEMU, tcmu-runner or NFS-Ganesha.
+requirements:
+  - Root's rights (C(become)), in the first PID namespace of the node. In a container RV(clients.problem) says that processes are hidden.
+  - C(debugfs), mounted at C(/sys/kernel/debug) as systemd does, for the addresses of CephFS clients and for those whose mount is gone.
+options: {}
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes.info_module
+  - storage_ops.runbooks._attributes.actiongroup_node
+  - storage_ops.runbooks._node.bounds
+seealso:
+  - module: storage_ops.runbooks.node_release
+"""
+
+EXAMPLES = r"""
+---
+- name: Which images does the node have mapped?
+  storage_ops.runbooks.ceph_client_info:
+  become: true
+  register: node
+
+- name: Show them
+  ansible.builtin.debug:
+    var: node.clients
+"""
+
+RETURN = r"""
+msg:
+  description: How many there are, in one line.
+  returned: always
+  type: str
+  sample: "nothing to do: 1 Ceph client on worker01: krbd /dev/rbd0 rbd/csi-vol-1"
+clients:
+  description: What the node shows.
+  returned: success
+  type: dict
+  contains:
+    boot_id:
+      description: The kernel's identity of this boot, which the cluster has as C(status.nodeInfo.bootID) of the node.
+      type: str
+      returned: always
+      sample: 1f3b1c5e-7a02-4a5e-8a6d-0f3d0c1f2b3a
+    problem:
+      description: Why there may be more clients than were found. Unless it is empty, nobody may conclude that none is left.
+      type: str
+      returned: always
+    clients:
+      description: The clients. What the node does not tell is empty.
+      type: list
+      elements: dict
+      returned: always
+      contains:
+        kind:
+          description: One of V(krbd), V(rbd-nbd), V(cephfs) or V(ceph-fuse).
+          type: str
+          returned: always
+          sample: krbd
+        device:
+          description: The block device, or what a filesystem is mounted from.
+          type: str
+          returned: always
+          sample: /dev/rbd0
+        pool:
+          description: Pool of the image.
+          type: str
+          returned: always
+          sample: rbd
+        namespace:
+          description: RBD namespace of the image.
+          type: str
+          returned: always
+        image:
+          description: The image.
+          type: str
+          returned: always
+          sample: csi-vol-1
+        snapshot:
+          description: The snapshot that is mapped instead of the image.
+          type: str
+          returned: always
+        client:
+          description: Ceph's number for the client. Images that the kernel maps may share one.
+          type: str
+          returned: always
+          sample: client.4124
+        address:
+          description: The address that Ceph sees. C(rbd-nbd) and C(ceph-fuse) do not tell it.
+          type: str
+          returned: always
+          sample: 10.0.0.5
+        entry:
+          description: The same with port and nonce, as the blocklist has it.
+          type: str
+          returned: always
+          sample: 10.0.0.5:0/490583966
+        fsid:
+          description: The Ceph cluster.
+          type: str
+          returned: always
+        in_use:
+          description: Where it is mounted, what is built on it, and which process serves it, in sentences.
+          type: list
+          elements: str
+          returned: always
+findings:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: dict
+actions:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.ceph_clients import CephClients
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, make_host
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **BOUNDS.to_kwargs())
+    report(module, lambda: [CephClients(make_host(module.params))], {""})
+
+
+if __name__ == "__main__":
+    main()

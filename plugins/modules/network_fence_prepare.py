@@ -1,0 +1,252 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: network_fence_prepare
+short_description: Make an Unfenced NetworkFence for each node, so that a lost one can be fenced by a patch
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Makes one C(NetworkFence) of CSI-Addons for each node, with C(fenceState) V(Unfenced), while the nodes are well. When a node is lost,
+    M(storage_ops.runbooks.node_fence) only has to patch it.
+  - The addresses are those that the driver on the node reports to its C(NetworkFenceClass) (C(networkFenceClientStatus) of its
+    C(CSIAddonsNode)), else the node's C(InternalIP). Ceph may see other addresses than the latter, for example with a storage network of
+    its own; then give O(addresses).
+  - CSI-Addons calls the driver's UnFence for every Unfenced NetworkFence when it is made, and again whenever its controller starts. So
+    a node that is not Ready, that has a ledger, or one of whose addresses is in Ceph's blocklist (O(ceph)) or in a Fenced NetworkFence is
+    refused. So is one whose address another node has as well, and one for which there is a NetworkFence with other settings.
+  - Node, ledger and NetworkFences are read again right before each one is made. Between that look and the creation a small window remains,
+    so do not run this while somebody fences the same node.
+  - After each one it waits for the message V(unfencing operation successful), which proves that the controller and the driver work.
+  - A NetworkFence that is there is never changed and never deleted. One that has the right driver, cluster and addresses will do,
+    whatever its name.
+options:
+  driver:
+    description: Name of the CSI driver, for example V(rbd.csi.ceph.com) or V(rook-ceph.rbd.csi.ceph.com). Not with O(network_fence_class).
+    type: str
+    default: ''
+  cluster_id:
+    description: The Ceph cluster as the driver knows it, C(clusterID) in its StorageClasses. Not with O(network_fence_class).
+    type: str
+    default: ''
+  secret_name:
+    description:
+      - Name of the Secret by which the driver may change Ceph's blocklist, mostly that of its provisioner.
+      - Not with O(network_fence_class).
+    type: str
+    default: ''
+  secret_namespace:
+    description: Namespace of that Secret. Not with O(network_fence_class).
+    type: str
+    default: ''
+  network_fence_class:
+    description:
+      - Name of a NetworkFenceClass, which has driver, cluster and Secret. CSI-Addons has them since 0.11.0.
+      - Give this, or the four options above.
+    type: str
+    default: ''
+  nodes:
+    description: Only these nodes. A node that is named here and refused fails the task.
+    type: list
+    elements: str
+    default: []
+  name_prefix:
+    description: The NetworkFence of a node is called this and the node's name. Take another one for each further driver or Ceph cluster.
+    type: str
+    default: storage-ops-
+  addresses:
+    description: Lists of addresses or ranges (CIDR) by node, for nodes that Ceph sees by other addresses than those found.
+    type: dict
+    default: {}
+  ceph:
+    description:
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as RV(storage_ops.runbooks.rbd_watcher_info#module:ceph), for its blocklist.
+      - Without it, what is in the blocklist is not known, and the evidence says so.
+    type: dict
+  ledger_namespace:
+    description: Namespace of the ConfigMaps by which M(storage_ops.runbooks.node_fence) remembers what it has fenced.
+    type: str
+    default: kube-system
+  timeout:
+    description: Seconds that the controller gets for each NetworkFence. A failure that lasts for 10 seconds ends the wait earlier.
+    type: float
+    default: 60
+  max_repairs:
+    description: Make at most this many in one run; the other nodes are refused until the next run.
+    type: int
+    default: 10
+  fail_on_refusal:
+    description:
+      - Fail the task when a node is refused.
+      - It always fails when that node was named by O(nodes).
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._kubernetes.auth
+  - storage_ops.runbooks._kubernetes.bounds
+seealso:
+  - module: storage_ops.runbooks.node_fence
+  - module: storage_ops.runbooks.rbd_watcher_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Show which nodes are not prepared, and what would be made for them
+  storage_ops.runbooks.network_fence_prepare:
+    driver: rbd.csi.ceph.com
+    cluster_id: b9127830-b0cc-4e34-aa47-9d1a2e9949a8
+    secret_name: csi-rbd-secret
+    secret_namespace: ceph-csi
+  check_mode: true
+  delegate_to: localhost
+
+- name: Prepare one node, by a class
+  storage_ops.runbooks.network_fence_prepare:
+    network_fence_class: ceph
+    nodes:
+      - worker01
+  delegate_to: localhost
+
+- name: Prepare nodes that reach Ceph by a network of its own
+  storage_ops.runbooks.network_fence_prepare:
+    network_fence_class: ceph
+    addresses:
+      worker01:
+        - 192.168.73.52
+      worker02:
+        - 192.168.73.53
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+findings:
+  description: Nodes that have no NetworkFence as it should be.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Always empty, since this prepares a repair and is no control.
+      type: str
+      returned: always
+    severity:
+      description: Always V(minor).
+      type: str
+      returned: always
+      sample: minor
+    object:
+      description: The node, by C(kind), C(name) and C(node).
+      type: dict
+      returned: always
+      sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description:
+        - What was read; lists are cut after 50 items, with a count. C(cidrs) are the node's ranges, C(addresses_from) says whence, and
+          C(proof) what the controller has answered.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair) or V(refuse).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is made or refused, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that uses this module.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.prepare_network_fences
+    repair:
+      description: The actions, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: What was done, or would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description: V(create_networkfence).
+      type: str
+      returned: always
+      sample: create_networkfence
+    target:
+      description: Name of the NetworkFence.
+      type: str
+      returned: always
+      sample: storage-ops-worker01
+    command:
+      description: HTTP method and path, and what is set.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_preparation import FencePreparation, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+
+SCOPE = ArgumentSpec(
+    {
+        "driver": {"type": "str", "default": ""},
+        "cluster_id": {"type": "str", "default": ""},
+        "secret_name": {"type": "str", "default": "", "no_log": False},
+        "secret_namespace": {"type": "str", "default": "", "no_log": False},
+        "network_fence_class": {"type": "str", "default": ""},
+        "nodes": {"type": "list", "elements": "str", "default": []},
+        "name_prefix": {"type": "str", "default": "storage-ops-"},
+        "addresses": {"type": "dict", "default": {}},
+        "ceph": {"type": "dict"},
+        "ledger_namespace": {"type": "str", "default": "kube-system"},
+        "timeout": {"type": "float", "default": 60.0},
+        "max_repairs": {"type": "int", "default": 10},
+        "fail_on_refusal": {"type": "bool", "default": False},
+    }
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(AUTH, BOUNDS).to_kwargs())
+    reveal(module)
+    params: dict[str, Any] = module.params
+    run(module, lambda: FencePreparation(make_cluster(params), make_options(params)), params["fail_on_refusal"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,432 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_fence
+short_description: Decide whether and how a lost node is fenced, and see it proven
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Keeps a node that is lost, but may be alive, from writing to its Ceph RBD volumes, before they are moved to another node.
+  - With O(state=intended) it decides from what Ceph saw whom to fence and by what means, writes that down in a ledger, and cordons the
+    node. Nothing is fenced yet. With O(state=fenced) it has NetworkFences patched, or takes the word of
+    M(storage_ops.runbooks.rbd_watcher_info) for what M(storage_ops.runbooks.ceph_blocklist) has done, and notes the fence as proven.
+  - The role P(storage_ops.runbooks.node_fence#role) calls all of them in order. No volume is detached here, which is what
+    M(storage_ops.runbooks.volume_failover) does.
+  - The ledger is kept in a ConfigMap and as an annotation of the node (C(runbooks.storage-ops/fence)), the ConfigMap first. A run that was
+    killed is finished by the next one, which goes on from the ledger. A Lease keeps two runs from working at one node at once.
+  - Refuses a node that is Ready, or reports Ready=False, or became Unknown only now; what Ceph shows too briefly or not at all; images
+    that a client holds whose address is that of another node; addresses that another node has too, or that are protected; and whatever else
+    leaves open who would be hit. A refusal fails the task, since the node was named, and nothing was changed.
+  - The fence protects the storage, not the application. Containers on the node may go on running, and serve what they have cached.
+options:
+  state:
+    description:
+      - V(intended) decides, writes the ledger and cordons the node.
+      - V(fenced) brings the fence of the ledger about where that is the cluster's part, judges what proves it, and notes it.
+      - V(unlocked) only gives back the Lease of O(run_id), for a run that ends early. Without it the next run waits until it runs out.
+    type: str
+    choices: [intended, fenced, unlocked]
+    required: true
+  method:
+    description:
+      - V(network_fence) has CSI-Addons fence, by patching the NetworkFences that cover the addresses. They must have been prepared.
+      - V(ceph) writes into Ceph's blocklist, by M(storage_ops.runbooks.ceph_blocklist). Refused where a NetworkFence covers an address,
+        since its controller undoes that whenever it starts.
+      - V(none) fences nobody, for a node that is proven to be off; needs O(node_confirmed_off).
+      - V(auto) is V(network_fence) where a NetworkFence covers an address, else V(ceph), and never V(none). A fence that was begun keeps
+        its method.
+    type: str
+    choices: [auto, network_fence, ceph, none]
+    default: auto
+  ceph:
+    description:
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), at most 10 minutes ago, for all volumes of the node.
+      - For O(state=intended) whom to fence is read from it. For O(state=fenced) it proves the fence, so it must be read after that.
+      - Without it only V(network_fence) and V(none) are possible, and the ledger says V(unverified).
+    type: dict
+  proof:
+    description:
+      - What proves the fence of a NetworkFence, or of method V(none), for O(state=fenced).
+      - With V(message) what the controller says is enough, or the word of the user. O(ceph), if it is given, is judged as well.
+      - With V(ceph) the ledger stays C(intended) until a call that is given O(ceph). So the first call, without O(ceph), patches, and the
+        second one, with what was read after it, proves.
+      - Method V(ceph) always needs O(ceph).
+    type: str
+    choices: [message, ceph]
+    default: message
+  grace_seconds:
+    description:
+      - Seconds that the node must have been Unknown, by the API server's clock. Shorter, and a node that only restarts, or that a
+        network has cut off for a moment, would be fenced.
+    type: float
+    default: 120
+  min_observations:
+    description:
+      - How often Ceph must have been looked at. On a healthy node every try to stage a volume opens its image for a moment, so only a
+        client that is there every time is evidence. At least 2.
+    type: int
+    default: 3
+  min_observation_seconds:
+    description: Seconds that there must have been between the first and the last look.
+    type: float
+    default: 60
+  fence_addresses:
+    description:
+      - Addresses of the node on Ceph's network, where Ceph does not tell them, as after a power failure, or tells others.
+      - They are fenced in any case, so be sure.
+    type: list
+    elements: str
+    default: []
+  protected_addresses:
+    description: Addresses, or networks as V(10.0.0.0/24), that are never fenced, for example those of gateways and backup hosts.
+    type: list
+    elements: str
+    default: []
+  node_confirmed_off:
+    description:
+      - Accept the user's word that the node has no power. A client that holds one of its images contradicts it, and is refused.
+    type: bool
+    default: false
+  level:
+    description:
+      - V(address) fences every client at the node's addresses, which is right for a node that is lost.
+      - V(client) fences only the clients that hold the images. Refused where one of them also holds an image of the node that is not
+        meant, as the kernel shares one client among all.
+    type: str
+    choices: [address, client]
+    default: address
+  expiry_seconds:
+    description:
+      - Seconds after which Ceph forgets an entry of its blocklist. Under 604800 (7 days) is refused, since a node that comes back later
+        writes again; Ceph's own default is one hour.
+      - Give M(storage_ops.runbooks.ceph_blocklist) the same.
+    type: float
+    default: 31536000
+  namespaces:
+    description: Mean only volumes whose claims are in these namespaces.
+    type: list
+    elements: str
+    default: []
+  claims:
+    description: Mean only the volumes of these claims, as V(NAMESPACE/NAME).
+    type: list
+    elements: str
+    default: []
+  storage_classes:
+    description: Mean only volumes of these StorageClasses.
+    type: list
+    elements: str
+    default: []
+  cluster_id:
+    description:
+      - Mean only volumes of this C(clusterID), as ceph-csi names its Ceph clusters. Needed where a node has volumes of several.
+    type: str
+    default: ''
+  fence_timeout:
+    description: Seconds within which the controller of a NetworkFence must say that it has fenced.
+    type: float
+    default: 60
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._fence
+  - storage_ops.runbooks._kubernetes.auth
+  - storage_ops.runbooks._kubernetes.bounds
+attributes:
+  diff_mode:
+    description: Returns the findings before and after the repair when in diff mode.
+    support: full
+seealso:
+  - module: storage_ops.runbooks.node_fence_info
+  - module: storage_ops.runbooks.rbd_watcher_info
+  - module: storage_ops.runbooks.ceph_blocklist
+  - module: storage_ops.runbooks.volume_failover
+  - module: storage_ops.runbooks.node_release
+"""
+
+EXAMPLES = r"""
+---
+- name: Fence a lost node by hand, step by step
+  hosts: localhost
+  gather_facts: false
+  vars:
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
+    run_id: failover-worker01-1
+  tasks:
+    - name: Find out what is attached to worker01
+      storage_ops.runbooks.node_fence_info:
+        nodes:
+          - worker01
+      register: audit
+
+    - name: Find out who holds its images
+      storage_ops.runbooks.rbd_watcher_info:
+        volumes: "{{ audit.lost[0].volumes | map(attribute='pv') }}"
+        observations: 3
+        observation_seconds: 61
+      delegate_to: ceph01
+      register: reading
+
+    - name: Decide whom to fence, write it down, and cordon the node
+      storage_ops.runbooks.node_fence:
+        node: worker01
+        run_id: "{{ run_id }}"
+        state: intended
+        ceph: "{{ reading.ceph }}"
+      register: intended
+
+    - name: Fence it in Ceph's blocklist
+      storage_ops.runbooks.ceph_blocklist:
+        entries: "{{ intended.fence.entries | map(attribute='entry') }}"
+      delegate_to: ceph01
+
+    - name: Look again
+      storage_ops.runbooks.rbd_watcher_info:
+        volumes: "{{ audit.lost[0].volumes | map(attribute='pv') }}"
+        gone: "{{ intended.fence.addresses }}"
+      delegate_to: ceph01
+      register: proof
+
+    - name: See the fence proven
+      storage_ops.runbooks.node_fence:
+        node: worker01
+        run_id: "{{ run_id }}"
+        state: fenced
+        ceph: "{{ proof.ceph }}"
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+fence:
+  description:
+    - The ledger, as it is now; in check mode as it would be. Empty when there is none.
+    - M(storage_ops.runbooks.volume_failover) and M(storage_ops.runbooks.node_release) read it from the cluster.
+  returned: success, or when the fence is refused
+  type: dict
+  contains:
+    version:
+      description: Version of this form.
+      type: int
+      returned: success
+      sample: 1
+    revision:
+      description: How often it was written.
+      type: int
+      returned: success
+      sample: 2
+    node:
+      description: The node.
+      type: str
+      returned: success
+      sample: worker01
+    node_uid:
+      description: Uid of its Node object.
+      type: str
+      returned: success
+    boot_id:
+      description: The C(bootID) that its kubelet last reported, by which it is known whether the node was rebooted since.
+      type: str
+      returned: success
+    method:
+      description: V(ceph), V(network_fence) or V(none).
+      type: str
+      returned: success
+      sample: ceph
+    phase:
+      description: V(intended), V(fenced), V(detached) or V(releasing).
+      type: str
+      returned: success
+      sample: intended
+    cluster_id:
+      description: The C(clusterID) of the volumes.
+      type: str
+      returned: success
+    fsid:
+      description: The Ceph cluster, empty where Ceph was not asked.
+      type: str
+      returned: success
+    addresses:
+      description: The addresses that are fenced.
+      type: list
+      elements: str
+      returned: success
+      sample: ["10.0.0.5"]
+    entries:
+      description:
+        - The entries of Ceph's blocklist, for method V(ceph). C(ours) is V(false) for one that was there before, which is never removed.
+      type: list
+      elements: dict
+      returned: success
+      sample: [{"entry": "10.0.0.5", "kind": "address", "ours": true, "until": "2027-01-31T10:00:00Z"}]
+    network_fences:
+      description: The NetworkFences, for method V(network_fence). C(ours) is V(false) for one that was Fenced before.
+      type: list
+      elements: dict
+      returned: success
+      sample: [{"name": "storage-ops-worker01", "uid": "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11", "cidrs": ["10.0.0.5/32"], "ours": true}]
+    source:
+      description:
+        - How each address is known. V(watcher), V(lock), V(metadata) (ceph-csi noted it), V(network_fence), V(fence_addresses) or
+          V(ledger).
+      type: dict
+      returned: success
+      sample: {"10.0.0.5": "watcher"}
+    volumes:
+      description: The PersistentVolumes that the fence is for.
+      type: list
+      elements: str
+      returned: success
+    unverified:
+      description: Ceph was not asked whether the fence is there.
+      type: bool
+      returned: success
+    cordoned:
+      description: The node was cordoned for the fence, and was not before.
+      type: bool
+      returned: success
+    tainted:
+      description: The node has the out-of-service taint for the fence.
+      type: bool
+      returned: success
+    by:
+      description: The host that wrote it.
+      type: str
+      returned: success
+    run:
+      description: The run that wrote it.
+      type: str
+      returned: success
+    at:
+      description: When, by the API server's clock.
+      type: str
+      returned: success
+findings:
+  description: The node, if it is fenced or refused; empty when its fence is as it should be.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Always V(STOR-16).
+      type: str
+      returned: always
+      sample: STOR-16
+    severity:
+      description: Always V(critical).
+      type: str
+      returned: always
+      sample: critical
+    object:
+      description: The node, by C(kind), C(name) and C(node).
+      type: dict
+      returned: always
+      sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description: What was read, for example the watchers and the addresses; lists are cut after 50 items, with a count. C(proof) says
+        what has come of it.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair) or V(refuse).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Whom it fences, or why not, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that uses this module.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.fail_over_volumes
+    repair:
+      description: The actions, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: What was done, or in check mode would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description: V(write_fence_ledger) and V(cordon_node) for V(state=intended), V(fence_network) and V(record_fence) for V(state=fenced);
+        V(uncordon_node) and V(remove_fence_ledger) take back an intent that could not be written whole.
+      type: str
+      returned: always
+      sample: write_fence_ledger
+    target:
+      description: The node, or the NetworkFence.
+      type: str
+      returned: always
+      sample: worker01
+    command:
+      description: HTTP method and path, and what is set.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report, run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence import SCOPE, Fence, Unlock, fence_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import RUN, run_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, make_cluster, reveal
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **AUTH.merge(BOUNDS, RUN, SCOPE).to_kwargs())
+    reveal(module)
+    params: dict[str, Any] = module.params
+    begun: list[Fence] = []
+
+    def fence() -> Fence:
+        options = run_options(params, module.check_mode)
+        wanted = fence_options(params, options, module.check_mode)
+        begun.append(Fence(make_cluster(params), options, wanted, params["state"], params["fence_timeout"]))
+        return begun[0]
+
+    if params["state"] == "unlocked":
+        report(module, lambda: [Unlock(make_cluster(params), run_options(params, module.check_mode), module.check_mode)], set())
+    try:
+        run(module, fence, fail_on_refusal=True)
+    except SystemExit as end:
+        # What failed ends its run, so nobody has to wait for its Lease.
+        if end.code:
+            for failed in begun:
+                failed.close()
+        raise
+
+
+if __name__ == "__main__":
+    main()

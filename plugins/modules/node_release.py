@@ -1,0 +1,226 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_release
+short_description: Give a fenced node back, once its old clients are proven gone
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Takes back what M(storage_ops.runbooks.node_fence) and M(storage_ops.runbooks.volume_failover) have left on a node and noted in its
+    ledger, and nothing else. Blocklist entries that were there before, and those that Ceph makes by itself, stay.
+  - Without the fence, a client that has lived through it goes on writing where it stopped. So the node must be Ready, and it must have
+    been rebooted since (another C(bootID)), or it must itself show that it holds no client of the fenced storage any more, as
+    M(storage_ops.runbooks.ceph_client_info) reads it. Otherwise it is refused, and the node has to be rebooted.
+  - It is called three times. V(state=releasing) judges the node, takes the Lease of the node and notes in the ledger that the release
+    has begun. V(state=unfenced) takes back NetworkFences, by patching them to Unfenced. V(state=released) wants to see that the fence is
+    gone, and then removes the taint, the cordon and the ledger, in this order. For blocklist entries run
+    M(storage_ops.runbooks.ceph_blocklist) before the last one, with those entries of the ledger that are C(ours).
+  - A run that was killed is finished by running all of it again. The ledger goes last.
+  - Where there is no ledger, there is nothing to do. A node that carries the out-of-service taint without one is reported.
+  - The playbook P(storage_ops.runbooks.node_release#role) of the collection calls all of it in the right order.
+options:
+  state:
+    description: How far to go; see above.
+    type: str
+    choices: [releasing, unfenced, released]
+    required: true
+  clients:
+    description:
+      - What M(storage_ops.runbooks.ceph_client_info) returned as C(clients) on the node itself, since it has come back.
+      - Needed where the node was not rebooted since it was fenced, as when only its kubelet had died.
+    type: dict
+  ceph:
+    description:
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph). Its C(blocklist) proves that the fence is gone.
+      - For V(state=released) needed where blocklist entries were the fence, and read after they were removed. A NetworkFence can do
+        without; then its message is the only proof.
+      - For V(state=releasing) optional. A watcher that it still shows from a fenced address refuses, if the node was not rebooted.
+    type: dict
+  release_timeout:
+    description: Seconds within which the controller of a NetworkFence must say that its fence is gone.
+    type: float
+    default: 60
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._fence
+  - storage_ops.runbooks._kubernetes.auth
+  - storage_ops.runbooks._kubernetes.bounds
+seealso:
+  - module: storage_ops.runbooks.node_fence
+  - module: storage_ops.runbooks.node_fence_info
+  - module: storage_ops.runbooks.ceph_client_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Release a node by hand, step by step
+  hosts: localhost
+  gather_facts: false
+  vars:
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
+    run_id: release-worker01-1
+  tasks:
+    - name: See whether worker01 may be released, and note that it is
+      storage_ops.runbooks.node_release:
+        node: worker01
+        run_id: "{{ run_id }}"
+        state: releasing
+      register: begun
+
+    - name: Take back the NetworkFences
+      storage_ops.runbooks.node_release:
+        node: worker01
+        run_id: "{{ run_id }}"
+        state: unfenced
+
+    - name: Take back exactly our blocklist entries
+      storage_ops.runbooks.ceph_blocklist:
+        entries: "{{ begun.fence.entries | selectattr('ours') | map(attribute='entry') }}"
+        state: absent
+      delegate_to: ceph01
+      when: begun.fence.method == 'ceph'
+
+    - name: Read the blocklist
+      storage_ops.runbooks.rbd_watcher_info:
+      delegate_to: ceph01
+      register: reading
+
+    - name: Remove taint, cordon and ledger
+      storage_ops.runbooks.node_release:
+        node: worker01
+        run_id: "{{ run_id }}"
+        state: released
+        ceph: "{{ reading.ceph }}"
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+fence:
+  description:
+    - The ledger of the node's fence as it is now, or, in check mode, would be. Empty when there is none, or none any more.
+    - Its C(entries) tell which blocklist entries are C(ours).
+  returned: unless the module fails before it has read it
+  type: dict
+  sample: {"node": "worker01", "phase": "releasing", "method": "ceph", "entries": [{"entry": "10.0.0.5", "kind": "address", "ours": true}]}
+findings:
+  description: The fence that is taken back or was refused; one for the node.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: V(STOR-17).
+      type: str
+      returned: always
+      sample: STOR-17
+    severity:
+      description: V(major).
+      type: str
+      returned: always
+      sample: major
+    object:
+      description: The node, by C(kind), C(name) and C(node).
+      type: dict
+      returned: always
+      sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description: What was read; lists are cut after 50 items, with a count. C(proof) says what has come of it.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair), V(refuse) or V(report).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is released, refused or only reported, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that uses this module.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.release_fenced_node
+    repair:
+      description: The actions, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: What was done, or would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description:
+        - V(mark_release) for V(state=releasing), V(unfence_network) for V(state=unfenced), and V(untaint_node), V(uncordon_node) and
+          V(remove_fence_ledger) for V(state=released).
+      type: str
+      returned: always
+      sample: uncordon_node
+    target:
+      description: What it changes.
+      type: str
+      returned: always
+    command:
+      description: HTTP method and path, and for a patch what it sets.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import RUN
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release import make_release
+
+RELEASE = ArgumentSpec(
+    {
+        "state": {"type": "str", "choices": ["releasing", "unfenced", "released"], "required": True},
+        "clients": {"type": "dict"},
+        "ceph": {"type": "dict"},
+        "release_timeout": {"type": "float", "default": 60.0},
+    }
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **RUN.merge(RELEASE, AUTH, BOUNDS).to_kwargs())
+    reveal(module)
+    params: dict[str, Any] = module.params
+    run(module, lambda: make_release(make_cluster(params), params, module.check_mode), fail_on_refusal=True)
+
+
+if __name__ == "__main__":
+    main()

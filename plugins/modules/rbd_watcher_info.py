@@ -1,0 +1,359 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rbd_watcher_info
+short_description: Read who has RBD images open
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Reads the watchers of RBD images and the owners of their locks, what ceph-csi has noted about the clients' addresses, and the
+    blocklist, and changes nothing. Images are named, or found through the PersistentVolumes they are behind.
+  - A node that tries to stage a volume opens the image for a moment at each try. So watchers are observed several times, and one is
+    V(persistent) only if the same client with the same cookie was there each time.
+  - It can wait until clients are gone that were blocked, which is the proof of a fence.
+  - An image that cannot be read is a finding (STOR-16), and never one without watchers. Neither does it, nor a watch that is left, fail
+    the task.
+  - No image is opened for writing, so the module itself is never a watcher. That is why the notes of ceph-csi are read from the image's
+    header object by C(rados), since C(rbd image-meta) opens the image for writing.
+options:
+  images:
+    description: Images to look at.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      pool:
+        description: Pool of the image.
+        type: str
+        required: true
+      namespace:
+        description: RADOS namespace of the image in the pool. Empty is the one without a name.
+        type: str
+        default: ''
+      image:
+        description: Name of the image.
+        type: str
+        required: true
+  volumes:
+    description:
+      - PersistentVolumes whose images to look at, as M(kubernetes.core.k8s_info) returns them, or
+        M(storage_ops.runbooks.node_fence_info) in RV(storage_ops.runbooks.node_fence_info#module:lost).
+      - Known are volumes of ceph-csi, also static ones, and of the kubelet's own C(rbd) plugin. Others are ignored and listed in
+        RV(ignored).
+      - A RADOS namespace that is set in the configuration of ceph-csi is not known to the volume. The image is not found then, which is
+        a finding; give it in O(images).
+    type: list
+    elements: dict
+    default: []
+  observations:
+    description: How often the watchers are read. After one observation no watcher is V(persistent).
+    type: int
+    default: 1
+  observation_seconds:
+    description: Seconds from the first observation to the last. Needed with more than one.
+    type: float
+    default: 0
+  gone:
+    description:
+      - Addresses, clients and ranges, written as in O(storage_ops.runbooks.ceph_blocklist#module:entries), that shall have no image
+        open any more.
+      - Where one has, it is waited for the end of the watch, and what is returned was observed after that.
+    type: list
+    elements: str
+    default: []
+  gone_timeout:
+    description:
+      - Seconds to wait for the clients in O(gone). A watch that is left then is a finding.
+      - The watch of a client that was blocked ends at once; that of a client that died, after 30 seconds.
+    type: float
+    default: 60
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes.info_module
+  - storage_ops.runbooks._ceph
+  - storage_ops.runbooks._ceph.actiongroup
+seealso:
+  - module: storage_ops.runbooks.ceph_blocklist
+"""
+
+EXAMPLES = r"""
+---
+- name: Show who has an image open all the time
+  storage_ops.runbooks.rbd_watcher_info:
+    images:
+      - pool: rbd
+        image: csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002
+    observations: 3
+    observation_seconds: 61
+
+- name: Read the PersistentVolumes
+  kubernetes.core.k8s_info:
+    kind: PersistentVolume
+  delegate_to: localhost
+  register: persistent_volumes
+
+- name: Show who has their images open
+  storage_ops.runbooks.rbd_watcher_info:
+    volumes: "{{ persistent_volumes.resources }}"
+
+- name: Wait until a blocked node has no image open
+  storage_ops.runbooks.rbd_watcher_info:
+    images:
+      - pool: rbd
+        image: csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002
+    gone:
+      - 10.0.0.5
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: "nothing to do: 1 images with 1 watchers, 0 entries in the blocklist of e85137c6-a788-4727-9328-d29102331453"
+ceph:
+  description: What was read. Other modules of this collection take it as it is.
+  returned: when Ceph could be read
+  type: dict
+  contains:
+    fsid:
+      description: Id of the cluster.
+      type: str
+      returned: always
+      sample: e85137c6-a788-4727-9328-d29102331453
+    read_at:
+      description: When, by the clock of this host, in UTC.
+      type: str
+      returned: always
+      sample: "2026-11-21T11:57:57Z"
+    observations:
+      description: How many observations this is about. V(1) if it was waited for a client in O(gone).
+      type: int
+      returned: always
+      sample: 3
+    seconds:
+      description: Seconds from the first of them to the last.
+      type: float
+      returned: always
+      sample: 61.0
+    blocklist:
+      description: The blocklist, as in RV(storage_ops.runbooks.ceph_blocklist#module:blocklist), read after the last observation.
+      type: list
+      elements: dict
+      returned: always
+    images:
+      description: The images, those of O(images) first.
+      type: list
+      elements: dict
+      returned: always
+      contains:
+        volume:
+          description: PersistentVolume that the image is behind; empty for one from O(images).
+          type: str
+          returned: always
+          sample: pvc-8d0f0ec6-2d0c-4b5b-8f9e-0d0e0f0e0d0c
+        pool:
+          description: Pool of the image.
+          type: str
+          returned: always
+          sample: rbd
+        namespace:
+          description: RADOS namespace; empty for the one without a name.
+          type: str
+          returned: always
+        image:
+          description: Name of the image.
+          type: str
+          returned: always
+          sample: csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002
+        problem:
+          description: Why the image could not be read, also since there is none; then the lists below are empty, which says nothing.
+          type: str
+          returned: always
+        features:
+          description: Features of the image.
+          type: list
+          elements: str
+          returned: always
+          sample: ["layering"]
+        watchers:
+          description: Clients that had the image open in one of the observations.
+          type: list
+          elements: dict
+          returned: always
+          contains:
+            address:
+              description: Address that Ceph sees.
+              type: str
+              returned: always
+              sample: 10.0.0.5
+            entry:
+              description: The client, as the blocklist names it.
+              type: str
+              returned: always
+              sample: 10.0.0.5:0/319745466
+            client:
+              description: Its id.
+              type: str
+              returned: always
+              sample: client.4123
+            cookie:
+              description: Which of its watches.
+              type: str
+              returned: always
+              sample: "18446462598732840961"
+            seen:
+              description: In how many of the observations it was there.
+              type: int
+              returned: always
+              sample: 3
+            persistent:
+              description: It was there in all of at least two observations.
+              type: bool
+              returned: always
+        locks:
+          description: Owners of locks on the image, which may be dead.
+          type: list
+          elements: dict
+          returned: always
+          contains:
+            locker:
+              description: Id of the client.
+              type: str
+              returned: always
+              sample: client.4123
+            address:
+              description: Its address.
+              type: str
+              returned: always
+              sample: 10.0.0.5
+            entry:
+              description: The client, as the blocklist names it.
+              type: str
+              returned: always
+              sample: 10.0.0.5:0/319745466
+        client_addresses:
+          description: Addresses by which nodes staged the image, as newer releases of ceph-csi note them.
+          type: list
+          elements: dict
+          returned: always
+          contains:
+            node:
+              description: Name of the node.
+              type: str
+              returned: always
+              sample: worker01
+            address:
+              description: Its address.
+              type: str
+              returned: always
+              sample: 10.0.0.5
+ignored:
+  description: Names of the PersistentVolumes in O(volumes) that are not RBD.
+  returned: when Ceph could be read
+  type: list
+  elements: str
+findings:
+  description: Images that could not be read, and clients in O(gone) that are still there.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Control that found it.
+      type: str
+      returned: always
+      sample: STOR-16
+    severity:
+      description: One of V(critical), V(major), V(minor) or V(info).
+      type: str
+      returned: always
+      sample: major
+    object:
+      description: The image, by C(kind) and C(name); C(node) is empty.
+      type: dict
+      returned: always
+      sample: {"kind": "RBD image", "name": "rbd/csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002", "node": ""}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description: What was read; lists are cut after 50 items, with a count.
+      type: dict
+      returned: always
+    verdict:
+      description: V(report), or with O(gone) V(refuse).
+      type: str
+      returned: always
+      sample: report
+    reason:
+      description: What it means, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that it keeps from going on.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.fail_over_volumes
+    repair:
+      description: Always empty.
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: dict
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import CONNECTION, ArgumentSpec, make_ceph
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.watchers import CONTROL, Watchers, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report
+
+SCOPE = ArgumentSpec(
+    {
+        "images": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "pool": {"type": "str", "required": True},
+                "namespace": {"type": "str", "default": ""},
+                "image": {"type": "str", "required": True},
+            },
+        },
+        "volumes": {"type": "list", "elements": "dict", "default": []},
+        "observations": {"type": "int", "default": 1},
+        "observation_seconds": {"type": "float", "default": 0.0},
+        "gone": {"type": "list", "elements": "str", "default": []},
+        "gone_timeout": {"type": "float", "default": 60.0},
+    }
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(CONNECTION).to_kwargs())
+    params: dict[str, Any] = module.params
+
+    def make_audits() -> list[Watchers]:
+        options = make_options(params)
+        return [Watchers(make_ceph(params, options.observation_seconds + options.gone_timeout), options)]
+
+    report(module, make_audits, {CONTROL})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: volume_failover
+short_description: Detach the volumes of a lost and fenced node, so that pods elsewhere get them
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Takes the volumes that a fence covers off a lost node, waits until they are attached where pods wait for them, and proves both.
+  - Does nothing without a fence that is proven. The ledger that M(storage_ops.runbooks.node_fence) has written must be in phase
+    C(fenced) or C(detached), its entries must not have run out, and its NetworkFences must still be Fenced.
+  - The node is read again before every single step. It must still be the one that was fenced, and its C(Ready) must still be
+    C(Unknown). A node whose object was deleted is judged by the ledger alone, which is in a ConfigMap too.
+  - There are two ways to detach. From Kubernetes 1.28 on the taint C(node.kubernetes.io/out-of-service=nodeshutdown:NoExecute) makes
+    Kubernetes itself end the pods of the node and detach its volumes, of every driver. Otherwise the pods of the volumes are
+    deleted by force, and then the VolumeAttachments, one by one, each by its uid.
+  - Pods are deleted by force without asking a PodDisruptionBudget, since the node is lost and nobody can end them there. Only pods
+    are, whose persistent volumes are all fenced. What is in an C(emptyDir) of such a pod is lost to the new one.
+  - A finalizer is never removed, and no status is ever written. What the attacher does not detach ends the run, with what it says.
+  - The containers on the lost node may go on running. Storage is protected from them by the fence, the application is not. They may
+    still answer requests, and read what they have cached.
+  - A run that was killed at any point is finished by the next one. A run right after a successful one changes nothing.
+options:
+  namespaces:
+    description: Only volumes of claims in these namespaces.
+    type: list
+    elements: str
+    default: []
+  claims:
+    description: Only volumes of these claims, each as C(namespace/name). A claim without a fenced volume is refused.
+    type: list
+    elements: str
+    default: []
+  storage_classes:
+    description: Only volumes of these storage classes.
+    type: list
+    elements: str
+    default: []
+  detach:
+    description:
+      - How the volumes are detached.
+      - V(taint) is refused before Kubernetes 1.28, with O(namespaces), O(claims) or O(storage_classes), and while the node has volumes that
+        are not fenced.
+      - V(volumes) detaches one by one.
+      - V(auto) takes the taint where it is not refused.
+    type: str
+    choices: [auto, taint, volumes]
+    default: auto
+  accept_unfenced_volumes:
+    description:
+      - Accept that pods with volumes which the fence does not cover are ended too, and that the taint detaches such volumes. If the
+        node still runs, a new pod then is a second writer on them.
+    type: bool
+    default: false
+  detach_timeout:
+    description: Seconds within which pods and VolumeAttachments must have left the node.
+    type: float
+    default: 120
+  attach_timeout:
+    description:
+      - Seconds within which the volumes must be attached where pods wait for them. A workload without a new pod is only reported.
+      - Where volumes are detached one by one it is 90 at least, since the controller manager finds out only once a minute that an
+        attachment is gone, and reports C(Multi-Attach) until then.
+    type: float
+    default: 120
+  max_repairs:
+    description: Detach at most this many volumes one by one in one run; the others are refused. The taint knows no such limit.
+    type: int
+    default: 10
+  release_lease:
+    description: Whether other runs may work at the node as soon as this module has ended, be it by an error.
+    type: bool
+    default: true
+  deadline:
+    description:
+      - Seconds after which the module ends, whatever hangs. At least 60.
+      - Longer than that of other modules, since it has O(lease_timeout), O(detach_timeout) and O(attach_timeout) to wait for.
+    type: float
+    default: 900
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._fence
+  - storage_ops.runbooks._kubernetes.auth
+  - storage_ops.runbooks._kubernetes.bounds
+attributes:
+  idempotent:
+    description: A second run right after a successful one finds nothing and changes nothing.
+    support: full
+  platform:
+    description: Where the module runs.
+    platforms: Linux
+    support: full
+seealso:
+  - module: storage_ops.runbooks.node_fence
+  - module: storage_ops.runbooks.node_release
+  - name: Non-graceful node shutdown
+    description: What the taint does.
+    link: https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown
+"""
+
+EXAMPLES = r"""
+---
+- name: Show how the volumes of a fenced node would be detached
+  storage_ops.runbooks.volume_failover:
+    node: worker01
+    run_id: case-4711
+  check_mode: true
+  delegate_to: localhost
+
+- name: Have all volumes of the fence attached to other nodes
+  storage_ops.runbooks.volume_failover:
+    node: worker01
+    run_id: case-4711
+  delegate_to: localhost
+
+- name: Only the volumes of one namespace, one by one
+  storage_ops.runbooks.volume_failover:
+    node: worker01
+    run_id: case-4711
+    namespaces:
+      - shop
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+fence:
+  description: The ledger of the fence as it is then, or in check mode as it would be; see M(storage_ops.runbooks.node_fence).
+  returned: when there is one, and nothing failed
+  type: dict
+  sample: {"node": "worker01", "phase": "detached", "method": "ceph", "tainted": true}
+findings:
+  description: One for the node with all that leaves it, and one for each volume that stays.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Always V(STOR-16).
+      type: str
+      returned: always
+      sample: STOR-16
+    severity:
+      description: Always V(critical).
+      type: str
+      returned: always
+      sample: critical
+    object:
+      description: The node, or the PersistentVolume that stays, by C(kind), C(name) and C(node).
+      type: dict
+      returned: always
+      sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description:
+        - What was read; lists are cut after 50 items, with a count.
+        - C(detach) is the way taken, C(why_no_taint) why it is not the taint, C(not_fenced) what else is on the node.
+        - C(warning) says what the fence does not protect. C(proof) says what has come of it, with times by the API server's clock.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair) or V(refuse).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is detached or refused, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that uses this module.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.fail_over_volumes
+    repair:
+      description: The actions, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: What was done, or would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description:
+        - V(taint_node), V(force_delete_pod), V(delete_volumeattachment), V(wait_detached), V(wait_attached) or V(record_detached).
+        - V(record_detached) notes in the ledger that nothing of the fence is on the node any more. It is missing where something stays.
+      type: str
+      returned: always
+      sample: taint_node
+    target:
+      description: What it changes, or what is waited for.
+      type: str
+      returned: always
+    command:
+      description: HTTP method and path, and for a patch what it sets.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.failover import Failover, failover_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import RUN, run_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+
+SCOPE = ArgumentSpec(
+    {
+        "namespaces": {"type": "list", "elements": "str", "default": []},
+        "claims": {"type": "list", "elements": "str", "default": []},
+        "storage_classes": {"type": "list", "elements": "str", "default": []},
+        "detach": {"type": "str", "choices": ["auto", "taint", "volumes"], "default": "auto"},
+        "accept_unfenced_volumes": {"type": "bool", "default": False},
+        "detach_timeout": {"type": "float", "default": 120.0},
+        "attach_timeout": {"type": "float", "default": 120.0},
+        "max_repairs": {"type": "int", "default": 10},
+        "release_lease": {"type": "bool", "default": True},
+        # Longer than that of modules which only read and delete.
+        "deadline": {"type": "float", "default": 900.0},
+    }
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **AUTH.merge(BOUNDS, RUN, SCOPE).to_kwargs())
+    reveal(module)
+    params: dict[str, Any] = module.params
+    begun: list[Failover] = []
+
+    def failover() -> Failover:
+        options = failover_options(params)
+        begun.append(Failover(make_cluster(params), run_options(params, module.check_mode), options, module.check_mode))
+        return begun[0]
+
+    try:
+        run(module, failover, fail_on_refusal=False)
+    finally:
+        if params["release_lease"]:
+            for failover_begun in begun:
+                failover_begun.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""ceph_blocklist against a real monitor: every kind of entry, four ways, and everything that is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from cluster import COLLECTION
+from lab.ceph.client import Writer
+from lab.kubernetes.api import wait
+from node import Outcome, environment
+from storage import Storage
+
+# As Ceph spells them in the OSD map.
+KINDS = {
+    "10.0.0.5": "10.0.0.5:0/0",
+    "10.0.0.5:0/319745466": "10.0.0.5:0/319745466",
+    "10.0.0.0/24": "cidr:10.0.0.0:0/24",
+    "fd00::5": "[fd00::5]:0/0",
+    "[fd00::5]:0/12": "[fd00::5]:0/12",
+    "fd00::/64": "cidr:[fd00::]:0/64",
+}
+# Somebody else's: another kind for the same address, a neighbour, what Ceph itself adds for a lock that was broken.
+FOREIGN = ("10.0.0.5:0/7", "10.0.0.50:0/0", "192.0.2.9:0/123456")
+YEAR = 31_536_000
+DAY = 86_400
+CAPS = 'allow r, allow command "osd blocklist"'
+
+
+def blocklist(storage: Storage, *entries: str, check: bool = False, **options: Any) -> Outcome:
+    """One run."""
+    return storage.ansible("ceph_blocklist", check, entries=list(entries), **options)
+
+
+def add(storage: Storage, *entries: str, seconds: int = YEAR) -> None:
+    """Entries that are there already, by hand."""
+    for entry in entries:
+        storage.ceph.run("osd", "blocklist", *(["range"] if entry.endswith(("/24", "/32")) else []), "add", entry, str(seconds))
+
+
+def epoch(storage: Storage) -> int:
+    """Of the OSD map: it grows with every change."""
+    return int(storage.ceph.json("osd", "dump")["epoch"])
+
+
+ADD, REMOVE = "add_blocklist_entry", "remove_blocklist_entry"
+
+
+def four_ways(storage: Storage, *entries: str, verbs: tuple[str, ...], **options: Any) -> set[str]:
+    """Check, run, run again, check again; returns the entries that are there in the end."""
+    before, first = epoch(storage), storage.ceph.blocklist()
+    planned = blocklist(storage, *entries, check=True, **options)
+    assert not planned.failed and planned.changed, planned.msg
+    assert planned.outcomes == [(verb, "planned") for verb in verbs] * len(entries)
+    assert (epoch(storage), storage.ceph.blocklist()) == (before, first)
+    done = blocklist(storage, *entries, **options)
+    assert not done.failed and done.changed, done.msg
+    assert done.outcomes == [(verb, "done") for verb in verbs] * len(entries)
+    commands = [action["command"] for action in planned.result["actions"]]
+    assert [action["command"] for action in done.result["actions"]] == commands
+    after, left = epoch(storage), storage.ceph.blocklist()
+    assert after > before
+    for check in (False, True):
+        again = blocklist(storage, *entries, check=check, **options)
+        assert not again.failed and not again.changed and not again.findings, again.msg
+    assert (epoch(storage), storage.ceph.blocklist()) == (after, left)
+    return set(left)
+
+
+def test_every_kind_is_added_and_taken_back_and_foreign_entries_stay(storage: Storage) -> None:
+    add(storage, *FOREIGN, "192.0.2.0/24")
+    foreign = storage.ceph.blocklist()
+    assert four_ways(storage, *KINDS, verbs=(ADD,)) == {*foreign, *KINDS.values()}
+    told = {found["entry"]: found for found in blocklist(storage, *KINDS).result["blocklist"]}
+    assert {told[name]["kind"] for name in ("10.0.0.5:0/0", "[fd00::5]:0/0")} == {"address"}
+    assert (told["10.0.0.5:0/7"]["kind"], told["10.0.0.0/24"]["kind"], told["fd00::/64"]["address"]) == ("client", "range", "fd00::/64")
+    assert told["[fd00::5]:0/12"]["until"].startswith(str(time.gmtime(time.time() + YEAR).tm_year))
+    assert four_ways(storage, *KINDS, verbs=(REMOVE,), state="absent") == set(foreign)
+    assert storage.ceph.blocklist() == foreign
+
+
+def test_another_kind_for_the_same_address_is_another_entry(storage: Storage) -> None:
+    add(storage, "10.0.0.5", "10.0.0.0/24")
+    there = storage.entries()
+    assert blocklist(storage, "10.0.0.5:0/24").changed
+    assert storage.entries() == {*there, "10.0.0.5:0/24"}
+    gone = blocklist(storage, "10.0.0.5:0/24", state="absent")
+    assert storage.entries() == there
+    proof = gone.finding("10.0.0.5:0/24")["evidence"]["proof"]
+    assert sorted(proof) == ["10.0.0.0/24 still blocks it", "10.0.0.5:0/0 still blocks it", "10.0.0.5:0/24 is gone from the blocklist"]
+
+
+def test_what_soon_ends_is_renewed_and_nothing_else(storage: Storage) -> None:
+    ending = ("10.0.0.5", "10.0.1.0/24", "10.0.2.5/32")
+    add(storage, *ending, seconds=100 * DAY)
+    add(storage, "10.0.0.6", seconds=200 * DAY)
+    before = storage.ceph.blocklist()
+    planned = blocklist(storage, *ending, "10.0.0.6", check=True)
+    assert [finding["summary"].split(" until ")[0] for finding in planned.findings] == [
+        f"{name} is in the blocklist for only 100.0 more days," for name in ("10.0.0.5:0/0", "10.0.1.0/24", "10.0.2.5/32")
+    ]
+    assert four_ways(storage, *ending, verbs=(ADD, REMOVE, ADD, REMOVE)) == set(before)
+    after = storage.ceph.blocklist()
+    assert after.pop("10.0.0.6:0/0") == before["10.0.0.6:0/0"] and all(after[name] > before[name] for name in after)
+    # An entry that lasts longer than was asked for is not made shorter.
+    assert not blocklist(storage, *ending, expire_seconds=30 * DAY).changed
+
+
+def test_ceph_does_not_prolong_an_entry_though_it_says_so(storage: Storage) -> None:
+    """Why a renewal takes four commands."""
+    for entry in ("10.0.0.5", "10.0.0.0/24"):
+        add(storage, entry, seconds=100 * DAY)
+        before = storage.ceph.blocklist()
+        add(storage, entry)
+        assert storage.ceph.blocklist() == before
+
+
+def test_the_client_is_not_let_in_while_its_entry_is_renewed(storage: Storage) -> None:
+    storage.ceph.create_image("data")
+    with Writer(storage.ceph, "data", "127.0.0.11") as a:
+        add(storage, "127.0.0.11", seconds=DAY)
+        wait(lambda: a.error, "the blocked client gets an error")
+        written = a.acknowledged
+        assert blocklist(storage, "127.0.0.11").changed
+        assert (a.acknowledged, a.error) == (written, "ESHUTDOWN")
+        # It tries all the time, and would have written, had it been let in.
+        storage.ceph.run("osd", "blocklist", "rm", "127.0.0.11")
+        wait(lambda: a.acknowledged > written, "the client writes again")
+
+
+def test_the_entry_of_a_client_cannot_be_renewed(storage: Storage) -> None:
+    add(storage, "10.0.0.5:0/7", seconds=DAY)
+    before = storage.ceph.blocklist()
+    refused = blocklist(storage, "10.0.0.5:0/7", "10.0.0.8")
+    assert refused.failed and not refused.changed and "Ceph cannot prolong it" in refused.msg
+    assert storage.ceph.blocklist() == before
+
+
+def test_a_range_that_is_there_with_host_bits_is_the_same_range(storage: Storage) -> None:
+    add(storage, "10.0.0.7/24")
+    assert not blocklist(storage, "10.0.0.9/24").changed
+    assert blocklist(storage, "10.0.0.0/24", state="absent").outcomes == [(REMOVE, "done")]
+    assert storage.entries() == set()
+
+
+def test_a_blocked_writer_loses_its_watch(storage: Storage) -> None:
+    storage.ceph.create_image("data")
+    with Writer(storage.ceph, "data", "127.0.0.11") as a, Writer(storage.ceph, "data", "127.0.0.12") as b:
+        assert blocklist(storage, "127.0.0.11").changed
+        wait(lambda: a.error, "the blocked client gets an error")
+        assert a.error == "ESHUTDOWN" and not b.error
+        assert not storage.watches(a) and storage.watches(b)
+        assert blocklist(storage, "127.0.0.11", b.entry, state="absent").changed
+        assert not b.error and storage.entries() == set()
+
+
+HITTING = ("10.0.0.6", "10.0.0.6:0/9", "10.0.0.0/24", "fd00::6", "fd00::/56")
+
+
+def test_protected_addresses_and_this_very_host_are_never_hit(storage: Storage) -> None:
+    before = epoch(storage)
+    refused = blocklist(storage, "10.0.0.50", *HITTING, "127.0.0.0/16", protected_addresses=["10.0.0.6", "fd00::6"], accept_daemons=True)
+    assert refused.failed and not refused.changed
+    reasons = {finding["object"]["name"]: finding["reason"] for finding in refused.findings}
+    assert reasons.pop("127.0.0.0/16") == "it would hit this very host"
+    # Neither is the other one blocked.
+    assert reasons.pop("10.0.0.50:0/0").startswith("nothing is changed, since ")
+    assert len(reasons) == len(HITTING) and all("protected_addresses" in reason for reason in reasons.values())
+    assert epoch(storage) == before
+    assert blocklist(storage, "10.0.0.50", protected_addresses=["10.0.0.6"]).changed
+
+
+def test_a_missing_capability_is_named_before_anything_is_changed(storage: Storage) -> None:
+    storage.user("rbd", mon="profile rbd", osd="profile rbd")
+    storage.user("adder", mon='allow r, allow command "osd blocklist" with blocklistop=add')
+    storage.user("reader", mon="allow r")
+    storage.user("nobody", mon='allow command "mon dump"')
+    add(storage, "10.0.0.6:0/1", "10.0.0.0/24")
+    before = epoch(storage)
+    for user, entries, state, said in (
+        ("reader", ["10.0.0.5", "10.0.0.5:0/1", "10.0.1.0/24"], "present", ["add a whole address", "add a single client", "add a range"]),
+        ("adder", ["10.0.0.6:0/1", "10.0.0.0/24"], "absent", ["remove a single client", "remove a range"]),
+        # It may add clients, but not look whether they are Ceph's own.
+        ("rbd", ["10.0.0.5:0/1"], "present", ["whether it hits a daemon of Ceph is not known"]),
+    ):
+        for check in (True, False):
+            refused = blocklist(storage, *entries, check=check, user=user, state=state)
+            assert refused.failed and not refused.changed and len(refused.findings) == len(said), refused.msg
+            for finding, words in zip(refused.findings, said, strict=True):
+                assert words in finding["reason"]
+                if "lacks" in finding["reason"]:
+                    assert f"client.{user} lacks the mon capability to {words} (Error EACCES: access denied" in finding["reason"]
+                    assert f"ceph auth caps client.{user} mon '{CAPS}'" in finding["reason"]
+    refused = blocklist(storage, "10.0.0.5", user="nobody")
+    assert refused.failed and "EACCES" in refused.msg and "client.nobody" in refused.msg
+    assert epoch(storage) == before
+    # What is as wanted needs no capability to change it.
+    assert not blocklist(storage, "10.0.0.6:0/1", user="reader").failed
+
+
+def test_the_capabilities_of_the_guide_are_enough(storage: Storage) -> None:
+    storage.user("storage-ops", mon=CAPS, osd="profile rbd-read-only")
+    for state in ("present", "absent"):
+        done = blocklist(storage, *KINDS, user="storage-ops", state=state)
+        assert not done.failed and done.changed, done.msg
+    storage.user("rbd", mon="profile rbd", osd="profile rbd")
+    assert blocklist(storage, "10.0.0.5:0/1", user="rbd", accept_daemons=True).changed
+
+
+def test_a_cluster_that_cannot_be_asked(storage: Storage, tmp_path: Path) -> None:
+    storage.ceph.freeze()
+    started = time.monotonic()
+    unreachable = blocklist(storage, "10.0.0.5")
+    seconds = time.monotonic() - started
+    assert unreachable.failed and not unreachable.changed and "findings" in unreachable.result
+    assert seconds < 15, seconds
+    assert f"{storage.ceph.conf} (mon_host: [v2:127.0.0.1:" in unreachable.msg and "does not answer" in unreachable.msg
+    assert "mon stat" in unreachable.msg
+    storage.ceph.thaw()
+    missing = blocklist(storage, "10.0.0.5", conf=str(tmp_path / "none.conf"))
+    assert missing.failed and f"{tmp_path}/none.conf cannot be read" in missing.msg
+    stranger = blocklist(storage, "10.0.0.5", user="admin", keyring=str(tmp_path / "none.keyring"))
+    assert stranger.failed and "does not let client.admin in" in stranger.msg, stranger.msg
+    assert storage.entries() == set()
+
+
+def test_two_operators_at_once(storage: Storage) -> None:
+    for state, verb in (("present", ADD), ("absent", REMOVE)):
+        outcomes: list[Outcome] = []
+
+        def work(state: str = state, outcomes: list[Outcome] = outcomes) -> None:
+            outcomes.append(blocklist(storage, *KINDS, state=state))
+
+        threads = [threading.Thread(target=work) for _number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [outcome.failed for outcome in outcomes] == [False, False], [outcome.msg for outcome in outcomes]
+        assert {done for outcome in outcomes for done in outcome.outcomes} == {(verb, "done")}
+        assert storage.entries() == (set(KINDS.values()) if state == "present" else set())
+
+
+def test_the_standard_library_is_enough(storage: Storage, tmp_path: Path) -> None:
+    """As in a toolbox pod, whose Python has nothing else. The connection to a pod itself cannot be had here."""
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\nexec /usr/bin/python3 -I -S "$@"\n')
+    python.chmod(0o755)
+    options = {**storage.connection(), "entries": ["10.0.0.5"]}
+    # It would choose another cluster.
+    surroundings = {**environment(), "CEPH_ARGS": "--conf /nonexistent"}
+    inventory = ["-i", "localhost,", "-c", "local", "-e", f"ansible_python_interpreter={python}"]
+    for module, arguments in (
+        ("ceph_blocklist", options),
+        ("rbd_watcher_info", {**storage.connection(), "images": [{"pool": "rbd", "image": "none"}]}),
+    ):
+        command = ["ansible", "localhost", *inventory, "-m", f"{COLLECTION}.{module}", "-a", json.dumps(arguments), "--diff"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=surroundings)
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert storage.entries() == {"10.0.0.5:0/0"}

@@ -1,0 +1,12 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Tests in this folder lose a node of a control plane, with a Ceph cluster beside it."""
+
+from __future__ import annotations
+
+from csi_addons import addons
+from fixtures import ceph, failover_1_20, failover_current, plane_failover_1_20, plane_failover_current, storage
+
+__all__ = ["addons", "ceph", "failover_1_20", "failover_current", "plane_failover_1_20", "plane_failover_current", "storage"]

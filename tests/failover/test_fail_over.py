@@ -1,0 +1,142 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A node is lost while it writes: the playbook fences it, moves its volume, and lets no write of it through any more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+
+import pytest
+from cluster import LOCAL
+from failover import ADDRESSES, NODE_A, NODE_B, Failover
+from fencing import FAIL_OVER, OUT_OF_SERVICE, RELEASE, USER, Fencing
+from lab.kubernetes.addons.addons import Addons
+from node import COLLECTION, environment
+
+ADDRESS = ADDRESSES[NODE_A]
+
+
+def moved(scene: Failover, fencing: Fencing, entry: str) -> None:
+    """End to end: check mode, the run, what it comes to on both sides, and a second run."""
+    writer, ceph = scene.writer, scene.storage.ceph
+    scene.lose()
+    scene.wait_waiting()
+    assert writer.error == "" and scene.watches()
+
+    before = fencing.state()
+    check = fencing.fail_over(check=True)
+    assert check.rc == 0, check.text
+    assert "planned: write_fence_ledger" in check.text and "planned: cordon_node" in check.text
+    assert fencing.state() == before
+
+    run = fencing.fail_over()
+    assert run.rc == 0, run.text
+    assert writer.error, "A may still write"
+    assert not scene.watches()
+    assert set(ceph.blocklist()) == {entry}
+    assert scene.attached(NODE_B) and scene.attachment(NODE_A) is None
+    assert fencing.lease is None and fencing.cordoned
+    ledger = fencing.ledger
+    assert ledger and ledger["phase"] == "detached" and ledger["addresses"] == [ADDRESS]
+    scene.wait_running(NODE_B)
+
+    fenced_at = scene.content()
+    other = scene.node_b_opens()
+    time.sleep(2)
+    assert scene.content() == fenced_at <= writer.acknowledged + 1
+    assert other.acknowledged and not other.error
+
+    before = fencing.state()
+    again = fencing.fail_over()
+    assert again.rc == 0 and "| CHANGED" not in again.text, again.text
+    assert fencing.state() == before
+
+
+@pytest.mark.parametrize(
+    ("playbook", "variable", "name"),
+    [(FAIL_OVER, "lost_node", ""), (FAIL_OVER, "lost_node", "all"), (FAIL_OVER, "lost_node", "node-a,node-b"), (RELEASE, "node", "")],
+)
+def test_nothing_without_one_node(playbook: str, variable: str, name: str) -> None:
+    command = ["ansible-playbook", f"{COLLECTION}.{playbook}", *LOCAL, "-e", json.dumps({variable: name})]
+    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=environment())
+    assert answer.returncode != 0 and f"{variable} is required: the name of one node" in answer.stdout, answer.stdout + answer.stderr
+
+
+def test_volumes_one_by_one(failover_1_20: Failover) -> None:
+    fencing = Fencing(failover_1_20)
+    moved(failover_1_20, fencing, f"{ADDRESS}:0/0")
+    assert OUT_OF_SERVICE not in failover_1_20.taints(NODE_A)
+
+
+def test_out_of_service_taint(failover_current: Failover) -> None:
+    fencing = Fencing(failover_current)
+    moved(failover_current, fencing, f"{ADDRESS}:0/0")
+    assert OUT_OF_SERVICE in failover_current.taints(NODE_A)
+
+
+def test_nothing_is_changed_that_could_not_be_brought_to_its_end(failover_current: Failover) -> None:
+    scene, fencing = failover_current, Fencing(failover_current)
+    scene.lose()
+    scene.wait_waiting()
+    before = fencing.state()
+
+    def refused(*words: str, **given: str) -> None:
+        run = fencing.fail_over(**given)
+        assert run.rc != 0, run.text
+        for word in words:
+            assert word in run.text, run.text
+
+    # What ceph-csi has: it could add the entry, but nobody could take it back.
+    scene.storage.user("rbd", mon="profile rbd", osd="profile rbd")
+    fencing.user = "rbd"
+    refused("ceph auth caps client.rbd")
+    fencing.user = USER
+    refused("is no host of the inventory", node_fence_ceph_host="ceph-amdin")
+    refused("Only true or false may be given here", node_fence_node_confirmed_off="flase")
+    refused("Only true or false may be given here", volume_failover_accept_unfenced_volumes="flase")
+    refused("volume_failover_detach must be one of", volume_failover_detach="all")
+    assert fencing.state() == before and not scene.writer.error
+    scene.storage.ceph.freeze()
+    started = time.monotonic()
+    refused("node-a was not fenced")
+    assert time.monotonic() - started < 90
+    scene.storage.ceph.thaw()
+    assert fencing.state() == before and not scene.writer.error
+
+
+def test_network_fence(failover_current: Failover, addons: Addons) -> None:
+    """What was prepared is taken, by the real controller; Ceph proves it. Its release leaves the NetworkFence, Unfenced."""
+    scene, fencing = failover_current, Fencing(failover_current)
+    addons.create(f"storage-ops-{NODE_A}", f"{ADDRESS}/32")
+    moved(scene, fencing, f"cidr:{ADDRESS}:0/32")
+    ledger = fencing.ledger
+    assert ledger and ledger["method"] == "network_fence" and not ledger["unverified"]
+    assert addons.get(f"storage-ops-{NODE_A}")["spec"]["fenceState"] == "Fenced"
+
+    scene.recover(rebooted=True)
+    run = fencing.release()
+    assert run.rc == 0, run.text
+    fencing.nothing_left()
+    assert scene.storage.ceph.blocklist() == {}
+    assert addons.get(f"storage-ops-{NODE_A}")["spec"]["fenceState"] == "Unfenced"
+
+
+def test_network_fence_without_access_to_ceph(failover_current: Failover, addons: Addons) -> None:
+    scene, fencing = failover_current, Fencing(failover_current, ceph=False)
+    addons.create(f"storage-ops-{NODE_A}", f"{ADDRESS}/32")
+    scene.lose()
+    scene.wait_waiting()
+    run = fencing.fail_over()
+    assert run.rc == 0, run.text
+    ledger = fencing.ledger
+    assert ledger and ledger["unverified"] and ledger["phase"] == "detached"
+    assert scene.writer.error and scene.attached(NODE_B)
+    scene.recover(rebooted=True)
+    run = fencing.release()
+    assert run.rc == 0 and "unverified" in run.text, run.text
+    fencing.nothing_left()
+    assert scene.storage.ceph.blocklist() == {}

@@ -1,0 +1,411 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Volumes of a lost node are detached by real controllers. The fence is one of paper here: its ledger says that it is there."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cluster import Cluster, fresh
+from failover import HEARTBEAT, IMPATIENT
+from lab.kubernetes import api as k8s
+from lab.kubernetes.api import path
+from lab.kubernetes.attacher import OK, Behaviour
+from lab.kubernetes.proxy import Proxy
+from node import Outcome
+from redrive import kill_module
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Entry, Ledger, Ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import make_cluster
+
+RBD, OTHER = "rbd.csi.ceph.com", "csi.example.com"
+OUT = "node.kubernetes.io/out-of-service"
+TOLERANT = {"key": OUT, "operator": "Exists", "effect": "NoExecute"}
+CONFIG_MAP = path("ConfigMap", "storage-ops-fence-a", "kube-system")
+LEASE = path("Lease", "storage-ops-fence-a", "kube-system")
+# A run that was killed leaves its lease, and the next one waits for that.
+QUICK = {"run_id": "run-1", "lease_seconds": 5, "lease_timeout": 20}
+# Without any, the API server would not wait for the kubelet, and the pods of a lost node would go by themselves.
+GRACE = {"grace": 30}
+DETACH, ATTACH, RECORD = "wait_detached", "wait_attached", "record_detached"
+
+
+class Lost:
+    """Node a, which is to be lost, and node b."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.api = cluster, cluster.api
+        self.old = cluster.plane.number.startswith("1.20.")
+        self.kubelets = cluster.kubelets("a", "b", drivers=(RBD, OTHER), heartbeat=HEARTBEAT)
+
+    def volume(self, name: str, driver: str = RBD) -> None:
+        """A volume and its claim."""
+        self.api.add_volume(name, driver, f"vol-{name}")
+
+    def bare(self, name: str, *claims: str, **spec: Any) -> None:
+        """A pod on a, which nobody makes again."""
+        self.api.create(k8s.pod(name, claims, "a", **{**GRACE, **spec}))
+        self._wait_running(name, "a")
+
+    def deploy(self, name: str, *claims: str, tolerations: Any = ()) -> None:
+        """A Deployment that runs on a, and can run on b. It is evicted as soon as a is lost."""
+        prefer = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}]}
+        affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": prefer}]}}
+        spec = {"affinity": affinity, "tolerations": [*IMPATIENT, *tolerations], **GRACE}
+        self.api.create(k8s.workload("Deployment", name, claims, **spec))
+        self._wait_running(name, "a")
+
+    def lose(self, *volumes: str, **changes: Any) -> None:
+        """Node a falls silent, and is fenced, says its ledger: with these volumes."""
+        self.kubelets.stop_node("a")
+        self.cluster.wait(lambda: self._ready() == "Unknown", "a is lost", 40)
+        self.cluster.wait(lambda: self.taints().count("node.kubernetes.io/unreachable") == 2, "a is tainted, with both effects", 20)
+        node = self.node()
+        fence = Ledger(
+            **{
+                **{"node": "a", "node_uid": node["metadata"]["uid"], "boot_id": "", "method": "ceph", "phase": "fenced"},
+                **{"cluster_id": "c", "fsid": "f", "addresses": ("192.0.2.1",), "network_fences": (), "source": {"192.0.2.1": "watcher"}},
+                **{"entries": (Entry("192.0.2.1", "address", True, "2999-01-01T00:00:00Z"),), "volumes": volumes, "unverified": False},
+                **{"cordoned": False, "tainted": False, "by": "a test", "run": "run-0", "at": k8s.now(), **changes},
+            }
+        )
+        params = {"kubeconfig": str(self.cluster.kubeconfig()), "request_timeout": 30.0, "deadline": 60.0}
+        Ledgers(make_cluster(params), "kube-system").write(fence)
+
+    def wait_waiting(self, name: str) -> None:
+        """The new pod is on b, and Kubernetes has said that the volume is still attached to a."""
+
+        def told() -> bool:
+            pods = {found["metadata"]["uid"] for found in self.api.all("Pod") if found["spec"].get("nodeName") == "b"}
+            events = self.api.all("Event", "default")
+            return any(event["reason"] == "FailedAttachVolume" and event["involvedObject"]["uid"] in pods for event in events)
+
+        self.cluster.wait(told, f"the new pod of {name} waits", 60)
+
+    def come_back(self) -> None:
+        """Its kubelet reports again."""
+        self.kubelets.start_node("a")
+        self.cluster.wait(lambda: self._ready() == "True", "a is back", 20)
+
+    def run(self, check: bool = False, proxy: Proxy | None = None, **options: Any) -> Outcome:
+        """Our module."""
+        return self.cluster.ansible("volume_failover", check=check, proxy=proxy, node="a", **{**QUICK, **options})
+
+    def node(self) -> dict[str, Any]:
+        """Node a."""
+        return self.api.call("GET", path("Node", "a"))
+
+    def taints(self) -> list[str]:
+        """Of node a."""
+        return [taint["key"] for taint in self.node()["spec"].get("taints", [])]
+
+    def ledger(self) -> dict[str, Any]:
+        """As the node has it, which is as the ConfigMap has it."""
+        noted = self.node()["metadata"]["annotations"]["runbooks.storage-ops/fence"]
+        found = self.api.call("GET", CONFIG_MAP)
+        assert found["data"]["ledger"] == noted
+        return dict(k8s.json.loads(noted))
+
+    def attached(self) -> set[tuple[str, str]]:
+        """Volume and node of every VolumeAttachment that is attached."""
+        found = [entry for entry in self.api.all("VolumeAttachment") if (entry.get("status") or {}).get("attached")]
+        return {(entry["spec"]["source"]["persistentVolumeName"], entry["spec"]["nodeName"]) for entry in found}
+
+    def everything(self) -> Any:
+        """What a run that changes nothing leaves as it is. A node's own version changes with its status."""
+        pods = {found["metadata"]["uid"]: found["metadata"]["resourceVersion"] for found in self.api.all("Pod")}
+        node = self.node()
+        attachments = [(found["metadata"]["uid"], found["metadata"].get("deletionTimestamp")) for found in self.api.all("VolumeAttachment")]
+        kept = self.api.get(CONFIG_MAP)
+        return pods, sorted(attachments), node["spec"], node["metadata"]["annotations"], kept and kept["metadata"]["resourceVersion"]
+
+    def no_lease(self) -> None:
+        """Nobody is kept out."""
+        assert self.api.get(LEASE) is None
+
+    def _ready(self) -> str:
+        return next(str(found["status"]) for found in self.node()["status"]["conditions"] if found["type"] == "Ready")
+
+    def _wait_running(self, name: str, node: str) -> None:
+        def running() -> bool:
+            pods = [found for found in self.api.all("Pod") if found["metadata"]["name"].startswith(name)]
+            return any(found["spec"].get("nodeName") == node and found["status"].get("phase") == "Running" for found in pods)
+
+        self.cluster.wait(running, f"{name} runs on {node}", 60)
+
+    def wait_on_b(self, name: str) -> None:
+        """The new pod runs."""
+        self._wait_running(name, "b")
+
+
+@pytest.fixture
+def lost_1_20(plane_failover_1_20: Any) -> Iterator[Lost]:
+    """On Kubernetes 1.20.2, which does not know the taint."""
+    for cluster in fresh(plane_failover_1_20):
+        yield Lost(cluster)
+
+
+@pytest.fixture
+def lost_current(plane_failover_current: Any) -> Iterator[Lost]:
+    """On a current Kubernetes."""
+    for cluster in fresh(plane_failover_current):
+        yield Lost(cluster)
+
+
+def refused(lost: Lost, reason: str, **options: Any) -> None:
+    """In check mode and for real; nothing is changed."""
+    before = lost.everything()
+    for check in (True, False):
+        run = lost.run(check, **options)
+        assert run.failed and not run.changed and run.outcomes == [], run.result
+        assert reason in run.msg, run.msg
+        assert lost.everything() == before
+    lost.no_lease()
+
+
+def done(run: Outcome) -> list[str]:
+    """The actions of a run that went well."""
+    assert not run.failed, run.msg
+    assert {outcome for _verb, outcome in run.outcomes} == {"done"}
+    return [verb for verb, _outcome in run.outcomes]
+
+
+def converged(lost: Lost) -> None:
+    """A further run has nothing to do."""
+    before = lost.everything()
+    again = lost.run()
+    assert not again.failed and not again.changed and again.findings == [], again.result
+    assert lost.everything() == before
+    lost.no_lease()
+
+
+@pytest.mark.parametrize(("fixture", "tainting"), [("lost_current", True), ("lost_current", False), ("lost_1_20", False)])
+def test_from_a_to_b(request: pytest.FixtureRequest, fixture: str, tainting: bool) -> None:
+    """Check mode changes nothing; then the new pod, which has waited, gets its volume; a second run changes nothing."""
+    lost: Lost = request.getfixturevalue(fixture)
+    way = {} if tainting or lost.old else {"detach": "volumes"}
+    lost.volume("db")
+    lost.deploy("db", "db")
+    lost.lose("pv-db")
+    lost.wait_waiting("db")
+    old = {found["metadata"]["uid"] for found in lost.api.all("VolumeAttachment")}
+    before = lost.everything()
+    check = lost.run(check=True, **way)
+    assert not check.failed and check.changed and {outcome for _verb, outcome in check.outcomes} == {"planned"}, check.result
+    assert lost.everything() == before
+    lost.no_lease()
+    began = time.monotonic()
+    run = lost.run(**way)
+    seconds = time.monotonic() - began
+    expected = ["taint_node"] if tainting else ["force_delete_pod", "delete_volumeattachment"]
+    assert done(run) == [*expected, DETACH, ATTACH, RECORD]
+    assert [verb for verb, _outcome in check.outcomes] == done(run)
+    assert lost.attached() == {("pv-db", "b")}
+    assert not old & {found["metadata"]["uid"] for found in lost.api.all("VolumeAttachment")}
+    lost.wait_on_b("db")
+    ledger = lost.ledger()
+    assert (ledger["phase"], ledger["tainted"]) == ("detached", tainting)
+    assert {key: value for key, value in run.result["fence"].items() if key != "revision"} == {
+        key: value for key, value in ledger.items() if key != "revision"
+    }
+    assert (OUT in lost.taints()) == tainting and "node.kubernetes.io/unreachable" in lost.taints()
+    proof = " ".join(run.findings[0]["evidence"]["proof"])
+    assert re.search(r"pv-db has no VolumeAttachment and no pod on a \(seen at \d\d:\d\d:\d\dZ\)", proof), proof
+    assert "pv-db is attached to b for pod default/db-" in proof
+    assert "storage is protected from them by the fence, the application is not" in run.findings[0]["evidence"]["warning"]
+    converged(lost)
+    steps = {action["action"]: action["seconds"] for action in run.result["actions"]}
+    print(f"\n{fixture}, {'taint' if tainting else 'one by one'}: {seconds:.1f} s; {steps}")
+
+
+def test_another_drivers_volume_stays(lost_current: Lost) -> None:
+    """It is not fenced, so the taint would go too far, and the only way is one by one."""
+    lost = lost_current
+    for name, driver in (("db", RBD), ("other", OTHER)):
+        lost.volume(name, driver)
+        lost.bare(name, name)
+    lost.lose("pv-db")
+    refused(lost, "the taint would detach volumes that are not fenced: pv-other (claim default/other, csi.example.com)", detach="taint")
+    run = lost.run()
+    assert "taint_node" not in done(run)
+    assert lost.attached() == {("pv-other", "a")}
+    assert OUT not in lost.taints()
+    assert run.findings[0]["evidence"]["not_fenced"] == ["pv-other (claim default/other, csi.example.com)"]
+    assert lost.api.find("Pod", "other") and not lost.api.find("Pod", "db")
+    converged(lost)
+
+
+@pytest.mark.parametrize("fixture", ["lost_1_20", "lost_current"])
+def test_a_pod_with_a_volume_that_is_not_fenced(request: pytest.FixtureRequest, fixture: str) -> None:
+    lost: Lost = request.getfixturevalue(fixture)
+    lost.volume("db")
+    lost.volume("other", OTHER)
+    lost.bare("both", "db", "other")
+    lost.lose("pv-db")
+    refused(lost, "pod default/both uses it together with pv-other, which is not fenced")
+    assert done(lost.run(accept_unfenced_volumes=True))[-1] == RECORD
+    assert ("pv-db", "a") not in lost.attached()
+
+
+def test_a_pod_with_two_fenced_volumes(lost_1_20: Lost) -> None:
+    lost = lost_1_20
+    lost.volume("db")
+    lost.volume("log")
+    lost.bare("both", "db", "log")
+    lost.lose("pv-db", "pv-log")
+    assert done(lost.run()) == ["force_delete_pod", "delete_volumeattachment", "delete_volumeattachment", DETACH, ATTACH, RECORD]
+    assert lost.attached() == set()
+    converged(lost)
+
+
+def test_a_pod_that_tolerates_the_taint(lost_current: Lost) -> None:
+    """Kubernetes leaves it alone, and with it its volume; another one that tolerates, without a fenced volume, stays."""
+    lost = lost_current
+    lost.volume("db")
+    lost.deploy("db", "db", tolerations=[TOLERANT])
+    lost.bare("agent", tolerations=[{"operator": "Exists"}])
+    lost.lose("pv-db")
+    assert done(lost.run()) == ["taint_node", "force_delete_pod", DETACH, ATTACH, RECORD]
+    assert lost.attached() == {("pv-db", "b")}
+    assert lost.api.find("Pod", "agent")
+    converged(lost)
+
+
+@pytest.mark.parametrize(("fixture", "way"), [("lost_1_20", "volumes"), ("lost_current", "taint")])
+def test_a_finalizer_that_holds(request: pytest.FixtureRequest, fixture: str, way: str) -> None:
+    """It stays, and the run ends in time and says who holds it. When the driver can again, the next run ends it."""
+    lost: Lost = request.getfixturevalue(fixture)
+    lost.volume("db")
+    lost.bare("db", "db")
+    lost.lose("pv-db")
+    lost.cluster.attacher.behave(RBD, Behaviour(fail="array is busy", attach=False))
+    run = lost.run(detach=way, detach_timeout=45 if way == "taint" else 8)
+    assert run.failed and run.changed
+    for text in ("held by external-attacher/rbd-csi-ceph-com", "the attacher says: array is busy", "A finalizer is never removed here"):
+        assert text in run.msg, run.msg
+    assert run.outcomes[-3:] == [(DETACH, "failed"), (ATTACH, "skipped"), (RECORD, "skipped")]
+    (held,) = lost.api.all("VolumeAttachment")
+    assert held["metadata"]["finalizers"] == ["external-attacher/rbd-csi-ceph-com"] and "deletionTimestamp" in held["metadata"]
+    assert lost.ledger()["phase"] == "fenced"
+    lost.no_lease()
+    lost.cluster.attacher.behave(RBD, OK)
+    assert done(lost.run(detach=way))[-1] == RECORD
+    converged(lost)
+
+
+@pytest.mark.parametrize("fixture", ["lost_1_20", "lost_current"])
+def test_the_node_is_back(request: pytest.FixtureRequest, fixture: str) -> None:
+    lost: Lost = request.getfixturevalue(fixture)
+    lost.volume("db")
+    lost.bare("db", "db")
+    lost.lose("pv-db")
+    lost.come_back()
+    refused(lost, "node a is back (Ready=True): nothing is detached from it. Its fence stays; release it with")
+    assert lost.attached() == {("pv-db", "a")}
+
+
+def test_the_node_comes_back_in_the_middle(lost_1_20: Lost) -> None:
+    """After the first pod was deleted: nothing else is."""
+    lost = lost_1_20
+    for name in ("db", "log"):
+        lost.volume(name)
+        lost.bare(name, name)
+    lost.lose("pv-db", "pv-log")
+    proxy = lost.cluster.proxy()
+    proxy.on("DELETE", r"/pods/", times=1, after=lost.come_back)
+    run = lost.run(proxy=proxy)
+    assert run.failed and run.changed and "node a is back (Ready=True)" in run.msg, run.result
+    assert [outcome for _verb, outcome in run.outcomes] == ["done", "skipped", "skipped", "skipped", "skipped", "skipped", "skipped"]
+    assert ("pv-log", "a") in lost.attached() and lost.api.find("Pod", "log")
+    assert lost.ledger()["phase"] == "fenced"
+
+
+def test_the_nodes_object_is_deleted(lost_current: Lost) -> None:
+    """The ledger is in a ConfigMap too. Nothing can be tainted, so it goes one by one."""
+    lost = lost_current
+    lost.volume("db")
+    lost.deploy("db", "db")
+    lost.lose("pv-db")
+    lost.api.delete(path("Node", "a"))
+    assert lost.run(detach="taint").msg.count("there is no node a any more")
+    assert done(lost.run())[-1] == RECORD
+    assert lost.attached() == {("pv-db", "b")}
+    assert k8s.json.loads(lost.api.call("GET", CONFIG_MAP)["data"]["ledger"])["phase"] == "detached"
+
+
+MOMENTS = [
+    ("lost_current", "PATCH", r"/configmaps/", 1),
+    ("lost_current", "PATCH", r"/nodes/a", 1),
+    ("lost_current", "PATCH", r"/nodes/a", 2),
+    ("lost_current", "GET", r"/volumeattachments/", 1),
+    ("lost_current", "PATCH", r"/configmaps/", 2),
+    ("lost_current", "PATCH", r"/nodes/a", 3),
+    ("lost_1_20", "DELETE", r"/pods/", 1),
+    ("lost_1_20", "DELETE", r"/volumeattachments/", 1),
+    ("lost_1_20", "GET", r"/volumeattachments/", 1),
+    ("lost_1_20", "PATCH", r"/configmaps/", 1),
+]
+
+
+@pytest.mark.parametrize(("fixture", "method", "where", "number"), MOMENTS)
+def test_killed_and_run_again(request: pytest.FixtureRequest, fixture: str, method: str, where: str, number: int) -> None:
+    """Right after every change, before the module has heard of it: the next run, which waits for the lease, brings it to the same end."""
+    lost: Lost = request.getfixturevalue(fixture)
+    lost.volume("db")
+    lost.bare("db", "db")
+    lost.lose("pv-db")
+    proxy = lost.cluster.proxy()
+    kill = proxy.on(method, where, first=number, times=1, after=lambda: kill_module(module="volume_failover"))
+    died = lost.run(proxy=proxy)
+    assert died.failed and "findings" not in died.result, died.result
+    assert kill.matched >= number
+    held = lost.api.get(LEASE)
+    assert held and held["spec"]["holderIdentity"] == "run-1"
+    run = lost.run(run_id="run-2")
+    assert not run.failed, run.msg
+    assert lost.attached() == set() and not lost.api.find("Pod", "db")
+    ledger = lost.ledger()
+    tainted = fixture == "lost_current"
+    assert (ledger["phase"], ledger["tainted"], lost.taints().count(OUT)) == ("detached", tainted, int(tainted))
+    ours = [found for found in lost.api.all("ConfigMap") if found["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by")]
+    assert len(ours) == 1
+    converged(lost)
+
+
+def test_another_run_is_at_work(lost_current: Lost) -> None:
+    """Nothing is done while it holds the lease; when that has run out, it is waited for no longer."""
+    lost = lost_current
+    lost.volume("db")
+    lost.bare("db", "db")
+    lost.lose("pv-db")
+    body = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "storage-ops-fence-a", "namespace": "kube-system"},
+    }
+    lost.api.create({**body, "spec": {"holderIdentity": "run-9", "renewTime": k8s.now(micro=True), "leaseDurationSeconds": 3600}})
+    before = lost.everything()
+    for check in (True, False):
+        run = lost.run(check, lease_timeout=0)
+        assert run.failed and not run.changed and "another run (run-9) works at node a" in run.msg, run.result
+        assert lost.everything() == before
+    lost.api.merge(LEASE, {"spec": {"leaseDurationSeconds": 1}})
+    assert done(lost.run())[-1] == RECORD
+
+
+def test_without_a_fence(lost_current: Lost) -> None:
+    lost = lost_current
+    lost.volume("db")
+    lost.bare("db", "db")
+    lost.lose("pv-db", phase="intended")
+    refused(lost, "the fence of node a was begun and never proven (phase intended)")
+    lost.api.delete(CONFIG_MAP)
+    lost.api.merge(path("Node", "a"), {"metadata": {"annotations": {"runbooks.storage-ops/fence": None}}})
+    refused(lost, "nothing proves that node a is fenced: it has no ledger")
+    assert lost.attached() == {("pv-db", "a")}

@@ -1,0 +1,278 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A Ceph cluster on loopback: one monitor and one OSD in memory, from the distribution's packages, without systemd."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..common import LabError, cache_dir, say, step
+from ..kubernetes.api import wait
+from ..kubernetes.controlplane import free_ports
+from ..kubernetes.process import Process
+from ..qemu import tail
+
+START_DEADLINE = 60.0
+COMMAND_DEADLINE = 60.0
+PROGRAMS = ("ceph-mon", "ceph-osd", "monmaptool", "ceph", "rbd")
+# user -> capabilities of those that there are from the start.
+USERS = {
+    "mon.": {"mon": "allow *"},
+    "client.admin": {"mon": "allow *", "osd": "allow *", "mgr": "allow *", "mds": "allow *"},
+    "osd.0": {"mon": "allow profile osd", "mgr": "allow profile osd", "osd": "allow *"},
+}
+
+
+class CephError(LabError):
+    """A command of Ceph's failed."""
+
+
+class Ceph:
+    """A cluster by name, with the pool ``rbd``. Its folder holds all it has; several run side by side."""
+
+    def __init__(self, name: str, *, tied: bool = True) -> None:
+        self.name, self.tied = name, tied
+        self.folder = cache_dir() / "ceph" / name
+        self.conf = self.folder / "ceph.conf"
+        self.keyring = self.folder / "ceph.client.admin.keyring"
+        self.mon, self.osd = Process(self.folder, "ceph-mon"), Process(self.folder, "ceph-osd")
+
+    # life
+
+    def start(self) -> None:
+        """From nothing to an empty pool, whatever was there before."""
+        missing = [program for program in PROGRAMS if not shutil.which(program)]
+        if missing:
+            raise LabError(f"there is no {', '.join(missing)}: install the packages in tests/lab/apt-packages.txt")
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True, mode=0o700)
+        with step(f"{self.name}: starting Ceph"):
+            fsid = str(uuid.uuid4())
+            ports = dict(zip(("v2", "v1"), free_ports(2), strict=True))
+            addresses = f"[v2:127.0.0.1:{ports['v2']},v1:127.0.0.1:{ports['v1']}]"
+            self.conf.write_text(CONF.format(folder=self.folder, fsid=fsid, addresses=addresses))
+            self._make_keyrings()
+            self._program("monmaptool", "--create", "--fsid", fsid, "--addv", "a", addresses, str(self.folder / "monmap"))
+            keys = ["--monmap", str(self.folder / "monmap"), "--keyring", str(self.folder / "initial.keyring")]
+            self._program("ceph-mon", "--mkfs", "-i", "a", *keys)
+            self.mon.start(["ceph-mon", "-c", str(self.conf), "-i", "a", "-f"], self.tied)
+            self._wait(lambda: self._answers(self.mon), self.mon, "the monitor answers")
+            number = str(uuid.uuid4())
+            self.run("osd", "new", number, "0")
+            (self.folder / "osd").mkdir()
+            self._program("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", number)
+            self.osd.start(["ceph-osd", "-c", str(self.conf), "-i", "0", "-f"], self.tied)
+            self._wait(lambda: self.json("osd", "stat")["num_up_osds"] == 1, self.osd, "the OSD is up")
+            self.create_pool("rbd")
+
+    def stop(self) -> None:
+        """End everything, hard: nothing here is worth a farewell. The folder stays, for its logs."""
+        for found in self.folder.glob("*.pid"):
+            Process(self.folder, found.stem).stop(signal.SIGKILL)
+
+    def remove(self) -> None:
+        """End everything, and keep nothing."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def reset(self) -> None:
+        """No clients, images, users or blocklist entries, as right after the start."""
+        if not self.running:
+            self.start()
+            return
+        self.thaw()
+        for found in self.folder.glob("client-*.pid"):
+            Process(self.folder, found.stem).stop(signal.SIGKILL)
+        # Images whose clients were killed can be removed after 30 s, their pool at once.
+        for pool in self.json("osd", "pool", "ls"):
+            self.run("osd", "pool", "delete", pool, pool, "--yes-i-really-really-mean-it")
+        self.run("osd", "blocklist", "clear")
+        for user in self.json("auth", "ls")["auth_dump"]:
+            if user["entity"] not in USERS:
+                self.run("auth", "rm", user["entity"])
+        self.create_pool("rbd")
+
+    @property
+    def running(self) -> bool:
+        """Both daemons run."""
+        return bool(self.mon.pid and self.osd.pid)
+
+    def freeze(self) -> None:
+        """The monitor answers no more, as behind a dead network."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It answers again."""
+        self._signal(signal.SIGCONT)
+
+    # access
+
+    def run(self, *argv: str) -> str:
+        """What ``ceph`` says to an administrator on its standard output."""
+        return self._program("ceph", "--connect-timeout", "10", *argv)
+
+    def json(self, *argv: str) -> Any:
+        """The same, as data."""
+        return json.loads(self.run(*argv, "--format", "json"))
+
+    def rbd(self, *argv: str) -> str:
+        """What ``rbd`` says to an administrator."""
+        return self._program("rbd", *argv)
+
+    @property
+    def fsid(self) -> str:
+        """The cluster's id."""
+        return next(line.split()[-1] for line in self.conf.read_text().splitlines() if line.startswith("fsid"))
+
+    def user(self, name: str, **caps: str) -> Path:
+        """Make ``client.NAME`` with these capabilities (``mon="profile rbd"``), or give it other ones; its keyring."""
+        granted = [word for pair in caps.items() for word in pair]
+        self.run("auth", "get-or-create", f"client.{name}")
+        self.run("auth", "caps", f"client.{name}", *granted)
+        target = self.folder / f"ceph.client.{name}.keyring"
+        _write_secret(target, self.run("auth", "get", f"client.{name}"))
+        return target
+
+    def create_pool(self, name: str) -> None:
+        """A pool for images."""
+        # With more placement groups it takes longer.
+        self.run("osd", "pool", "create", name, "1")
+        self.rbd("pool", "init", name)
+
+    def create_image(self, name: str, pool: str = "rbd", namespace: str = "", size: str = "8M", features: str = "layering") -> None:
+        """An image; a namespace is made when it is not there."""
+        if namespace and namespace not in [found["name"] for found in json.loads(self.rbd("namespace", "ls", pool, "--format", "json"))]:
+            self.rbd("namespace", "create", f"{pool}/{namespace}")
+        self.rbd("create", f"{pool}/{namespace}/{name}" if namespace else f"{pool}/{name}", "--size", size, "--image-feature", features)
+
+    def watchers(self, image: str) -> list[dict[str, Any]]:
+        """Address (with nonce), client and cookie of an image's watchers; the one that looks is not among them."""
+        found: list[dict[str, Any]] = json.loads(self.rbd("status", image, "--format", "json"))["watchers"]
+        return found
+
+    def blocklist(self) -> dict[str, str]:
+        """Every entry, as Ceph spells it, with its end; ranges among them."""
+        found = self.json("osd", "dump")
+        return {**found["blocklist"], **found.get("range_blocklist", {})}
+
+    # parts
+
+    def _make_keyrings(self) -> None:
+        every = []
+        for user, caps in USERS.items():
+            key = os.urandom(16)
+            packed = base64.b64encode(struct.pack("<hiih", 1, int(time.time()), 0, len(key)) + key).decode()
+            text = f"[{user}]\nkey = {packed}\n" + "".join(f'caps {service} = "{granted}"\n' for service, granted in caps.items())
+            _write_secret(self.folder / f"ceph.{user}.keyring", text)
+            every.append(text)
+        _write_secret(self.folder / "initial.keyring", "".join(every))
+
+    def _program(self, program: str, *arguments: str) -> str:
+        command = [program, "-c", str(self.conf), *arguments]
+        try:
+            answer = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_DEADLINE, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise CephError(f"{program} {' '.join(arguments)}: no answer within {COMMAND_DEADLINE:.0f} s") from None
+        if answer.returncode:
+            raise CephError(f"{program} {' '.join(arguments)}: rc {answer.returncode}: {answer.stderr.strip()[:1000]}")
+        return answer.stdout
+
+    def _answers(self, process: Process) -> bool:
+        process.check()
+        with contextlib.suppress(CephError):
+            return bool(self.run("mon", "stat"))
+        return False
+
+    def _wait(self, ready: Any, process: Process, what: str) -> None:
+        try:
+            wait(ready, f"{self.name}: {what}", START_DEADLINE)
+        except LabError as exc:
+            raise LabError(f"{exc}\n{tail(process.log)}") from exc
+
+    def _signal(self, number: int) -> None:
+        pid = self.mon.pid
+        if pid is not None:
+            os.kill(pid, number)
+
+
+CONF = """\
+[global]
+fsid = {fsid}
+mon_host = {addresses}
+auth_cluster_required = cephx
+auth_service_required = cephx
+auth_client_required = cephx
+auth_allow_insecure_global_id_reclaim = false
+run_dir = {folder}
+# Its path could be too long for a socket.
+admin_socket =
+log_file =
+mon_cluster_log_file = {folder}/cluster.log
+osd_pool_default_size = 1
+osd_pool_default_min_size = 1
+osd_pool_default_pg_autoscale_mode = off
+osd_crush_chooseleaf_type = 0
+mon_allow_pool_size_one = true
+mon_allow_pool_delete = true
+mon_warn_on_pool_no_redundancy = false
+
+[mon]
+mon_data = {folder}/mon
+keyring = {folder}/ceph.mon..keyring
+# The default is a second, for each change.
+paxos_propose_interval = 0.05
+paxos_min_wait = 0.02
+# The disk may be quite full: almost nothing is written.
+mon_data_avail_warn = 2
+mon_data_avail_crit = 1
+
+[osd]
+osd_data = {folder}/osd
+keyring = {folder}/ceph.osd.0.keyring
+public_addr = 127.0.0.1
+cluster_addr = 127.0.0.1
+osd_objectstore = memstore
+memstore_device_bytes = 1073741824
+osd_class_load_list = *
+osd_class_default_list = *
+
+[client.admin]
+keyring = {folder}/ceph.client.admin.keyring
+"""
+
+
+def _write_secret(target: Path, text: str) -> None:
+    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
+        stream.write(text)
+
+
+def existing_cephs() -> Iterator[Ceph]:
+    """The clusters that have a folder."""
+    for found in sorted((cache_dir() / "ceph").glob("*/ceph.conf")):
+        yield Ceph(found.parent.name, tied=False)
+
+
+def sweep() -> None:
+    """Remove what tests left that were killed; a test's cluster has the pid of its process in its name."""
+    for ceph in existing_cephs():
+        kind, _worker, pid = (ceph.name.split("-") + ["", ""])[:3]
+        if kind == "test" and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            say(f"{ceph.name}: removing what a killed test run left")
+            ceph.remove()

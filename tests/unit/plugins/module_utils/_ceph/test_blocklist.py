@@ -1,0 +1,404 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The blocklist's plan, and Ceph's answers as they were recorded.
+
+The OSD map and the metadata server's are of Ceph 16.2.15. What older releases (``blacklist``) and ceph-mgr say is written after their
+documentation and source, since neither could be run here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import CommandResult, Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph import blocklist
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import parse_entry, parse_network
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import ADD, REMOVE, Options, Runbook, State, parse_dump
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection, Denied
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import ActionFailed, Finding, Plan, Prevented, StorageOpsError
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+YEAR = 31_536_000
+OSDS = [
+    {"osd": 0, "public_addrs": {"addrvec": [{"type": "v2", "addr": "192.0.2.77:6808", "nonce": 613}]}, "public_addr": "192.0.2.77:6809/613"}
+]
+MDS = {
+    "gid": 4117,
+    "addr": "10.0.0.20:6817/2732083159",
+    "addrs": {"addrvec": [{"type": "v1", "addr": "10.0.0.20:6817", "nonce": 2732083159}]},
+}
+FS = {"standbys": [], "filesystems": [{"mdsmap": {"info": {"gid_4117": MDS}}, "id": 1}]}
+MGR = {
+    "active_name": "x",
+    "active_addrs": {"addrvec": [{"type": "v2", "addr": "10.0.0.21:6800", "nonce": 11}]},
+    "active_addr": "10.0.0.21:6801/11",
+    "active_clients": [{"addrvec": [{"type": "v2", "addr": "10.0.0.21:0", "nonce": 4711}]}],
+}
+NO_MGR = {"active_name": "", "active_addrs": {"addrvec": []}, "active_addr": "(unrecognized address family 0)/0", "active_clients": []}
+
+
+def dump(entries: dict[str, float] | None = None, ranges: dict[str, float] | None = None) -> dict[str, Any]:
+    """``osd dump`` with entries that last for so many days from now on."""
+
+    def ends(days: dict[str, float] | None) -> dict[str, str]:
+        return {text: (NOW + timedelta(days=left)).strftime("%Y-%m-%dT%H:%M:%S.%f+0000") for text, left in (days or {}).items()}
+
+    return {"epoch": 12, "fsid": "e85137c6", "osds": OSDS, "blocklist": ends(entries), "range_blocklist": ends(ranges)}
+
+
+def octopus(entries: dict[str, str]) -> dict[str, Any]:
+    """The same of a release that has the old name, and no ranges."""
+    return {"epoch": 12, "fsid": "e85137c6", "osds": OSDS, "blacklist": entries}
+
+
+def options(
+    *entries: str, present: bool = True, protected: Sequence[str] = (), accept_daemons: bool = False, renew_below: float = 0.5
+) -> Options:
+    return Options(
+        tuple(parse_entry(text) for text in entries),
+        present,
+        YEAR,
+        renew_below,
+        tuple(parse_network(text) for text in protected),
+        accept_daemons,
+    )
+
+
+class Tool:
+    """``ceph`` that answers from a table, and has a blocklist that changes."""
+
+    def __init__(self, first: dict[str, Any], **answers: tuple[int | None, str, str]) -> None:
+        self.dump, self.answers, self.asked = first, answers, []
+        self.stubborn = False
+
+    def __call__(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        words = [word for word in argv[argv.index("--connect-timeout") + 2 :] if word not in ("--format", "json")]
+        self.asked.append(words)
+        rc, out, err = self.answers.get("_".join(words[:2]), None) or self._answer(words)
+        return CommandResult(tuple(argv), rc, out, err, 0.1, "" if rc is not None else "no answer within 13.0 s, abandoned as pid 1")
+
+    @property
+    def changes(self) -> list[str]:
+        """Commands that change something."""
+        probes = set(blocklist._PROBES.values())
+        return [" ".join(words) for words in self.asked if ("add" in words or "rm" in words) and not probes & set(words)]
+
+    def _answer(self, words: list[str]) -> tuple[int, str, str]:
+        if words == ["osd", "dump"]:
+            return 0, json.dumps(self.dump), ""
+        if words in (["mgr", "dump"], ["fs", "dump"]):
+            return 0, json.dumps(MGR if words[0] == "mgr" else FS), ""
+        name = words[1]
+        assert name in self.dump, "no valid command found"
+        if set(blocklist._PROBES.values()) & set(words):
+            return 22, "", "Error EINVAL: unable to parse address"
+        is_range, operation, text = "range" in words, "add" if "add" in words else "rm", words[-2] if "add" in words else words[-1]
+        stored = "cidr:" + text.replace("/", ":0/") if is_range else text
+        entries = self.dump[f"range_{name}" if is_range else name]
+        if self.stubborn:
+            return 0, "", f"blocklisting {text} until ..."
+        if operation == "rm":
+            entries.pop(stored, None)
+        else:
+            until = NOW + timedelta(seconds=int(words[-1]))
+            # As Ceph does: what is there stays as it is.
+            entries.setdefault(stored, until.strftime("%Y-%m-%dT%H:%M:%S.%f+0000"))
+        return 0, "", f"blocklisting {text} until ..."
+
+
+def runbook(tool: Tool, wanted: Options) -> Runbook:
+    return Runbook(Ceph(Connection(user="ops"), Deadline(60), tool), wanted, lambda: NOW)
+
+
+def judged(tool: Tool, wanted: Options) -> list[Finding]:
+    """The findings of a run."""
+    work = runbook(tool, wanted)
+    return work.plan(work.gather()).findings
+
+
+def planned(osd_dump: dict[str, Any], wanted: Options, **state: Any) -> Plan:
+    """The plan for what was read, nothing else."""
+    found = State(NOW, "client.ops", parse_dump(osd_dump), **{"denied": {}, "daemons": (), **state})
+    return blocklist.plan(found, wanted, lambda *arguments: ["ceph", *arguments])
+
+
+def commands(plan: Plan) -> list[str]:
+    return [" ".join(action.command) for action in plan.actions]
+
+
+def test_a_dump() -> None:
+    read = parse_dump(dump({"10.0.0.5:0/0": 1, "10.0.0.5:6800/3": 2, "(unrecognized address family 0)/0": 1}, {"cidr:10.0.0.7:0/24": 3}))
+    assert [found.to_result() for found in read.entries] == [
+        {"entry": "10.0.0.5:0/0", "kind": "address", "address": "10.0.0.5", "until": "2026-11-22T12:00:00Z"},
+        {"entry": "10.0.0.5:6800/3", "kind": "client", "address": "10.0.0.5", "until": "2026-11-23T12:00:00Z"},
+        {"entry": "10.0.0.7/24", "kind": "range", "address": "10.0.0.0/24", "until": "2026-11-24T12:00:00Z"},
+    ]
+    assert (read.fsid, read.word, read.ranges, read.osds) == ("e85137c6", "blocklist", True, ("192.0.2.77",))
+
+
+def test_a_dump_of_an_old_release() -> None:
+    read = parse_dump(octopus({"10.0.0.5:0/0": "2026-11-22 12:00:00.000001", "v1:10.0.0.6:0/9": "2026-11-22T12:00:00.000000+0200"}))
+    assert (read.word, read.ranges) == ("blacklist", False)
+    assert [found.until_text for found in read.entries] == ["2026-11-22T12:00:00Z", "2026-11-22T10:00:00Z"]
+    assert commands(planned(octopus({}), options("10.0.0.5"))) == [f"ceph osd blacklist add 10.0.0.5:0/0 {YEAR}"]
+
+
+@pytest.mark.parametrize(
+    "answer", [None, [], {}, {"fsid": 1}, {"fsid": "a", "blocklist": {"10.0.0.5:0/0": "soon"}}, {"fsid": "a", "blocklist": []}]
+)
+def test_a_dump_that_is_none(answer: Any) -> None:
+    with pytest.raises(StorageOpsError, match="osd dump lacks"):
+        parse_dump(answer)
+
+
+def test_only_the_same_kind_is_the_same_entry() -> None:
+    there = dump({"10.0.0.5:0/0": 365, "10.0.0.9:0/7": 365}, {"cidr:10.0.0.0:0/24": 365})
+    assert planned(there, options("10.0.0.5", "10.0.0.9:0/7", "10.0.0.8/24")).findings == []
+    plan = planned(there, options("10.0.0.5:0/7", "10.0.0.9", "10.0.0.5/32"))
+    assert commands(plan) == [
+        f"ceph osd blocklist add 10.0.0.5:0/7 {YEAR}",
+        f"ceph osd blocklist add 10.0.0.9:0/0 {YEAR}",
+        f"ceph osd blocklist range add 10.0.0.5/32 {YEAR}",
+    ]
+    covered = {finding.name: [text.split()[0] for text in finding.evidence["covered_by"]] for finding in plan.findings}
+    assert covered == {
+        "10.0.0.5:0/7": ["10.0.0.5:0/0", "10.0.0.0/24"],
+        "10.0.0.9:0/0": ["10.0.0.0/24"],
+        "10.0.0.5/32": ["10.0.0.5:0/0", "10.0.0.0/24"],
+    }
+
+
+def test_only_what_was_named_is_removed() -> None:
+    there = dump({"10.0.0.5:0/0": 365, "10.0.0.5:0/7": 365}, {"cidr:10.0.0.7:0/24": 365, "cidr:10.0.0.0:0/24": 1, "cidr:10.0.0.0:0/25": 1})
+    wanted = options("10.0.0.5", "10.0.0.0/24", "10.0.0.77", present=False)
+    assert commands(planned(there, wanted)) == [
+        "ceph osd blocklist rm 10.0.0.5:0/0",
+        "ceph osd blocklist range rm 10.0.0.7/24",
+        "ceph osd blocklist range rm 10.0.0.0/24",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "stored", "is_range", "stand_in"),
+    [
+        ("10.0.0.5", "10.0.0.5:0/0", False, ("range ", "10.0.0.5/32")),
+        ("fd00::5", "[fd00::5]:0/0", False, ("range ", "fd00::5/128")),
+        ("10.0.0.0/24", "cidr:10.0.0.0:0/24", True, ("range ", "10.0.0.1/24")),
+        ("10.0.0.5/32", "cidr:10.0.0.5:0/32", True, ("", "10.0.0.5:0/0")),
+    ],
+)
+def test_a_renewal_leaves_no_moment_without_an_entry(entry: str, stored: str, is_range: bool, stand_in: tuple[str, str]) -> None:
+    there = dump(**{"ranges" if is_range else "entries": {stored: 182}})
+    kind, text = stand_in
+    own = ("range " if is_range else "") + "{} " + parse_entry(entry).text
+    assert commands(planned(there, options(entry))) == [
+        f"ceph osd blocklist {kind}add {text} 604800",
+        f"ceph osd blocklist {own.format('rm')}",
+        f"ceph osd blocklist {own.format('add')} {YEAR}",
+        f"ceph osd blocklist {kind}rm {text}",
+    ]
+    assert planned(there, options(entry, renew_below=0.4)).findings == []
+
+
+def test_a_renewal_with_what_stands_there_already() -> None:
+    # Somebody else's, so it stays.
+    there = dump({"10.0.0.5:0/0": 1}, {"cidr:10.0.0.5:0/32": 1})
+    assert commands(planned(there, options("10.0.0.5"))) == [
+        "ceph osd blocklist rm 10.0.0.5:0/0",
+        f"ceph osd blocklist add 10.0.0.5:0/0 {YEAR}",
+    ]
+    ending = dump({"10.0.0.5:0/0": 1}, {"cidr:10.0.0.5:0/32": 0.01})
+    assert "about to end" in planned(ending, options("10.0.0.5")).findings[0].reason
+    # A range with host bits needs nothing to stand in.
+    assert commands(planned(dump(ranges={"cidr:10.0.0.7:0/24": 1}), options("10.0.0.0/24"))) == [
+        f"ceph osd blocklist range add 10.0.0.0/24 {YEAR}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("osd_dump", "entry"), [(dump({"10.0.0.5:0/7": 1}), "10.0.0.5:0/7"), (octopus({"10.0.0.5:0/0": "2026-11-22 12:00:00.1"}), "10.0.0.5")]
+)
+def test_a_renewal_that_nothing_could_stand_in_for(osd_dump: dict[str, Any], entry: str) -> None:
+    plan = planned(osd_dump, options(entry, "10.0.0.99"))
+    assert plan.actions == [] and [finding.verdict for finding in plan.findings] == ["refuse", "refuse"]
+    assert "Ceph cannot prolong it" in plan.findings[0].reason and plan.findings[0].named
+    assert plan.findings[1].reason == "nothing is changed, since " + parse_entry(entry).text + " is refused"
+
+
+def test_the_stand_in_must_be_there_when_the_entry_goes() -> None:
+    tool = Tool(dump({"10.0.0.5:0/0": 1}))
+    work = runbook(tool, options("10.0.0.5", accept_daemons=True))
+    first, second, *_rest = work.plan(work.gather()).actions
+    work.apply(first)
+    tool.dump["range_blocklist"].clear()
+    with pytest.raises(ActionFailed, match="somebody else has removed it"):
+        work.apply(second)
+    assert "10.0.0.5:0/0" in tool.dump["blocklist"]
+
+
+def test_a_whole_run() -> None:
+    tool = Tool(dump({"10.0.0.6:0/0": 1, "10.0.0.7:0/1": 9}))
+    work = runbook(tool, options("10.0.0.5", "10.0.0.6", "10.0.1.0/24"))
+    plan = work.plan(work.gather())
+    assert tool.changes == []
+    for finding in plan.findings:
+        for action in finding.repair:
+            work.apply(action)
+        assert work.verify(finding) == [f"{finding.name} is in the blocklist until 2027-11-21T12:00:00Z"]
+    assert [" ".join(action.command[-len(words.split()) :]) for action, words in zip(plan.actions, tool.changes)] == tool.changes
+    assert set(tool.dump["blocklist"]) == {"10.0.0.5:0/0", "10.0.0.6:0/0", "10.0.0.7:0/1"} and set(tool.dump["range_blocklist"]) == {
+        "cidr:10.0.1.0:0/24"
+    }
+    assert work.plan(work.gather()).findings == []
+    assert {found["entry"] for found in work.facts()["blocklist"]} == {"10.0.0.5:0/0", "10.0.0.6:0/0", "10.0.0.7:0/1", "10.0.1.0/24"}
+
+
+def test_what_ceph_says_is_not_believed() -> None:
+    for wanted in (options("10.0.0.5"), options("10.0.0.6", present=False)):
+        tool = Tool(dump({"10.0.0.6:0/0": 300}))
+        work = runbook(tool, wanted)
+        (finding,) = work.plan(work.gather()).findings
+        tool.stubborn = True
+        with pytest.raises(ActionFailed, match="the list says otherwise"):
+            work.apply(finding.repair[0])
+        with pytest.raises(StorageOpsError, match="somebody else has changed it"):
+            work.verify(finding)
+
+
+def test_what_still_blocks_is_said() -> None:
+    tool = Tool(dump({"10.0.0.5:0/0": 365}, {"cidr:10.0.0.0:0/24": 365}))
+    work = runbook(tool, options("10.0.0.5", present=False))
+    (finding,) = work.plan(work.gather()).findings
+    work.apply(finding.repair[0])
+    assert work.verify(finding) == ["10.0.0.5:0/0 is gone from the blocklist", "10.0.0.0/24 still blocks it"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("10.0.0.20", "it would hit a ceph-mds; set accept_daemons"),
+        ("10.0.0.20:0/2732083159", "it would hit a ceph-mds"),
+        ("10.0.0.0/24", "it would hit a ceph-mds"),
+        ("10.0.0.21", "it would hit the active ceph-mgr"),
+        ("10.0.0.21:0/4711", "it would hit the active ceph-mgr"),
+        ("10.0.0.21:0/4712", ""),
+        ("10.0.0.22", ""),
+    ],
+)
+def test_daemons_that_are_clients(entry: str, said: str) -> None:
+    (finding,) = judged(Tool(dump()), options(entry))
+    assert (said in finding.reason) if said else finding.verdict == "repair"
+    (accepted,) = judged(Tool(dump()), options(entry, accept_daemons=True))
+    assert accepted.verdict == "repair"
+
+
+def test_daemons_that_are_not_known() -> None:
+    tool = Tool(dump(), mgr_dump=(13, "", "Error EACCES: access denied"))
+    (finding,) = judged(tool, options("10.0.0.5"))
+    assert (
+        finding.verdict == "refuse"
+        and "Error EACCES: access denied, as client.ops" in finding.reason
+        and "accept_daemons" in finding.reason
+    )
+    # Who lets somebody in hits nobody.
+    there = Tool(dump({"10.0.0.5:0/0": 1}), mgr_dump=(13, "", "Error EACCES: access denied"))
+    (finding,) = judged(there, options("10.0.0.5", present=False))
+    assert finding.verdict == "repair"
+
+
+def test_this_host_is_not_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocklist, "own_addresses", lambda osds: iter(["10.0.0.3", "fd00::3"]))
+    for entry in ("10.0.0.3", "10.0.0.0/24", "fd00::/64"):
+        (finding,) = judged(Tool(dump()), options(entry, accept_daemons=True))
+        assert finding.reason == "it would hit this very host"
+
+
+def test_what_is_protected() -> None:
+    wanted = options("10.0.0.5", "10.0.0.5:0/1", "10.0.0.0/30", "10.0.1.0/24", "fd00::1", protected=["10.0.0.0/29", "fd00::/64"])
+    assert {finding.name for finding in planned(dump(), wanted).findings if "protected_addresses" in finding.reason} == {
+        "10.0.0.5:0/0",
+        "10.0.0.5:0/1",
+        "10.0.0.0/30",
+        "[fd00::1]:0/0",
+    }
+
+
+def test_ranges_of_a_release_that_has_none() -> None:
+    (finding,) = planned(octopus({}), options("10.0.0.0/24")).findings
+    assert finding.verdict == "refuse" and "knows no ranges" in finding.reason
+
+
+def test_a_missing_capability() -> None:
+    denied = {(ADD, "range"): "Error EACCES: access denied, as client.ops"}
+    plan = planned(dump({"10.0.0.5:0/0": 1}), options("10.0.0.5"), denied=denied)
+    # It is needed for what stands in.
+    assert "client.ops lacks the mon capability to add a range" in plan.findings[0].reason
+    assert "ceph auth caps client.ops mon 'allow r, allow command \"osd blocklist\"'" in plan.findings[0].reason
+    gone = planned(dump({"10.0.0.5:0/0": 1}), options("10.0.0.5", present=False), denied={(REMOVE, "address"): "no"})
+    assert "to remove a whole address (no)" in gone.findings[0].reason
+
+
+def test_a_capability_that_is_lost_meanwhile() -> None:
+    tool = Tool(dump())
+    work = runbook(tool, options("10.0.0.5"))
+    (finding,) = work.plan(work.gather()).findings
+    tool.answers["osd_blocklist"] = (13, "", "Error EACCES: access denied")
+    with pytest.raises(Prevented, match="EACCES"):
+        work.apply(finding.repair[0])
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((1, "", "timed out\n"), "does not answer"),
+        ((None, "", ""), "does not answer"),
+        ((110, "", "rbd: couldn't connect to the cluster!"), "does not answer"),
+        (
+            (1, "", "Error initializing cluster client: ObjectNotFound('RADOS object not found (error calling conf_read_file)')"),
+            "give its path as conf",
+        ),
+        ((1, "", "[errno 13] RADOS permission denied (error connecting to the cluster)"), "does not let client.ops in"),
+        (
+            (1, "", "auth: unable to find a keyring on /none: (2) No such file or directory\n[errno 2] error connecting to the cluster"),
+            "[errno 2]",
+        ),
+        ((5, "", "a\nError EIO: odd"), "Error EIO: odd (rc 5 of ceph"),
+        ((0, "listed 3 entries", ""), "instead of JSON"),
+    ],
+)
+def test_what_goes_wrong_is_said(answer: tuple[int | None, str, str], said: str) -> None:
+    with pytest.raises(StorageOpsError) as caught:
+        runbook(Tool(dump(), osd_dump=answer), options("10.0.0.5")).gather()
+    assert said in str(caught.value) and not isinstance(caught.value, Denied)
+
+
+def test_a_tool_that_is_not_there() -> None:
+    ceph = Ceph(Connection(), Deadline(60), lambda argv, _timeout: CommandResult(tuple(argv), None, "", "", 0, "not installed"))
+    with pytest.raises(StorageOpsError, match="ceph is not installed on .*toolbox"):
+        ceph.json("ceph", "osd", "dump")
+
+
+def test_options() -> None:
+    params: dict[str, Any] = {
+        **{"entries": ["10.0.0.5", "10.0.0.5:0/0"], "state": "present", "expire_seconds": YEAR, "renew_below": 0.5},
+        **{"protected_addresses": [], "accept_daemons": False},
+    }
+    assert len(blocklist.make_options(params).entries) == 1
+    assert blocklist.make_options({**params, "entries": [], "state": "absent"}).entries == ()
+    for wrong, said in (
+        ({"entries": []}, "entries is empty"),
+        ({"entries": ["10.0.0.5", "worker01", "10.0.0.0/8"]}, "'worker01' cannot .*; '10.0.0.0/8' cannot .* /16 to /32"),
+        ({"expire_seconds": 3600}, "at least 604800"),
+        ({"renew_below": 1.0}, "a share from 0 to 0.9"),
+        ({"renew_below": float("nan")}, "a share from 0 to 0.9"),
+        ({"protected_addresses": ["10.0.0"]}, "'10.0.0'"),
+    ):
+        with pytest.raises(StorageOpsError, match=said):
+            blocklist.make_options({**params, **wrong})

@@ -1,0 +1,42 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How a cluster is reached, and as whom."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import make_ceph
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+
+DEFAULTS: dict[str, Any] = {"conf": "", "keyring": "", "user": "admin", "cluster": "ceph", "connect_timeout": 5.0, "deadline": 60.0}
+GIVEN: dict[str, Any] = {"conf": "/a/b.conf", "keyring": "/a/k", "cluster": "east", "connect_timeout": 2.5}
+
+
+def test_the_whole_command() -> None:
+    assert make_ceph(DEFAULTS).argv("ceph", "osd", "dump") == ["ceph", "--name", "client.admin", "--connect-timeout", "5", "osd", "dump"]
+    given = make_ceph({**DEFAULTS, **GIVEN, "user": " client.ops "})
+    where = ["--cluster", "east", "--conf", "/a/b.conf", "--keyring", "/a/k", "--name", "client.ops"]
+    assert given.argv("ceph", "df") == ["ceph", *where, "--connect-timeout", "2.5", "df"]
+    assert given.argv("rbd", "ls") == ["rbd", *where, "--client_mount_timeout=2.5", "ls"]
+    # An empty answer of a survey is the default.
+    assert make_ceph({**DEFAULTS, "user": "", "cluster": " "}).connection == make_ceph(DEFAULTS).connection
+    assert make_ceph({**DEFAULTS, "cluster": "east"}).connection.conf_path == "/etc/ceph/east.conf"
+
+
+def test_the_time_it_may_take() -> None:
+    assert 69 < make_ceph(DEFAULTS, more_seconds=10).deadline.remaining() <= 70
+    for wrong in ({"connect_timeout": 0.0}, {"deadline": 5.0}, {"deadline": float("nan")}):
+        with pytest.raises(StorageOpsError, match="give at least"):
+            make_ceph({**DEFAULTS, **wrong})
+
+
+def test_the_environment_does_not_choose_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CEPH_ARGS", "--conf /other.conf")
+    make_ceph(DEFAULTS)
+    assert "CEPH_ARGS" not in os.environ

@@ -1,0 +1,255 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Watchers over several observations, locks, and what ceph-csi noted, from Ceph's answers as Ceph 16.2.15 gave them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import CommandResult, Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph import watchers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+
+DUMP = {"fsid": "e85137c6", "blocklist": {"10.0.0.5:0/0": "2027-11-21T12:00:00.000000+0000"}, "range_blocklist": {}}
+OMAP = """\
+features
+value (8 bytes) :
+00000000  01 00 00 00 00 00 00 00                           |........|
+00000008
+
+metadata_.rbd.csi.ceph.com/clientaddress/0001-vol/node-a
+value (14 bytes) :
+00000000  31 30 2e 30 2e 30 2e 35  3a 30 2f 31 32 33        |10.0.0.5:0/123|
+0000000e
+
+metadata_.rbd.csi.ceph.com/clientAddress/node-b
+value (8 bytes) :
+00000000  31 30 2e 30 2e 30 2e 36                           |10.0.0.6|
+00000008
+
+metadata_.rbd.csi.ceph.com/clientaddress/0001-vol/node-c
+value (37 bytes) :
+00000000  5b 76 32 3a 31 30 2e 30  2e 30 2e 37 3a 30 2f 31  |[v2:10.0.0.7:0/1|
+00000010  2c 76 31 3a 31 30 2e 30  2e 30 2e 37 3a 30 2f 31  |,v1:10.0.0.7:0/1|
+00000020  5d 20 20 20 20                                    |]    |
+00000025
+
+metadata_.rbd.csi.ceph.com/clientaddress/0001-vol/node-d
+value (8 bytes) :
+00000000  77 6f 72 6b 65 72 30 31                           |worker01|
+00000008
+
+metadata_conf_rbd_cache
+value (8 bytes) :
+00000000  31 30 2e 30 2e 30 2e 36                           |10.0.0.6|
+00000008
+"""
+
+
+def watcher(address: str, client: int, cookie: int) -> dict[str, Any]:
+    return {"address": address, "client": client, "cookie": cookie}
+
+
+A, B = watcher("10.0.0.5:0/319745466", 4123, 18446462598732840961), watcher("10.0.0.6:0/7", 4124, 1)
+
+
+class Tools:
+    """``ceph``, ``rbd`` and ``rados``; ``rounds``: what each observation of the image ``data`` shows, the last one for ever."""
+
+    def __init__(self, *rounds: Any, missing: Sequence[str] = ()) -> None:
+        self.rounds, self.missing, self.slept, self.asked = list(rounds), missing, [], []
+
+    def __call__(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        def result(rc: int, out: Any = "", err: str = "") -> CommandResult:
+            return CommandResult(tuple(argv), rc, out if isinstance(out, str) else json.dumps(out), err, 0.1)
+
+        self.asked.append(list(argv))
+        if argv[0] == "ceph":
+            return result(0, DUMP)
+        if argv[0] == "rados":
+            return result(0, OMAP)
+        if argv[argv.index("--image") + 1] in self.missing:
+            return result(2, err="rbd: error opening image none: (2) No such file or directory\n")
+        if "status" in argv:
+            found = self.rounds.pop(0) if len(self.rounds) > 1 else self.rounds[0]
+            return found if isinstance(found, CommandResult) else result(0, {"watchers": found})
+        if "lock" in argv:
+            return result(0, [{"id": "auto 1", "locker": "client.4123", "address": "10.0.0.5:0/319745466"}])
+        return result(0, {"name": "data", "id": "102143bede28", "features": ["layering", "exclusive-lock"]})
+
+
+def options(**given: Any) -> watchers.Options:
+    return watchers.make_options(
+        {
+            **{"images": [{"pool": "rbd", "namespace": None, "image": "data"}], "volumes": [], "observations": 1, "observation_seconds": 0},
+            **{"gone": [], "gone_timeout": 60},
+            **given,
+        }
+    )
+
+
+def read(tools: Tools, **given: Any) -> tuple[dict[str, Any], list[Any]]:
+    """What the module returns as ``ceph``, and its findings."""
+    audit = watchers.Watchers(Ceph(Connection(), Deadline(60), tools), options(**given), tools.slept.append)
+    state = audit.gather()
+    return audit.facts()["ceph"], audit.plan(state).findings
+
+
+def test_one_observation() -> None:
+    ceph, findings = read(Tools([A]))
+    assert findings == []
+    assert (ceph["fsid"], ceph["observations"], ceph["seconds"]) == ("e85137c6", 1, pytest.approx(0, abs=1))
+    assert ceph["blocklist"] == [{"entry": "10.0.0.5:0/0", "kind": "address", "address": "10.0.0.5", "until": "2027-11-21T12:00:00Z"}]
+    assert ceph["images"] == [
+        {
+            **{"volume": "", "pool": "rbd", "namespace": "", "image": "data", "problem": "", "features": ["layering", "exclusive-lock"]},
+            "watchers": [
+                {
+                    **{"address": "10.0.0.5", "entry": "10.0.0.5:0/319745466", "client": "client.4123", "cookie": "18446462598732840961"},
+                    **{"seen": 1, "persistent": False},
+                }
+            ],
+            "locks": [{"locker": "client.4123", "address": "10.0.0.5", "entry": "10.0.0.5:0/319745466"}],
+            "client_addresses": [
+                {"node": "node-a", "address": "10.0.0.5"},
+                {"node": "node-b", "address": "10.0.0.6"},
+                {"node": "node-c", "address": "10.0.0.7"},
+            ],
+        }
+    ]
+
+
+def test_only_who_is_always_there_is_persistent() -> None:
+    again = watcher("10.0.0.6:0/7", 4124, 2)
+    tools = Tools([A, B], [A], [again, A])
+    ceph, _findings = read(tools, observations=3, observation_seconds=61)
+    assert {(found["entry"], found["cookie"]): (found["seen"], found["persistent"]) for found in ceph["images"][0]["watchers"]} == {
+        ("10.0.0.5:0/319745466", "18446462598732840961"): (3, True),
+        ("10.0.0.6:0/7", "1"): (1, False),
+        ("10.0.0.6:0/7", "2"): (1, False),
+    }
+    assert ceph["observations"] == 3 and [round(seconds) for seconds in tools.slept] == [30, 61]
+
+
+def test_every_question_opens_the_image_read_only() -> None:
+    tools = Tools([A])
+    read(tools)
+    asked = {" ".join(argv[argv.index("--client_mount_timeout=5") + 1 :]) for argv in tools.asked if argv[0] != "ceph"}
+    assert asked == {
+        "status --pool rbd --image data --format json",
+        "info --pool rbd --image data --format json",
+        "lock ls --pool rbd --image data --format json",
+        "--pool rbd listomapvals rbd_header.102143bede28",
+    }
+
+
+def test_an_image_that_cannot_be_read_is_none_without_watchers() -> None:
+    tools = Tools([A], missing=["none"])
+    ceph, (finding,) = read(tools, images=[{"pool": "rbd", "namespace": "n", "image": name} for name in ("none", "data")])
+    none, data = ceph["images"]
+    assert "No such file" in none["problem"] and none["watchers"] == [] and data["problem"] == ""
+    assert (finding.control, finding.name, finding.verdict, finding.named) == ("STOR-16", "rbd/n/none", "report", False)
+    assert "No such file" in finding.reason
+    _ceph, (finding,) = read(tools, images=[{"pool": "rbd", "namespace": "n", "image": "none"}], gone=["10.0.0.5"])
+    assert (finding.verdict, finding.named) == ("refuse", True)
+
+
+def test_one_bad_observation_is_a_problem() -> None:
+    timed_out = CommandResult(("rbd",), None, "", "", 13, "no answer within 13.0 s, abandoned as pid 1")
+    ceph, (finding,) = read(Tools([A], timed_out, [A]), observations=3, observation_seconds=3)
+    assert "does not answer" in ceph["images"][0]["problem"] and ceph["images"][0]["watchers"] == []
+    assert finding.verdict == "report"
+
+
+@pytest.mark.parametrize("gone", ["10.0.0.5", "10.0.0.5:0/319745466", "10.0.0.0/24"])
+def test_what_is_to_be_gone_is_waited_for(gone: str) -> None:
+    tools = Tools([A], [A], [])
+    ceph, findings = read(tools, gone=[gone])
+    assert findings == [] and ceph["images"][0]["watchers"] == [] and len(tools.slept) == 2
+    assert (ceph["observations"], ceph["seconds"]) == (1, 0)
+
+
+def test_others_are_not_waited_for() -> None:
+    tools = Tools([B])
+    _ceph, findings = read(tools, gone=["10.0.0.5", "10.0.0.6:0/8"])
+    assert findings == [] and tools.slept == []
+
+
+def test_what_is_not_gone_in_time() -> None:
+    ceph, (finding,) = read(Tools([A, B]), gone=["10.0.0.5"], gone_timeout=0)
+    assert (finding.control, finding.severity, finding.verdict, finding.named) == ("STOR-16", "critical", "refuse", True)
+    assert "still watched by 10.0.0.5:0/319745466 (client.4123)" in finding.summary and "10.0.0.6" not in finding.summary
+    assert len(ceph["images"][0]["watchers"]) == 2
+
+
+def test_volumes_and_images() -> None:
+    attributes = {"clusterID": "c", "pool": "rbd", "imageName": "data"}
+    rbd = {
+        "metadata": {"name": "pv-a"},
+        "spec": {"csi": {"driver": "rbd.csi.ceph.com", "volumeHandle": "h", "volumeAttributes": attributes}},
+    }
+    twin = {**rbd, "metadata": {"name": "pv-b"}}
+    vague = {"metadata": {"name": "pv-c"}, "spec": {"csi": {"driver": "rbd.csi.ceph.com", "volumeHandle": "h"}}}
+    nfs = {"metadata": {"name": "pv-d"}, "spec": {"nfs": {"server": "s"}}}
+    tools = Tools([A])
+    audit = watchers.Watchers(Ceph(Connection(), Deadline(60), tools), options(volumes=[rbd, twin, vague, nfs]), tools.slept.append)
+    state = audit.gather()
+    images = audit.facts()["ceph"]["images"]
+    assert [(image["volume"], bool(image["problem"]), len(image["watchers"])) for image in images] == [
+        ("", False, 1),
+        ("pv-a", False, 1),
+        ("pv-b", False, 1),
+        ("pv-c", True, 0),
+    ]
+    assert len([argv for argv in tools.asked if "status" in argv]) == 1
+    assert audit.facts()["ignored"] == ["pv-d"] and "1 volumes that are not RBD were ignored" in audit.healthy(state)
+    assert [finding.name for finding in audit.plan(state).findings] == ["pv-c"]
+
+
+NO_WATCHERS = ([{}], [None], [watcher(":/0", 1, 1)], [{**A, "cookie": "x"}], [{**A, "client": None}], "none", 3)
+
+
+@pytest.mark.parametrize("answer", [None, [], {}, {"watchers": None}, *({"watchers": found} for found in NO_WATCHERS)])
+def test_a_status_that_is_none(answer: Any) -> None:
+    with pytest.raises(StorageOpsError, match="rbd status lacks"):
+        watchers.parse_watchers(answer)
+
+
+def test_answers_of_old_releases() -> None:
+    assert watchers.parse_watchers({"watchers": {"watcher": A}}) == watchers.parse_watchers({"watchers": [A]})
+    lock = {"locker": "client.1", "address": "[fd00:0::5]:0/9"}
+    assert watchers.parse_locks({"auto 1": lock}) == watchers.parse_locks([lock])
+    assert watchers.parse_locks([lock])[0].entry.text == "[fd00::5]:0/9"
+    for answer in (None, [None], [{}], {"a": 1}):
+        with pytest.raises(StorageOpsError, match="rbd lock ls lacks"):
+            watchers.parse_locks(answer)
+
+
+@given(st.text())
+def test_notes_never_break(text: str) -> None:
+    assert isinstance(watchers.parse_notes(OMAP.replace("31 30", text)), list)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"observations": 0}, "observations is 0"),
+        ({"observations": 2}, "give observation_seconds"),
+        ({"observation_seconds": float("nan")}, "observation_seconds is nan"),
+        ({"gone_timeout": -1}, "gone_timeout is -1"),
+        ({"gone": ["worker01"]}, "'worker01' cannot be"),
+        ({"volumes": [{"spec": {}}]}, "no PersistentVolume"),
+    ],
+)
+def test_options_that_make_no_sense(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(StorageOpsError, match=said):
+        options(**given)

@@ -1,0 +1,816 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which volumes leave a lost node, by which way, what keeps them there, and what a run that is killed leaves to the next one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any, Callable
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils import _engine
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.failover import Failover, failover_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.failover_plan import Options, pick_lost_pod
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
+    Entry,
+    FenceObject,
+    Ledger,
+    Ledgers,
+    RunOptions,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import Filters
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name
+from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster, path_of
+
+# The last one attaches nothing.
+RBD, OTHER, NFS = "rbd.csi.ceph.com", "csi.example.com", "nfs.csi.example.com"
+OUT = "node.kubernetes.io/out-of-service"
+TAINTED = {"key": OUT, "value": "nodeshutdown", "effect": "NoExecute"}
+TOLERANT = [{"key": OUT, "operator": "Exists", "effect": "NoExecute"}]
+UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+LEDGER = Ledger(
+    node="a",
+    node_uid="uid-a",
+    boot_id="boot-1",
+    method="ceph",
+    phase="fenced",
+    cluster_id="ceph-1",
+    fsid="f",
+    addresses=("10.0.0.1",),
+    entries=(Entry("10.0.0.1", "address", True, "2999-01-01T00:00:00Z"),),
+    network_fences=(),
+    source={"10.0.0.1": "watcher"},
+    volumes=("pv-db",),
+    unverified=False,
+    cordoned=True,
+    tainted=False,
+    by="awx",
+    run="run-1",
+    at="2026-01-01T00:00:00Z",
+)
+
+
+def node(name: str, ready: str, *taints: dict[str, str]) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    status = {"conditions": conditions, "nodeInfo": {"bootID": "boot-1"}, "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}
+    spec = {"taints": list(taints)} if taints else {}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec, "status": status}
+
+
+def claim(name: str, driver: str = RBD, **meta: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"namespace": "shop", "name": name, **meta},
+            "spec": {"volumeName": f"pv-{name}", "accessModes": ["ReadWriteOnce"]},
+            "status": {"phase": "Bound"},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"pv-{name}"},
+            "spec": {
+                "csi": {"driver": driver, "volumeHandle": f"h-{name}"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": f"class-{driver}",
+                "claimRef": {"namespace": "shop", "name": name, "uid": f"uid-{name}"},
+            },
+            "status": {"phase": "Bound"},
+        },
+    ]
+
+
+def attachment(name: str, node_name: str = "a", driver: str = RBD, **meta: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": {"name": attachment_name(driver, f"h-{name}", node_name), **meta},
+        "spec": {"attacher": driver, "nodeName": node_name, "source": {"persistentVolumeName": f"pv-{name}"}},
+        "status": {"attached": True},
+    }
+
+
+def pod(name: str, *claims: str, node_name: str = "a", owner: str = "ReplicaSet", **spec: Any) -> dict[str, Any]:
+    reference = {"kind": owner, "name": name, "uid": f"uid-{name}", "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": "shop", "name": name, "ownerReferences": [reference]},
+        "spec": {
+            "nodeName": node_name,
+            "volumes": [{"name": claim_name, "persistentVolumeClaim": {"claimName": claim_name}} for claim_name in claims],
+            **spec,
+        },
+        "status": {"phase": "Running" if node_name == "a" else "Pending"},
+    }
+
+
+class World(FakeCluster):
+    """An API server whose controllers act whenever something is read, except where ``broken`` says otherwise."""
+
+    def __init__(self, *objects: dict[str, Any], ledger: Ledger | None = LEDGER, lost: bool = True, version: str = "v1.31.4") -> None:
+        super().__init__(node("a", "Unknown", UNREACHABLE), node("b", "True"), version=version)
+        self.shift = timedelta()
+        self.clock = lambda: datetime.now(timezone.utc) + self.shift
+        # "detach": nothing is detached; "attach": nothing is attached; "replace": no pod is made again.
+        self.broken: set[str] = set()
+        self.returns_to = "b"
+        for item in objects:
+            self.add(item)
+        if not lost:
+            self.remove(node("a", ""))
+        if ledger:
+            Ledgers(self, "kube-system").write(ledger)  # type: ignore[arg-type]
+        self.requests.clear()
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [item for item in self.objects.values() if item["kind"] == kind]
+
+    def names(self, kind: str) -> list[str]:
+        return [item["metadata"]["name"] for item in self.of(kind)]
+
+    def attached(self) -> set[tuple[str, str]]:
+        return {(item["spec"]["source"]["persistentVolumeName"], item["spec"]["nodeName"]) for item in self.of("VolumeAttachment")}
+
+    def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any] | None:
+        self._controllers()
+        return super().get(path, query)
+
+    def list(self, path: str, pick: Any, **how: Any) -> list[Any]:
+        self._controllers()
+        return super().list(path, pick, **how)
+
+    def at(self, name: str) -> dict[str, Any]:
+        return self.objects[f"/api/v1/nodes/{name}"]
+
+    @property
+    def taints(self) -> list[str]:
+        return [taint["key"] for taint in self.at("a")["spec"].get("taints", [])]
+
+    def ledger(self) -> Ledger:
+        found = Ledgers(self, "kube-system").read("a", self.objects.get("/api/v1/nodes/a"))  # type: ignore[arg-type]
+        assert found
+        return found
+
+    def _delete(self, item: dict[str, Any]) -> None:
+        super()._delete(item)
+        if item["kind"] == "Pod" and path_of(item) not in self.objects and "replace" not in self.broken:
+            meta = {
+                "namespace": "shop",
+                "name": f"{item['metadata']['name']}-again",
+                "ownerReferences": item["metadata"]["ownerReferences"],
+            }
+            spec = {**item["spec"], "nodeName": self.returns_to}
+            self.add({**item, "metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
+
+    def _controllers(self) -> None:
+        out = "/api/v1/nodes/a" in self.objects and OUT in self.taints
+        for item in self.of("Pod"):
+            if out and item["spec"]["nodeName"] == "a" and item["spec"].get("tolerations") != TOLERANT:
+                self._delete(item)
+        used = {
+            (f"pv-{volume['persistentVolumeClaim']['claimName']}", item["spec"]["nodeName"])
+            for item in self.of("Pod")
+            for volume in item["spec"]["volumes"]
+        }
+        for item in self.of("VolumeAttachment"):
+            place = item["spec"]["source"]["persistentVolumeName"], item["spec"]["nodeName"]
+            if out and place[1] == "a" and place not in used and "detach" not in self.broken:
+                self._delete(item)
+        taken = {name for name, _node in self.attached()}
+        for name, where in used:
+            if name not in taken and where and "attach" not in self.broken:
+                driver = self.objects[f"/api/v1/persistentvolumes/{name}"]["spec"]["csi"]["driver"]
+                if driver != NFS:
+                    self.add(attachment(name[3:], where, driver))
+
+
+class Exit(Exception):
+    pass
+
+
+class Module:
+    """The part of AnsibleModule that the runner uses."""
+
+    _diff = False
+
+    def __init__(self, check_mode: bool) -> None:
+        self.check_mode = check_mode
+        self.result: dict[str, Any] = {}
+
+    def exit_json(self, **result: Any) -> None:
+        self.result = {"failed": False, **result}
+        raise Exit
+
+    def fail_json(self, **result: Any) -> None:
+        self.result = {"failed": True, **result}
+        raise Exit
+
+
+def options(**given: Any) -> Options:
+    return Options("a", **{"filters": Filters(), "detach_timeout": 5.0, "attach_timeout": 20.0, **given})
+
+
+def run(world: World, check: bool = False, run_id: str = "run-1", fence: Ledger | None = None, **given: Any) -> dict[str, Any]:
+    """With a clock that goes on only while it sleeps."""
+    module = Module(check)
+    seconds = [0.0]
+
+    def sleep(pause: float) -> None:
+        seconds[0] += pause
+
+    run_options = RunOptions("a", run_id, "kube-system", 180.0, 0.0, fence)
+    failover = Failover(world, run_options, options(**given), check, sleep, lambda: seconds[0])  # type: ignore[arg-type]
+    with pytest.raises(Exit):
+        _engine.run(module, lambda: failover, False)
+    failover.close()
+    return module.result
+
+
+def outcomes(result: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(action["action"], action["outcome"]) for action in result["actions"]]
+
+
+def verbs(result: dict[str, Any]) -> list[str]:
+    assert not result["failed"], result["msg"]
+    assert {outcome for _verb, outcome in outcomes(result)} <= {"done"}
+    return [verb for verb, _outcome in outcomes(result)]
+
+
+def contents(world: World) -> str:
+    leases = [place for place in world.objects if "/leases/" in place]
+    return json.dumps({place: item for place, item in world.objects.items() if place not in leases}, sort_keys=True)
+
+
+def refusal(world: World, **given: Any) -> str:
+    """See it refused in check mode and for real, with nothing changed and no lease left: the reason."""
+    before = contents(world)
+    for check in (True, False):
+        result = run(world, check, **given)
+        assert result["failed"] and result["actions"] == [] and not result["changed"], result
+        assert contents(world) == before
+        assert "Lease" not in {item["kind"] for item in world.objects.values()}
+    assert [finding["verdict"] for finding in result["findings"]] == ["refuse"]
+    assert result["findings"][0]["control"] == "STOR-16"
+    return str(result["findings"][0]["reason"])
+
+
+def standard(*more: dict[str, Any], **how: Any) -> World:
+    return World(*claim("db"), attachment("db"), pod("db-1", "db"), *more, **how)
+
+
+# the two ways
+
+
+def test_the_taint() -> None:
+    world = standard()
+    result = run(world)
+    assert verbs(result) == ["taint_node", "wait_detached", "wait_attached", "record_detached"]
+    assert world.taints == ["node.kubernetes.io/unreachable", OUT]
+    assert world.attached() == {("pv-db", "b")}
+    assert (world.ledger().phase, world.ledger().tainted) == ("detached", True)
+    assert result["fence"] == world.ledger().to_dict()
+    (finding,) = result["findings"]
+    assert finding["object"] == {"kind": "Node", "name": "a", "node": "a"}
+    assert "containers of this node may still run" in finding["evidence"]["warning"]
+    assert finding["evidence"]["detach"] == "taint" and finding["evidence"]["why_no_taint"] == []
+    proof = " ".join(finding["evidence"]["proof"])
+    assert "pv-db has no VolumeAttachment and no pod on a (seen at " in proof and "pv-db is attached to b for pod shop/db-1-again" in proof
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"version": "v1.20.2"}, "Kubernetes v1.20.2 is too old for the taint"),
+        ({"version": "v1.27.9"}, "takes 1.28 or later"),
+        ({"lost": False}, "there is no node a any more"),
+        ({"filters": Filters(namespaces=("shop",))}, "a filter was given"),
+        ({"unfenced": True}, "pv-other (claim shop/other, csi.example.com)"),
+        ({"detach": "volumes"}, ""),
+    ],
+)
+def test_one_by_one(how: dict[str, Any], why: str) -> None:
+    given = {name: how.pop(name) for name in ("filters", "detach") if name in how}
+    more = [*claim("other", OTHER), attachment("other", driver=OTHER)] if how.pop("unfenced", False) else []
+    world = standard(*more, **how)
+    result = run(world, **given)
+    assert verbs(result) == ["force_delete_pod", "delete_volumeattachment", "wait_detached", "wait_attached", "record_detached"]
+    assert "delete /api/v1/namespaces/shop/pods/db-1 (grace 0)" in world.requests
+    assert ("pv-db", "b") in world.attached() and ("pv-db", "a") not in world.attached()
+    assert (("pv-other", "a") in world.attached()) == bool(more)
+    assert (world.ledger().phase, world.ledger().tainted) == ("detached", False)
+    evidence = result["findings"][0]["evidence"]
+    assert evidence["detach"] == "volumes" and why in " ".join(evidence["why_no_taint"])
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"version": "v1.20.2"}, "too old"),
+        ({"lost": False}, "there is no node a any more"),
+        ({"filters": Filters(claims=("shop/db",))}, "a filter was given"),
+    ],
+)
+def test_the_taint_asked_for_where_it_does_not_do(how: dict[str, Any], why: str) -> None:
+    given = {name: how.pop(name) for name in ["filters"] if name in how}
+    assert why in refusal(standard(**how), detach="taint", **given)
+
+
+def test_the_taint_asked_for_with_unfenced_volumes_names_them() -> None:
+    nfs = claim("nfs", NFS)
+    world = standard(*claim("other", OTHER), attachment("other", driver=OTHER), *nfs, pod("web", "nfs"))
+    reason = refusal(world, detach="taint")
+    assert "pv-other (claim shop/other, csi.example.com), pv-nfs (of pod shop/web)" in reason and "accept_unfenced_volumes" in reason
+    assert verbs(run(world, detach="taint", accept_unfenced_volumes=True))[0] == "taint_node"
+
+
+def test_a_taint_that_is_there_already_is_not_ours() -> None:
+    world = standard()
+    world.at("a")["spec"]["taints"].append({**TAINTED, "value": "by-hand"})
+    world.broken.add("detach")
+    world.before = lambda verb, path: world.broken.clear() if verb == "patch" else None
+    assert verbs(run(world)) == ["wait_detached", "wait_attached", "record_detached"]
+    assert not world.ledger().tainted
+
+
+def test_a_pod_that_tolerates_the_taint_is_deleted_by_force() -> None:
+    world = World(*claim("db"), attachment("db"), pod("db-1", "db", tolerations=TOLERANT), pod("web", tolerations=TOLERANT))
+    assert verbs(run(world)) == ["taint_node", "force_delete_pod", "wait_detached", "wait_attached", "record_detached"]
+    assert "web" in world.names("Pod") and world.attached() == {("pv-db", "b")}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerates"),
+    [
+        ({"key": OUT, "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": OUT, "value": "nodeshutdown", "effect": "NoExecute", "tolerationSeconds": 60}, True),
+        ({"key": OUT, "value": "other"}, False),
+        ({"key": OUT, "operator": "Exists", "effect": "NoSchedule"}, False),
+        ({"key": "node.kubernetes.io/unreachable", "operator": "Exists"}, False),
+    ],
+)
+def test_who_tolerates_the_taint(toleration: dict[str, Any], tolerates: bool) -> None:
+    item = pod("db-1", "db", tolerations=[toleration])
+    item["metadata"]["uid"] = "u"
+    assert pick_lost_pod(item, {}).tolerates == tolerates
+
+
+# who is not detached
+
+
+@pytest.mark.parametrize("phase", ["intended", "releasing"])
+def test_the_fence_must_be_proven(phase: str) -> None:
+    text = {"intended": "was begun and never proven", "releasing": "is being released"}[phase]
+    assert text in refusal(standard(ledger=LEDGER._replace(phase=phase)))
+
+
+def test_without_a_ledger() -> None:
+    assert "nothing proves that node a is fenced" in refusal(standard(ledger=None))
+
+
+@pytest.mark.parametrize(("ready", "text"), [("True", "is back (Ready=True)"), ("False", "has a kubelet that reports (Ready=False)")])
+def test_a_node_that_reports(ready: str, text: str) -> None:
+    world = standard()
+    world.at("a")["status"]["conditions"][0]["status"] = ready
+    reason = refusal(world)
+    assert text in reason and "release_fenced_node" in reason
+
+
+def test_another_node_of_that_name() -> None:
+    world = standard()
+    world.at("a")["metadata"]["uid"] = "uid-new"
+    assert "node a is another one (uid uid-new)" in refusal(world)
+
+
+def test_a_fence_of_clients_does_not_outlive_a_boot() -> None:
+    client = LEDGER.entries[0]._replace(entry="10.0.0.1:0/1", kind="client")
+    world = standard(ledger=LEDGER._replace(entries=(client,), boot_id="boot-0"))
+    assert "booted anew since it was fenced" in refusal(world)
+    assert verbs(run(standard(ledger=LEDGER._replace(boot_id="boot-0"))))
+
+
+def test_a_fence_that_has_run_out() -> None:
+    over = LEDGER.entries[0]._replace(until="2026-01-01T00:00:00Z")
+    assert "ended by itself at 2026-01-01T00:00:00Z" in refusal(standard(ledger=LEDGER._replace(entries=(over,))))
+
+
+NETWORK = LEDGER._replace(method="network_fence", entries=(), network_fences=(FenceObject("f-a", "uid-f", ("10.0.0.1/32",), True),))
+
+
+def network_fence(state: str, message: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "csiaddons.openshift.io/v1alpha1",
+        "kind": "NetworkFence",
+        "metadata": {"name": "f-a", "uid": "uid-f"},
+        "spec": {"driver": RBD, "cidrs": ["10.0.0.1/32"], "fenceState": state},
+        "status": {"result": "Succeeded", "message": message},
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "text"),
+    [
+        ("Unfenced", "unfencing operation successful", "is Unfenced"),
+        ("Fenced", "unfencing operation successful", "its status says Succeeded: unfencing"),
+        ("", "", "is gone"),
+        ("Fenced", "fencing operation successful", ""),
+    ],
+)
+def test_a_network_fence_must_still_hold(state: str, message: str, text: str) -> None:
+    world = standard(*([network_fence(state, message)] if state else []), ledger=NETWORK)
+    if text:
+        assert text in refusal(world)
+    else:
+        assert verbs(run(world))
+
+
+def test_a_filter_that_chooses_nothing_that_is_fenced() -> None:
+    world = standard(*claim("other", OTHER), attachment("other", driver=OTHER))
+    assert "choose none of the volumes that are fenced: pv-db" in refusal(world, filters=Filters(namespaces=("bank",)))
+    reason = refusal(world, filters=Filters(claims=("shop/db", "shop/other")))
+    assert reason == "claim shop/other has no volume that is fenced"
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_a_pod_with_a_volume_that_is_not_fenced(version: str) -> None:
+    world = World(
+        *[*claim("db"), attachment("db"), *claim("other", OTHER), attachment("other", driver=OTHER), pod("db-1", "db", "other")],
+        version=version,
+    )
+    reason = refusal(world)
+    assert "pod shop/db-1 uses it together with pv-other, which is not fenced" in reason
+    assert verbs(run(world, accept_unfenced_volumes=True))
+    assert ("pv-db", "b") in world.attached()
+
+
+def test_the_others_leave_and_nothing_is_recorded() -> None:
+    more = [*claim("log"), attachment("log"), *claim("other", OTHER), attachment("other", driver=OTHER), pod("log-1", "log", "other")]
+    world = standard(*more, ledger=LEDGER._replace(volumes=("pv-db", "pv-log")))
+    result = run(world)
+    assert result["failed"] and "PersistentVolume pv-log" in result["msg"]
+    assert outcomes(result) == [
+        (verb, "done") for verb in ("force_delete_pod", "delete_volumeattachment", "wait_detached", "wait_attached")
+    ]
+    assert ("pv-db", "b") in world.attached() and ("pv-log", "a") in world.attached()
+    assert world.ledger().phase == "fenced"
+
+
+def test_a_pod_with_two_fenced_volumes_is_deleted_once() -> None:
+    world = World(
+        *[*claim("db"), attachment("db"), *claim("log"), attachment("log"), pod("db-1", "db", "log")],
+        ledger=LEDGER._replace(volumes=("pv-db", "pv-log")),
+        version="v1.20.2",
+    )
+    assert verbs(run(world)).count("force_delete_pod") == 1
+    assert world.attached() == {("pv-db", "b"), ("pv-log", "b")}
+
+
+@pytest.mark.parametrize(("tolerations", "version"), [([], "v1.20.2"), (TOLERANT, "v1.31.4")])
+def test_a_daemon_set_would_make_its_pod_again(tolerations: Sequence[Any], version: str) -> None:
+    world = World(*claim("db"), attachment("db"), pod("db-1", "db", owner="DaemonSet", tolerations=tolerations), version=version)
+    assert "of a DaemonSet" in refusal(world)
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_a_claim_that_is_being_deleted(version: str) -> None:
+    world = World(*claim("db", deletionTimestamp="2026-01-01T00:00:00Z"), attachment("db"), pod("db-1", "db"), version=version)
+    assert "claim db is being deleted, and only pod shop/db-1 keeps it" in refusal(world)
+
+
+def test_more_than_max_repairs() -> None:
+    more = [item for name in "xyz" for item in (*claim(name), attachment(name), pod(f"{name}-1", name))]
+    ledger = LEDGER._replace(volumes=("pv-db", "pv-x", "pv-y", "pv-z"))
+    world = standard(*more, ledger=ledger, version="v1.20.2")
+    result = run(world, max_repairs=3)
+    assert result["failed"] and "max_repairs is 3" in result["msg"]
+    assert [verb for verb, _outcome in outcomes(result)].count("delete_volumeattachment") == 3
+    assert world.ledger().phase == "fenced"
+    assert verbs(run(world, max_repairs=3))[-1] == "record_detached"
+    assert {where for _name, where in world.attached()} == {"b"}
+    tainted = standard(*more, ledger=ledger)
+    assert verbs(run(tainted, max_repairs=0))[0] == "taint_node"
+
+
+def test_a_filter_takes_a_part() -> None:
+    more = [*claim("log"), attachment("log"), pod("log-1", "log")]
+    world = standard(*more, ledger=LEDGER._replace(volumes=("pv-db", "pv-log")))
+    chosen = Filters(claims=("shop/db",))
+    assert "record_detached" not in verbs(run(world, filters=chosen))
+    assert world.attached() == {("pv-db", "b"), ("pv-log", "a")} and world.ledger().phase == "fenced"
+    again = run(world, filters=chosen)
+    assert not again["changed"] and not again["failed"] and again["findings"] == []
+    assert verbs(run(world, filters=Filters(storage_classes=(f"class-{RBD}",))))[-1] == "record_detached"
+
+
+# waiting and proof
+
+
+def test_a_finalizer_that_holds() -> None:
+    held = attachment("db", finalizers=["external-attacher/rbd-csi-ceph-com"])
+    held["status"]["detachError"] = {"message": "array is busy"}
+    world = World(*claim("db"), held, pod("db-1", "db"), version="v1.20.2")
+    result = run(world)
+    assert result["failed"] and result["changed"]
+    for text in ("held by external-attacher/rbd-csi-ceph-com; the attacher says: array is busy", "A finalizer is never removed here"):
+        assert text in result["msg"]
+    assert outcomes(result)[2:] == [("wait_detached", "failed"), ("wait_attached", "skipped"), ("record_detached", "skipped")]
+    assert world.ledger().phase == "fenced"
+    again = run(world)
+    assert [verb for verb, _outcome in outcomes(again)] == ["wait_detached", "wait_attached", "record_detached"]
+
+
+def test_a_controller_manager_that_does_not_detach() -> None:
+    world = standard()
+    world.broken.add("detach")
+    result = run(world)
+    assert result["failed"] and "the controller manager does not detach it from a" in result["msg"]
+    assert world.ledger().tainted
+    world.broken.clear()
+    assert verbs(run(world)) == ["record_detached"] or verbs(run(world)) == []
+    assert world.attached() == {("pv-db", "b")}
+
+
+@pytest.mark.parametrize(("version", "seconds"), [("v1.20.2", 90), ("v1.31.4", 20)])
+def test_no_new_attachment(version: str, seconds: int) -> None:
+    world = standard(version=version)
+    world.broken.add("attach")
+    result = run(world)
+    assert result["failed"] and f"not within {seconds} s (attach_timeout)" in result["msg"]
+    assert "pod shop/db-1-again on b waits for pv-db: there is no VolumeAttachment" in result["msg"]
+    assert world.ledger().phase == "fenced"
+    world.broken.clear()
+    assert verbs(run(world)) == ["wait_attached", "record_detached"]
+
+
+def test_an_attachment_that_fails() -> None:
+    world = standard()
+    world.broken.add("attach")
+    failed = attachment("db", "b")
+    failed["status"] = {"attached": False, "attachError": {"message": "still being used"}}
+    world.add(failed)
+    assert "is not attached: still being used" in run(world)["msg"]
+
+
+def test_a_workload_without_a_new_pod_is_reported() -> None:
+    world = standard()
+    world.broken.add("replace")
+    result = run(world)
+    assert verbs(result)[-1] == "record_detached"
+    assert "pv-db is free, and waits for a pod: there is none that uses it" in result["findings"][0]["evidence"]["proof"]
+
+
+def test_a_pod_without_a_node_is_reported() -> None:
+    world = standard()
+    world.returns_to = ""
+    result = run(world)
+    assert verbs(result)[-1] == "record_detached"
+    assert "pod shop/db-1-again has no node" in " ".join(result["findings"][0]["evidence"]["proof"])
+
+
+def test_a_pod_that_comes_back_to_the_lost_node() -> None:
+    world = standard(version="v1.20.2")
+    world.returns_to = "a"
+    result = run(world)
+    assert result["failed"] and "pod shop/db-1-again of pv-db is still on a" in result["msg"]
+
+
+def test_a_shared_volume_is_detached_from_this_node_only() -> None:
+    items = claim("db")
+    items[1]["spec"]["accessModes"] = ["ReadWriteMany"]
+    world = World(*items, attachment("db"), attachment("db", "b"), pod("db-1", "db"), pod("db-2", "db", node_name="b"), version="v1.20.2")
+    assert verbs(run(world))
+    assert world.attached() == {("pv-db", "b")}
+
+
+def test_a_pod_is_left_after_its_attachment_has_gone() -> None:
+    """Kubernetes itself detaches after six minutes, and then a StatefulSet still waits for its old pod."""
+    world = World(ledger=None, version="v1.20.2")
+    world.broken.add("attach")
+    for item in (*claim("db"), pod("db-0", "db", owner="StatefulSet")):
+        world.add(item)
+    Ledgers(world, "kube-system").write(LEDGER)  # type: ignore[arg-type]
+    world.before = lambda verb, path: world.broken.clear() if verb == "delete" else None
+    assert verbs(run(world)) == ["force_delete_pod", "wait_detached", "wait_attached", "record_detached"]
+    assert world.attached() == {("pv-db", "b")}
+
+
+# check mode, second runs, other runs, interruptions
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_check_mode_rehearses_and_changes_nothing(version: str) -> None:
+    world = standard(version=version)
+    before = json.dumps(world.objects, sort_keys=True)
+    result = run(world, check=True)
+    assert result["changed"] and not result["failed"] and {outcome for _verb, outcome in outcomes(result)} == {"planned"}
+    assert json.dumps(world.objects, sort_keys=True) == before
+    changes = [request for request in world.requests if request.split()[0] not in ("get", "list")]
+    assert changes and all(request.endswith("(dry run)") for request in changes)
+    assert result["fence"]["phase"] == "detached" and result["fence"]["tainted"] == (version != "v1.20.2")
+
+
+def test_check_mode_takes_the_ledger_that_would_be() -> None:
+    world = standard(ledger=None)
+    result = run(world, check=True, fence=LEDGER)
+    assert not result["failed"] and result["changed"]
+    assert "has no ledger" in run(world, fence=LEDGER)["findings"][0]["reason"]
+
+
+def test_check_mode_takes_the_network_fences_that_would_be() -> None:
+    """Before the fence they are Unfenced, and nothing but the steps before would change that."""
+    world = standard(network_fence("Unfenced", "unfencing operation successful"), ledger=None)
+    result = run(world, check=True, fence=NETWORK)
+    assert not result["failed"] and result["changed"], result["msg"]
+
+
+def test_check_mode_says_what_the_server_would_refuse() -> None:
+    world = standard()
+
+    def forbid(verb: str, path: str) -> None:
+        if verb == "patch":
+            raise Forbidden("cannot patch nodes", 403)
+
+    world.before = forbid
+    result = run(world, check=True)
+    assert result["failed"] and "taint_node a would fail: cannot patch nodes" in result["msg"]
+
+
+def test_another_run_is_at_work() -> None:
+    world = standard()
+    before = contents(world)
+    Failover(world, RunOptions("a", "run-2", "kube-system", 180.0, 0.0, None), options(), False).gather()  # type: ignore[arg-type]
+    check = run(world, check=True)
+    assert check["failed"] and "another run (run-2) works at node a" in check["msg"] and check["findings"][0]["verdict"] == "refuse"
+    real = run(world)
+    assert real["failed"] and "another run (run-2) works at node a" in real["msg"] and not real["changed"]
+    assert contents(world) == before
+    assert verbs(run(world, run_id="run-2"))
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_second_run_changes_nothing(version: str, lost: bool) -> None:
+    world = standard(version=version, lost=lost)
+    assert verbs(run(world))
+    before = contents(world)
+    again = run(world)
+    assert not again["failed"] and not again["changed"] and again["findings"] == [], again
+    assert again["msg"] == "nothing to do: none of the 1 volumes of the fence is attached to a any more"
+    assert contents(world) == before
+    assert not world.of("Lease")
+
+
+class Killed(BaseException):
+    pass
+
+
+def change_number(number: int, act: Callable[[], None]) -> Callable[[str, str], None]:
+    """Something happens right before the change of that number."""
+    seen = [0]
+
+    def before(verb: str, path: str) -> None:
+        seen[0] += verb not in ("get", "list")
+        if seen[0] == number and verb not in ("get", "list"):
+            act()
+
+    return before
+
+
+def kill() -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+@pytest.mark.parametrize("number", range(1, 30))
+def test_killed_before_any_change(version: str, number: int) -> None:
+    """The next run, once the lease has run out, ends as if nothing had been."""
+    wanted = standard(version=version)
+    run(wanted)
+    world = standard(version=version)
+    world.before = change_number(number, kill)
+    try:
+        run(world)
+    except Killed:
+        assert world.ledger().phase in ("fenced", "detached")
+    else:
+        assert number > len([request for request in world.requests if request.split()[0] not in ("get", "list")])
+    world.before = lambda verb, path: None
+    world.shift = timedelta(seconds=200)
+    result = run(world, run_id="run-2")
+    assert not result["failed"], result["msg"]
+    assert world.at("a")["metadata"]["annotations"]["runbooks.storage-ops/fence"] == world.ledger().text
+    assert world.attached() == {("pv-db", "b")}
+    assert world.taints == wanted.taints and len(world.of("ConfigMap")) == 1
+    assert world.ledger()._replace(revision=0) == wanted.ledger()._replace(revision=0)
+    assert not run(world)["changed"]
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+@pytest.mark.parametrize("number", range(1, 12))
+def test_the_node_comes_back_before_any_change(version: str, number: int) -> None:
+    """No step is taken that looks at the node after that."""
+    world = standard(version=version)
+
+    def come_back() -> None:
+        world.at("a")["status"]["conditions"][0]["status"] = "True"
+        world.came_back = len(world.requests)  # type: ignore[attr-defined]
+        world._touch(world.at("a"))
+
+    world.before = change_number(number, come_back)
+    result = run(world)
+    since = getattr(world, "came_back", None)
+    if since is None:
+        assert not result["failed"]
+        return
+    changes = [request for request in world.requests[since:] if request.split()[0] not in ("get", "list") and "/leases" not in request]
+    # What was under way when the node came back cannot know it; the ledger is written in two places.
+    assert len([request for request in changes if "configmaps" not in request and "PATCH" not in request]) <= 1, changes
+    if result["failed"]:
+        assert "node a is back (Ready=True)" in result["msg"] or "is not proven" in result["msg"]
+
+
+def test_a_node_that_comes_back_before_the_first_change_is_refused() -> None:
+    world = standard()
+    looks = []
+
+    def before(verb: str, path: str) -> None:
+        looks.append(path == "/api/v1/nodes/a")
+        if sum(looks) == 2:
+            world.at("a")["status"]["conditions"][0]["status"] = "True"
+
+    world.before = before
+    result = run(world)
+    assert result["failed"] and not result["changed"] and result["findings"][0]["verdict"] == "refuse"
+    assert "taint_node was not started: node a is back" in result["msg"]
+    assert OUT not in world.taints and not world.ledger().tainted
+
+
+def test_a_missing_right_prevents_and_changes_nothing() -> None:
+    world = standard(version="v1.20.2")
+
+    def forbid(verb: str, path: str) -> None:
+        if verb == "delete" and "/pods/" in path:
+            raise Forbidden("cannot delete pods", 403)
+
+    world.before = forbid
+    result = run(world)
+    assert result["failed"] and not result["changed"] and "cannot delete pods" in result["msg"]
+    assert world.attached() == {("pv-db", "a")}
+
+
+def test_an_api_server_that_is_away_for_a_while_is_waited_for() -> None:
+    world = standard()
+    left = [3]
+
+    def before(verb: str, path: str) -> None:
+        if verb == "get" and "/volumeattachments/" in path and left[0]:
+            left[0] -= 1
+            raise KubeError("no connection", 0)
+
+    world.before = before
+    assert verbs(run(world))
+
+
+def test_the_lease_is_renewed_while_it_waits() -> None:
+    world = standard(version="v1.20.2")
+    world.broken.add("attach")
+    run(world)
+    assert len([request for request in world.requests if request.startswith("patch") and "/leases/" in request]) >= 5
+
+
+# options
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"detach_timeout": 0.0}, "detach_timeout is 0; give at least 1"),
+        ({"attach_timeout": float("nan")}, "attach_timeout is nan"),
+        ({"max_repairs": -1}, "max_repairs is -1"),
+        ({"deadline": 10.0}, "deadline is 10; give at least 60"),
+        ({"namespaces": ["shop", " "]}, "namespaces has an empty name"),
+        ({"claims": ["db"]}, "claims has db; give each as namespace/name"),
+    ],
+)
+def test_options_that_do_not_do(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(StorageOpsError, match=text):
+        failover_options({**PARAMS, **given})
+
+
+PARAMS: dict[str, Any] = {
+    **{"node": "a", "namespaces": [], "claims": [" shop/db "], "storage_classes": [], "detach": "auto"},
+    **{"accept_unfenced_volumes": False, "detach_timeout": 120.0, "attach_timeout": 120.0, "max_repairs": 10, "deadline": 900.0},
+}
+
+
+def test_options() -> None:
+    assert failover_options(PARAMS) == Options("a", Filters(claims=("shop/db",)))

@@ -1,0 +1,332 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The two copies of a ledger, and the Lease by which one run after another works at a node."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import NotStarted, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import fence_ledger as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import KubeError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
+    ANNOTATION,
+    Entry,
+    FenceObject,
+    Ledger,
+    Ledgers,
+    RunLease,
+    parse_ledger,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/storage-ops-fence-a"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/storage-ops-fence-a"
+LEDGER = Ledger(
+    "a",
+    "uid-a",
+    "boot-1",
+    "ceph",
+    "intended",
+    "c1",
+    "f1",
+    ("10.0.0.5",),
+    (Entry("10.0.0.5", "address", True, ""),),
+    (FenceObject("nf", "uid-nf", ("10.0.0.5/32",), True),),
+    {"10.0.0.5": "watcher"},
+    ("v",),
+    False,
+    True,
+    False,
+    "host",
+    "run-1",
+    "2026-01-01T12:00:00Z",
+)
+
+
+def a_node(**annotations: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "uid": "uid-a", "annotations": annotations}, "spec": {}}
+
+
+def ledgers(cluster: FakeCluster) -> Ledgers:
+    return Ledgers(cluster, "kube-system")  # type: ignore[arg-type]
+
+
+def read(cluster: FakeCluster) -> Ledger | None:
+    return ledgers(cluster).read("a", cluster.objects.get("/api/v1/nodes/a"))
+
+
+def annotations(cluster: FakeCluster) -> dict[str, str]:
+    found: dict[str, str] = cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"]
+    return found
+
+
+def changes(cluster: FakeCluster) -> list[str]:
+    return [request.split()[0] for request in cluster.requests if request.split()[0] not in ("get", "list")]
+
+
+# the form
+
+
+def test_what_is_written_can_be_read() -> None:
+    assert parse_ledger(LEDGER.text, "here") == LEDGER
+    assert parse_ledger(LEDGER.to_dict(), "here") == LEDGER
+    assert json.loads(LEDGER.text)["version"] == 1
+    assert [LEDGER._replace(phase=phase).reached("fenced") for phase in pure.PHASES] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 2}, "its version is 2"),
+        ({"phase": "done"}, "phase is 'done'"),
+        ({"method": "stonith"}, "method is 'stonith'"),
+        ({"node": ""}, "it has no node"),
+        ({"at": "today"}, "cannot be read"),
+        ({"at": "2026-01-01T12:00:00"}, "no time"),
+        ({"entries": [{"entry": "x"}]}, "'kind' is missing"),
+        ({"entries": [{"entry": "x", "kind": "all", "ours": True, "until": ""}]}, "kind is 'all'"),
+        ({"entries": [{"entry": "x", "kind": "client", "ours": "false", "until": ""}]}, "neither true nor false"),
+        ({"addresses": "10.0.0.5"}, "a list of texts is none"),
+        ({"cordoned": "no"}, "cordoned is neither true nor false"),
+        ({"run": None}, "run is no text"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_that_names_the_place(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(StorageOpsError, match="the ledger in here cannot be read") as error:
+        parse_ledger({**LEDGER.to_dict(), **change}, "here")
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", "{}"])
+def test_text_that_is_no_ledger(text: str) -> None:
+    with pytest.raises(StorageOpsError, match="the ledger in here cannot be read"):
+        parse_ledger(text, "here")
+
+
+def test_long_names() -> None:
+    first, second = "n" * 252 + "1", "n" * 252 + "2"
+    assert pure.object_name("a") == "storage-ops-fence-a"
+    assert len(pure.object_name(first)) <= 253 and pure.object_name(first) != pure.object_name(second)
+
+
+# the store
+
+
+def test_the_config_map_comes_first_and_goes_last() -> None:
+    cluster = FakeCluster(a_node(other="x"))
+    written = ledgers(cluster).write(LEDGER)
+    assert written == LEDGER._replace(revision=1) == read(cluster)
+    assert changes(cluster) == ["create", "patch"]
+    assert annotations(cluster) == {"other": "x", ANNOTATION: written.text}
+    assert ledgers(cluster).all() == [written]
+    cluster.requests.clear()
+    ledgers(cluster).remove(written)
+    assert changes(cluster) == ["patch", "delete"]
+    assert read(cluster) is None and annotations(cluster) == {"other": "x"} and ledgers(cluster).all() == []
+    ledgers(cluster).remove(written)
+
+
+def test_writing_the_same_again_changes_nothing_but_what_is_missing() -> None:
+    cluster = FakeCluster(a_node())
+    written = ledgers(cluster).write(LEDGER)
+    cluster.requests.clear()
+    assert ledgers(cluster).write(LEDGER) == written == ledgers(cluster).write(written)
+    assert changes(cluster) == []
+    del annotations(cluster)[ANNOTATION]
+    assert ledgers(cluster).write(LEDGER) == written
+    assert changes(cluster) == ["patch"] and annotations(cluster)[ANNOTATION] == written.text
+
+
+def test_a_run_that_was_killed_between_the_two_copies() -> None:
+    cluster = FakeCluster(a_node())
+    before = ledgers(cluster).write(LEDGER)
+
+    def die(verb: str, where: str) -> None:
+        if (verb, where) == ("patch", "/api/v1/nodes/a"):
+            raise KubeError("killed")
+
+    cluster.before = die
+    with pytest.raises(KubeError):
+        ledgers(cluster).write(before._replace(phase="fenced"))
+    # The newer one counts, also where it goes back to an earlier phase.
+    assert (read(cluster) or LEDGER).phase == "fenced"
+    with pytest.raises(KubeError):
+        ledgers(cluster).write(before._replace(run="run-2"))
+    assert (read(cluster) or LEDGER).run == "run-2"
+    with pytest.raises(KubeError):
+        ledgers(cluster).remove(before)
+    cluster.before = lambda verb, where: None
+    ledgers(cluster).write(read(cluster) or LEDGER)
+    assert (read(cluster) or LEDGER).revision == 3 and annotations(cluster)[ANNOTATION] == (read(cluster) or LEDGER).text
+
+
+def test_either_copy_alone_counts() -> None:
+    cluster = FakeCluster(a_node())
+    written = ledgers(cluster).write(LEDGER)
+    del cluster.objects["/api/v1/nodes/a"]
+    assert read(cluster) == written
+    ledgers(cluster).write(written._replace(phase="fenced"))
+    alone = FakeCluster(a_node(**{ANNOTATION: written.text}))
+    assert read(alone) == written
+
+
+@pytest.mark.parametrize("change", [{"run": "run-2"}, {"entries": ()}, {"phase": "fenced", "revision": 2}])
+def test_copies_that_contradict_each_other(change: dict[str, Any]) -> None:
+    cluster = FakeCluster(a_node())
+    written = ledgers(cluster).write(LEDGER)
+    annotations(cluster)[ANNOTATION] = written._replace(**change).text
+    with pytest.raises(StorageOpsError, match="contradict each other.*compare both"):
+        read(cluster)
+
+
+def test_the_ledger_of_another_node() -> None:
+    with pytest.raises(StorageOpsError, match="is the ledger of node b"):
+        read(FakeCluster(a_node(**{ANNOTATION: LEDGER._replace(node="b").text})))
+
+
+def test_a_node_that_was_made_anew_is_left_alone() -> None:
+    cluster = FakeCluster(a_node())
+    ledgers(cluster).write(LEDGER._replace(node_uid="uid-old"))
+    assert annotations(cluster) == {}
+
+
+def test_trying_changes_nothing() -> None:
+    cluster = FakeCluster(a_node())
+    ledgers(cluster).write(LEDGER, dry_run=True)
+    assert read(cluster) is None and annotations(cluster) == {}
+
+
+# the Lease
+
+
+class Clock:
+    """The API server's clock, which sleeping moves; ``hook`` is what else happens meanwhile."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.now = NOW
+        self.hook = lambda: None
+        cluster.clock = lambda: self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.hook()
+
+
+def lease(cluster: FakeCluster, clock: Clock, run: str, seconds: float = 30) -> RunLease:
+    return RunLease(cluster, "kube-system", "a", run, seconds, clock.sleep)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+def clock(cluster: FakeCluster) -> Clock:
+    return Clock(cluster)
+
+
+def test_the_modules_of_a_run_share_it(cluster: FakeCluster, clock: Clock) -> None:
+    lease(cluster, clock, "one").take(0)
+    clock.sleep(20)
+    again = lease(cluster, clock, "one")
+    again.take(0)
+    again.check()
+    assert cluster.objects[LEASE]["spec"]["renewTime"] == "2026-01-01T12:00:20.000000Z"
+    assert again.holder() == ""
+    again.release()
+    again.release()
+    assert LEASE not in cluster.objects
+
+
+def test_another_run_is_refused_or_waits(cluster: FakeCluster, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease(cluster, clock, "one").take(0)
+    two = lease(cluster, clock, "two")
+    assert "another run (one) works at node a" in two.holder() and "12:00:30Z" in two.holder()
+    with pytest.raises(StorageOpsError, match=r"another run \(one\) works at node a.*Nothing was changed"):
+        two.take(0)
+    # It waits until that one runs out, by the API server's clock.
+    monkeypatch.setattr(pure.time, "monotonic", lambda: clock.now.timestamp())
+    two.take(100)
+    assert NOW + timedelta(seconds=30) < clock.now < NOW + timedelta(seconds=33)
+    assert two.holder() == "" and "another run (two)" in lease(cluster, clock, "one").holder()
+
+
+def test_what_is_given_back_is_free_at_once(cluster: FakeCluster, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pure.time, "monotonic", lambda: clock.now.timestamp())
+    one = lease(cluster, clock, "one")
+    one.take(0)
+    clock.hook = one.release
+    lease(cluster, clock, "two").take(100)
+    assert clock.now < NOW + timedelta(seconds=5)
+
+
+def test_who_comes_back_late_has_lost_it(cluster: FakeCluster, clock: Clock) -> None:
+    one, two = lease(cluster, clock, "one"), lease(cluster, clock, "two")
+    one.take(0)
+    clock.sleep(31)
+    one.check()
+    clock.sleep(31)
+    two.take(0)
+    with pytest.raises(NotStarted, match="run two has it now"):
+        one.check()
+    one.release()
+    two.check()
+    two.release()
+    with pytest.raises(NotStarted, match="it was deleted"):
+        two.check()
+
+
+def test_two_at_once_and_one_gets_it(cluster: FakeCluster, clock: Clock) -> None:
+    """Between the look and the deletion of a Lease that ran out, somebody else has taken it."""
+    lease(cluster, clock, "dead").take(0)
+    clock.sleep(31)
+    one, two = lease(cluster, clock, "one"), lease(cluster, clock, "two")
+
+    def meanwhile(verb: str, where: str) -> None:
+        if verb == "delete":
+            cluster.before = lambda verb, where: None
+            one.take(0)
+
+    cluster.before = meanwhile
+    with pytest.raises(StorageOpsError, match=r"another run \(one\)"):
+        two.take(0)
+    one.check()
+
+
+# the options
+
+
+PARAMS = {"node": "a", "run_id": "r1", "ledger_namespace": "kube-system", "lease_seconds": 180.0, "lease_timeout": 200.0, "fence": None}
+
+
+def test_options() -> None:
+    assert pure.run_options(PARAMS, check_mode=False) == pure.RunOptions("a", "r1", "kube-system", 180.0, 200.0, None)
+    handed = {**PARAMS, "fence": LEDGER.to_dict()}
+    assert pure.run_options(handed, check_mode=True).fence == LEDGER
+    # Only the cluster's counts for real.
+    assert pure.run_options({**PARAMS, "fence": {"version": 9}}, check_mode=False).fence is None
+    assert pure.run_options({**PARAMS, "fence": {}}, check_mode=True).fence is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"node": ""}, "node is ''"),
+        ({"run_id": "two words"}, "run_id is 'two words'"),
+        ({"lease_seconds": 1.0}, "lease_seconds is 1; give at least 5"),
+        ({"lease_timeout": float("nan")}, "lease_timeout is nan"),
+        ({"fence": LEDGER._replace(node="b").to_dict()}, "the ledger of node b, not of a"),
+    ],
+)
+def test_options_that_do_not_fit(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(StorageOpsError, match=said):
+        pure.run_options({**PARAMS, **change}, check_mode=True)

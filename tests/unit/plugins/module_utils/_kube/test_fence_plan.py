@@ -1,0 +1,603 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who is fenced, who is not, and what proves it: plain records in, a decision out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import fence_plan as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import Reading, parse_reading
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import ServerVersion
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, Entry, Ledger
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_plan import Decision, Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import (
+    Filters,
+    NodeState,
+    attached_volume,
+    pick_host_record,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import MESSAGES, NetworkFence
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+RBD = "rbd.csi.ceph.com"
+A, B = "10.0.0.5", "10.0.0.6"
+# On Ceph's network, which Kubernetes knows nothing of.
+STORAGE = "192.168.7.5"
+FAR = "2027-01-01T12:00:00Z"
+
+
+def node(name: str = "a", ready: str = "Unknown", seconds: float = 300, addresses: Sequence[str] = (A,), **spec: Any) -> dict[str, Any]:
+    since = f"{NOW - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "spec": spec,
+        "status": {
+            "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}],
+            "addresses": [{"type": "InternalIP", "address": address} for address in addresses],
+            "nodeInfo": {"bootID": "boot-1"},
+        },
+    }
+
+
+def volume(name: str = "v", driver: str = RBD, cluster_id: str = "c1", storage_class: str = "", elsewhere: str = "") -> Any:
+    """A volume that is attached to node a, and perhaps to another."""
+    item = {
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "spec": {
+            "csi": {"driver": driver, "volumeHandle": name, "volumeAttributes": {"clusterID": cluster_id, "pool": "p", "imageName": name}},
+            "claimRef": {"namespace": "shop", "name": name},
+            "storageClassName": storage_class,
+        },
+    }
+    other = [attachment(name, driver, elsewhere)] if elsewhere else []
+    return attached_volume(attachment(name, driver, "a"), item, other)
+
+
+def attachment(name: str, driver: str, on: str) -> Attachment:
+    return Attachment(f"va-{name}-{on}", f"uid-va-{name}-{on}", driver, on, name, True, (), None, None, NOW, None, ())
+
+
+def state(host: dict[str, Any] | None = None, attached: Any = None, **fields: Any) -> NodeState:
+    host = host or node()
+    if fields.get("ledger"):
+        host["metadata"]["annotations"] = {ANNOTATION: fields["ledger"].text}
+    attached = (volume(),) if attached is None else tuple(attached)
+    others = (pick_host_record(node("b", "True", addresses=(B,))),)
+    base = NodeState(NOW, ServerVersion(1, 31, 4, "v1.31.4"), pick_host_record(host), host, attached, others, None, None)
+    return base._replace(**fields)
+
+
+def watcher(address: str = A, number: int = 1, seen: int = 3, nonce: int = 11) -> dict[str, Any]:
+    entry = f"[{address}]:0/{nonce}" if ":" in address else f"{address}:0/{nonce}"
+    return {
+        "address": address,
+        "entry": entry,
+        "client": f"client.{number}",
+        "cookie": str(number),
+        "seen": seen,
+        "persistent": seen == 3,
+    }
+
+
+def lock(address: str = A, number: int = 1, nonce: int = 11) -> dict[str, Any]:
+    return {"locker": f"client.{number}", "address": address, "entry": f"{address}:0/{nonce}"}
+
+
+def image(
+    name: str = "v", watchers: Sequence[Any] = (), locks: Sequence[Any] = (), notes: Sequence[Any] = (), problem: str = ""
+) -> dict[str, Any]:
+    return {
+        "volume": name,
+        "pool": "p",
+        "namespace": "",
+        "image": name,
+        "problem": problem,
+        "features": ["layering"],
+        "watchers": list(watchers),
+        "locks": list(locks),
+        "client_addresses": [{"node": on, "address": address} for on, address in notes],
+    }
+
+
+def blocked(entry: str, kind: str = "address", until: str = FAR) -> dict[str, Any]:
+    address = entry.split(":")[0] if kind == "client" else entry
+    return {"entry": f"{entry}:0/0" if kind == "address" else entry, "kind": kind, "address": address, "until": until}
+
+
+def reading(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: Any) -> Reading:
+    data = {
+        "fsid": "f1",
+        "read_at": f"{NOW:%Y-%m-%dT%H:%M:%SZ}",
+        "observations": 3,
+        "seconds": 61.0,
+        "blocklist": list(blocklist),
+        "images": list(images),
+    }
+    return parse_reading({**data, **fields})
+
+
+HELD = reading(image(watchers=[watcher()]))
+OPTIONS = Options("a", "run-1", "host", reading=HELD)
+
+
+def options(*images: dict[str, Any], **fields: Any) -> Options:
+    return replace(OPTIONS, **({"reading": reading(*images)} if images else {}), **fields)
+
+
+def network_fence(name: str = "storage-ops-a", cidrs: Sequence[str] = (f"{A}/32",), fenced: bool = False, **fields: Any) -> NetworkFence:
+    asked = "Fenced" if fenced else "Unfenced"
+    made = NetworkFence(name, f"uid-{name}", RBD, "c1", tuple(cidrs), asked, "Succeeded", MESSAGES[asked], NOW, None, "")
+    return made._replace(**fields)
+
+
+def intended(found: NodeState | None = None, given: Options = OPTIONS) -> Ledger:
+    """The ledger of a fence that is not refused."""
+    decision = pure.intend(found or state(), given)
+    assert not decision.plan.refusals, decision.plan.refusals[0].reason
+    assert decision.ledger
+    return decision.ledger
+
+
+def refused(decision: Decision, *reasons: str) -> None:
+    (finding,) = decision.plan.findings
+    assert finding.verdict == "refuse" and finding.repair == [] and finding.named, finding.reason
+    for reason in reasons:
+        assert reason in finding.reason, finding.reason
+
+
+def verbs(decision: Decision) -> list[str]:
+    return [action.verb for action in decision.plan.actions]
+
+
+# who is fenced
+
+
+def test_the_address_of_who_holds_the_image() -> None:
+    decision = pure.intend(state(), OPTIONS)
+    assert verbs(decision) == ["write_fence_ledger", "cordon_node"]
+    ledger = decision.ledger
+    assert ledger and (ledger.method, ledger.phase, ledger.addresses, ledger.source) == ("ceph", "intended", (A,), {A: "watcher"})
+    assert ledger.entries == (Entry(A, "address", True, FAR),)
+    assert (ledger.volumes, ledger.cluster_id, ledger.fsid, ledger.boot_id) == (("v",), "c1", "f1", "boot-1")
+    assert ledger.cordoned and not ledger.tainted and not ledger.unverified
+    (finding,) = decision.plan.findings
+    assert (finding.control, finding.kind, finding.name) == ("STOR-16", "Node", "a")
+
+
+def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
+    assert intended(given=options(image(watchers=[watcher(STORAGE)]))).addresses == (STORAGE,)
+
+
+def test_a_cordon_of_somebody_else_is_not_ours() -> None:
+    decision = pure.intend(state(node(unschedulable=True)), OPTIONS)
+    assert verbs(decision) == ["write_fence_ledger"]
+    assert decision.ledger and not decision.ledger.cordoned
+
+
+def test_who_comes_and_goes_on_a_ready_node_is_no_evidence_and_no_obstacle() -> None:
+    given = options(image(watchers=[watcher(), watcher(B, 2, seen=1, nonce=12)]))
+    assert intended(given=given).addresses == (A,)
+
+
+@pytest.mark.parametrize(
+    ("given", "source"),
+    [
+        (image(locks=[lock()]), "lock"),
+        (image(notes=[("a", A)]), "metadata"),
+        (image(locks=[lock()], notes=[("a", "10.0.0.99")]), "lock"),
+    ],
+)
+def test_other_sources_where_nobody_holds_the_image(given: dict[str, Any], source: str) -> None:
+    ledger = intended(given=options(given))
+    assert (ledger.addresses, ledger.source) == ((A,), {A: source})
+
+
+def test_addresses_that_the_user_knows() -> None:
+    ledger = intended(given=options(image(), fence_addresses=(STORAGE,)))
+    assert ledger.source == {STORAGE: "fence_addresses"}
+    both = intended(given=options(image(watchers=[watcher()]), fence_addresses=(STORAGE,)))
+    assert set(both.addresses) == {A, STORAGE}
+
+
+def test_entries_that_were_there_before_are_not_ours() -> None:
+    given = options(reading=reading(image(watchers=[watcher()]), blocklist=[blocked(A, until="2026-06-01T00:00:00Z")]))
+    assert intended(given=given).entries == (Entry(A, "address", False, "2026-06-01T00:00:00Z"),)
+
+
+def test_a_single_client() -> None:
+    ledger = intended(given=options(level="client"))
+    assert ledger.entries == (Entry(f"{A}:0/11", "client", True, FAR),)
+    assert ledger.addresses == (A,)
+    # The kernel has one for all images.
+    found = state(attached=[volume(), volume("w")])
+    shared = options(image(watchers=[watcher()]), image("w", watchers=[watcher()]), level="client")
+    assert intended(found, shared).entries == ledger.entries
+
+
+def test_filters() -> None:
+    found = state(attached=[volume(), volume("w", storage_class="slow")])
+    given = options(image(watchers=[watcher()]), image("w", watchers=[watcher()]), filters=Filters(storage_classes=("slow",)))
+    assert intended(found, given).volumes == ("w",)
+    given = replace(given, filters=Filters(claims=("shop/v",)))
+    assert intended(found, given).volumes == ("v",)
+    refused(pure.intend(found, replace(given, filters=Filters(claims=("shop/v", "shop/nope")))), "shop/nope have no RBD volume")
+    refused(pure.intend(found, replace(given, filters=Filters(namespaces=("other",)))), "no RBD volume that is meant")
+
+
+# who is not lost
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        (node(ready="True"), "is Ready"),
+        (node(ready="False"), "its kubelet is reporting (Ready=False)"),
+        (node(seconds=10), "Unknown for 10 s only"),
+    ],
+)
+def test_a_node_that_is_not_lost(host: dict[str, Any], reason: str) -> None:
+    refused(pure.intend(state(host), OPTIONS), reason)
+    ledger = intended()
+    refused(
+        pure.confirm(state(host, ledger=ledger), OPTIONS), reason, "It has a fence (phase intended), which stays", "release_fenced_node"
+    )
+
+
+def test_no_condition_at_all_is_no_proof() -> None:
+    host = node()
+    host["status"]["conditions"] = []
+    refused(pure.intend(state(host), OPTIONS), "Unknown for 0 s only")
+
+
+def test_no_such_node() -> None:
+    refused(pure.intend(state(host=None)._replace(host=None, item=None), OPTIONS), "there is no node a")
+
+
+def test_another_run() -> None:
+    refused(pure.intend(state(), OPTIONS, "another run works"), "another run works")
+
+
+# what Ceph shows
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (replace(OPTIONS, reading=None), "nothing was read of Ceph"),
+        (replace(OPTIONS, reading=reading(image(watchers=[watcher()]), observations=2)), "looked at 2 times in 61 s"),
+        (replace(OPTIONS, reading=reading(image(watchers=[watcher()]), seconds=9.5)), "in 9.5 s, and 3 times in 60 s"),
+        (replace(OPTIONS, reading=reading(image(watchers=[watcher()]), fsid="")), "which cluster it is (fsid)"),
+        (replace(OPTIONS, reading=reading(image(watchers=[watcher()]), read_at="2026-01-01T11:30:00Z")), "read it again"),
+        (options(image("other", watchers=[watcher()])), "volume v is not in what was read of Ceph"),
+        (options(image(problem="No such file")), "p/v of volume v could not be read: No such file"),
+    ],
+)
+def test_ceph_must_have_been_read_well(given: Options, reason: str) -> None:
+    refused(pure.intend(state(), given), reason)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (options(image(watchers=[watcher(B)])), "holds p/v of v, and its address 10.0.0.6 is that of node b (Ready)"),
+        (options(image(watchers=[watcher(), watcher(B, 2)])), "is that of node b (Ready)"),
+        (options(image(locks=[lock(B)])), "has a lock on p/v of v, and its address 10.0.0.6 is that of node b"),
+        (options(image(watchers=[watcher(STORAGE)], notes=[("c", STORAGE)])), "that of node c (noted by ceph-csi on p/v)"),
+        (options(image(watchers=[watcher()], notes=[("b", A)])), "that of node b (noted by ceph-csi on p/v)"),
+        (options(fence_addresses=(B,)), "address 10.0.0.6 (fence_addresses) is that of node b (Ready) too"),
+        (options(protected=(ip_network("10.0.0.0/29"),)), "10.0.0.5 (watcher) is one of protected_addresses"),
+        (options(image()), "nobody knows from which address node a reaches Ceph"),
+        (options(image(watchers=[watcher(A, seen=2)])), "nobody knows from which address"),
+        # Somebody at an address of nobody, beside the node or where ceph-csi noted another for it: a backup host, perhaps.
+        (options(image(watchers=[watcher(), watcher(STORAGE, 2)])), "at an address that nothing says is this node's"),
+        (options(image(watchers=[watcher(STORAGE)], notes=[("a", A)])), "at an address that nothing says is this node's"),
+        (options(image(watchers=[watcher(STORAGE)]), fence_addresses=(A,)), "at an address that nothing says is this node's"),
+        # Nodes behind one address.
+        (options(image(watchers=[watcher(), watcher(A, 2, seen=1, nonce=12)])), "level client"),
+    ],
+)
+def test_whoever_cannot_be_told_from_others(given: Options, reason: str) -> None:
+    refused(pure.intend(state(), given), reason)
+
+
+def test_an_address_that_two_nodes_have() -> None:
+    twin = (pick_host_record(node("b", "Unknown", addresses=(A,))),)
+    refused(pure.intend(state(others=twin), OPTIONS), "that of node b (not Ready)")
+
+
+def test_a_volume_that_is_attached_elsewhere_too() -> None:
+    """Whoever comes late may see the new node, and fence that."""
+    found = state(attached=[volume(elsewhere="b")])
+    refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]))), "attached to b too", "nobody knows whose address")
+    assert intended(found).addresses == (A,)
+    assert intended(found, options(image(watchers=[watcher(STORAGE)]), fence_addresses=(STORAGE,))).addresses == (STORAGE,)
+
+
+def test_volumes_of_several_clusters() -> None:
+    found = state(attached=[volume(), volume("w", cluster_id="c2")])
+    given = options(image(watchers=[watcher()]), image("w", watchers=[watcher()]))
+    refused(pure.intend(found, given), "several clusterIDs (c1, c2)")
+    ledger = intended(found, replace(given, cluster_id="c2"))
+    assert (ledger.volumes, ledger.cluster_id) == (("w",), "c2")
+
+
+def test_nothing_to_fence() -> None:
+    refused(pure.intend(state(attached=[volume(driver="csi.example.com")]), OPTIONS), "no RBD volume is attached", "csi.example.com")
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (image("w", watchers=[watcher()]), "10.0.0.5:0/11 (client.1) also holds p/w of volume w"),
+        (image("w", locks=[lock()]), "10.0.0.5:0/11 also holds p/w of volume w"),
+        (image("w", problem="gone"), "whether volume w, which is not meant, is used by the same client is not known"),
+    ],
+)
+def test_a_client_that_is_shared_with_what_is_not_meant(other: dict[str, Any], reason: str) -> None:
+    found = state(attached=[volume(), volume("w")])
+    given = options(image(watchers=[watcher()]), other, filters=Filters(claims=("shop/v",)), level="client")
+    refused(pure.intend(found, given), reason)
+    assert intended(found, replace(given, level="address")).addresses == (A,)
+
+
+def test_a_single_client_must_be_known_for_each_image() -> None:
+    found = state(attached=[volume(), volume("w")])
+    refused(pure.intend(found, options(image(watchers=[watcher()]), image("w"), level="client")), "no client is known that holds w")
+
+
+# node_confirmed_off
+
+
+def test_a_node_that_is_off() -> None:
+    given = options(image(), method="none", node_confirmed_off=True)
+    ledger = intended(given=given)
+    assert (ledger.method, ledger.addresses, ledger.entries) == ("none", (), ())
+    refused(pure.intend(state(), replace(given, node_confirmed_off=False)), "Set node_confirmed_off")
+    refused(pure.intend(state(), replace(given, method="auto")), "nobody knows from which address")
+    assert intended(given=replace(given, reading=None)).unverified
+
+
+@pytest.mark.parametrize("method", ["none", "ceph", "auto"])
+@pytest.mark.parametrize("seen", [watcher(), watcher(STORAGE), watcher(A, seen=1)])
+def test_a_living_watcher_contradicts(method: str, seen: dict[str, Any]) -> None:
+    given = options(image(watchers=[seen]), method=method, node_confirmed_off=True)
+    refused(pure.intend(state(), given), "is said to be off", seen["entry"])
+
+
+def test_a_visitor_from_elsewhere_does_not_contradict() -> None:
+    assert intended(given=options(image(watchers=[watcher(B, seen=1)]), method="none", node_confirmed_off=True)).method == "none"
+
+
+# by what means
+
+
+def test_a_network_fence_is_used_where_there_is_one() -> None:
+    ledger = intended(state(fences=(network_fence(),)))
+    assert (ledger.method, ledger.entries) == ("network_fence", ())
+    assert [(found.name, found.ours) for found in ledger.network_fences] == [("storage-ops-a", True)]
+    assert not intended(state(fences=(network_fence(fenced=True),))).network_fences[0].ours
+    # Without Ceph at all its address is the only one that is known.
+    alone = intended(state(fences=(network_fence(),)), replace(OPTIONS, reading=None))
+    assert (alone.source, alone.unverified) == ({A: "network_fence"}, True)
+    refused(pure.intend(state(fences=(network_fence(),)), replace(OPTIONS, method="ceph")), "NetworkFence storage-ops-a covers 10.0.0.5")
+
+
+@pytest.mark.parametrize(
+    ("fences", "reason"),
+    [
+        (None, "CSI-Addons is not installed"),
+        ((), "no NetworkFence of clusterID c1 covers 10.0.0.5"),
+        ((network_fence(cluster_id="c2"),), "no NetworkFence of clusterID c1 covers"),
+        ((network_fence(cidrs=("10.0.0.0/24",)),), "covers node b (Ready) too"),
+        ((network_fence(message=MESSAGES["Fenced"]),), "one message for both operations"),
+        ((network_fence(deleted=NOW),), "is being deleted"),
+        ((network_fence(cluster_id=""),), "is its class missing"),
+    ],
+)
+def test_network_fences_that_do_not_do(fences: Any, reason: str) -> None:
+    refused(pure.intend(state(fences=fences), replace(OPTIONS, method="network_fence")), reason)
+
+
+def test_a_network_fence_must_not_cover_what_is_protected() -> None:
+    given = replace(OPTIONS, protected=(ip_network("10.0.0.128/32"),))
+    others = state(fences=(network_fence(cidrs=("10.0.0.0/24",)),), others=())
+    refused(pure.intend(others, given), "10.0.0.128/32 of protected_addresses")
+
+
+def test_all_network_fences_of_an_address_are_used() -> None:
+    """The controller takes the fence back for each one that is Unfenced, whenever it starts."""
+    ledger = intended(state(fences=(network_fence(), network_fence("other", driver="cephfs.csi.ceph.com"))))
+    assert [found.name for found in ledger.network_fences] == ["storage-ops-a", "other"]
+
+
+def test_auto_without_a_network_fence_is_ceph() -> None:
+    assert intended(state(fences=())).method == "ceph"
+    refused(
+        pure.intend(state(fences=()), replace(OPTIONS, reading=None, fence_addresses=(A,))),
+        "nothing was read of Ceph",
+        "prepare_network_fences",
+    )
+
+
+# once more
+
+
+def test_a_second_run_changes_nothing() -> None:
+    for phase in ("intended", "fenced", "detached"):
+        ledger = intended()._replace(phase=phase)
+        again = pure.intend(state(node(unschedulable=True), ledger=ledger), replace(OPTIONS, run="run-2"))
+        assert again == Decision(pure.Plan([]), ledger)
+    gone = state(node(unschedulable=True), attached=[], ledger=ledger)
+    assert pure.intend(gone, options(image(watchers=[watcher(B)]), run="run-2")).ledger == ledger
+
+
+def test_a_killed_run_is_gone_on_with() -> None:
+    ledger = intended()
+    again = pure.intend(state(ledger=ledger), OPTIONS)
+    assert verbs(again) == ["cordon_node"]
+    assert again.ledger == ledger
+    # Killed before the node's own copy was written.
+    half = state(node(unschedulable=True))._replace(ledger=ledger)
+    assert verbs(pure.intend(half, OPTIONS)) == ["write_fence_ledger"]
+
+
+def test_new_clients_are_added_after_the_same_checks() -> None:
+    ledger = intended()._replace(phase="fenced")
+    found = state(node(unschedulable=True), ledger=ledger)
+    more = options(image(watchers=[watcher(), watcher("10.0.0.7", 2, nonce=12)]))
+    refused(pure.intend(found, more), "at an address that nothing says is this node's")
+    named = pure.intend(found, replace(more, fence_addresses=("10.0.0.7",), run="run-2"))
+    assert verbs(named) == ["write_fence_ledger"]
+    assert named.ledger and (named.ledger.phase, named.ledger.addresses, named.ledger.run) == ("intended", (A, "10.0.0.7"), "run-2")
+    assert named.ledger.entries[0] == ledger.entries[0]
+    short = replace(more, fence_addresses=("10.0.0.7",), reading=reading(*copy.deepcopy([image(watchers=[watcher()])]), seconds=1))
+    refused(pure.intend(found, short), "are asked for")
+    refused(pure.intend(found, replace(OPTIONS, fence_addresses=(B,))), "is that of node b")
+
+
+def test_a_node_that_was_booted_meanwhile_is_fenced_anew() -> None:
+    ledger = intended()._replace(phase="detached", boot_id="boot-0")
+    again = pure.intend(state(node(unschedulable=True), ledger=ledger), OPTIONS)
+    assert again.ledger and (again.ledger.phase, again.ledger.boot_id) == ("intended", "boot-1")
+
+
+@pytest.mark.parametrize(
+    ("changed", "given", "reason"),
+    [
+        ({"phase": "releasing"}, OPTIONS, "is being released"),
+        ({"node_uid": "uid-old"}, OPTIONS, "is another object now"),
+        ({"fsid": "f2"}, OPTIONS, "the ledger is about f2"),
+        ({}, replace(OPTIONS, cluster_id="c2"), "has a fence for clusterID c1, and can have only one"),
+        ({}, replace(OPTIONS, method="none", node_confirmed_off=True), "was begun by method ceph, not by none"),
+    ],
+)
+def test_a_ledger_that_is_in_the_way(changed: dict[str, Any], given: Options, reason: str) -> None:
+    ledger = intended()._replace(**changed)
+    refused(pure.intend(state(ledger=ledger), given), reason)
+
+
+# what proves it
+
+
+def confirm(ledger: Ledger, given: Options, found: NodeState | None = None) -> Decision:
+    found = found or state(node(unschedulable=True))
+    if found.item:
+        found.item["metadata"]["annotations"] = {ANNOTATION: ledger.text}
+    return pure.confirm(found._replace(ledger=ledger), given)
+
+
+def proof(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: Any) -> Options:
+    read = reading(*(images or [image()]), blocklist=blocklist, observations=1, seconds=0)
+    return replace(OPTIONS, reading=read, run="run-2", **fields)
+
+
+def test_an_entry_and_no_watch_prove_it() -> None:
+    decision = confirm(intended(), proof(blocklist=[blocked(A, until="2026-12-31T00:00:00Z")]))
+    assert verbs(decision) == ["record_fence"]
+    ledger = decision.ledger
+    assert ledger and (ledger.phase, ledger.run, ledger.unverified) == ("fenced", "run-2", False)
+    assert ledger.entries == (Entry(A, "address", True, "2026-12-31T00:00:00Z"),)
+    again = confirm(ledger, proof(blocklist=[blocked(A, until="2026-12-31T00:00:00Z")], by="other"))
+    assert again == Decision(pure.Plan([]), ledger)
+    assert verbs(confirm(ledger._replace(phase="detached"), proof(blocklist=[blocked(A)]))) == ["record_fence"]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (replace(OPTIONS, reading=None), "nothing was read of Ceph"),
+        (proof(), "Ceph's blocklist has no entry for 10.0.0.5"),
+        (proof(blocklist=[blocked(f"{A}:0/11", "client")]), "no entry for 10.0.0.5"),
+        (proof(blocklist=[blocked(A, until="2026-01-01T13:00:00Z")]), "expires too soon"),
+        (proof(image(watchers=[watcher(seen=1)]), blocklist=[blocked(A)]), "10.0.0.5:0/11 (client.1) still holds p/v"),
+        (proof(image(problem="down"), blocklist=[blocked(A)]), "could not be read: down"),
+        (proof(image("w"), blocklist=[blocked(A)]), "volume v is not in what was read"),
+    ],
+)
+def test_what_does_not_prove_it(given: Options, reason: str) -> None:
+    ledger = intended()
+    decision = confirm(ledger, given)
+    refused(decision, reason)
+    assert decision.ledger == ledger
+
+
+def test_the_watch_of_another_node_does_not_matter() -> None:
+    assert verbs(confirm(intended(), proof(image(watchers=[watcher(B)]), blocklist=[blocked(A)]))) == ["record_fence"]
+
+
+def test_a_single_client_is_proven_by_its_entry() -> None:
+    ledger = intended(given=options(level="client"))
+    seen = image(watchers=[watcher(nonce=12)])
+    assert verbs(confirm(ledger, proof(seen, blocklist=[blocked(f"{A}:0/11", "client")]))) == ["record_fence"]
+    refused(confirm(ledger, proof(seen, blocklist=[blocked(f"{A}:0/12", "client")])), "no entry for 10.0.0.5:0/11")
+
+
+def test_nothing_was_intended() -> None:
+    refused(pure.confirm(state(), OPTIONS), "has no ledger")
+    for nobody in ({"entries": ()}, {"addresses": ()}):
+        refused(confirm(intended()._replace(**nobody), proof(blocklist=[blocked(A)])), "names nobody to be fenced")
+    refused(confirm(intended()._replace(boot_id="boot-0"), proof()), "was booted since its fence was intended")
+
+
+def test_a_network_fence_is_patched_and_its_message_proves_it() -> None:
+    ledger = intended(state(fences=(network_fence(),)))
+    open_, done = state(fences=(network_fence(),)), state(fences=(network_fence(fenced=True),))
+    decision = confirm(ledger, replace(OPTIONS, reading=None), open_)
+    assert verbs(decision) == ["fence_network", "record_fence"]
+    assert decision.ledger and decision.ledger.unverified and decision.ledger.phase == "fenced"
+    # Whoever asks Ceph does so after the patch.
+    first = confirm(ledger, replace(OPTIONS, reading=None, proof="ceph"), open_)
+    assert (verbs(first), first.ledger) == (["fence_network"], ledger)
+    assert verbs(confirm(ledger, replace(OPTIONS, reading=None, proof="ceph"), done)) == []
+    second = confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")], proof="ceph"), done)
+    assert verbs(second) == ["record_fence"]
+    assert second.ledger and not second.ledger.unverified
+    refused(confirm(ledger, proof(proof="ceph"), done), "no entry for 10.0.0.5")
+
+
+@pytest.mark.parametrize(
+    ("fences", "reason"),
+    [
+        ((), "is gone or was replaced"),
+        ((network_fence(uid="another"),), "is gone or was replaced"),
+        ((network_fence(deleted=NOW),), "is being deleted"),
+        ((network_fence(cidrs=("10.0.0.9/32",)),), "has other ranges now"),
+    ],
+)
+def test_a_network_fence_that_is_not_the_one(fences: Any, reason: str) -> None:
+    refused(confirm(intended(state(fences=(network_fence(),))), replace(OPTIONS, reading=None), state(fences=fences)), reason)
+
+
+def test_none_is_proven_by_silence() -> None:
+    given = options(image(), method="none", node_confirmed_off=True)
+    ledger = intended(given=given)
+    assert verbs(confirm(ledger, given)) == ["record_fence"]
+    refused(confirm(ledger, replace(given, reading=HELD)), "still holds p/v")
+    refused(confirm(ledger, replace(given, reading=None, proof="ceph")), "nothing was read of Ceph")
+    unread = confirm(ledger, replace(given, reading=None))
+    assert unread.ledger and unread.ledger.unverified
+
+
+def test_check_mode_asks_for_no_proof_of_what_was_not_done() -> None:
+    given = proof(image(watchers=[watcher()]), check=True)
+    decision = confirm(intended(), given)
+    assert verbs(decision) == ["record_fence"]
+    assert decision.ledger and decision.ledger.phase == "fenced"
+
+
+def test_a_node_whose_object_is_gone_is_lost_still() -> None:
+    gone = state()._replace(host=None, item=None)
+    ledger = intended()
+    assert pure.intend(gone._replace(ledger=ledger), OPTIONS) == Decision(pure.Plan([]), ledger)
+    assert verbs(confirm(ledger, proof(blocklist=[blocked(A)]), gone)) == ["record_fence"]

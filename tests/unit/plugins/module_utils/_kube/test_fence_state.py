@@ -1,0 +1,128 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is read of a node, and which of its volumes are meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import fence_state
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import Filters, NodeState, gather_node
+from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
+
+
+def node(name: str, *addresses: str, **status: Any) -> dict[str, Any]:
+    listed = [{"type": "InternalIP", "address": address} for address in addresses]
+    listed += [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": "no-address"}]
+    status = {"addresses": listed, "nodeInfo": {"bootID": f"boot-{name}"}, **status}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}, "status": status}
+
+
+def volume(name: str, driver: str = "rbd.csi.ceph.com", **spec: Any) -> dict[str, Any]:
+    secrets = {"nodeStageSecretRef": {"name": "s", "namespace": "n"}}
+    csi = {"driver": driver, "volumeHandle": f"h-{name}", "volumeAttributes": {"clusterID": "c1"}, **secrets}
+    spec = {"csi": csi, "claimRef": {"namespace": "shop", "name": name, "uid": "u"}, "storageClassName": "fast", **spec}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+
+
+def attachment(name: str, volume: str, on: str, driver: str = "rbd.csi.ceph.com") -> dict[str, Any]:
+    source = {"persistentVolumeName": volume} if volume else {"inlineVolumeSpec": {}}
+    spec = {"attacher": driver, "nodeName": on, "source": source}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {"attached": True},
+    }
+
+
+def gather(*objects: dict[str, Any]) -> tuple[NodeState, FakeCluster]:
+    cluster = FakeCluster(*objects)
+    return gather_node(cluster, "a", Ledgers(cluster, "kube-system")), cluster  # type: ignore[arg-type]
+
+
+def test_a_node_and_what_is_attached_to_it() -> None:
+    found, cluster = gather(
+        node("a", "10.0.0.5", "FD00:0::5"),
+        node("b", "10.0.0.6"),
+        volume("v"),
+        volume("w", "csi.example.com"),
+        volume("other"),
+        attachment("va1", "v", "a"),
+        attachment("va2", "v", "b"),
+        attachment("va3", "w", "a", "csi.example.com"),
+        attachment("va4", "gone", "a"),
+        attachment("va5", "", "a"),
+        attachment("va6", "other", "b"),
+    )
+    assert cluster.requests[0].startswith("list /apis/storage.k8s.io/v1/volumeattachments")
+    assert found.host and (found.host.addresses, found.host.boot_id) == (("10.0.0.5", "fd00::5"), "boot-a")
+    assert [other.node.name for other in found.others] == ["b"]
+    assert (found.fences, found.ledger) == (None, None)
+    v, w, gone, inline = found.attached
+    assert (v.name, v.claim, v.cluster_id, v.storage_class, v.is_rbd) == ("v", "shop/v", "c1", "fast", True)
+    assert [other.node for other in v.elsewhere] == ["b"]
+    assert not w.is_rbd and w.elsewhere == ()
+    assert (gone.name, gone.volume, gone.pv, gone.claim, gone.is_rbd) == ("gone", None, {}, "", True)
+    assert inline.name == "va5"
+    # Enough to find the image, and no more.
+    assert v.pv == {
+        "metadata": {"name": "v"},
+        "spec": {
+            "storageClassName": "fast",
+            "csi": {"driver": "rbd.csi.ceph.com", "volumeHandle": "h-v", "volumeAttributes": {"clusterID": "c1"}},
+            "claimRef": {"namespace": "shop", "name": "v"},
+        },
+    }
+
+
+def test_many_volumes_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence_state, "_MAX_GETS", 1)
+    found, cluster = gather(node("a"), volume("v"), volume("w"), volume("x"), attachment("1", "v", "a"), attachment("2", "w", "a"))
+    assert [(entry.name, entry.claim) for entry in found.attached] == [("v", "shop/v"), ("w", "shop/w")]
+    assert not [request for request in cluster.requests if "persistentvolumes/" in request]
+
+
+def test_no_such_node() -> None:
+    found, _cluster = gather(node("b"))
+    assert found.host is None and found.item is None
+
+
+@pytest.mark.parametrize(
+    ("driver", "spec", "is_rbd"),
+    [
+        ("rook-ceph.rbd.csi.ceph.com", {}, True),
+        ("rbd.csi.ceph.com", {"csi": None, "rbd": {"pool": "p", "image": "i"}}, True),
+        ("kubernetes.io/rbd", {"csi": None, "rbd": {"pool": "p", "image": "i"}}, True),
+        ("xrbd.csi.ceph.com", {}, False),
+        ("cephfs.csi.ceph.com", {}, False),
+    ],
+)
+def test_what_an_rbd_volume_is(driver: str, spec: dict[str, Any], is_rbd: bool) -> None:
+    found, _cluster = gather(node("a"), volume("v", driver, **spec), attachment("1", "v", "a", driver))
+    assert found.attached[0].is_rbd == is_rbd
+
+
+@pytest.mark.parametrize(
+    ("filters", "selected"),
+    [
+        (Filters(), True),
+        (Filters(namespaces=("shop", "x")), True),
+        (Filters(namespaces=("x",)), False),
+        (Filters(claims=("shop/v",)), True),
+        (Filters(claims=("x/v",)), False),
+        (Filters(storage_classes=("fast",)), True),
+        (Filters(("shop",), ("shop/v",), ("slow",)), False),
+    ],
+)
+def test_filters(filters: Filters, selected: bool) -> None:
+    found, _cluster = gather(node("a"), volume("v"), attachment("1", "v", "a"), attachment("2", "gone", "a"))
+    assert filters.selects(found.attached[0]) == selected
+    # Of a volume that is gone nobody knows the claim.
+    assert filters.selects(found.attached[1]) == (not filters.active)
