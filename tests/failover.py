@@ -44,7 +44,7 @@ class Failover:
         self.kubelets = cluster.kubelets(*ADDRESSES, drivers=(RBD,), heartbeat=HEARTBEAT)
         for name, address in ADDRESSES.items():
             self.set_addresses(name, address)
-            self._set_boot_id(name)
+            self._boot(name)
         self.deploy("db")
         self.writer = self.node_a_opens("db")
 
@@ -63,7 +63,7 @@ class Failover:
     def recover(self, name: str = NODE_A, rebooted: bool = False) -> None:
         """Its kubelet is back; the client is the caller's business. A reboot is nothing but another bootID in the node's status."""
         if rebooted:
-            self._set_boot_id(name)
+            self._boot(name)
         self.kubelets.start_node(name)
         self.cluster.wait(lambda: self.ready(name) == "True", f"{name} is ready", 20)
         self.cluster.wait(lambda: "node.kubernetes.io/unreachable" not in self.taints(name), f"{name} is not tainted", 20)
@@ -114,7 +114,8 @@ class Failover:
             self.volume(name, driver)
         prefer = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE_A]}]}
         affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": prefer}]}}
-        spec = {"affinity": affinity, "tolerations": IMPATIENT, **spec}
+        # With a grace period, which no silent kubelet ends, so that the force of the deletion counts.
+        spec = {"affinity": affinity, "tolerations": IMPATIENT, "grace": 30, **spec}
         self.api.create(k8s.workload("Deployment", name, claims or [name], **spec))
         self.wait_running(NODE_A, name)
 
@@ -182,8 +183,8 @@ class Failover:
         self._ends.enter_context(client)
         return client
 
-    def _set_boot_id(self, name: str) -> None:
-        self._patch_status(name, {"nodeInfo": {"bootID": str(uuid.uuid4())}})
+    def _boot(self, name: str) -> None:
+        self._patch_status(name, {"nodeInfo": {"bootID": str(uuid.uuid4()), "systemUUID": str(uuid.uuid5(uuid.NAMESPACE_DNS, name))}})
 
     def _patch_status(self, name: str, status: dict[str, Any]) -> None:
         self.api.merge(path("Node", name) + "/status", {"status": status})

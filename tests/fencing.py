@@ -129,7 +129,8 @@ class Fencing:
 
     def nothing_left(self) -> None:
         """No ledger, no Lease, no taint of ours, no cordon."""
-        assert (self.ledger, self.ledgers, self.lease, self.cordoned) == (None, [], None, False)
+        found = (self.ledger, self.ledgers, self.lease, self.cordoned)
+        assert found == (None, [], None, False), found
         assert OUT_OF_SERVICE not in self.scene.taints(NODE_A)
 
 

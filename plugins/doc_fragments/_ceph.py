@@ -30,12 +30,12 @@ options:
     default: ceph
   connect_timeout:
     description:
-      - Seconds after which a cluster that cannot be reached is given up. Ceph's tools would wait for 300.
+      - Seconds after which a cluster that cannot be reached is given up, 1 to 60. Ceph's tools would wait for 300.
       - A command that has reached the cluster is given 8 seconds more to answer.
     type: float
     default: 5
   deadline:
-    description: Seconds after which the module asks nothing more, whatever hangs, besides what it was told to wait. At least 10.
+    description: Seconds after which the module asks nothing more, whatever hangs, besides what it was told to wait. 10 to 3600.
     type: float
     default: 60
 requirements:

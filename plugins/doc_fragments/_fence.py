@@ -23,20 +23,23 @@ options:
     type: str
     required: true
   ledger_namespace:
-    description: Namespace of the ConfigMap that keeps the ledger of the fence, and of the Lease.
+    description:
+      - Namespace of the ConfigMap that keeps the ledger of the fence, and of the Lease. All runs must have the same, or nothing would keep
+        them out of each other's way; the node's annotation tells which, and another one is refused.
     type: str
     default: kube-system
   lease_seconds:
     description:
-      - Seconds for which the Lease holds after it was last renewed. It must be longer than any step of a run, since each step renews it.
-      - At least 5.
+      - Seconds for which the Lease holds after it was last renewed. It must be longer than any step of a run, since each step renews it,
+        and longer than O(storage_ops.runbooks.ceph_blocklist#module:deadline).
+      - From 2 to 3600. Under 30 is for tests only, as a run that stalls for a moment would lose it.
     type: float
     default: 180
   lease_timeout:
     description:
       - Seconds to wait for another run that works at the same node. A run that was killed leaves its Lease, so the default waits for
         that to run out.
-      - With V(0) the module fails at once.
+      - With V(0) the module fails at once. At most 86400.
     type: float
     default: 200
   fence:

@@ -14,8 +14,8 @@ author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Blocks clients of a Ceph cluster by whole address, by single client, or by range, and takes exactly these entries back.
-  - The list is read from the OSD map, changed entry by entry, and read back. Entries that are not named are never touched, and the list
-    is never cleared.
+  - The list is read from the OSD map, changed entry by entry, and read back. Entries that are not named are never touched, but for what
+    a killed run of this module has left, and the list is never cleared.
   - The kind of an entry counts. A whole address that is blocked does not make the entry of a single client present, and its removal
     does not remove that of a client. What still blocks an entry that was removed is said.
   - Before anything is changed, and in check mode too, the monitor is asked whether the user has the capability, by a command that it
@@ -48,14 +48,17 @@ options:
   expire_seconds:
     description:
       - Seconds after which Ceph drops an entry by itself. Always sent, since Ceph's own default is one hour.
-      - At least 604800 (7 days). A node that comes back after its entry has expired writes again.
+      - 604800 (7 days) to 315360000 (10 years). A node that comes back after its entry has expired writes again.
     type: int
     default: 31536000
   renew_below:
     description:
-      - Share of O(expire_seconds) that an entry must last from now on; one that is there for less is renewed. At most 0.9.
+      - Share of O(expire_seconds) that an entry must last from now on; one that is there for less is renewed, whoever has made it. One
+        that lasts longer is left as it is. At most 0.9.
       - Ceph cannot prolong an entry. It takes the command, answers with the new end, and keeps the old one. So the entry is removed and
         added, while another entry that hits just the same stands in, an address as a range of one, or a range with a host bit.
+      - What stands in ends after 7 to 8 days, at 03:33:33 UTC. By that the next run with V(present) knows it, should this one be killed,
+        finishes the renewal, and removes it (RV(blocklist[].stand_in)). V(absent) removes it only if it is named, as V(10.0.0.5/32).
       - The entry of a single client has no such other, and its renewal is refused. So is that of an address where there are no ranges.
     type: float
     default: 0.5
@@ -68,6 +71,7 @@ options:
     description:
       - Accept that an entry hits the active C(ceph-mgr) or a C(ceph-mds), which are clients of the OSDs and fail over when they are
         blocked. Monitors and OSDs are not hit by the blocklist.
+      - For a lost node that has one of Ceph's daemons. When its C(ceph-mgr) is dead, Ceph forgets it after 30 seconds by itself.
       - Without it such an entry is refused, and so is every new one if the user may not ask for the daemons.
     type: bool
     default: false
@@ -144,6 +148,44 @@ blocklist:
       sample: 10.0.0.5
     until:
       description: When it ends, in UTC.
+      type: str
+      returned: always
+      sample: "2027-11-21T11:57:57Z"
+    stand_in:
+      description: By its end it is what stood in for another entry while that was renewed. Such an entry is left only by a killed run.
+      type: bool
+      returned: always
+entries:
+  description: What became of each of O(entries). In check mode, and where it was refused, they are as they were.
+  returned: when the blocklist could be read
+  type: list
+  elements: dict
+  contains:
+    entry:
+      description: The entry as Ceph spells it; a range as CIDR.
+      type: str
+      returned: always
+      sample: 10.0.0.5:0/0
+    kind:
+      description: V(address), V(client) or V(range).
+      type: str
+      returned: always
+      sample: address
+    was_there:
+      description: It was there before, in exactly this kind.
+      type: bool
+      returned: always
+    until_before:
+      description: When it ended then, in UTC; empty if it was not there.
+      type: str
+      returned: always
+      sample: "2026-11-21T12:57:57Z"
+    renewed:
+      description: It was there for too short a time, and has, or in check mode would have, a new end.
+      type: bool
+      returned: always
+    until:
+      description: When it ends now, in UTC; empty if it is not there.
       type: str
       returned: always
       sample: "2027-11-21T11:57:57Z"

@@ -17,7 +17,8 @@ description:
     M(storage_ops.runbooks.node_fence) only has to patch it.
   - The addresses are those that the driver on the node reports to its C(NetworkFenceClass) (C(networkFenceClientStatus) of its
     C(CSIAddonsNode)), else the node's C(InternalIP). Ceph may see other addresses than the latter, for example with a storage network of
-    its own; then give O(addresses).
+    its own; then give O(addresses). The annotation C(runbooks.storage-ops/addresses-from) of the NetworkFence says which it was
+    (V(driver), V(option) or V(node)), and M(storage_ops.runbooks.node_fence) takes the last kind for no evidence of the node's address.
   - CSI-Addons calls the driver's UnFence for every Unfenced NetworkFence when it is made, and again whenever its controller starts. So
     a node that is not Ready, that has a ledger, or one of whose addresses is in Ceph's blocklist (O(ceph)) or in a Fenced NetworkFence is
     refused. So is one whose address another node has as well, and one for which there is a NetworkFence with other settings.
@@ -74,7 +75,8 @@ options:
     type: str
     default: kube-system
   timeout:
-    description: Seconds that the controller gets for each NetworkFence. A failure that lasts for 10 seconds ends the wait earlier.
+    description:
+      - Seconds that the controller gets for each NetworkFence, 1 to 3600. A failure that lasts for 10 seconds ends the wait earlier.
     type: float
     default: 60
   max_repairs:

@@ -30,9 +30,13 @@ options:
     description:
       - V(intended) decides, writes the ledger and cordons the node.
       - V(fenced) brings the fence of the ledger about where that is the cluster's part, judges what proves it, and notes it.
+      - V(held) renews the Lease and reads the node again, and changes nothing else. It fails if another run has the Lease, the node is
+        back, or its fence is no more this run's to bring about. Use it directly before M(storage_ops.runbooks.ceph_blocklist), which knows
+        nothing of the Lease. O(lease_seconds) must be longer than that module's O(storage_ops.runbooks.ceph_blocklist#module:deadline),
+        so that nobody else can begin meanwhile. In check mode it does nothing.
       - V(unlocked) only gives back the Lease of O(run_id), for a run that ends early. Without it the next run waits until it runs out.
     type: str
-    choices: [intended, fenced, unlocked]
+    choices: [intended, held, fenced, unlocked]
     required: true
   method:
     description:
@@ -40,15 +44,20 @@ options:
       - V(ceph) writes into Ceph's blocklist, by M(storage_ops.runbooks.ceph_blocklist). Refused where a NetworkFence covers an address,
         since its controller undoes that whenever it starts.
       - V(none) fences nobody, for a node that is proven to be off; needs O(node_confirmed_off).
-      - V(auto) is V(network_fence) where a NetworkFence covers an address, else V(ceph), and never V(none). A fence that was begun keeps
-        its method.
+      - V(auto) is V(network_fence) where a NetworkFence covers an address, else V(ceph), and never V(none).
+      - A fence that was begun keeps its method, or becomes a stronger one; from V(ceph) it goes over to V(network_fence) by itself where a
+        NetworkFence was made meanwhile. What is in the blocklist by then stays in the ledger, and goes with the release.
+      - A NetworkFence of another driver and another C(clusterID) than the volumes have is that of another storage, and counts for
+        nothing.
     type: str
     choices: [auto, network_fence, ceph, none]
     default: auto
   ceph:
     description:
       - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), at most 10 minutes ago, for all volumes of the node.
-      - For O(state=intended) whom to fence is read from it. For O(state=fenced) it proves the fence, so it must be read after that.
+      - For O(state=intended) whom to fence is read from it. For O(state=fenced) it proves the fence, so it must be read after the ledger
+        was written, by the clock of the Ceph host, and after the fence. Have it look twice or more, since of a client that was seen once
+        nobody knows whether it stays.
       - Without it only V(network_fence) and V(none) are possible, and the ledger says V(unverified).
     type: dict
   proof:
@@ -81,6 +90,9 @@ options:
     description:
       - Addresses of the node on Ceph's network, where Ceph does not tell them, as after a power failure, or tells others.
       - They are fenced in any case, so be sure.
+      - Needed where a client holds an image at an address that nobody knows. Known are the addresses of the node's status, those that
+        ceph-csi noted for it, and those of a NetworkFence that was prepared with what the driver reported or the user gave. An unknown one
+        is taken for the node's only if two or more images of the node are held, all from there alone, and are attached nowhere else.
     type: list
     elements: str
     default: []
@@ -99,6 +111,7 @@ options:
       - V(address) fences every client at the node's addresses, which is right for a node that is lost.
       - V(client) fences only the clients that hold the images. Refused where one of them also holds an image of the node that is not
         meant, as the kernel shares one client among all.
+      - A fence of single clients is widened by a run with V(address), and never narrowed.
     type: str
     choices: [address, client]
     default: address
@@ -106,7 +119,8 @@ options:
     description:
       - Seconds after which Ceph forgets an entry of its blocklist. Under 604800 (7 days) is refused, since a node that comes back later
         writes again; Ceph's own default is one hour.
-      - Give M(storage_ops.runbooks.ceph_blocklist) the same.
+      - Give M(storage_ops.runbooks.ceph_blocklist) the same. An entry that is there already with less than half of this left is renewed,
+        and counts as ours from then on.
     type: float
     default: 31536000
   namespaces:
@@ -126,9 +140,18 @@ options:
     default: []
   cluster_id:
     description:
-      - Mean only volumes of this C(clusterID), as ceph-csi names its Ceph clusters. Needed where a node has volumes of several.
+      - Mean only volumes of this C(clusterID), as ceph-csi names its Ceph clusters. Needed where a node has volumes of several Ceph
+        clusters, since O(ceph) is read from one of them, and a node has one fence; what is of another Ceph cluster has to be fenced by
+        hand. Several names of one Ceph cluster do not matter.
+      - With V(method=network_fence) every C(clusterID) needs a NetworkFence that covers the node.
     type: str
     default: ''
+  accept_majority_lost:
+    description:
+      - Fence although more than half of the nodes are not Ready, in a cluster of four or more. Then it is rather the control plane or its
+        network that is cut off, and the nodes are at work.
+    type: bool
+    default: false
   fence_timeout:
     description: Seconds within which the controller of a NetworkFence must say that it has fenced.
     type: float
@@ -182,6 +205,12 @@ EXAMPLES = r"""
         ceph: "{{ reading.ceph }}"
       register: intended
 
+    - name: Make sure that this run may go on
+      storage_ops.runbooks.node_fence:
+        node: worker01
+        run_id: "{{ run_id }}"
+        state: held
+
     - name: Fence it in Ceph's blocklist
       storage_ops.runbooks.ceph_blocklist:
         entries: "{{ intended.fence.entries | map(attribute='entry') }}"
@@ -191,6 +220,8 @@ EXAMPLES = r"""
       storage_ops.runbooks.rbd_watcher_info:
         volumes: "{{ audit.lost[0].volumes | map(attribute='pv') }}"
         gone: "{{ intended.fence.addresses }}"
+        observations: 2
+        observation_seconds: 5
       delegate_to: ceph01
       register: proof
 
@@ -235,9 +266,20 @@ fence:
       type: str
       returned: success
     boot_id:
-      description: The C(bootID) that its kubelet last reported, by which it is known whether the node was rebooted since.
+      description:
+        - The C(bootID) that its kubelet last reported, by which it is known whether the node was rebooted since. A node that was, and is
+          lost again, is judged anew, and what was fenced before stays in C(entries) and C(network_fences).
       type: str
       returned: success
+    machine:
+      description: The C(systemUUID), or else the C(machineID), of the machine that was fenced first.
+      type: str
+      returned: success
+    namespace:
+      description: Namespace of the ConfigMap.
+      type: str
+      returned: success
+      sample: kube-system
     method:
       description: V(ceph), V(network_fence) or V(none).
       type: str
@@ -249,7 +291,7 @@ fence:
       returned: success
       sample: intended
     cluster_id:
-      description: The C(clusterID) of the volumes.
+      description: The C(clusterID) of the volumes; of several, all, with commas between.
       type: str
       returned: success
     fsid:
@@ -264,7 +306,8 @@ fence:
       sample: ["10.0.0.5"]
     entries:
       description:
-        - The entries of Ceph's blocklist, for method V(ceph). C(ours) is V(false) for one that was there before, which is never removed.
+        - The entries of Ceph's blocklist that method V(ceph) makes, or has made before the method was another. C(ours) is V(false) for
+          one that was there before and lasts so long that it is not renewed; it is never removed.
       type: list
       elements: dict
       returned: success
@@ -398,7 +441,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report, run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence import SCOPE, Fence, Unlock, fence_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence import SCOPE, Fence, Hold, Unlock, fence_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import RUN, run_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, make_cluster, reveal
 
@@ -408,16 +451,23 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **AUTH.merge(BOUNDS, RUN, SCOPE).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
+    check = module.check_mode
     begun: list[Fence] = []
 
     def fence() -> Fence:
-        options = run_options(params, module.check_mode)
-        wanted = fence_options(params, options, module.check_mode)
+        options = run_options(params, check)
+        wanted = fence_options(params, options, check)
         begun.append(Fence(make_cluster(params), options, wanted, params["state"], params["fence_timeout"]))
         return begun[0]
 
+    def hold() -> list[Hold]:
+        options = run_options(params, check)
+        return [Hold(make_cluster(params), options, fence_options(params, options, check))]
+
     if params["state"] == "unlocked":
-        report(module, lambda: [Unlock(make_cluster(params), run_options(params, module.check_mode), module.check_mode)], set())
+        report(module, lambda: [Unlock(make_cluster(params), run_options(params, check), check)], set())
+    if params["state"] == "held":
+        report(module, hold, set())
     try:
         run(module, fence, fail_on_refusal=True)
     except SystemExit as end:

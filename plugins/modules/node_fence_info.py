@@ -17,9 +17,9 @@ description:
   - STOR-16 a volume of a lost node is still held, by its VolumeAttachment or, with O(ceph), by a watcher of its image; or its fail-over
     was interrupted.
   - STOR-17 a fence was left behind. A node that is back still has a ledger, the taint C(node.kubernetes.io/out-of-service) or a
-    NetworkFence that is Fenced; a fence has expired by itself; with O(ceph), a ledger has no entry in the blocklist any more, or the
-    blocklist has an entry for a whole address or a range that no ledger knows. Entries for a single client are made by Ceph itself
-    whenever a lock is broken, so they are never reported.
+    NetworkFence that is Fenced; a fence has expired by itself; a ledger has lost its ConfigMap or its annotation, or one of the two is old;
+    with O(ceph), a ledger has no entry in the blocklist any more, or the blocklist has an entry for a whole address or a range that no
+    ledger knows. Entries for a single client are made by Ceph itself whenever a lock is broken, so they are never reported.
   - Returns what M(storage_ops.runbooks.rbd_watcher_info) and M(storage_ops.runbooks.node_fence) need to know of the lost nodes.
   - A healthy cluster is read by four requests, the long ones answered from the memory of its API server. VolumeAttachments and
     PersistentVolumes are read only where a node is lost or named. For named nodes everything is read as it is now.
@@ -182,7 +182,7 @@ findings:
       returned: always
       sample: STOR-17
     severity:
-      description: One of V(critical), V(major) or V(minor).
+      description: V(critical), V(major) or V(minor).
       type: str
       returned: always
       sample: major

@@ -16,20 +16,29 @@ description:
   - Takes back what M(storage_ops.runbooks.node_fence) and M(storage_ops.runbooks.volume_failover) have left on a node and noted in its
     ledger, and nothing else. Blocklist entries that were there before, and those that Ceph makes by itself, stay.
   - Without the fence, a client that has lived through it goes on writing where it stopped. So the node must be Ready, and it must have
-    been rebooted since (another C(bootID)), or it must itself show that it holds no client of the fenced storage any more, as
-    M(storage_ops.runbooks.ceph_client_info) reads it. Otherwise it is refused, and the node has to be rebooted.
-  - It is called three times. V(state=releasing) judges the node, takes the Lease of the node and notes in the ledger that the release
-    has begun. V(state=unfenced) takes back NetworkFences, by patching them to Unfenced. V(state=released) wants to see that the fence is
+    been rebooted since (another C(bootID) of the same C(systemUUID)), or it must itself show that it holds no client of the fenced storage
+    any more, as M(storage_ops.runbooks.ceph_client_info) reads it. Otherwise it is refused, and the node has to be rebooted.
+  - A node that was replaced comes back under its name as another machine, while the old one may still run. It is refused without
+    O(old_machine_confirmed_off).
+  - It is called step by step. O(state=releasing) judges the node, takes the Lease of the node and notes in the ledger that the release
+    has begun. O(state=unfenced) takes back NetworkFences, by patching them to Unfenced. O(state=released) wants to see that the fence is
     gone, and then removes the taint, the cordon and the ledger, in this order. For blocklist entries run
-    M(storage_ops.runbooks.ceph_blocklist) before the last one, with those entries of the ledger that are C(ours).
+    M(storage_ops.runbooks.ceph_blocklist) before the last one, with those entries of the ledger that are C(ours), and right before it
+    this module with O(state=held).
+  - What also fences another node, says that node's ledger, is not taken back. The release is refused, and names that node.
+  - A node whose fail-over was stopped before anything of ours fenced it needs neither a reboot nor O(clients), only O(ceph) to show it
+    where blocklist entries were to be the fence.
   - A run that was killed is finished by running all of it again. The ledger goes last.
   - Where there is no ledger, there is nothing to do. A node that carries the out-of-service taint without one is reported.
   - The playbook P(storage_ops.runbooks.node_release#role) of the collection calls all of it in the right order.
 options:
   state:
-    description: How far to go; see above.
+    description:
+      - How far to go; see above.
+      - V(held) changes nothing but renews the Lease, and fails unless the run still has it, the ledger is V(releasing), the node is Ready,
+        and no other node needs the fence. In check mode it does without the Lease.
     type: str
-    choices: [releasing, unfenced, released]
+    choices: [releasing, held, unfenced, released]
     required: true
   clients:
     description:
@@ -39,12 +48,22 @@ options:
   ceph:
     description:
       - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph). Its C(blocklist) proves that the fence is gone.
-      - For V(state=released) needed where blocklist entries were the fence, and read after they were removed. A NetworkFence can do
-        without; then its message is the only proof.
-      - For V(state=releasing) optional. A watcher that it still shows from a fenced address refuses, if the node was not rebooted.
+      - It must be at most 10 minutes old, and of the Ceph cluster of the fence.
+      - For O(state=released) needed where blocklist entries were the fence, and read after they were removed. A NetworkFence can do
+        without; then its message is the only proof. What still blocks the node and is not ours is told, not removed.
+      - For O(state=releasing) optional. A watcher that it still shows from a fenced address refuses, if the node was not rebooted. What
+        M(storage_ops.runbooks.ceph_blocklist) has left of a renewal that was killed (its C(stand_in)) is added to the ledger's entries, so
+        that it is removed with them.
     type: dict
+  old_machine_confirmed_off:
+    description:
+      - The machine that was fenced is off for good, or is this one and was rebooted since. Only you can know.
+      - Counts only where the node is another machine than the one that was fenced, by its C(systemUUID) or else its C(machineID), or
+        where one of these is not known.
+    type: bool
+    default: false
   release_timeout:
-    description: Seconds within which the controller of a NetworkFence must say that its fence is gone.
+    description: Seconds within which the controller of a NetworkFence must say that its fence is gone, V(1) to V(86400).
     type: float
     default: 60
 extends_documentation_fragment:
@@ -81,12 +100,17 @@ EXAMPLES = r"""
         run_id: "{{ run_id }}"
         state: unfenced
 
+    - name: Make sure that this is still our turn
+      storage_ops.runbooks.node_release:
+        node: worker01
+        run_id: "{{ run_id }}"
+        state: held
+
     - name: Take back exactly our blocklist entries
       storage_ops.runbooks.ceph_blocklist:
         entries: "{{ begun.fence.entries | selectattr('ours') | map(attribute='entry') }}"
         state: absent
       delegate_to: ceph01
-      when: begun.fence.method == 'ceph'
 
     - name: Read the blocklist
       storage_ops.runbooks.rbd_watcher_info:
@@ -170,8 +194,8 @@ actions:
   contains:
     action:
       description:
-        - V(mark_release) for V(state=releasing), V(unfence_network) for V(state=unfenced), and V(untaint_node), V(uncordon_node) and
-          V(remove_fence_ledger) for V(state=released).
+        - V(mark_release) for O(state=releasing), V(unfence_network) for O(state=unfenced), and V(untaint_node), V(uncordon_node) and
+          V(remove_fence_ledger) for O(state=released).
       type: str
       returned: always
       sample: uncordon_node
@@ -206,9 +230,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release
 
 RELEASE = ArgumentSpec(
     {
-        "state": {"type": "str", "choices": ["releasing", "unfenced", "released"], "required": True},
+        "state": {"type": "str", "choices": ["releasing", "held", "unfenced", "released"], "required": True},
         "clients": {"type": "dict"},
         "ceph": {"type": "dict"},
+        "old_machine_confirmed_off": {"type": "bool", "default": False},
         "release_timeout": {"type": "float", "default": 60.0},
     }
 )

@@ -47,17 +47,22 @@ options:
         M(storage_ops.runbooks.node_fence_info) in RV(storage_ops.runbooks.node_fence_info#module:lost).
       - Known are volumes of ceph-csi, also static ones, and of the kubelet's own C(rbd) plugin. Others are ignored and listed in
         RV(ignored).
-      - A RADOS namespace that is set in the configuration of ceph-csi is not known to the volume. The image is not found then, which is
-        a finding; give it in O(images).
     type: list
     elements: dict
     default: []
+  rados_namespaces:
+    description:
+      - RADOS namespace by C(clusterID), as the configuration of ceph-csi has it (C(rbd.radosNamespace), or C(radosNamespace)), for those of
+        O(volumes) that do not name theirs. Newer releases of ceph-csi write it into the volumes that they make; static ones lack it.
+      - The image of a volume whose namespace is not known is not found, which is a finding.
+    type: dict
+    default: {}
   observations:
-    description: How often the watchers are read. After one observation no watcher is V(persistent).
+    description: How often the watchers are read, V(1) to V(1000). After one observation no watcher is V(persistent).
     type: int
     default: 1
   observation_seconds:
-    description: Seconds from the first observation to the last. Needed with more than one.
+    description: Seconds from the first observation to the last, up to V(3600). Needed with more than one.
     type: float
     default: 0
   gone:
@@ -70,7 +75,7 @@ options:
     default: []
   gone_timeout:
     description:
-      - Seconds to wait for the clients in O(gone). A watch that is left then is a finding.
+      - Seconds to wait for the clients in O(gone), up to V(3600). A watch that is left then is a finding.
       - The watch of a client that was blocked ends at once; that of a client that died, after 30 seconds.
     type: float
     default: 60
@@ -101,6 +106,8 @@ EXAMPLES = r"""
 - name: Show who has their images open
   storage_ops.runbooks.rbd_watcher_info:
     volumes: "{{ persistent_volumes.resources }}"
+    rados_namespaces:
+      rook-ceph: tenant-a
 
 - name: Wait until a blocked node has no image open
   storage_ops.runbooks.rbd_watcher_info:
@@ -335,6 +342,7 @@ SCOPE = ArgumentSpec(
             },
         },
         "volumes": {"type": "list", "elements": "dict", "default": []},
+        "rados_namespaces": {"type": "dict", "default": {}},
         "observations": {"type": "int", "default": 1},
         "observation_seconds": {"type": "float", "default": 0.0},
         "gone": {"type": "list", "elements": "str", "default": []},

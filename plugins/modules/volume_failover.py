@@ -13,16 +13,20 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Takes the volumes that a fence covers off a lost node, waits until they are attached where pods wait for them, and proves both.
+  - Takes the volumes that a fence covers off a lost node, waits until they are attached where pods wait for them and these pods run,
+    and proves all of it.
   - Does nothing without a fence that is proven. The ledger that M(storage_ops.runbooks.node_fence) has written must be in phase
-    C(fenced) or C(detached), its entries must not have run out, and its NetworkFences must still be Fenced.
-  - The node is read again before every single step. It must still be the one that was fenced, and its C(Ready) must still be
-    C(Unknown). A node whose object was deleted is judged by the ledger alone, which is in a ConfigMap too.
+    C(fenced) or C(detached), its entries must not have run out, its NetworkFences must still be Fenced, and no other NetworkFence that
+    covers a fenced address may be Unfenced, since its controller would take the fence back.
+  - The node and its fence are read again before every single step. It must still be the one that was fenced, and its C(Ready) must
+    still be C(Unknown). A node whose object was deleted is judged by the ledger alone, which is in a ConfigMap too.
   - There are two ways to detach. From Kubernetes 1.28 on the taint C(node.kubernetes.io/out-of-service=nodeshutdown:NoExecute) makes
     Kubernetes itself end the pods of the node and detach its volumes, of every driver. Otherwise the pods of the volumes are
     deleted by force, and then the VolumeAttachments, one by one, each by its uid.
   - Pods are deleted by force without asking a PodDisruptionBudget, since the node is lost and nobody can end them there. Only pods
-    are, whose persistent volumes are all fenced. What is in an C(emptyDir) of such a pod is lost to the new one.
+    are, whose volumes are all fenced, or hold nothing that another node could write to (C(emptyDir), C(configMap), C(secret),
+    C(projected), C(downwardAPI), C(gitRepo), C(image), C(hostPath), and inline volumes of the CSI drivers that deliver secrets and
+    certificates). What is in an C(emptyDir) of such a pod is lost to the new one.
   - A finalizer is never removed, and no status is ever written. What the attacher does not detach ends the run, with what it says.
   - The containers on the lost node may go on running. Storage is protected from them by the fence, the application is not. They may
     still answer requests, and read what they have cached.
@@ -47,7 +51,8 @@ options:
     description:
       - How the volumes are detached.
       - V(taint) is refused before Kubernetes 1.28, with O(namespaces), O(claims) or O(storage_classes), and while the node has volumes that
-        are not fenced.
+        are not fenced. These are its VolumeAttachments, what its C(status.volumesAttached) and C(status.volumesInUse) list, the claims of
+        its pods, and their inline volumes, as C(iscsi) or C(nfs).
       - V(volumes) detaches one by one.
       - V(auto) takes the taint where it is not refused.
     type: str
@@ -57,6 +62,7 @@ options:
     description:
       - Accept that pods with volumes which the fence does not cover are ended too, and that the taint detaches such volumes. If the
         node still runs, a new pod then is a second writer on them.
+      - Where volumes are detached one by one, those stay attached, so the new pod may have to wait for them.
     type: bool
     default: false
   detach_timeout:
@@ -70,6 +76,15 @@ options:
         attachment is gone, and reports C(Multi-Attach) until then.
     type: float
     default: 120
+  ready_timeout:
+    description:
+      - Seconds within which the new pods that have a node must be Running and Ready, since what is attached can still fail to be mounted.
+        Otherwise the run fails and says what the pod says. The volumes stay where they are, and the next run waits again.
+      - Of a volume that several nodes can have at once, only pods that are younger than the loss of the node are waited for.
+      - A new pod that no node takes is not waited for, but reported as a finding of its own.
+      - V(0) does not wait, and the proof says so.
+    type: float
+    default: 120
   max_repairs:
     description: Detach at most this many volumes one by one in one run; the others are refused. The taint knows no such limit.
     type: int
@@ -81,7 +96,8 @@ options:
   deadline:
     description:
       - Seconds after which the module ends, whatever hangs. At least 60.
-      - Longer than that of other modules, since it has O(lease_timeout), O(detach_timeout) and O(attach_timeout) to wait for.
+      - Longer than that of other modules, since it has O(lease_timeout), O(detach_timeout), O(attach_timeout) and O(ready_timeout) to
+        wait for.
     type: float
     default: 900
 extends_documentation_fragment:
@@ -142,7 +158,7 @@ fence:
   type: dict
   sample: {"node": "worker01", "phase": "detached", "method": "ceph", "tainted": true}
 findings:
-  description: One for the node with all that leaves it, and one for each volume that stays.
+  description: One for the node with all that leaves it, one for each volume that stays, and one for each new pod that no node takes.
   returned: always
   type: list
   elements: dict
@@ -153,12 +169,12 @@ findings:
       returned: always
       sample: STOR-16
     severity:
-      description: Always V(critical).
+      description: V(critical), or V(major) for a pod.
       type: str
       returned: always
       sample: critical
     object:
-      description: The node, or the PersistentVolume that stays, by C(kind), C(name) and C(node).
+      description: The node, the PersistentVolume that stays, or the pod, by C(kind), C(namespace), C(name) and C(node).
       type: dict
       returned: always
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
@@ -174,7 +190,7 @@ findings:
       type: dict
       returned: always
     verdict:
-      description: V(repair) or V(refuse).
+      description: V(repair), V(refuse), or V(report) for a pod.
       type: str
       returned: always
       sample: repair
@@ -200,7 +216,8 @@ actions:
   contains:
     action:
       description:
-        - V(taint_node), V(force_delete_pod), V(delete_volumeattachment), V(wait_detached), V(wait_attached) or V(record_detached).
+        - V(taint_node), V(force_delete_pod), V(delete_volumeattachment), V(wait_detached), V(wait_attached), V(wait_ready) or
+          V(record_detached).
         - V(record_detached) notes in the ledger that nothing of the fence is on the node any more. It is missing where something stays.
       type: str
       returned: always
@@ -243,6 +260,7 @@ SCOPE = ArgumentSpec(
         "accept_unfenced_volumes": {"type": "bool", "default": False},
         "detach_timeout": {"type": "float", "default": 120.0},
         "attach_timeout": {"type": "float", "default": 120.0},
+        "ready_timeout": {"type": "float", "default": 120.0},
         "max_repairs": {"type": "int", "default": 10},
         "release_lease": {"type": "bool", "default": True},
         # Longer than that of modules which only read and delete.

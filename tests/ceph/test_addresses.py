@@ -148,7 +148,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS)
 def test_any_text_means_what_the_monitor_stores_or_is_refused(monitor: Monitor, written: str) -> None:
     check(monitor, written)

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cluster import COLLECTION
 from lab.ceph.client import Writer
 from lab.kubernetes.api import wait
@@ -28,6 +31,7 @@ KINDS = {
     "[fd00::5]:0/12": "[fd00::5]:0/12",
     "fd00::/64": "cidr:[fd00::]:0/64",
 }
+THREE = tuple(KINDS)[:3]
 # Somebody else's: another kind for the same address, a neighbour, what Ceph itself adds for a lock that was broken.
 FOREIGN = ("10.0.0.5:0/7", "10.0.0.50:0/0", "192.0.2.9:0/123456")
 YEAR = 31_536_000
@@ -54,6 +58,17 @@ def epoch(storage: Storage) -> int:
 ADD, REMOVE = "add_blocklist_entry", "remove_blocklist_entry"
 
 
+def command(action: dict[str, Any]) -> list[str]:
+    """As it was run, but for the seconds: what stands in ends at a time of the day."""
+    return [word for word in action["command"] if not word.isdigit()]
+
+
+def told(storage: Storage) -> list[dict[str, Any]]:
+    """The blocklist, as rbd_watcher_info returns it."""
+    found: list[dict[str, Any]] = storage.ansible("rbd_watcher_info").result["ceph"]["blocklist"]
+    return found
+
+
 def four_ways(storage: Storage, *entries: str, verbs: tuple[str, ...], **options: Any) -> set[str]:
     """Check, run, run again, check again; returns the entries that are there in the end."""
     before, first = epoch(storage), storage.ceph.blocklist()
@@ -64,8 +79,8 @@ def four_ways(storage: Storage, *entries: str, verbs: tuple[str, ...], **options
     done = blocklist(storage, *entries, **options)
     assert not done.failed and done.changed, done.msg
     assert done.outcomes == [(verb, "done") for verb in verbs] * len(entries)
-    commands = [action["command"] for action in planned.result["actions"]]
-    assert [action["command"] for action in done.result["actions"]] == commands
+    commands = [command(action) for action in planned.result["actions"]]
+    assert [command(action) for action in done.result["actions"]] == commands
     after, left = epoch(storage), storage.ceph.blocklist()
     assert after > before
     for check in (False, True):
@@ -107,8 +122,12 @@ def test_what_soon_ends_is_renewed_and_nothing_else(storage: Storage) -> None:
     assert [finding["summary"].split(" until ")[0] for finding in planned.findings] == [
         f"{name} is in the blocklist for only 100.0 more days," for name in ("10.0.0.5:0/0", "10.0.1.0/24", "10.0.2.5/32")
     ]
-    assert four_ways(storage, *ending, verbs=(ADD, REMOVE, ADD, REMOVE)) == set(before)
+    done = blocklist(storage, *ending, "10.0.0.6")
+    assert done.outcomes == [(verb, "done") for verb in (ADD, REMOVE, ADD, REMOVE)] * 3
+    assert [command(action) for action in done.result["actions"]] == [command(action) for action in planned.result["actions"]]
+    assert [(entry["was_there"], entry["renewed"]) for entry in done.result["entries"]] == [(True, True)] * 3 + [(True, False)]
     after = storage.ceph.blocklist()
+    assert set(after) == set(before)
     assert after.pop("10.0.0.6:0/0") == before["10.0.0.6:0/0"] and all(after[name] > before[name] for name in after)
     # An entry that lasts longer than was asked for is not made shorter.
     assert not blocklist(storage, *ending, expire_seconds=30 * DAY).changed
@@ -123,15 +142,47 @@ def test_ceph_does_not_prolong_an_entry_though_it_says_so(storage: Storage) -> N
         assert storage.ceph.blocklist() == before
 
 
-def test_the_client_is_not_let_in_while_its_entry_is_renewed(storage: Storage) -> None:
+# Runs what it is told, and kills who has told it right after the first change.
+FATAL = """\
+#!/bin/sh
+{ceph} "$@"
+rc=$?
+case "$*" in
+    *"/999"*|*"::ffff:"*) ;;
+    *" blocklist add "*|*" blocklist rm "*|*" range add "*|*" range rm "*)
+        kill -9 $PPID;;
+esac
+exit $rc
+"""
+
+
+def test_a_renewal_that_is_killed_lets_nobody_in_and_is_finished_by_the_next(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between each of its commands: every run is killed after its first, and goes on where the one before was killed."""
+    ceph = tmp_path / "ceph"
+    ceph.write_text(FATAL.format(ceph=shutil.which("ceph")))
+    ceph.chmod(0o755)
     storage.ceph.create_image("data")
     with Writer(storage.ceph, "data", "127.0.0.11") as a:
         add(storage, "127.0.0.11", seconds=DAY)
         wait(lambda: a.error, "the blocked client gets an error")
-        written = a.acknowledged
-        assert blocklist(storage, "127.0.0.11").changed
-        assert (a.acknowledged, a.error) == (written, "ESHUTDOWN")
+        written, first = a.acknowledged, epoch(storage)
+        stand_in = "cidr:127.0.0.11:0/32"
+        for left in ({"127.0.0.11:0/0", stand_in}, {stand_in}, {"127.0.0.11:0/0", stand_in}):
+            with monkeypatch.context() as patch:
+                patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+                assert blocklist(storage, "127.0.0.11").failed
+            assert storage.entries() == left
+        assert [(found["kind"], found["stand_in"]) for found in told(storage)] == [("address", False), ("range", True)]
+        done = blocklist(storage, "127.0.0.11")
+        assert done.outcomes == [(REMOVE, "done")] and storage.entries() == {"127.0.0.11:0/0"}
+        assert not blocklist(storage, "127.0.0.11").changed
         # It tries all the time, and would have written, had it been let in.
+        assert (a.acknowledged, a.error) == (written, "ESHUTDOWN")
+        for number in range(first, epoch(storage) + 1):
+            found = storage.ceph.json("osd", "dump", str(number))
+            assert {*found["blocklist"], *found["range_blocklist"]} & {"127.0.0.11:0/0", "cidr:127.0.0.11:0/32"}, number
         storage.ceph.run("osd", "blocklist", "rm", "127.0.0.11")
         wait(lambda: a.acknowledged > written, "the client writes again")
 
@@ -209,7 +260,7 @@ def test_a_missing_capability_is_named_before_anything_is_changed(storage: Stora
 def test_the_capabilities_of_the_guide_are_enough(storage: Storage) -> None:
     storage.user("storage-ops", mon=CAPS, osd="profile rbd-read-only")
     for state in ("present", "absent"):
-        done = blocklist(storage, *KINDS, user="storage-ops", state=state)
+        done = blocklist(storage, *THREE, user="storage-ops", state=state)
         assert not done.failed and done.changed, done.msg
     storage.user("rbd", mon="profile rbd", osd="profile rbd")
     assert blocklist(storage, "10.0.0.5:0/1", user="rbd", accept_daemons=True).changed
@@ -237,7 +288,7 @@ def test_two_operators_at_once(storage: Storage) -> None:
         outcomes: list[Outcome] = []
 
         def work(state: str = state, outcomes: list[Outcome] = outcomes) -> None:
-            outcomes.append(blocklist(storage, *KINDS, state=state))
+            outcomes.append(blocklist(storage, "10.0.0.5", "10.0.0.0/24", state=state))
 
         threads = [threading.Thread(target=work) for _number in range(2)]
         for thread in threads:
@@ -246,7 +297,7 @@ def test_two_operators_at_once(storage: Storage) -> None:
             thread.join()
         assert [outcome.failed for outcome in outcomes] == [False, False], [outcome.msg for outcome in outcomes]
         assert {done for outcome in outcomes for done in outcome.outcomes} == {(verb, "done")}
-        assert storage.entries() == (set(KINDS.values()) if state == "present" else set())
+        assert storage.entries() == ({"10.0.0.5:0/0", "cidr:10.0.0.0:0/24"} if state == "present" else set())
 
 
 def test_the_standard_library_is_enough(storage: Storage, tmp_path: Path) -> None:

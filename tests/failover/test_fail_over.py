@@ -90,10 +90,10 @@ def test_nothing_is_changed_that_could_not_be_brought_to_its_end(failover_curren
         for word in words:
             assert word in run.text, run.text
 
-    # What ceph-csi has: it could add the entry, but nobody could take it back.
+    # What ceph-csi has: it could add the entry, but not find out whom that hits.
     scene.storage.user("rbd", mon="profile rbd", osd="profile rbd")
     fencing.user = "rbd"
-    refused("ceph auth caps client.rbd")
+    refused("as client.rbd. Grant mon 'allow r'")
     fencing.user = USER
     refused("is no host of the inventory", node_fence_ceph_host="ceph-amdin")
     refused("Only true or false may be given here", node_fence_node_confirmed_off="flase")
@@ -130,7 +130,10 @@ def test_network_fence_without_access_to_ceph(failover_current: Failover, addons
     addons.create(f"storage-ops-{NODE_A}", f"{ADDRESS}/32")
     scene.lose()
     scene.wait_waiting()
-    run = fencing.fail_over()
+    # A NetworkFence that somebody made says what it covers, and not that this is the node's address on Ceph's network.
+    refused = fencing.fail_over()
+    assert refused.rc != 0 and "fence_addresses" in refused.text and fencing.ledger is None, refused.text
+    run = fencing.fail_over(node_fence_fence_addresses=ADDRESS)
     assert run.rc == 0, run.text
     ledger = fencing.ledger
     assert ledger and ledger["unverified"] and ledger["phase"] == "detached"

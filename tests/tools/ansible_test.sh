@@ -55,8 +55,14 @@ case ${1:-} in
         [ ! -e "$venv_lowest" ] || with "$venv_lowest" sanity --test compile --test import --test validate-modules || status=1
         ;;
     units)
-        with "$venv" units || status=1
-        # Every Python was tried above.
+        # The oldest Python that a node may have, and the newest: what breaks between them breaks at one of the ends.
+        pythons=()
+        for minor in 9 10 11 12 13; do
+            ! PATH=$path "python3.$minor" -c "" 2>/dev/null || pythons+=("3.$minor")
+        done
+        for version in $(printf '%s\n' "${pythons[0]}" "${pythons[-1]}" | sort -u); do
+            with "$venv" units --python "$version" || status=1
+        done
         [ ! -e "$venv_lowest" ] || with "$venv_lowest" units --python "$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" || status=1
         ;;
     *) die "usage: ansible_test.sh sanity|units" ;;

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One scenario of each class: repaired, refused, reused, interrupted, ready. All of them are in tests/faults."""
+"""One scenario of each class: repaired, refused, reused, interrupted, ready. All are in tests/faults; CI runs most of them only here."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
@@ -33,12 +34,16 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     StorageOpsError,
 )
 
-# Seven days: a node that comes back after its entry has expired writes again.
-SHORTEST_EXPIRE_SECONDS = 604_800
+# Seven days: a node that comes back after its entry has expired writes again. Ten years: Ceph counts time in 32 bits, until 2106.
+SHORTEST_EXPIRE_SECONDS, LONGEST_EXPIRE_SECONDS = 604_800, 315_360_000
 ADD, REMOVE = "add", "rm"
 _VERBS = {ADD: "add_blocklist_entry", REMOVE: "remove_blocklist_entry"}
-# What stands in for an entry while it is renewed goes again within a second; if we are killed meanwhile, the data stay protected this long.
-_STAND_IN_SECONDS = SHORTEST_EXPIRE_SECONDS
+# What stands in for an entry while it is renewed goes again within a second. If we are killed meanwhile, the data stay protected for a
+# week at least, until this time of the day, by which the next run tells it from an entry of somebody else's. Ceph counts from when it
+# is told, which is a moment later.
+_STAND_IN_ENDS = timedelta(hours=3, minutes=33, seconds=33)
+_STAND_IN_EARLY, _STAND_IN_LATE = timedelta(minutes=1), timedelta(minutes=2)
+_DAY = timedelta(days=1)
 _STAND_IN_LEFT = timedelta(hours=1)
 # Ceph's tool lets them pass and the monitor does not, but only after it has looked at the capabilities: rc 22 says that the user may,
 # rc 13 that it may not, and the OSD map stays as it is. Should a monitor ever understand them: they belong to nobody (RFC 5737).
@@ -54,9 +59,16 @@ class Blocked(NamedTuple):
     text: str
     until: datetime
 
-    def to_result(self) -> dict[str, str]:
+    def to_result(self, now: datetime) -> dict[str, Any]:
         """As modules return it."""
-        return {"entry": self.text, "kind": self.entry.kind, "address": self.entry.address, "until": self.until_text}
+        entry = {"entry": self.text, "kind": self.entry.kind, "address": self.entry.address, "until": self.until_text}
+        return {**entry, "stand_in": self.is_stand_in(now)}
+
+    def is_stand_in(self, now: datetime) -> bool:
+        """It ends as only those do that we put in while another entry is renewed; there is none for a single client."""
+        longest = timedelta(seconds=SHORTEST_EXPIRE_SECONDS) + _DAY + _STAND_IN_LATE
+        late = (self.until - _midnight(self.until) - _STAND_IN_ENDS + _STAND_IN_EARLY) % _DAY
+        return self.entry.kind != CLIENT and self.until - now <= longest and late <= _STAND_IN_EARLY + _STAND_IN_LATE
 
     @property
     def until_text(self) -> str:
@@ -77,10 +89,14 @@ class Blocklist(NamedTuple):
         """What is there of exactly this kind, the one that lasts longest first; a range may be there with other host bits too."""
         return sorted((found for found in self.entries if found.entry == entry), key=lambda found: found.until, reverse=True)
 
+    def covering(self, entry: Entry) -> list[str]:
+        """What else blocks all that the entry would."""
+        return [found.text for found in self.entries if found.entry != entry and found.entry.covers(entry)]
+
 
 class Step(NamedTuple):
     """One command. ``operation``: add or rm; ``text``: the entry as Ceph takes it; ``seconds``: until it ends;
-    ``needs``: what must be in the list, since it stands in for this entry."""
+    ``needs``: what must be in the list, since it blocks the same when this entry goes."""
 
     operation: str
     kind: str
@@ -214,15 +230,18 @@ class Runbook:
         self._options = options
         self._now = now
         self._blocklist: Blocklist | None = None
+        self._first: Blocklist | None = None
+        self._findings: list[Finding] = []
 
     def gather(self) -> State:
         """Read the blocklist, and for what is not as wanted the right to change it and whom it would hit."""
-        blocklist, options = self._read(), self._options
+        blocklist = self._first = self._read()
+        options = self._options
         needed = {(step.operation, step.kind) for change in changes(blocklist, options, self._now()) for step in change.steps}
         denied = {need: said for need in sorted(needed) for said in [self._denied(blocklist, *need)] if said}
         daemons: list[tuple[Entry, str]] = []
         problem = ""
-        if options.present and needed:
+        if any(operation == ADD for operation, _kind in needed):
             daemons = [(parse_entry(address), _THIS_HOST) for address in sorted(set(own_addresses(blocklist.osds)))]
             if not options.accept_daemons:
                 try:
@@ -233,27 +252,46 @@ class Runbook:
 
     def plan(self, state: State) -> Plan:
         """Decide."""
-        return plan(state, self._options, self._argv)
+        decided = plan(state, self._options, self._argv)
+        self._findings = decided.findings
+        return decided
 
     def healthy(self, state: State) -> str:
         """What the list says."""
-        count = len(self._options.entries)
-        wanted = f"{count} entr{'y' if count == 1 else 'ies'}"
-        return (
-            f"{wanted} in the blocklist of {state.blocklist.fsid} for long enough" if self._options.present else f"none of {wanted} there"
-        )
+        entries = self._options.entries
+        wanted = f"{len(entries)} entr{'y' if len(entries) == 1 else 'ies'}"
+        if self._options.present:
+            return f"{wanted} in the blocklist of {state.blocklist.fsid} for long enough"
+        still = [f"{other} still blocks {entry.text}" for entry in entries for other in state.blocklist.covering(entry)]
+        return "; ".join([f"none of {wanted} there", *still[:5]])
 
     def facts(self) -> dict[str, Any]:
-        """The blocklist as it was last read."""
-        if self._blocklist is None:
+        """The blocklist as it was last read, and what became of the entries."""
+        if self._blocklist is None or self._first is None:
             return {}
-        return {"fsid": self._blocklist.fsid, "blocklist": [found.to_result() for found in self._blocklist.entries]}
+        return {
+            "fsid": self._blocklist.fsid,
+            "blocklist": [found.to_result(self._now()) for found in self._blocklist.entries],
+            "entries": [self._told(entry, self._first.find(entry), self._blocklist.find(entry)) for entry in self._options.entries],
+        }
+
+    def _told(self, entry: Entry, before: list[Blocked], after: list[Blocked]) -> dict[str, Any]:
+        """What became of an entry, by what was there of it; so a ledger can tell what is ours from what somebody else wanted to end."""
+        added = {action.subject.text for finding in self._findings for action in finding.repair if action.subject.operation == ADD}
+        return {
+            "entry": entry.text,
+            "kind": entry.kind,
+            "was_there": bool(before),
+            "until_before": before[0].until_text if before else "",
+            "renewed": bool(before) and entry.text in added,
+            "until": after[0].until_text if after else "",
+        }
 
     def apply(self, action: Action) -> None:
         """Run one command, and read the list, since Ceph says success also for what it did not do."""
         step: Step = action.subject
         if step.needs and not self._has(step.needs):
-            raise ActionFailed(f"{step.needs}, which was to stand in for it, is no longer in the blocklist: somebody else has removed it")
+            raise ActionFailed(f"{step.needs}, which blocks the same, is no longer in the blocklist: somebody else has removed it")
         result = self._ceph.execute(action.command)
         if not result.ok:
             error = self._ceph.error(result)
@@ -277,8 +315,7 @@ class Runbook:
             )
         if found:
             return [f"{found[0].text} is in the blocklist until {found[0].until_text}"]
-        others = [other.text for other in blocklist.entries if other.entry.covers(entry)]
-        return [f"{entry.text} is gone from the blocklist", *(f"{other} still blocks it" for other in others)]
+        return [f"{entry.text} is gone from the blocklist", *(f"{other} still blocks it" for other in blocklist.covering(entry))]
 
     def _read(self) -> Blocklist:
         self._blocklist = read_blocklist(self._ceph)
@@ -292,8 +329,14 @@ class Runbook:
         if kind == RANGE and not blocklist.ranges:
             return ""
         result = self._ceph.run("ceph", *Step(operation, kind, _PROBES[kind], 1).arguments(blocklist.word))
-        if result.rc in (0, _EINVAL):
+        if result.rc == _EINVAL:
             return ""
+        if result.ok:
+            raise StorageOpsError(
+                f"this release of Ceph takes {_PROBES[kind]} for an address, by which it was to be asked for the capability to {operation} "
+                f"entries (it answered {result.describe()!r}), so what it stores for other addresses is not known either. Nothing else was "
+                "changed: use the blocklist by hand, and report this release"
+            )
         error = self._ceph.error(result)
         if isinstance(error, Denied):
             return str(error)
@@ -313,39 +356,55 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
     found = blocklist.find(entry)
     if not options.present:
         return Change(entry, found, [Step(REMOVE, entry.kind, there.text) for there in found])
-    if found and found[0].until - now >= options.shortest_left:
-        return Change(entry, found, [])
+    stand_in = _stand_in(entry, blocklist.ranges, now)
+    there_too = next((other for other in blocklist.entries if stand_in and other.text == stand_in.text), None)
+    # Both may be wanted, an address and the range of one.
+    wanted_too = stand_in is not None and parse_entry(stand_in.text) in {*options.entries} - {entry}
+    left = there_too if there_too and there_too.is_stand_in(now) and not wanted_too else None
+    own = [there for there in found if there is not left]
+    clean_up = [Step(REMOVE, left.entry.kind, left.text, needs=entry.text)] if left else []
+    if own and own[0].until - now >= options.shortest_left:
+        # A killed run has left it. It goes when nobody is protected by it any more.
+        done_with = left and own[0].text == entry.text and own[0].until >= left.until
+        return Change(entry, found, clean_up if done_with else [])
     add = Step(ADD, entry.kind, entry.text, options.expire_seconds)
-    if all(there.text != entry.text for there in found):
-        return Change(entry, found, [add])
+    if all(there.text != entry.text for there in own):
+        return Change(entry, found, [add, *clean_up])
     # Ceph answers "blocklisting ... until ..." to a second add, and keeps the end of the first: the entry must go first. So that its client
     # is not let in for a moment, another entry that hits just the same stands in.
-    stand_in = _stand_in(entry, blocklist.ranges)
     if stand_in is None:
         return Change(
             entry, found, [], "Ceph cannot prolong it, and no other entry that hits just the same could stand in while it is made anew"
         )
-    there_too = [other for other in blocklist.entries if other.text == stand_in.text]
-    if there_too and there_too[0].until - now < _STAND_IN_LEFT:
+    if there_too and there_too.until - now < _STAND_IN_LEFT:
         return Change(entry, found, [], f"{stand_in.text}, which could stand in while it is made anew, is about to end: wait for that")
     renew = [Step(REMOVE, entry.kind, entry.text, needs=stand_in.text), add]
     if there_too:
-        return Change(entry, found, renew)
-    return Change(entry, found, [stand_in, *renew, Step(REMOVE, stand_in.kind, stand_in.text)])
+        return Change(entry, found, [*renew, *clean_up])
+    if wanted_too:
+        return Change(entry, found, [stand_in._replace(seconds=options.expire_seconds), *renew])
+    return Change(entry, found, [stand_in, *renew, Step(REMOVE, stand_in.kind, stand_in.text, needs=entry.text)])
 
 
-def _stand_in(entry: Entry, ranges: bool) -> Step | None:
+def _stand_in(entry: Entry, ranges: bool, now: datetime) -> Step | None:
     """Another entry that hits the same clients: an address as a range of one, that as an address, a range with a host bit; for a single
     client there is none."""
     network = entry.network
     single = network.prefixlen == network.max_prefixlen
+    least = now + timedelta(seconds=SHORTEST_EXPIRE_SECONDS)
+    end = _midnight(least) + _STAND_IN_ENDS
+    seconds = math.ceil(((end if end >= least else end + _DAY) - now).total_seconds())
     if entry.kind == RANGE and single:
-        return Step(ADD, ADDRESS, Entry(ADDRESS, network).text, _STAND_IN_SECONDS)
+        return Step(ADD, ADDRESS, Entry(ADDRESS, network).text, seconds)
     if entry.kind == RANGE:
-        return Step(ADD, RANGE, f"{network.network_address + 1}/{network.prefixlen}", _STAND_IN_SECONDS)
+        return Step(ADD, RANGE, f"{network.network_address + 1}/{network.prefixlen}", seconds)
     if entry.kind == ADDRESS and ranges:
-        return Step(ADD, RANGE, str(network), _STAND_IN_SECONDS)
+        return Step(ADD, RANGE, str(network), seconds)
     return None
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan:
@@ -355,7 +414,8 @@ def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan
         entry = change.entry
         finding = Finding("", "info", "blocklist entry", entry.text, "", _summary(change, options, state.now), "repair", "", "")
         finding.named = True
-        finding.reason = "it was asked for"
+        leftover = change.steps and options.present and all(step.operation == REMOVE for step in change.steps)
+        finding.reason = "a run was killed while it renewed the entry" if leftover else "it was asked for"
         finding.evidence = {
             "kind": entry.kind,
             "there": [f"{there.text} until {there.until_text}" for there in change.found],
@@ -385,6 +445,8 @@ def _summary(change: Change, options: Options, now: datetime) -> str:
         return f"{name} is not in the blocklist"
     if not options.present:
         return f"{name} is in the blocklist until {found[0].until_text}"
+    if change.steps and all(step.operation == REMOVE for step in change.steps):
+        return f"{change.steps[0].text} stood in for {name} while that was renewed, and was left behind"
     days = (found[0].until - now).total_seconds() / 86400
     return f"{name} is in the blocklist for only {days:.1f} more days, until {found[0].until_text}"
 
@@ -401,10 +463,11 @@ def _refusals(state: State, options: Options, change: Change) -> list[str]:
     for need in dict.fromkeys((step.operation, step.kind) for step in change.steps):
         if need in state.denied:
             reasons.append(_grant(state.client, state.blocklist.word, *need, state.denied[need]))
-    if options.present:
+    if change.problem or any(step.operation == ADD for step in change.steps):
         reasons += [f"it would hit {network}, which is in protected_addresses" for network in options.protected if entry.overlaps(network)]
         for who in sorted({who for daemon, who in state.daemons if _hits(entry, daemon)}):
-            reasons.append(f"it would hit {who}{'' if who == _THIS_HOST else '; set accept_daemons if that may be'}")
+            may_be = "; set accept_daemons if that may be, as where the lost node has it: it fails over"
+            reasons.append(f"it would hit {who}{'' if who == _THIS_HOST else may_be}")
         if state.problem:
             reasons.append(f"whether it hits a daemon of Ceph is not known: {state.problem}. Grant mon 'allow r', or set accept_daemons")
     return reasons
@@ -428,10 +491,10 @@ def _grant(client: str, word: str, operation: str, kind: str, said: str) -> str:
 
 def make_options(params: dict[str, Any]) -> Options:
     """Options of the runbook, checked; all that is wrong with the entries is told at once."""
-    if not params["expire_seconds"] >= SHORTEST_EXPIRE_SECONDS:
+    if not SHORTEST_EXPIRE_SECONDS <= params["expire_seconds"] <= LONGEST_EXPIRE_SECONDS:
         raise StorageOpsError(
             f"expire_seconds is {params['expire_seconds']}; give at least {SHORTEST_EXPIRE_SECONDS} (7 days), since a node that comes back "
-            "after its entry has expired writes again"
+            f"after its entry has expired writes again, and at most {LONGEST_EXPIRE_SECONDS} (10 years), since Ceph cannot count far"
         )
     if not 0 <= params["renew_below"] <= 0.9:
         raise StorageOpsError(f"renew_below is {params['renew_below']:g}; give a share from 0 to 0.9")

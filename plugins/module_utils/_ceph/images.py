@@ -39,8 +39,11 @@ class Target(NamedTuple):
         return "/".join(part for part in self.spec if part) if self.image else self.volume
 
 
-def image_of(volume: Mapping[str, Any]) -> Target | None:
-    """The image of a PersistentVolume, as the API server has it; None if it is no RBD volume."""
+def image_of(volume: Mapping[str, Any], namespaces: Mapping[str, str]) -> Target | None:
+    """The image of a PersistentVolume, as the API server has it; None if it is no RBD volume.
+
+    ``namespaces``: clusterID -> RADOS namespace, for volumes that do not say theirs.
+    """
     name = str((volume.get("metadata") or {}).get("name") or "")
     spec = volume.get("spec")
     if not name or not isinstance(spec, Mapping):
@@ -52,8 +55,8 @@ def image_of(volume: Mapping[str, Any]) -> Target | None:
     if not csi:
         return None
     attributes = csi.get("volumeAttributes") or {}
-    names_image = all(attributes.get(key) for key in ("clusterID", "pool", "imageName"))
     # An installation may have given its driver any name.
+    names_image = attributes.get("imageName") and (attributes.get("pool") or attributes.get("journalPool"))
     if not str(csi.get("driver", "")).endswith(_DRIVER) and not names_image:
         return None
     handle = str(csi.get("volumeHandle") or "")
@@ -63,7 +66,8 @@ def image_of(volume: Mapping[str, Any]) -> Target | None:
     elif not image:
         match = _HANDLE.fullmatch(handle)
         image = f"csi-vol-{match['uuid']}" if match else ""
-    return _target(name, attributes.get("pool"), attributes.get("radosNamespace"), image)
+    namespace = attributes.get("radosNamespace") or namespaces.get(str(attributes.get("clusterID")))
+    return _target(name, attributes.get("pool"), namespace, image)
 
 
 def _target(volume: str, pool: Any, namespace: Any, image: Any) -> Target:

@@ -32,9 +32,9 @@ CONNECTION = ArgumentSpec(
 
 def make_ceph(params: dict[str, Any], more_seconds: float = 0.0) -> Ceph:
     """The cluster, with the bounds the user gave; ``more_seconds``: what the module was told to wait besides."""
-    for name, least in (("connect_timeout", 1), ("deadline", 10)):
-        if not params[name] >= least:  # not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g} s; give at least {least}")
+    for name, least, most in (("connect_timeout", 1, 60), ("deadline", 10, 3600)):
+        if not least <= params[name] <= most:  # so that it ends; not a number is neither
+            raise StorageOpsError(f"{name} is {params[name]:g} s; give {least} to {most}")
     user = params["user"].strip()
     user = user[len("client.") :] if user.startswith("client.") else user
     # It would overrule the options, and another cluster would answer.

@@ -252,7 +252,8 @@ def plan(state: State, options: Options) -> Plan:
             summary = f"who has {name} open is not known"
             finding = Finding(CONTROL, "major", kind, name, "", summary, "refuse" if options.gone else "report", "", RUNBOOK)
             finding.reason = (
-                f"nothing may be concluded from it: {image.problem}. An image in a RADOS namespace is named by the option images"
+                f"nothing may be concluded from it: {image.problem}. If ceph-csi is configured with a RADOS namespace for the "
+                "clusterID, give it in rados_namespaces, or the image in images"
             )
             finding.evidence = {"volume": image.target.volume, "problem": image.problem}
         else:
@@ -276,7 +277,7 @@ def to_result(state: State) -> dict[str, Any]:
         "read_at": state.read_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "observations": state.observations,
         "seconds": round(state.seconds, 1),
-        "blocklist": [found.to_result() for found in state.blocklist.entries],
+        "blocklist": [found.to_result(state.read_at) for found in state.blocklist.entries],
         "images": [_image(image, state.observations) for image in state.images],
     }
 
@@ -308,15 +309,18 @@ def _image(image: Observed, observations: int) -> dict[str, Any]:
 
 def make_options(params: dict[str, Any]) -> Options:
     """Options of the audit, checked."""
-    for name, least in (("observations", 1), ("observation_seconds", 0), ("gone_timeout", 0)):
-        if not params[name] >= least:  # not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least}")
+    for name, least, most in (("observations", 1, 1000), ("observation_seconds", 0, 3600), ("gone_timeout", 0, 3600)):
+        if not least <= params[name] <= most:  # so that it ends; not a number is neither
+            raise StorageOpsError(f"{name} is {params[name]:g}; give {least} to {most}")
     if params["observations"] > 1 and not params["observation_seconds"] > 0:
         raise StorageOpsError("several observations at once prove nothing: give observation_seconds")
     targets = [Target("", item["pool"], item["namespace"] or "", item["image"]) for item in params["images"]]
     ignored = []
+    namespaces = {str(cluster): namespace for cluster, namespace in (params["rados_namespaces"] or {}).items()}
+    if not all(isinstance(namespace, str) for namespace in namespaces.values()):
+        raise StorageOpsError('rados_namespaces is no dictionary of clusterIDs and names of RADOS namespaces: {"rook-ceph": "tenant-a"}')
     for volume in params["volumes"]:
-        target = image_of(volume)
+        target = image_of(volume, namespaces)
         if target:
             targets.append(target)
         else:

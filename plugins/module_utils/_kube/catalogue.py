@@ -106,8 +106,8 @@ ENTRIES: tuple[Entry, ...] = (
         r"rbd image \S+ is still being used",
         "STOR-16",
         "another client still has the RBD image open, most likely the node that the pod ran on before",
-        "list the image's watchers (rbd status POOL/IMAGE): the playbook storage_ops.runbooks.fail_over_volumes fences the node they are on,"
-        " if it is lost (-e lost_node=NAME, with --check first)",
+        "list the image's watchers (rbd status POOL/IMAGE): if the node they are on is lost, the playbook "
+        "storage_ops.runbooks.fail_over_volumes fences it (-e lost_node=NAME, with --check first)",
     ),
     Entry(
         "not-in-node-status",

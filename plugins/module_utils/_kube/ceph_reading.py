@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -208,7 +209,7 @@ class _Reader:
 
     def number(self, name: str) -> float:
         value = self._get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
             raise _malformed(f"{self.where}.{name}", f"is no number but {value!r}")
         return value
 

@@ -12,6 +12,7 @@ Every step may be the last one of a run that is killed: the next run finds by th
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -38,7 +39,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_s
     gather_node,
     pick_host_record,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import FENCED, MESSAGES, SUCCEEDED
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import FENCED, MESSAGES, SUCCEEDED, list_fences
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
@@ -56,6 +57,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive
     pod_path,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import TAINT
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage_plan import Message, pick_message
 
 _ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # Nothing is begun with less time left (seconds).
@@ -65,6 +67,8 @@ _POLL_SECONDS = 0.5
 _REPLACEMENT_SECONDS = 15.0
 # Nodes change all the time, so a patch that insists on what was read may have to be made anew.
 _PATCH_TRIES = 10
+# So much of an event is told (characters).
+_EVENT_LENGTH = 300
 
 
 class Failover:
@@ -87,12 +91,15 @@ class Failover:
         self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds)
         self._sleep, self._clock = sleep, clock
         self._renewed = clock()
+        self._state: State | None = None
         self._ledger: Ledger | None = None
         self._plan = Plan([])
         # When a volume was first seen off the node, and on another one; by the API server's clock.
         self._detached: dict[str, datetime] = {}
         self._attached: dict[tuple[str, str], datetime] = {}
         self._proof: list[str] = []
+        # New pods that no node takes, by their uid.
+        self._homeless: dict[str, Finding] = {}
 
     def close(self) -> None:
         """Let go of the lease; one that cannot be let go of runs out by itself."""
@@ -112,11 +119,12 @@ class Failover:
         if self._check_mode and self._run.fence:
             node = _as_planned(node, self._run.fence)
         self._ledger = node.ledger
-        if node.ledger is None:
-            return State(node, busy=busy)
-        attached = {entry.attachment.volume: entry for entry in node.attached if entry.attachment.volume}
-        covered = [attached.get(name) or self._without_attachment(name) for name in node.ledger.volumes]
-        return State(node, tuple(covered), tuple(self._lost_pods()), busy)
+        self._state = State(node, busy=busy)
+        if node.ledger:
+            attached = {entry.attachment.volume: entry for entry in node.attached if entry.attachment.volume}
+            covered = [attached.get(name) or self._without_attachment(name) for name in node.ledger.volumes]
+            self._state = State(node, tuple(covered), tuple(self._lost_pods()), busy)
+        return self._state
 
     def _without_attachment(self, name: str) -> AttachedVolume:
         item = self._cluster.get(path("v1", "persistentvolumes", name))
@@ -128,8 +136,7 @@ class Failover:
         """The pods that the API has on the node, and that have not ended, with their claims as etcd has them now."""
 
         def pick(item: dict[str, Any]) -> dict[str, Any] | None:
-            pod = pick_pod(item)
-            return item if pod.claims and not pod.terminal else None
+            return None if pick_pod(item).terminal else item
 
         items = self._cluster.list(path("v1", "pods"), pick, fields=f"spec.nodeName={self._options.node}")
         pods = [pick_pod(item) for item in items]
@@ -179,6 +186,8 @@ class Failover:
             self._wait_detached(action.subject)
         elif action.verb == "wait_attached":
             self._wait_attached(action.subject)
+        elif action.verb == "wait_ready":
+            self._wait_ready(action.subject)
         else:
             self._write(phase="detached")
 
@@ -194,9 +203,11 @@ class Failover:
         name = self._options.node
         item = self._cluster.get(node_path(name))
         ledger = self._ledgers.read(name, item)
-        if ledger is None or ledger.phase not in ("fenced", "detached"):
-            raise NotStarted(f"the fence of node {name} is not proven any more ({f'phase {ledger.phase}' if ledger else 'no ledger'})")
-        doubts = pure.obstacles(name, pick_host_record(item) if item else None, ledger)
+        if ledger is None or self._state is None:
+            raise NotStarted(f"the fence of node {name} is not proven any more: it has no ledger")
+        host = pick_host_record(item) if item else None
+        node = self._state.node._replace(now=self._cluster.now(), host=host, fences=list_fences(self._cluster))
+        doubts = pure.fence_obstacles(self._state._replace(node=node), ledger)
         if doubts:
             raise NotStarted("; ".join(doubts))
         self._ledger = ledger
@@ -269,6 +280,49 @@ class Failover:
         if left:
             raise ActionFailed(f"not within {seconds:g} s (attach_timeout): {'; '.join(left)}")
 
+    def _wait_ready(self, subject: Subject) -> None:
+        seconds = self._options.ready_timeout
+        late = self._until_none(seconds, lambda: [tenant.pod.title for tenant in self._new(subject) if not _runs(tenant)])
+        # Only now it matters what they say.
+        told = self._not_running(subject) if late else []
+        if told:
+            raise ActionFailed(
+                f"not Running and Ready within {seconds:g} s (ready_timeout): {'; '.join(told)}. Their volumes are attached. Once the "
+                "pods run, or with ready_timeout 0, another run records that the lost node has none of these volumes any more"
+            )
+
+    def _new(self, subject: Subject) -> list[Tenant]:
+        """The pods that have taken over: those that have a node and use an awaited volume, which only one node can have.
+
+        Of a volume that several nodes can have those that were made since the node was lost; others may have had trouble before.
+        """
+        host = self._state.node.host if self._state else None
+        lost = host.node.ready_since if host else None
+
+        def is_new(tenant: Tenant, covered: AttachedVolume) -> bool:
+            made = tenant.pod.created
+            alone = covered.volume is not None and covered.volume.exclusive
+            return _uses(tenant, covered) and (alone or not lost or not made or made >= lost)
+
+        found = [tenant for tenant in self._tenants(subject.awaited) if tenant.pod.node and not tenant.pod.deleted]
+        return [tenant for tenant in found if any(is_new(tenant, covered) for covered in subject.awaited)]
+
+    def _not_running(self, subject: Subject) -> list[str]:
+        return [self._said(tenant) for tenant in self._new(subject) if not _runs(tenant)]
+
+    def _said(self, tenant: Tenant) -> str:
+        """What a pod that does not run says of it, and its last event."""
+        pod = tenant.pod
+        try:
+            events = path("v1", "events", namespace=pod.namespace)
+            found = self._cluster.list(events, pick_message, fields=f"involvedObject.uid={pod.uid}")
+            last = max((message for _uid, message in found), key=_moment, default=None)
+            event = f"last event: {last.reason}: {last.text[:_EVENT_LENGTH]}" if last else "it has no events"
+        except KubeError as error:
+            event = f"its events cannot be read: {error}"
+        how = "not Ready" if pod.phase == "Running" else pod.phase
+        return f"pod {pod.title} on {pod.node} is {how} ({tenant.trouble or 'no container gives a reason'}); {event}"
+
     def _left(self, subject: Subject) -> list[str]:
         """What of the volumes is still to be seen on the lost node: pods, attachments."""
         node = self._options.node
@@ -290,11 +344,16 @@ class Failover:
         node = self._options.node
         waiting: list[str] = []
         proof: list[str] = []
+        self._homeless = {}
         tenants = self._tenants(subject.awaited)
         for covered in subject.awaited:
             name = covered.name
             users = [tenant for tenant in tenants if _uses(tenant, covered) and not tenant.pod.deleted]
             placed = [tenant.pod for tenant in users if tenant.pod.node]
+            for tenant in users:
+                if not tenant.pod.node:
+                    theirs = [found for found in subject.awaited if _uses(tenant, found)]
+                    self._homeless[tenant.pod.uid] = pure.homeless(tenant, theirs)
             for pod in placed:
                 attachment = self._attachment(covered, pod.node)
                 if pod.node == node:
@@ -359,6 +418,8 @@ class Failover:
         """What proves that the volumes have left the node, and are where pods wait for them."""
         subject: Subject = finding.repair[0].subject
         doubts = self._left(subject) + self._waiting(subject, early=False)
+        if self._options.ready_timeout:
+            doubts += self._not_running(subject)
         item = self._cluster.get(node_path(self._options.node))
         ledger = self._ledgers.read(self._options.node, item)
         if finding.repair[-1].verb == "record_detached" and (ledger is None or ledger.phase != "detached"):
@@ -369,14 +430,17 @@ class Failover:
             f"{covered.name} has no VolumeAttachment and no pod on {self._options.node} (seen at {self._detached[covered.name]:%H:%M:%S}Z)"
             for covered in subject.volumes
         ]
-        return gone + self._proof
+        self._plan.findings += self._homeless.values()
+        ready = [f"pod {tenant.pod.title} is Running and Ready on {tenant.pod.node}" for tenant in self._new(subject) if _runs(tenant)]
+        unproven = [] if self._options.ready_timeout else ["whether the new pods run is not proven (ready_timeout is 0)"]
+        return gone + self._proof + ready + unproven
 
 
 def failover_options(params: Mapping[str, Any]) -> Options:
     """Options of Failover, checked."""
-    for name, least in (("detach_timeout", 1), ("attach_timeout", 1), ("max_repairs", 0), ("deadline", 60)):
-        if not params[name] >= least:  # not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}")
+    for name, least in (("detach_timeout", 1), ("attach_timeout", 1), ("ready_timeout", 0), ("max_repairs", 0), ("deadline", 60)):
+        if not least <= params[name] < math.inf:  # not a number is neither
+            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}, and a finite number")
     chosen = {name: tuple(text.strip() for text in params[name]) for name in Filters._fields}
     empty = [name for name, texts in chosen.items() if not all(texts)]
     if empty:
@@ -401,6 +465,14 @@ def _as_planned(node: NodeState, fence: Ledger) -> NodeState:
 def _uses(tenant: Tenant, covered: AttachedVolume) -> bool:
     namespace, claim = covered.volume.claim if covered.volume else ("", "")
     return tenant.pod.namespace == namespace and claim in tenant.pod.claims
+
+
+def _runs(tenant: Tenant) -> bool:
+    return tenant.pod.phase == "Running" and tenant.pod.ready
+
+
+def _moment(message: Message) -> float:
+    return message.last.timestamp() if message.last else 0.0
 
 
 def _still_there(attachment: Attachment, node: str) -> str:

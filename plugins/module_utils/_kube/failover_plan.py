@@ -14,14 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, Ledger, parse_ledger
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, Entry, Ledger, parse_ledger
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import AttachedVolume, Filters, HostRecord, NodeState
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import FENCED
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment, Claim, Pod, parse_time, pick_pod
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive_plan import attachment_path, node_path, pod_path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import FENCED, UNFENCED, NetworkFence, networks
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Claim,
+    Pod,
+    attachment_name,
+    attachment_names,
+    parse_time,
+    pick_pod,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive_plan import Tenant, attachment_path, node_path, pod_path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import OUT_OF_SERVICE, TAINT
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import RUNBOOK as RELEASE
 
@@ -30,6 +39,13 @@ RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 _TAINT_RELEASE = (1, 28)
 # Where the controller manager has to find out by itself that an attachment is gone, it looks once a minute (seconds).
 _NOTICE_SECONDS = 90.0
+# What a pod's volume may be without any storage that another node could write to as well, or whose claim is judged instead.
+_HARMLESS = {
+    *("name", "emptyDir", "configMap", "secret", "projected", "downwardAPI", "gitRepo", "image", "hostPath"),
+    *("ephemeral", "persistentVolumeClaim"),
+}
+# Drivers whose inline volumes hold nothing but keys and certificates, made on the node for one pod.
+_SECRETS = ("secrets-store.csi.k8s.io", "csi.cert-manager.io", "csi.spiffe.io")
 WARNING = (
     "the containers of this node may still run: storage is protected from them by the fence, the application is not. They may answer "
     "requests, and read what they have cached"
@@ -46,6 +62,7 @@ class Options:
     accept_unfenced_volumes: bool = False
     detach_timeout: float = 120.0
     attach_timeout: float = 120.0
+    ready_timeout: float = 120.0
     max_repairs: int = 10
 
 
@@ -53,7 +70,7 @@ class LostPod(NamedTuple):
     """A pod that the API has on the lost node, and that needs its volumes.
 
     ``volumes``: the PersistentVolumes of its claims; ``missing``: claims that do not exist; ``doomed``: claims that are being deleted;
-    ``tolerates``: the taint does not end it.
+    ``tolerates``: the taint does not end it; ``inline``: its volumes that have no claim, and that no fence covers.
     """
 
     pod: Pod
@@ -61,6 +78,7 @@ class LostPod(NamedTuple):
     missing: tuple[str, ...] = ()
     doomed: tuple[str, ...] = ()
     tolerates: bool = False
+    inline: tuple[str, ...] = ()
 
 
 class State(NamedTuple):
@@ -95,7 +113,14 @@ def pick_lost_pod(item: dict[str, Any], claims: Mapping[tuple[str, str], Claim |
         tuple(name for name, claim in found.items() if claim is None),
         tuple(name for name, claim in found.items() if claim and claim.deleted),
         any(_tolerates(toleration) for toleration in item["spec"].get("tolerations") or []),
+        tuple(text for volume in item["spec"].get("volumes") or [] for text in _inline(volume)),
     )
+
+
+def _inline(volume: Mapping[str, Any]) -> list[str]:
+    """What a pod's volume is, in words, if it is storage that has no claim."""
+    kinds = [kind for kind, source in volume.items() if kind not in _HARMLESS and (source or {}).get("driver") not in _SECRETS]
+    return [f"the inline {' '.join(filter(None, (kind, volume[kind].get('driver'))))} volume {volume['name']}" for kind in kinds]
 
 
 def is_out_of_service(host: HostRecord) -> bool:
@@ -113,10 +138,10 @@ def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[str]:
     if node.ready != "Unknown":
         said = "is back" if node.ready == "True" else "has a kubelet that reports"
         return [f"node {name} {said} (Ready={node.ready}): nothing is detached from it. Its fence stays; {_release(name)}"]
-    if any(entry.kind == "client" for entry in ledger.entries) and host.boot_id != ledger.boot_id:
+    if host.boot_id != ledger.boot_id:
         return [
-            f"node {name} was booted anew since it was fenced (bootID {host.boot_id}, then {ledger.boot_id}), and only the clients that it "
-            f"had then are fenced. Fence its address: run {RUNBOOK} again with level address"
+            f"node {name} was booted anew since it was fenced (bootID {host.boot_id}, then {ledger.boot_id}): it has other clients, and "
+            f"may have another address. Run {RUNBOOK} again, which fences these"
         ]
     return []
 
@@ -131,7 +156,7 @@ def plan(state: State, options: Options) -> Plan:
         return _refused(
             finding, [f"nothing proves that node {options.node} is fenced: it has no ledger. Run {RUNBOOK}, which fences it first"]
         )
-    unfit = obstacles(options.node, state.node.host, ledger) + _fence_obstacles(state.node, ledger) + _filter_obstacles(state, options)
+    unfit = fence_obstacles(state, ledger) + _filter_obstacles(state, options)
     if unfit:
         return _refused(finding, unfit)
     held = [covered for covered in state.covered if covered.attachment.name or _users(state, covered)]
@@ -182,21 +207,54 @@ def taint_obstacles(state: State, options: Options) -> list[str]:
     return reasons + _doomed(state.pods)
 
 
-def _fence_obstacles(node: NodeState, ledger: Ledger) -> list[str]:
-    """Why the fence does not hold, by its ledger and the NetworkFences."""
+def fence_obstacles(state: State, ledger: Ledger) -> list[str]:
+    """Why the node is not, or no longer, lost and fenced: by its own object, its ledger and the NetworkFences."""
+    node = state.node
+    return obstacles(ledger.node, node.host, ledger) + _ledger_obstacles(node, ledger) + _undoing(state, ledger)
+
+
+def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[str]:
     if ledger.phase == "releasing":
         return [f"the fence of node {ledger.node} is being released: let {RELEASE} end"]
     if ledger.phase not in ("fenced", "detached"):
         return [f"the fence of node {ledger.node} was begun and never proven (phase {ledger.phase}): run {RUNBOOK} again"]
-    over = [entry for entry in ledger.entries if entry.until and (parse_time(entry.until) or node.now) <= node.now]
+    over = [entry for entry in _current(ledger) if entry.until and (parse_time(entry.until) or node.now) <= node.now]
     reasons = [f"the fence of {entry.entry} ended by itself at {entry.until}: run {RUNBOOK} again" for entry in over]
-    fences = {fence.name: fence for fence in node.fences or ()}
+    fences = {fence.uid: fence for fence in node.fences or ()}
     for noted in ledger.network_fences:
-        fence = fences.get(noted.name)
-        if fence is None or not (fence.state == FENCED and fence.settled):
+        fence = fences.get(noted.uid)
+        if _covers_any(noted.cidrs, ledger.addresses) and (fence is None or not (fence.state == FENCED and fence.settled)):
             now = f"{fence.state}, and its status says {fence.status}" if fence else "gone"
             reasons.append(f"NetworkFence {noted.name}, which is to fence node {ledger.node}, is {now}. Run {RUNBOOK} again")
     return reasons
+
+
+def _current(ledger: Ledger) -> list[Entry]:
+    """The entries that fence the node. Others are left from before it booted, or of single clients at an address that is fenced whole."""
+    bare = set(ledger.addresses) - ledger.whole
+    clients = [entry for entry in ledger.entries if entry.kind == "client" and entry.entry.rsplit(":", 1)[0].strip("[]") in bare]
+    return clients + [entry for entry in ledger.entries if ledger.method == "ceph" and entry.entry in ledger.addresses]
+
+
+def _covers_any(cidrs: tuple[str, ...], addresses: Iterable[str]) -> bool:
+    return any(ip_address(address) in network for network in networks(cidrs) for address in addresses)
+
+
+def _undoing(state: State, ledger: Ledger) -> list[str]:
+    """NetworkFences whose controller would take the fence back whenever it starts; what is not known of them may be so."""
+    drivers = {"", *(covered.attachment.driver for covered in state.covered)}
+    clusters = {"", *ledger.cluster_id.split(","), *(covered.cluster_id for covered in state.covered)}
+    noted = {found.uid for found in ledger.network_fences}
+
+    def undoes(fence: NetworkFence) -> bool:
+        return (fence.driver in drivers or fence.cluster_id in clusters) and _covers_any(fence.cidrs, ledger.addresses)
+
+    found = [fence for fence in state.node.fences or () if fence.state == UNFENCED and fence.uid not in noted and undoes(fence)]
+    return [
+        f"NetworkFence {fence.name} is Unfenced and covers {', '.join(ledger.addresses)}: its controller may take the fence of node "
+        f"{ledger.node} back at any time. Run {RUNBOOK} again, which sets it to Fenced"
+        for fence in found
+    ]
 
 
 def _filter_obstacles(state: State, options: Options) -> list[str]:
@@ -211,7 +269,10 @@ def _filter_obstacles(state: State, options: Options) -> list[str]:
 
 
 def _unfenced(state: State) -> list[str]:
-    """Volumes on the node that the fence does not cover: those that are attached, and those that pods use without."""
+    """Volumes on the node that the fence does not cover: those that are attached, and those that pods use without.
+
+    Drivers outside of CSI have no VolumeAttachments, so the node's own status is asked too.
+    """
     covered = {found.name for found in state.covered}
     found = {_title(entry): None for entry in state.node.attached if not entry.attachment.volume or entry.attachment.volume not in covered}
     attached = {entry.attachment.volume for entry in state.node.attached}
@@ -219,7 +280,20 @@ def _unfenced(state: State) -> list[str]:
         others = [name for name in lost.volumes if name not in covered | attached]
         found.update({f"{name} (of pod {lost.pod.title})": None for name in others})
         found.update({f"claim {name} of pod {lost.pod.title}, which does not exist": None for name in lost.missing})
-    return list(found)
+        found.update({f"{name} of pod {lost.pod.title}": None for name in lost.inline})
+    return [*found, *_only_in_status(state)]
+
+
+def _only_in_status(state: State) -> list[str]:
+    """What the node's status calls attached or in use, although no VolumeAttachment of the node and no volume of the fence is that."""
+    if state.node.host is None:
+        return []
+    node = state.node.host.node
+    volumes = [covered.volume for covered in state.covered if covered.volume and covered.volume.driver]
+    known = {attachment_name(volume.driver, volume.handle, node.name) for volume in volumes}
+    known |= {entry.attachment.name for entry in state.node.attached}
+    names = dict.fromkeys([*node.volumes_attached, *node.volumes_in_use])
+    return [f"{name} (by the node's status)" for name in names if not attachment_names((name,), node.name) & known]
 
 
 def _doomed(pods: Iterable[LostPod]) -> list[str]:
@@ -236,7 +310,8 @@ def _volume_obstacles(state: State, covered: AttachedVolume, tainting: bool, opt
     reasons = _doomed(_users(state, covered))
     for lost in _users(state, covered):
         pod = lost.pod
-        others = [name for name in lost.volumes if name not in fenced] + [f"of claim {name}, which does not exist" for name in lost.missing]
+        others = [name for name in lost.volumes if name not in fenced] + [*lost.inline]
+        others += [f"the volume of claim {name}, which does not exist" for name in lost.missing]
         if others and not options.accept_unfenced_volumes:
             reasons.append(
                 f"pod {pod.title} uses it together with {', '.join(others)}, which is not fenced: a new pod would be a second writer "
@@ -276,7 +351,10 @@ def _actions(state: State, options: Options, going: list[AttachedVolume], tainti
     if going:
         places = [attachment_path(covered.attachment) for covered in going if covered.attachment.name]
         actions.append(Action("wait_detached", node, ["GET", *places], about))
-    actions.append(Action("wait_attached", ", ".join(covered.name for covered in awaited), ["GET", "pods, volumeattachments"], about))
+    names = ", ".join(covered.name for covered in awaited)
+    actions.append(Action("wait_attached", names, ["GET", "pods, volumeattachments"], about))
+    if options.ready_timeout:
+        actions.append(Action("wait_ready", names, ["GET", "pods"], about))
     if done:
         actions.append(Action("record_detached", node, ["PATCH", node_path(node), "the ledger: phase detached"], about))
     return actions
@@ -344,6 +422,24 @@ def _left_there(options: Options, covered: AttachedVolume, reasons: list[str]) -
     )
     finding.refuse(*reasons)
     return finding
+
+
+def homeless(tenant: Tenant, volumes: Iterable[AttachedVolume]) -> Finding:
+    """The finding about a new pod that no node takes."""
+    pod, names = tenant.pod, ", ".join(_title(covered) for covered in volumes)
+    return Finding(
+        control="STOR-16",
+        severity="major",
+        kind="Pod",
+        namespace=pod.namespace,
+        name=pod.name,
+        node="",
+        summary=f"pod {pod.title} has no node, so what needs {names} does not run",
+        verdict="report",
+        reason=f"{tenant.trouble or 'the scheduler gives no reason'}. Its volumes are free; it starts as soon as a node takes it",
+        runbook=RUNBOOK,
+        evidence={"volumes": names, "uid": pod.uid},
+    )
 
 
 def _refused(finding: Finding, reasons: list[str]) -> Plan:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import time
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_s
 
 SCOPE = ArgumentSpec(
     {
-        "state": {"type": "str", "choices": ["intended", "fenced", "unlocked"], "required": True},
+        "state": {"type": "str", "choices": ["intended", "held", "fenced", "unlocked"], "required": True},
         "method": {"type": "str", "choices": ["auto", "network_fence", "ceph", "none"], "default": "auto"},
         "ceph": {"type": "dict"},
         "grace_seconds": {"type": "float", "default": 120.0},
@@ -49,6 +50,7 @@ SCOPE = ArgumentSpec(
         "cluster_id": {"type": "str", "default": ""},
         "fence_timeout": {"type": "float", "default": 60.0},
         "proof": {"type": "str", "choices": ["message", "ceph"], "default": "message"},
+        "accept_majority_lost": {"type": "bool", "default": False},
     }
 )
 
@@ -63,7 +65,7 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
         "expiry_seconds": LEAST_EXPIRY,
     }
     for name, minimum in least.items():
-        if not params[name] >= minimum:  # not a number is neither
+        if not minimum <= params[name] < math.inf:  # not a number is neither
             why = ": a node that comes back after its entry has expired writes again" if name == "expiry_seconds" else ""
             raise StorageOpsError(f"{name} is {params[name]:g}; give at least {minimum:g}{why}")
     for claim in params["claims"]:
@@ -91,6 +93,7 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
         cluster_id=params["cluster_id"],
         proof=params["proof"],
         check=check_mode,
+        accept_majority_lost=params["accept_majority_lost"],
     )
 
 
@@ -235,6 +238,40 @@ class Fence:
         proof = [f"the ledger of node {ledger.node} is kept, phase {ledger.phase}, revision {ledger.revision}"]
         proof += [f"NetworkFence {action.target} says that it has fenced" for action in finding.repair if action.verb == "fence_network"]
         return proof + (["the node is cordoned"] if item else ["its Node object is gone"])
+
+
+class Hold:
+    """Whether this run may go on, asked right before something is done to Ceph, which knows no Lease. In check mode it always may."""
+
+    def __init__(self, cluster: Cluster, run: RunOptions, options: Options) -> None:
+        self._cluster, self._run, self._options = cluster, run, options
+        self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds)
+        self._ledger: Ledger | None = run.fence
+
+    def gather(self) -> None:
+        """Renew the Lease, and read the node again. Raises StorageOpsError that says what has changed; nothing is, then."""
+        if self._options.check:
+            return
+        self._lease.check()
+        state = gather_node(self._cluster, self._run.node, Ledgers(self._cluster, self._run.namespace))
+        reasons = pure.not_standing(state, self._options)
+        if reasons:
+            raise StorageOpsError("; ".join(reasons))
+        self._ledger = state.ledger
+
+    def plan(self, _state: None) -> Plan:
+        """Nothing is left to be decided."""
+        return Plan([])
+
+    def healthy(self, _state: None) -> str:
+        """What was found."""
+        if self._options.check:
+            return "check mode, in which nobody has a Lease"
+        return f"node {self._run.node} is lost still, and run {self._run.run} has its Lease for {self._run.lease_seconds:g} s more"
+
+    def facts(self) -> dict[str, Any]:
+        """The ledger as it is."""
+        return {"fence": self._ledger.to_dict() if self._ledger else {}}
 
 
 class Unlock:

@@ -12,7 +12,7 @@ ledgers, its API groups, and NetworkFences. Attachments and volumes are read onl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Plan, StorageOpsError
@@ -24,6 +24,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_l
     ANNOTATION,
     KEY,
     LABELS,
+    Copies,
     Ledger,
     object_name,
     parse_ledger,
@@ -40,8 +41,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 
 # So many objects are read one by one; of more, all of their kind are.
 _MAX_GETS = 100
+_MAX_GRACE = 86_400.0
 _NODES = path("v1", "nodes")
 _VOLUMES = path("v1", "persistentvolumes")
+
+
+# Of nodes, what is said of them.
+_Said = tuple[tuple[str, str], ...]
 
 
 class _Host(NamedTuple):
@@ -64,13 +70,14 @@ class FenceAudit:
         """Read the nodes and ledgers, and of the lost nodes their attachments and volumes."""
         attachments = self._attachments() if self._options.nodes else None
         hosts = self._hosts()
-        ledgers, unreadable = self._ledgers(hosts)
+        ledgers, unreadable, copies = self._ledgers(hosts)
         fences = list_fences(self._cluster)
         records = {name: host.record for name, host in hosts.items()}
         lost = list(self._options.nodes) or sorted(name for name, host in records.items() if host.node.ready != "True")
         if attachments is None:
             attachments = self._attachments() if lost else []
-        self._state = State(self._cluster.now(), records, ledgers, unreadable, fences, self._lost(lost, records, ledgers, attachments))
+        found = self._lost(lost, records, ledgers, attachments)
+        self._state = State(self._cluster.now(), records, ledgers, unreadable, fences, found, copies)
         return self._state
 
     def _attachments(self) -> list[Attachment]:
@@ -93,38 +100,45 @@ class FenceAudit:
     def _concerns(self, node: str) -> bool:
         return not self._options.nodes or node in self._options.nodes
 
-    def _ledgers(self, hosts: Mapping[str, _Host]) -> tuple[dict[str, Ledger], tuple[tuple[str, str], ...]]:
-        """By node, of both copies the one that was written last; and those that cannot be read."""
+    def _ledgers(self, hosts: Mapping[str, _Host]) -> tuple[dict[str, Ledger], _Said, _Said]:
+        """By node, as the next run would take it; those that cannot be read; and those that are not kept twice as they should be."""
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
         def pick(item: Object) -> tuple[str, str] | None:
             text = (item.get("data") or {}).get(KEY)
             return None if text is None else (item["metadata"]["name"], text)
 
-        kept = self._cluster.list(path("v1", "configmaps", namespace=self._namespace), pick, labels=labels, cached=self._cached)
-        texts = [(name, f"ConfigMap {self._namespace}/{name}", text) for name, text in kept]
-        noted = [(name, host.noted) for name, host in hosts.items() if host.noted]
-        texts += [(object_name(name), f"the annotation {ANNOTATION} of node {name}", text) for name, text in noted]
-        ledgers: dict[str, Ledger] = {}
+        texts = self._cluster.list(path("v1", "configmaps", namespace=self._namespace), pick, labels=labels, cached=self._cached)
         unreadable: dict[str, str] = {}
-        for name, where, text in texts:
-            node = name.partition(object_name(""))[2]
-            try:
-                ledger = parse_ledger(text, where)
-            except StorageOpsError as error:
-                unreadable[node] = str(error)
-                continue
-            other = ledgers.get(ledger.node, ledger)
-            if object_name(ledger.node) != name:
-                unreadable[node] = f"{where} is the ledger of node {ledger.node}: somebody has copied it"
-            elif ledger != other and ledger.revision == other.revision:
-                unreadable[node] = f"{where} and ConfigMap {self._namespace}/{name} contradict each other"
-            else:
-                ledgers[ledger.node] = max(ledger, other, key=lambda found: found.revision)
-        return (
-            {node: ledger for node, ledger in ledgers.items() if self._concerns(node)},
-            tuple((node, why) for node, why in sorted(unreadable.items()) if self._concerns(node)),
-        )
+        kept = _parse(((name, f"ConfigMap {self._namespace}/{name}", text) for name, text in texts), unreadable)
+        notes = ((object_name(name), f"the annotation {ANNOTATION} of node {name}", host.noted) for name, host in hosts.items())
+        noted = _parse((note for note in notes if note[2]), unreadable)
+        ledgers: dict[str, Ledger] = {}
+        copies: dict[str, str] = {}
+        for node in filter(self._concerns, sorted({*kept, *noted})):
+            both = Copies(kept.get(node), noted.get(node))
+            ledgers.update({node: both.ledger} if both.ledger else {})
+            if both.kept and both.noted and both.kept != both.noted and both.kept.revision <= both.noted.revision:
+                unreadable[node] = f"the annotation and ConfigMap {self._namespace}/{object_name(node)} contradict each other"
+            what = "" if node in unreadable else self._compare(both, hosts.get(node))
+            if what:
+                copies[node] = what
+        found = tuple((node, why) for node, why in sorted(unreadable.items()) if self._concerns(node))
+        return ledgers, found, tuple(copies.items())
+
+    def _compare(self, both: Copies, host: _Host | None) -> str:
+        """What is wrong with the copies of a ledger; empty if nothing is."""
+        kept, noted = both
+        if kept and noted and kept != noted:
+            return f"has an annotation of before: it says {noted.phase} (revision {noted.revision}), the ConfigMap {kept.phase}"
+        # A node's object that was made anew since is not that of the fence.
+        if kept and not noted and host and host.record.node.uid == kept.node_uid:
+            return "has no annotation, only its ConfigMap"
+        if noted and not kept:
+            if noted.namespace not in ("", self._namespace):
+                return f"{pure.ELSEWHERE} {noted.namespace}, and this was told to look in {self._namespace}"
+            return f"has no ConfigMap in namespace {self._namespace}, so it goes with the Node object"
+        return ""
 
     def _lost(
         self, names: list[str], hosts: Mapping[str, HostRecord], ledgers: Mapping[str, Ledger], attachments: list[Attachment]
@@ -181,8 +195,8 @@ class FenceAudit:
 
 def make_audit(cluster: Cluster, params: Mapping[str, Any]) -> FenceAudit:
     """The audit with its options, checked."""
-    if not params["grace_seconds"] >= 0:  # not a number is neither
-        raise StorageOpsError(f"grace_seconds is {params['grace_seconds']:g}; give at least 0")
+    if not 0 <= params["grace_seconds"] <= _MAX_GRACE:  # not a number is neither
+        raise StorageOpsError(f"grace_seconds is {params['grace_seconds']:g}; give 0 to {_MAX_GRACE:g}")
     if not params["controls"]:
         raise StorageOpsError("controls is empty, so nothing would be looked at; leave the option out to run all of them")
     nodes = tuple(dict.fromkeys(name.strip() for name in params["nodes"]))
@@ -196,3 +210,20 @@ def _detached(volume: str, node: str, item: Object | None) -> Attachment:
     """Stands for the attachment of a volume that was fenced and has left the node."""
     driver = pick_volume(item).driver if item else ""
     return Attachment("", "", driver, node, volume, False, (), None, None, None, None, ())
+
+
+def _parse(texts: Iterable[tuple[str, str, str]], unreadable: dict[str, str]) -> dict[str, Ledger]:
+    """The ledgers by node, from name of the ConfigMap, place and text; of those that cannot be read, why, by node."""
+    found = {}
+    for name, where, text in texts:
+        node = name.partition(object_name(""))[2]
+        try:
+            ledger = parse_ledger(text, where)
+        except StorageOpsError as error:
+            unreadable[node] = str(error)
+            continue
+        if object_name(ledger.node) != name:
+            unreadable[node] = f"{where} is the ledger of node {ledger.node}: somebody has copied it"
+        else:
+            found[ledger.node] = ledger
+    return found

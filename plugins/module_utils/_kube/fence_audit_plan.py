@@ -27,12 +27,20 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network
     covers,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import age, parse_time
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import OUT_OF_SERVICE, is_old, rebooted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import (
+    FAIL_OVER,
+    OUT_OF_SERVICE,
+    is_old,
+    machine_doubt,
+    plain,
+    rebooted,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import RUNBOOK as RELEASE
 
-FAIL_OVER = "storage_ops.runbooks.fail_over_volumes"
 # Of nodes that nobody named, so much of their volumes is told (characters); a whole data centre may be lost.
 _MAX_VOLUMES = 150_000
+# What is said of a ledger whose ConfigMap is not where this audit looks.
+ELSEWHERE = "is kept in namespace"
 
 
 class Options(NamedTuple):
@@ -58,7 +66,10 @@ class LostNode(NamedTuple):
 
 
 class State(NamedTuple):
-    """What was read. ``unreadable``: of ledgers that cannot be read, the node and why; ``fences``: None without CSI-Addons."""
+    """What was read. ``unreadable``: of ledgers that cannot be read, the node and why; ``fences``: None without CSI-Addons.
+
+    ``copies``: of nodes whose ledger is not kept twice as it should be, the node and what is wrong.
+    """
 
     now: datetime
     hosts: Mapping[str, HostRecord]
@@ -66,6 +77,7 @@ class State(NamedTuple):
     unreadable: tuple[tuple[str, str], ...] = ()
     fences: tuple[NetworkFence, ...] | None = None
     lost: tuple[LostNode, ...] = ()
+    copies: tuple[tuple[str, str], ...] = ()
 
     def ready(self, node: str) -> bool:
         """The node is there and its kubelet reports that it is well."""
@@ -76,6 +88,7 @@ def plan(state: State, options: Options) -> Plan:
     """Everything that is wrong."""
     findings = [finding for lost in state.lost for finding in _judge_lost(lost, state, options)]
     findings += [_unreadable(node, why) for node, why in state.unreadable]
+    findings += [_copies(node, what, state) for node, what in state.copies]
     for ledger in state.ledgers.values():
         findings += _judge_ledger(ledger, state, options.ceph)
     findings += _stray_taints(state)
@@ -176,8 +189,8 @@ def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
     phase = lost.ledger.phase if lost.ledger else ""
     if phase == "releasing":
         return (
-            "it was lost again while its release was under way, so it may be fenced no more, and its host may write: bring it back and run "
-            f"{RELEASE} -e node={lost.name} again, or switch its host off"
+            "it was lost again while its release was under way, so it may be fenced no more, and its host may write. Fence it again: "
+            f"{again}"
         )
     if phase in ("intended", "fenced"):
         return f"its fail-over was interrupted when it was {phase}. Run it again, it goes on where it stopped: {again}"
@@ -216,7 +229,7 @@ def _judge_ledger(ledger: Ledger, state: State, ceph: Reading | None) -> list[Fi
     """What a ledger promises, and what there is."""
     name, host = ledger.node, state.hosts.get(ledger.node)
     found = []
-    evidence = {
+    evidence: dict[str, Any] = {
         "phase": ledger.phase,
         "method": ledger.method,
         "entries": [f"{entry.entry} until {entry.until or 'unknown'}" for entry in ledger.entries],
@@ -248,6 +261,12 @@ def _release(ledger: Ledger, host: HostRecord) -> str:
         return f"its release was interrupted. Run it again: {playbook}"
     if rebooted(host, ledger):
         return f"it was rebooted since (another bootID), so it can be released: {playbook}"
+    stranger = machine_doubt(host, ledger)
+    if stranger:
+        return (
+            f"{stranger}, so the one that was fenced may still run: make sure that it is off, and run {playbook} -e "
+            "node_release_old_machine_confirmed_off=true"
+        )
     return (
         "it was not rebooted since (same bootID), so clients from before may still be there and would go on writing: reboot it and run "
         f"{playbook}, which also takes it if the node itself shows that none is left"
@@ -297,6 +316,15 @@ def _is_over(entry: Entry, now: datetime) -> bool:
 def _unreadable(node: str, why: str) -> Finding:
     reason = "compare it with Ceph's blocklist, and repair or delete it: until then nothing is done to this node"
     return _report("STOR-17", "major", "Node", node, node, f"the ledger of {node} cannot be read", reason, problem=why)
+
+
+def _copies(node: str, what: str, state: State) -> Finding:
+    again = f"{RELEASE} -e node={node}" if state.ready(node) else f"{FAIL_OVER} -e lost_node={node}"
+    if what.startswith(ELSEWHERE):
+        reason = "look there: give ledger_namespace to this audit and to the playbooks"
+    else:
+        reason = f"unless a run is at work right now, one was killed, or somebody has changed it. Both are written again by {again}"
+    return _report("STOR-17", "minor", "Node", node, node, f"the ledger of {node} {what}", reason, problem=what)
 
 
 def _is_out_of_service(host: HostRecord) -> bool:
@@ -356,13 +384,13 @@ def _stray_fences(state: State) -> list[Finding]:
 def _stray_entries(state: State, ceph: Reading) -> list[Finding]:
     """Entries for whole addresses or ranges that fence a node, and that nobody has noted. Those for single clients Ceph makes itself."""
     homes = _homes(state)
-    noted = {_plain(entry.entry) for ledger in state.ledgers.values() for entry in ledger.entries}
+    noted = {plain(entry.entry) for ledger in state.ledgers.values() for entry in ledger.entries}
     objects = [fence.cidrs for ledger in state.ledgers.values() for fence in ledger.network_fences]
     objects += [fence.cidrs for fence in state.fences or () if fence.state == FENCED]
-    noted |= {_plain(cidr) for cidrs in objects for cidr in cidrs}
+    noted |= {plain(cidr) for cidrs in objects for cidr in cidrs}
     found = []
     for entry in ceph.blocklist:
-        if entry.kind == "client" or _plain(entry.spelling) in noted:
+        if entry.kind == "client" or plain(entry.spelling) in noted:
             continue
         nodes = sorted(_covered(entry, homes))
         if nodes:
@@ -408,12 +436,3 @@ def _covered(entry: Blocked, homes: Mapping[str, Iterable[str]]) -> set[str]:
         return set(homes.get(entry.address, ()))
     network = ip_network(entry.address, strict=False)
     return {name for address, names in homes.items() if ip_address(address) in network for name in names}
-
-
-def _plain(text: str) -> str:
-    """An address, a range without host bits, and a range of one address as that address; anything else as it is."""
-    try:
-        network = ip_network(text, strict=False)
-    except ValueError:
-        return text
-    return str(network if network.num_addresses > 1 else network.network_address)

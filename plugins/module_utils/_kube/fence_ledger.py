@@ -38,7 +38,8 @@ KINDS = ("address", "client", "range")
 # How long a name may be.
 _NAME = 253
 _POLL_SECONDS = 1.0
-_LEAST_LEASE = 5.0
+# Seconds. A Lease that never runs out would lock everybody out after a run that was killed.
+_LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
 # Objects change under us now and then.
 _TRIES = 10
 
@@ -55,7 +56,10 @@ RUN = ArgumentSpec(
 
 
 class Entry(NamedTuple):
-    """An entry of Ceph's blocklist as the module ceph_blocklist takes it. ``ours``: it was not there before; ``until``: ISO, or empty."""
+    """An entry of Ceph's blocklist as the module ceph_blocklist takes it. ``until``: ISO, or empty.
+
+    ``ours``: we have made or renewed it, so it goes when the node is given back.
+    """
 
     entry: str
     kind: str
@@ -75,7 +79,9 @@ class FenceObject(NamedTuple):
 class Ledger(NamedTuple):
     """What is to be done, or was done, to a node; see the module node_fence for what its fields mean.
 
-    ``revision`` counts how often it was written, so that of two copies it is known which one is older.
+    ``revision`` counts how often it was written, so that of two copies it is known which one is older. ``machine``: the hardware or virtual
+    machine that was fenced, as another one may have the node's name by now; ``namespace``: where the ledger is kept. Both are empty in the
+    ledgers of an older version.
     """
 
     node: str
@@ -97,6 +103,8 @@ class Ledger(NamedTuple):
     run: str
     at: str
     revision: int = 0
+    machine: str = ""
+    namespace: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it, and as modules return it."""
@@ -110,6 +118,13 @@ class Ledger(NamedTuple):
     def text(self) -> str:
         """As the ConfigMap and the annotation have it."""
         return json.dumps(self.to_dict(), sort_keys=True)
+
+    @property
+    def whole(self) -> set[str]:
+        """The addresses of which every client is fenced, and not single ones."""
+        if self.method == "ceph":
+            return {entry.entry for entry in self.entries if entry.kind == "address"}
+        return set(self.addresses)
 
     @property
     def path(self) -> str:
@@ -128,7 +143,7 @@ def parse_ledger(data: Mapping[str, Any] | str, where: str) -> Ledger:
         if fields["version"] != VERSION:
             raise ValueError(f"its version is {fields['version']!r}, and this collection writes {VERSION}")
         return _parse(fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
         said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise StorageOpsError(
             f"the ledger in {where} cannot be read: {said}. Nothing is done to a node whose fence is not known: repair the ledger, or take "
@@ -167,6 +182,8 @@ def _parse(fields: Mapping[str, Any]) -> Ledger:
         cordoned=_flag(fields, "cordoned"),
         tainted=_flag(fields, "tainted"),
         revision=int(fields.get("revision", 0)),
+        machine=_text({"machine": "", **fields}, "machine"),
+        namespace=_text({"namespace": "", **fields}, "namespace"),
     )
 
 
@@ -204,9 +221,9 @@ def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
     for name in ("node", "run_id", "ledger_namespace"):
         if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", params[name]):
             raise StorageOpsError(f"{name} is {params[name]!r}; give one word of letters, digits, dots and dashes")
-    for name, least in (("lease_seconds", _LEAST_LEASE), ("lease_timeout", 0.0)):
-        if not params[name] >= least:  # not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}")
+    for name, least, most in (("lease_seconds", _LEAST_LEASE, _MOST_LEASE), ("lease_timeout", 0.0, 86_400.0)):
+        if not least <= params[name] <= most:  # not a number is neither
+            raise StorageOpsError(f"{name} is {params[name]:g}; give {least:g} to {most:g} seconds")
     fence = parse_ledger(params["fence"], "the option fence") if check_mode and params["fence"] else None
     if fence and fence.node != params["node"]:
         raise StorageOpsError(f"the option fence is the ledger of node {fence.node}, not of {params['node']}")
@@ -224,6 +241,18 @@ def config_map_path(node: str, namespace: str) -> str:
     return path("v1", "configmaps", object_name(node), namespace)
 
 
+class Copies(NamedTuple):
+    """The two copies of a ledger: ``kept`` in the ConfigMap, ``noted`` on the node; None where there is none."""
+
+    kept: Ledger | None
+    noted: Ledger | None
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The one that counts: the ConfigMap is written first."""
+        return self.kept or self.noted
+
+
 class Ledgers:
     """Where the ledgers are kept."""
 
@@ -232,12 +261,17 @@ class Ledgers:
         self._folder = path("v1", "configmaps", namespace=namespace)
 
     def read(self, node: str, item: Object | None) -> Ledger | None:
-        """The ledger of a node, of which ``item`` is the object, or None if that is gone.
+        """The ledger of a node, of which ``item`` is the object, or None if that is gone; errors as with ``copies``."""
+        return self.copies(node, item).ledger
 
-        The copy that was written last counts. Raises StorageOpsError where both say something else and neither can be the older one.
+    def copies(self, node: str, item: Object | None) -> Copies:
+        """Both copies of the ledger of a node, of which ``item`` is the object, or None if that is gone.
+
+        Raises StorageOpsError where both say something else and neither can be the older one, and where it is kept in another namespace.
         """
+        noted = noted_ledger(item)
+        self._check_place(noted)
         kept, _found = self._kept(node)
-        noted = _noted(item)
         place = f"ConfigMap {self._namespace}/{object_name(node)}"
         for ledger, where in ((kept, place), (noted, f"the annotation {ANNOTATION}")):
             if ledger and ledger.node != node:
@@ -247,7 +281,7 @@ class Ledgers:
                 f"{place} and the annotation {ANNOTATION} of node {node} contradict each other (phase {kept.phase}, run {kept.run}, and "
                 f"phase {noted.phase}, run {noted.run}): compare both with Ceph's blocklist, and delete the wrong one"
             )
-        return kept or noted
+        return Copies(kept, noted)
 
     def write(self, ledger: Ledger, dry_run: bool = False) -> Ledger:
         """Keep it in the ConfigMap, then note it on the node, if that is still there; returns it with its new revision."""
@@ -264,7 +298,7 @@ class Ledgers:
     def remove(self, ledger: Ledger, dry_run: bool = False) -> None:
         """Take it from the node, whose object may be another one by now, and then delete the ConfigMap."""
         item = self._cluster.get(ledger.path)
-        if item and ANNOTATION in (item["metadata"].get("annotations") or {}):
+        if item and ANNOTATION in (item["metadata"].get("annotations") or {}) and not self._is_elsewhere(noted_ledger(item)):
             body = {"metadata": {"uid": item["metadata"]["uid"], "annotations": {ANNOTATION: None}}}
             self._cluster.patch(ledger.path, body, dry_run=dry_run)
         _kept, found = self._kept(ledger.node)
@@ -306,25 +340,41 @@ class Ledgers:
         return ledger
 
     def _note(self, ledger: Ledger, dry_run: bool) -> None:
-        item = self._cluster.get(ledger.path)
-        noted = ((item or {"metadata": {}})["metadata"].get("annotations") or {}).get(ANNOTATION)
-        if item is None or item["metadata"]["uid"] != ledger.node_uid or noted == ledger.text:
-            return
-        try:
-            body = {"metadata": {"uid": ledger.node_uid, "annotations": {ANNOTATION: ledger.text}}}
-            self._cluster.patch(ledger.path, body, dry_run=dry_run)
-        except (NotFound, Conflict):
-            # The node's object is gone, or another one: the ConfigMap is what counts.
-            now = self._cluster.get(ledger.path)
-            if now and now["metadata"]["uid"] == ledger.node_uid:
-                raise
+        for left in reversed(range(_TRIES)):
+            item = self._cluster.get(ledger.path)
+            if item is None or item["metadata"]["uid"] != ledger.node_uid:
+                # The node's object is gone, or another one: the ConfigMap is what counts.
+                return
+            if (item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text:
+                return
+            # A run with another namespace has another Lease.
+            self._check_place(noted_ledger(item))
+            meta: Object = {"uid": ledger.node_uid, "resourceVersion": item["metadata"]["resourceVersion"]}
+            meta["annotations"] = {ANNOTATION: ledger.text}
+            try:
+                self._cluster.patch(ledger.path, {"metadata": meta}, dry_run=dry_run)
+                return
+            except (NotFound, Conflict):
+                if not left:
+                    raise
+
+    def _is_elsewhere(self, noted: Ledger | None) -> bool:
+        return bool(noted and noted.namespace not in ("", self._namespace))
+
+    def _check_place(self, noted: Ledger | None) -> None:
+        if noted and self._is_elsewhere(noted):
+            raise StorageOpsError(
+                f"the ledger of node {noted.node} is kept in namespace {noted.namespace}, as the annotation {ANNOTATION} says, and not in "
+                f"{self._namespace}: give ledger_namespace {noted.namespace}"
+            )
 
     def _delete(self, where: str, uid: str, dry_run: bool = False) -> None:
         with contextlib.suppress(NotFound, Conflict):
             self._cluster.delete(where, uid, dry_run=dry_run)
 
 
-def _noted(item: Object | None) -> Ledger | None:
+def noted_ledger(item: Object | None) -> Ledger | None:
+    """The ledger that is noted on a Node object. Raises StorageOpsError if it cannot be read."""
     if item is None:
         return None
     text = (item["metadata"].get("annotations") or {}).get(ANNOTATION)
@@ -386,9 +436,9 @@ class RunLease:
             raise NotStarted(f"this run has lost the Lease {self._namespace}/{self._name}: {error}. Run again") from error
 
     def release(self) -> None:
-        """Delete it, if it is ours."""
+        """Delete it, if it is ours, or what a run that was killed has left of its own and that has run out."""
         held = self._held()
-        if held is None or held.holder != self._run:
+        if held is None or (held.holder != self._run and not self._is_over(held)):
             return
         with contextlib.suppress(NotFound, Conflict):
             self._cluster.delete(f"{self._folder}/{self._name}", held.uid)

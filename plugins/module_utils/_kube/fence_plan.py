@@ -13,9 +13,10 @@ opens the image and is a watcher for a moment, so what comes and goes is no evid
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import NamedTuple, Union
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
@@ -30,9 +31,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_l
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import Filters, HostRecord, NodeState
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import (
     FENCED,
+    KNOWN_ADDRESSES,
+    UNFENCED,
     NetworkFence,
     command,
     covers,
+    networks,
     undecidable,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import age
@@ -46,11 +50,18 @@ LEAST_EXPIRY = 604_800.0
 _LEAST_LEFT = LEAST_EXPIRY / 2 - 600
 # What was read of Ceph longer ago (seconds) is no evidence any more. It allows for the wait for another run's Lease.
 MAX_AGE = 600.0
+# The share of expiry_seconds under which ceph_blocklist renews an entry.
+_RENEWED = 0.5
+# In smaller clusters, half of the nodes may well be lost at once.
+_LEAST_NODES = 4
+# A fence may only become a stronger one.
+_STRENGTH = ("none", "ceph", "network_fence")
 
 _RELEASE = "give it back with the playbook storage_ops.runbooks.release_fenced_node (STOR-17)"
 _UNREAD = (
-    "nothing was read of Ceph (option ceph), and no NetworkFence covers the node: give what rbd_watcher_info returned, or prepare "
-    "NetworkFences (playbook storage_ops.runbooks.prepare_network_fences) while nodes are Ready"
+    "nothing was read of Ceph (option ceph), and no NetworkFence tells from which address the node reaches Ceph: give what rbd_watcher_info "
+    "returned, or name that address in fence_addresses if a NetworkFence covers it, or prepare NetworkFences (playbook "
+    "storage_ops.runbooks.prepare_network_fences) while nodes are Ready"
 )
 _UNKNOWN = (
     "nobody knows from which address node {} reaches Ceph: no client holds its images, they have no locks, ceph-csi has noted none, and "
@@ -87,6 +98,7 @@ class Options:
     cluster_id: str = ""
     proof: str = "message"
     check: bool = False
+    accept_majority_lost: bool = False
 
 
 class Subject(NamedTuple):
@@ -107,14 +119,14 @@ def intend(state: NodeState, options: Options, busy: str = "") -> Decision:
     """Whether the node may be fenced, and the ledger that says how. ``busy``: why another run is in the way, in words."""
     case = _Case(state, options)
     known = state.ledger
-    reasons = [busy] if busy else [*not_lost(state, options), *_unfit(state, options)]
+    reasons = [busy] if busy else [*not_lost(state, options), *_majority_lost(state, options), *_unfit(state, options)]
     ledger = None if reasons else case.judge()
     reasons += case.reasons
     finding = _finding(state, options, case.evidence)
     if ledger is None or reasons:
         finding.refuse(*reasons)
         return Decision(Plan([finding]), known)
-    if ledger != known or not _is_noted(state, known):
+    if ledger != known or not _is_kept(state, known):
         finding.repair.append(_write(ledger, options, "write_fence_ledger"))
     if state.host and not state.host.node.unschedulable:
         uid = state.host.node.uid
@@ -130,19 +142,14 @@ def intend(state: NodeState, options: Options, busy: str = "") -> Decision:
 def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
     """What is left to be done for the fence that the ledger intends, and whether it is proven."""
     known = state.ledger
-    reasons = [busy] if busy else [*not_lost(state, options), *_unfit(state, options)]
-    if known is None:
-        reasons.append(f"node {options.node} has no ledger, so nobody has decided whom to fence: run with state intended first")
-    elif state.host and known.boot_id != state.host.boot_id:
-        reasons.append(
-            f"node {options.node} was booted since its fence was intended (bootID {state.host.boot_id}): run again from the start"
-        )
+    reasons = [busy] if busy else not_standing(state, options)
     finding = _finding(state, options, {"ledger": known.to_dict()} if known else {})
     if known is None or reasons:
         finding.refuse(*reasons)
         return Decision(Plan([finding]), known)
+    reasons += _opposed(state, known)
     undone: list[NetworkFence] = []
-    if known.method != "none" and not (known.addresses and (known.entries or known.network_fences)):
+    if known.method != "none" and not _names_somebody(known):
         reasons.append(f"the ledger of node {options.node} names nobody to be fenced: repair it, or delete it and run again from the start")
     if known.method == "network_fence":
         undone, doubts = _undone(state, known)
@@ -161,7 +168,7 @@ def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
     if reasons:
         finding.refuse(*reasons)
         return Decision(Plan([finding]), known)
-    if proven and (proven != known or not _is_noted(state, known)):
+    if proven and (proven != known or not _is_kept(state, known)):
         finding.repair.append(_write(proven, options, "record_fence"))
     if not finding.repair:
         return Decision(Plan([]), known)
@@ -169,6 +176,22 @@ def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
         "the steps before have changed nothing, so nothing is proven" if options.check else "it is lost still"
     )
     return Decision(Plan([finding]), proven or known)
+
+
+def not_standing(state: NodeState, options: Options) -> list[str]:
+    """Why nothing may be done any more to bring the fence of the ledger about, with the next step; nothing if it may."""
+    ledger = state.ledger
+    reasons = [*not_lost(state, options), *_majority_lost(state, options), *_unfit(state, options)]
+    if ledger is None:
+        reasons.append(f"node {options.node} has no ledger, so nobody has decided whom to fence: run with state intended first")
+    elif ledger.phase == "releasing":
+        reasons.append(f"the fence of node {options.node} is being released (run {ledger.run}, since {ledger.at}): run from the start")
+    elif state.host and (state.host.node.uid, state.host.boot_id) != (ledger.node_uid, ledger.boot_id):
+        reasons.append(
+            f"node {options.node} was booted, or its object made anew, since its fence was intended (uid {state.host.node.uid}, bootID "
+            f"{state.host.boot_id}): run again from the start"
+        )
+    return reasons
 
 
 def not_lost(state: NodeState, options: Options) -> list[str]:
@@ -196,29 +219,59 @@ def not_lost(state: NodeState, options: Options) -> list[str]:
     return []
 
 
+def _majority_lost(state: NodeState, options: Options) -> list[str]:
+    """When most nodes are lost at once, it is rather the control plane that is."""
+    nodes = [*([state.host] if state.host else []), *state.others]
+    lost = [host for host in nodes if host.node.ready != "True"]
+    if options.accept_majority_lost or len(nodes) < _LEAST_NODES or 2 * len(lost) <= len(nodes):
+        return []
+    return [
+        f"{len(lost)} of {len(nodes)} nodes are not Ready, so it is rather the control plane or its network that is cut off, and the nodes "
+        "may be at work: find out, and set accept_majority_lost if they really are lost"
+    ]
+
+
 def _unfit(state: NodeState, options: Options) -> list[str]:
     """Why the ledger that is there keeps another fence off."""
     ledger = state.ledger
-    if ledger is None:
+    if ledger is None or not _is_present(state, ledger):
         return []
-    if ledger.phase == "releasing":
-        return [f"the fence of node {options.node} is being released (run {ledger.run}, since {ledger.at}): finish that first, {_RELEASE}"]
-    if state.host and state.host.node.uid != ledger.node_uid:
-        return [
-            f"node {options.node} is another object now (uid {state.host.node.uid}) than the one that was fenced ({ledger.node_uid}): "
-            f"{_RELEASE}, then run again"
-        ]
-    if options.cluster_id not in ("", ledger.cluster_id):
-        return [
-            f"node {options.node} has a fence for clusterID {ledger.cluster_id}, and can have only one: {_RELEASE}, or fence it from "
-            f"{options.cluster_id} by hand"
-        ]
-    if options.method not in ("auto", ledger.method):
+    if options.method != "auto" and _STRENGTH.index(options.method) < _STRENGTH.index(ledger.method):
         return [
             f"the fence of node {options.node} was begun by method {ledger.method}, not by {options.method}: go on with {ledger.method} "
             "(or auto)"
         ]
     return []
+
+
+def _is_present(state: NodeState, ledger: Ledger) -> bool:
+    """What the ledger says of the node's clients is about the present.
+
+    Once the node has booted they are others, and may have other addresses; and what is being released may be gone from Ceph already.
+    """
+    return ledger.phase != "releasing" and (state.host is None or state.host.boot_id == ledger.boot_id)
+
+
+def _owners(state: NodeState, images: Iterable[Image]) -> dict[str, str]:
+    """Whose address it is, but for this node's: by the status of the other nodes, and by what ceph-csi noted when they staged an image."""
+    owners = {address: f"node {_title(other)}" for other in state.others for address in other.addresses}
+    mine = state.host.addresses if state.host else ()
+    there = {other.node.name for other in state.others}
+    for image in images:
+        for found in image.client_addresses:
+            # A note outlives its node, and its node's address.
+            if found.node in there and found.address not in mine:
+                owners.setdefault(found.address, f"node {found.node} (noted by ceph-csi on {image.title})")
+    return owners
+
+
+def _may_be_of(fence: NetworkFence, drivers: set[str], cluster_ids: set[str]) -> bool:
+    """It may act on the Ceph of these volumes.
+
+    Two clusterIDs may stand for one Ceph, and two drivers too, so only where both are known and others it is another storage's.
+    """
+    driver_fits = not fence.driver or not drivers or fence.driver in drivers
+    return driver_fits or not fence.cluster_id or not cluster_ids or "" in cluster_ids or fence.cluster_id in cluster_ids
 
 
 class _Holder(NamedTuple):
@@ -249,25 +302,22 @@ class _Case:
     holders: list[_Holder] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        state, options = self.state, self.options
-        self.known = state.ledger
-        rbd = [found for found in state.attached if found.is_rbd]
-        self.meant = [found for found in rbd if options.filters.selects(found)]
-        self.cluster_id = options.cluster_id or (self.known.cluster_id if self.known else "")
-        if self.cluster_id:
-            self.meant = [found for found in self.meant if found.cluster_id == self.cluster_id]
-        self.beside = [found for found in rbd if found not in self.meant]
+        state, options, ledger = self.state, self.options, self.state.ledger
+        # What is fenced already; and what was fenced before the node booted, or is being released: that is no evidence, but ours still.
+        self.known = ledger if ledger and _is_present(state, ledger) else None
+        self.old = None if self.known else ledger
+        self.rbd = [found for found in state.attached if found.is_rbd]
+        self.meant = [found for found in self.rbd if options.filters.selects(found)]
+        if options.cluster_id:
+            self.meant = [found for found in self.meant if found.cluster_id == options.cluster_id]
+        self.beside = [found for found in self.rbd if found not in self.meant]
+        self.cluster_ids = {found.cluster_id for found in self.meant}
+        if self.known:
+            self.cluster_ids |= set(self.known.cluster_id.split(","))
         images = options.reading.images if options.reading else ()
         names = {found.name for found in self.meant}
         self.images = [image for image in images if image.volume in names]
-        # Whose address it is: by the status of the other nodes, and by what ceph-csi noted when they staged an image.
-        self.owners: dict[str, str] = {}
-        for other in state.others:
-            self.owners.update({address: f"node {_title(other)}" for address in other.addresses})
-        for image in images:
-            for found in image.client_addresses:
-                if found.node != options.node:
-                    self.owners.setdefault(found.address, f"node {found.node} (noted by ceph-csi on {image.title})")
+        self.owners = _owners(state, images)
 
     @property
     def evidence(self) -> dict[str, object]:
@@ -288,7 +338,7 @@ class _Case:
             "watchers": watchers,
             "addresses": dict(self.source),
             "cordoned_before": bool(state.host and state.host.node.unschedulable),
-            **({"ledger": self.known.to_dict()} if self.known else {}),
+            **({"ledger": state.ledger.to_dict()} if state.ledger else {}),
         }
 
     def judge(self) -> Ledger | None:
@@ -303,6 +353,7 @@ class _Case:
             self._check_fences(fences)
         elif method == "ceph" and self.options.level == "client":
             self._check_clients()
+        self._check_ledgers(method)
         return None if self.reasons else self._make_ledger(method, fences)
 
     # what is to be fenced
@@ -325,20 +376,15 @@ class _Case:
             self.reasons.append(
                 f"the claims {', '.join(strange)} have no RBD volume on node {node} that is meant: are they spelled NAMESPACE/NAME?"
             )
-        clusters = sorted({found.cluster_id for found in self.meant})
-        if len(clusters) > 1:
-            self.reasons.append(
-                f"the volumes are of several clusterIDs ({', '.join(name or 'none' for name in clusters)}): name the one to fence by "
-                "cluster_id; a node has one fence only, so what is of another Ceph cluster has to be fenced by hand"
-            )
-        self.cluster_id = clusters[0] if clusters else self.cluster_id
 
     def _check_reading(self) -> None:
         reading = self.options.reading
         if reading is None:
             return
-        self.reasons += _stale(reading, self.state.now, self.known.fsid if self.known else "")
-        if not self.known:
+        before = self.state.ledger
+        self.reasons += _stale(reading, self.state.now, before.fsid if before and (self.known or before.entries) else "")
+        # What is added to a fence needs the same evidence as a new one.
+        if not self.known or {found.name for found in self.meant} - set(self.known.volumes):
             self._check_length()
         for found in self.meant:
             image = next((image for image in self.images if image.volume == found.name), None)
@@ -376,8 +422,7 @@ class _Case:
             self.source.setdefault(address, "fence_addresses")
         if not self.source:
             self.source.update(dict.fromkeys(self._prepared(), "network_fence"))
-        if known and set(self.source) - set(known.addresses):
-            # What is added to a fence needs the same evidence as a new one.
+        if known and (self.holders or set(self.source) - set(known.addresses)):
             self._check_length()
 
     def _holders(self, image: Image) -> list[_Holder]:
@@ -393,8 +438,7 @@ class _Case:
         """The ledger means this client already."""
         if self.known is None:
             return False
-        single = {found.entry for found in self.known.entries if found.kind == "client"}
-        return entry in single if single else address in self.known.addresses
+        return address in self.known.whole or entry in {found.entry for found in self.known.entries}
 
     def _check_off(self, mine: set[str]) -> None:
         alive = [f"{holder.title} on {holder.image.title}" for holder in self.holders if holder.how == "watcher"]
@@ -415,7 +459,7 @@ class _Case:
         what = f"{holder.title} {'holds' if holder.how == 'watcher' else 'has a lock on'} {holder.image.title} of {holder.image.volume}"
         owner = self.owners.get(holder.address)
         volume = next(found for found in self.meant if found.name == holder.image.volume)
-        elsewhere = [found.node for found in volume.elsewhere if found.attached]
+        elsewhere = [found.node for found in volume.elsewhere]
         if owner:
             self.reasons.append(
                 f"{what}, and its address {holder.address} is that of {owner}, which a fence would hit: find out what uses the image there"
@@ -428,21 +472,35 @@ class _Case:
             )
 
     def _check_strangers(self, mine: set[str], is_certain: bool) -> None:
-        """An address that nobody knows is the node's if it is the only one, and nothing says that the node has another."""
+        """An address that nobody knows is the node's only if all that is attached to the node, and nothing else, says so."""
         strange = {found.address: found.title for found in self.holders if found.address not in mine and found.address not in self.owners}
-        if strange and (is_certain or len({holder.address for holder in self.holders}) > 1):
+        if strange and (is_certain or not self._is_alone(set(strange))):
             self.reasons.append(
                 f"{', '.join(strange.values())} holds what is attached to node {self.options.node}, at an address that nothing says is "
-                f"this node's (known: {', '.join(sorted(mine)) or 'none'}): find out whose it is, and if it is this node's name it in "
-                "fence_addresses"
+                f"this node's (known: {', '.join(sorted(mine)) or 'none'}), and that is not the only one on two or more of its images, "
+                "attached nowhere else: find out whose it is, and if it is this node's name it in fence_addresses"
             )
 
+    def _is_alone(self, addresses: set[str]) -> bool:
+        """At least two images of the node are held, all from this one address, and none of them can be held by another node."""
+        names = {found.name for found in self.rbd}
+        read = self.options.reading.images if self.options.reading else ()
+        held = [{watcher.address for watcher in image.watchers if watcher.persistent} for image in read if image.volume in names]
+        held = [found for found in held if found]
+        return (
+            len(addresses) == 1
+            and len(held) > 1
+            and all(found == addresses for found in held)
+            and all(holder.address in addresses for holder in self.holders)
+            and not any(found.elsewhere for found in self.rbd)
+        )
+
     def _prepared(self) -> list[str]:
-        """The addresses of the NetworkFences that were made for this node."""
+        """The addresses of the NetworkFences that were made for this node, if they are more than what Kubernetes calls the node."""
         names = (self.options.node, f"storage-ops-{self.options.node}")
         mine = [fence for fence in self.state.fences or () if fence.name in names and self._same_ceph(fence)]
-        networks = [_network(cidr) for fence in mine for cidr in fence.cidrs]
-        return [str(network.network_address) for network in networks if network and network.num_addresses == 1]
+        found = [network for fence in mine if fence.addresses_from in KNOWN_ADDRESSES for network in networks(fence.cidrs)]
+        return [str(network.network_address) for network in found if network.num_addresses == 1]
 
     def _check_length(self) -> None:
         reading, options = self.options.reading, self.options
@@ -462,12 +520,20 @@ class _Case:
                 )
             if any(ip_address(address) in network for network in self.options.protected):
                 self.reasons.append(f"address {address} ({source}) is one of protected_addresses, which are never fenced")
-        if self.known or self.options.level == "client":
+        for left in self._left():
+            owner = self.owners.get(left.entry)
+            if owner:
+                self.reasons.append(
+                    f"Ceph's blocklist still has {left.entry}, from a fence before, and that is the address of {owner} now: remove it "
+                    "(ceph_blocklist with state absent), and run again"
+                )
+        if self.options.level == "client":
             return
+        anew = set(self.source) - (self.known.whole if self.known else set())
         staying = {watcher.client for image in self.images for watcher in image.watchers if watcher.persistent}
         for image in self.images:
             for watcher in image.watchers:
-                if not watcher.persistent and watcher.address in self.source and watcher.client not in staying:
+                if not watcher.persistent and watcher.address in anew and watcher.client not in staying:
                     self.reasons.append(
                         f"{watcher.title} comes and goes on {image.title} at an address that would be fenced, as a healthy node does that "
                         "tries to stage the volume: if several nodes reach Ceph from one address (NAT), use level client"
@@ -476,8 +542,7 @@ class _Case:
     # by what means
 
     def _same_ceph(self, fence: NetworkFence) -> bool:
-        """Its clusterID is that of the volumes, or it cannot be told."""
-        return not self.cluster_id or not fence.cluster_id or fence.cluster_id == self.cluster_id
+        return _may_be_of(fence, {found.attachment.driver for found in self.meant}, self.cluster_ids)
 
     def _covering(self) -> list[NetworkFence]:
         """Every NetworkFence that covers an address and is, or may be, of this Ceph.
@@ -488,8 +553,11 @@ class _Case:
         return [fence for fence in mine if any(covers(fence, address) for address in self.source)]
 
     def _choose_method(self) -> str:
-        options, wanted = self.options, self.known.method if self.known else self.options.method
+        options, wanted = self.options, self.options.method
         covering = [fence.name for fence in self._covering()]
+        if self.known and wanted == "auto":
+            # One that was made afterwards takes what was put into the blocklist away whenever its controller starts.
+            wanted = "network_fence" if covering and self.known.method == "ceph" else self.known.method
         if wanted == "none":
             if not options.node_confirmed_off:
                 self.reasons.append(
@@ -498,7 +566,8 @@ class _Case:
                 )
             return wanted
         if not self.source:
-            self.reasons.append(_UNREAD if options.reading is None else _UNKNOWN.format(options.node))
+            before = f". The fence before the node booted had {', '.join(self.old.addresses)}" if self.old and self.old.addresses else ""
+            self.reasons.append(_UNREAD if options.reading is None else _UNKNOWN.format(options.node) + before)
             return wanted
         if wanted == "network_fence" and self.state.fences is None:
             self.reasons.append("this cluster has no NetworkFences, since CSI-Addons is not installed: use method ceph")
@@ -511,19 +580,21 @@ class _Case:
             wanted = "network_fence" if covering else "ceph"
         if wanted == "ceph" and options.reading is None:
             self.reasons.append(_UNREAD)
-        if wanted == "network_fence" and options.level == "client" and not self.known:
+        if wanted == "network_fence" and options.level == "client" and not (self.known and self.known.method == wanted):
             self.reasons.append(
                 "a NetworkFence fences whole addresses: use level address, or method ceph where no NetworkFence covers the node"
             )
         return wanted
 
     def _check_fences(self, fences: list[NetworkFence]) -> None:
-        bare = [address for address in self.source if not any(covers(fence, address) for fence in fences)]
-        if bare and self.state.fences is not None:
-            self.reasons.append(
-                f"no NetworkFence of clusterID {self.cluster_id or 'unknown'} covers {', '.join(bare)}: prepare one (playbook "
-                "storage_ops.runbooks.prepare_network_fences) while nodes are Ready, or use method ceph"
-            )
+        for cluster_id in sorted(self.cluster_ids):
+            mine = [fence for fence in fences if fence.cluster_id == cluster_id or not cluster_id]
+            bare = [address for address in self.source if not any(covers(fence, address) for fence in mine)]
+            if bare and self.state.fences is not None:
+                self.reasons.append(
+                    f"no NetworkFence of clusterID {cluster_id or 'unknown'} covers {', '.join(bare)}: prepare one (playbook "
+                    "storage_ops.runbooks.prepare_network_fences) while nodes are Ready, or use method ceph"
+                )
         for fence in fences:
             problem = undecidable(fence)
             if problem:
@@ -532,10 +603,27 @@ class _Case:
                 what = "is being deleted" if fence.deleted else "does not say of which clusterID it is (is its class missing?)"
                 self.reasons.append(f"NetworkFence {fence.name} {what}: repair it, and run again")
             hit = {owner for address, owner in self.owners.items() if covers(fence, address)}
+            hit |= {f"node {other.node}, which has a fence" for other in self.state.ledgers for it in other.addresses if covers(fence, it)}
             hit |= {f"{network} of protected_addresses" for network in self.options.protected if _overlaps(fence, network)}
             if hit:
                 self.reasons.append(
                     f"NetworkFence {fence.name} ({', '.join(fence.cidrs)}) covers {', '.join(sorted(hit))} too: a fence is for one node"
+                )
+
+    def _check_ledgers(self, method: str) -> None:
+        """What two fences share would go with the one that is released first."""
+        single = method == "ceph" and self.options.level == "client"
+        mine = {holder.entry for holder in self.holders} if single else set(self.source) - (self.known.whole if self.known else set())
+        for other in self.state.ledgers:
+            theirs = {entry.entry for entry in other.entries} if single else set(other.addresses)
+            shared = sorted(mine & theirs)
+            if not single:
+                wide = [found.cidrs for found in other.network_fences]
+                shared += sorted(address for address in mine - theirs if any(_covered(cidrs, address) for cidrs in wide))
+            if shared and method != "none":
+                self.reasons.append(
+                    f"{', '.join(shared)} is in the ledger of node {other.node} too (phase {other.phase}), and would go when that is given "
+                    f"back: if both reach Ceph from one address (NAT), use level client; else give {other.node} back first"
                 )
 
     def _check_clients(self) -> None:
@@ -567,30 +655,35 @@ class _Case:
     # what is written
 
     def _make_ledger(self, method: str, fences: list[NetworkFence]) -> Ledger:
-        state, options, known, reading = self.state, self.options, self.known, self.options.reading
+        state, options, known, reading, host = self.state, self.options, self.known, self.options.reading, self.state.host
+        before = state.ledger
         addresses = tuple(self.source) if method != "none" else ()
-        boot_id = state.host.boot_id if state.host else (known.boot_id if known else "")
-        volumes = tuple(sorted({*(known.volumes if known else ()), *(found.name for found in self.meant)}))
+        uid = host.node.uid if host else (before.node_uid if before else "")
+        same_object = before if before and before.node_uid == uid else None
+        cluster_ids = {*(before.cluster_id.split(",") if before else ()), *self.cluster_ids}
         ledger = Ledger(
             node=options.node,
-            node_uid=known.node_uid if known else (state.host.node.uid if state.host else ""),
-            boot_id=boot_id,
+            node_uid=uid,
+            boot_id=host.boot_id if host else (before.boot_id if before else ""),
             method=method,
             phase="intended",
-            cluster_id=self.cluster_id,
-            fsid=known.fsid if known else (reading.fsid if reading else ""),
+            cluster_id=",".join(sorted(filter(None, cluster_ids))),
+            fsid=(before.fsid if before and (known or self._left()) else "") or (reading.fsid if reading else ""),
             addresses=addresses,
-            entries=self._entries(addresses) if method == "ceph" else (),
+            entries=self._entries(method, addresses),
             network_fences=self._objects(fences),
             source={address: self.source[address] for address in addresses},
-            volumes=volumes,
+            volumes=tuple(sorted({*(before.volumes if before else ()), *(found.name for found in self.meant)})),
             unverified=known.unverified if known else method != "ceph" and reading is None,
-            cordoned=bool(known and known.cordoned) or bool(state.host and not state.host.node.unschedulable),
-            tainted=bool(known and known.tainted),
+            cordoned=bool(same_object and same_object.cordoned) or bool(host and not host.node.unschedulable),
+            tainted=bool(same_object and same_object.tainted),
             by=options.by,
             run=options.run,
             at=_iso(state.now),
-            revision=known.revision if known else 0,
+            revision=before.revision if before else 0,
+            # The machine that was fenced first, should another one have the node's name by now: its fence must not go with that one's.
+            machine=(before.machine if before else "") or (host.machine if host else ""),
+            namespace=options.namespace,
         )
         if known is None:
             return ledger
@@ -598,23 +691,42 @@ class _Case:
         kept = ledger._replace(by=known.by, run=known.run, at=known.at, phase=known.phase)
         if kept == known:
             return known
-        return ledger._replace(phase=known.phase) if kept._replace(cordoned=known.cordoned) == known else ledger
+        same = kept._replace(cordoned=known.cordoned, machine=known.machine, namespace=known.namespace) == known
+        return ledger._replace(phase=known.phase) if same else ledger
 
-    def _entries(self, addresses: tuple[str, ...]) -> tuple[Entry, ...]:
-        known = {entry.entry: entry for entry in self.known.entries} if self.known else {}
-        if self.options.level == "client" or any(entry.kind == "client" for entry in known.values()):
-            wanted = [(entry, "client") for entry in dict.fromkeys([*known, *(holder.entry for holder in self.holders)])]
-        else:
-            wanted = [(address, "address") for address in addresses]
-        return tuple(known.get(entry) or self._entry(entry, kind) for entry, kind in wanted)
+    def _left(self) -> tuple[Entry, ...]:
+        """What a fence before has left in the blocklist: it stays ours, so that it goes with this one's release."""
+        reading = self.options.reading
+        before = self.old.entries if self.old else ()
+        return tuple(entry for entry in before if entry.ours and (reading is None or reading.blocks(entry.entry)))
+
+    def _entries(self, method: str, addresses: tuple[str, ...]) -> tuple[Entry, ...]:
+        before = self.known.entries if self.known else self._left()
+        known = {entry.entry: entry for entry in before}
+        wanted = {entry.entry: entry.kind for entry in before}
+        if method == "ceph" and self.options.level == "client":
+            wanted.update({holder.entry: "client" for holder in self.holders})
+        elif method == "ceph":
+            wanted.update(dict.fromkeys(addresses, "address"))
+        # Whose it is may change only where it is written again.
+        fixed = {entry for entry in known if known[entry].ours or method != "ceph" or self.options.reading is None}
+        return tuple(known[entry] if entry in fixed else self._entry(entry, kind) for entry, kind in wanted.items())
 
     def _entry(self, entry: str, kind: str) -> Entry:
+        """One that was there before is ours once it is renewed; without that it outlasts ours, and stays whose it is."""
         there = self.options.reading.find(entry) if self.options.reading else None
-        until = _iso(self.state.now + timedelta(seconds=self.options.expiry_seconds))
-        return Entry(entry, kind, there is None, there.until if there else until)
+        until = moment(there.until) if there else None
+        if there and until and (until - self.state.now).total_seconds() >= _RENEWED * self.options.expiry_seconds:
+            return Entry(entry, kind, False, there.until)
+        return Entry(entry, kind, True, _iso(self.state.now + timedelta(seconds=self.options.expiry_seconds)))
 
     def _objects(self, fences: list[NetworkFence]) -> tuple[FenceObject, ...]:
-        known = {found.uid: found for found in self.known.network_fences} if self.known else {}
+        before = self.state.ledger.network_fences if self.state.ledger else ()
+        if self.old:
+            # What is unfenced for good, or gone, is released.
+            held = {fence.uid for fence in self.state.fences or () if fence.state == FENCED or not fence.settled}
+            before = tuple(found for found in before if found.uid in held and found.ours)
+        known = {found.uid: found for found in before}
         for fence in fences:
             known.setdefault(fence.uid, FenceObject(fence.name, fence.uid, fence.cidrs, fence.state != FENCED))
         return tuple(known.values())
@@ -623,11 +735,21 @@ class _Case:
 # what proves it
 
 
+def _names_somebody(ledger: Ledger) -> bool:
+    if ledger.method == "ceph":
+        return bool(ledger.addresses and ledger.entries)
+    planned = [found.cidrs for found in ledger.network_fences]
+    return bool(ledger.addresses) and all(any(_covered(cidrs, address) for cidrs in planned) for address in ledger.addresses)
+
+
 def _undone(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[str]]:
     """The NetworkFences of the ledger whose controller has not fenced yet, and what is wrong with them."""
     there = {fence.uid: fence for fence in state.fences or ()}
     undone, doubts = [], []
     for planned in ledger.network_fences:
+        if not any(_covered(planned.cidrs, address) for address in ledger.addresses):
+            # Left from a fence before the node booted.
+            continue
         fence = there.get(planned.uid)
         if fence is None or fence.deleted or fence.cidrs != planned.cidrs:
             what = "is gone or was replaced" if fence is None else "is being deleted" if fence.deleted else "has other ranges now"
@@ -640,15 +762,38 @@ def _undone(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[
     return undone, doubts
 
 
+def _opposed(state: NodeState, ledger: Ledger) -> list[str]:
+    """NetworkFences that were made since, and take the fence back whenever their controller starts."""
+    drivers = {found.attachment.driver for found in state.attached if found.name in ledger.volumes}
+    planned = {found.uid for found in ledger.network_fences}
+    return [
+        f"NetworkFence {fence.name} covers {', '.join(ledger.addresses)} and is Unfenced, so its controller may take the fence away: run "
+        "again from the start with method auto, which fences by it"
+        for fence in state.fences or ()
+        if fence.uid not in planned
+        and fence.state == UNFENCED
+        and _may_be_of(fence, drivers, set(ledger.cluster_id.split(",")))
+        and any(covers(fence, address) for address in ledger.addresses)
+    ]
+
+
 def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options) -> list[str]:
     """What contradicts the fence, or does not prove it."""
     doubts = _stale(reading, state.now, ledger.fsid)
+    written = moment(ledger.at)
+    if written and reading.read_at < written:
+        doubts.append(
+            f"what was read of Ceph is of {_iso(reading.read_at)}, before the ledger was written ({ledger.at}), so it proves nothing about "
+            "the fence: read it again, or set the clocks"
+        )
     if ledger.method == "ceph":
         for entry in ledger.entries:
             doubts += _entry_doubts(entry.entry, reading.find(entry.entry), reading)
     elif ledger.method == "network_fence":
         for address in ledger.addresses:
             doubts += _entry_doubts(address, reading.covering(address), reading)
+    owners = _owners(state, reading.images)
+    here = {found.name for found in state.attached}
     covered = [image for image in reading.images if image.volume in ledger.volumes]
     read = {image.volume for image in covered}
     doubts += [
@@ -660,10 +805,15 @@ def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options
         if image.problem:
             doubts.append(f"image {image.title} of volume {image.volume} could not be read: {image.problem}")
         for watcher in image.watchers:
-            if _is_fenced(watcher, ledger, state, options):
+            if _should_be_gone(watcher, ledger, state, options):
                 doubts.append(
                     f"{watcher.title} still holds {image.title} of volume {image.volume}: its watch must be gone before anything is "
                     "detached"
+                )
+            elif image.volume in here and watcher.address not in owners and (watcher.persistent or reading.observations < 2):
+                doubts.append(
+                    f"{watcher.title} holds {image.title} of volume {image.volume}, and nobody knows whose it is, so it may be node "
+                    f"{options.node}: find out; if it is, name its address in fence_addresses and run again from the start"
                 )
     return doubts
 
@@ -679,14 +829,10 @@ def _entry_doubts(wanted: str, found: Blocked | None, reading: Reading) -> list[
     return []
 
 
-def _is_fenced(watcher: Watcher, ledger: Ledger, state: NodeState, options: Options) -> bool:
-    """It is a client that should be gone."""
-    if ledger.method == "none":
-        others = {address for other in state.others for address in other.addresses}
-        mine = {*(state.host.addresses if state.host else ()), *options.fence_addresses}
-        return watcher.address in mine or (watcher.persistent and watcher.address not in others)
-    single = {entry.entry for entry in ledger.entries if entry.kind == "client"}
-    return watcher.entry in single if single else watcher.address in ledger.addresses
+def _should_be_gone(watcher: Watcher, ledger: Ledger, state: NodeState, options: Options) -> bool:
+    """It is a client of the node."""
+    mine = {*(state.host.addresses if state.host else ()), *options.fence_addresses, *ledger.whole}
+    return watcher.address in mine or watcher.entry in {entry.entry for entry in ledger.entries}
 
 
 def _proven(ledger: Ledger, reading: Reading | None, state: NodeState, options: Options) -> Ledger:
@@ -743,11 +889,11 @@ def _finding(state: NodeState, options: Options, evidence: dict[str, object]) ->
     )
 
 
-def _is_noted(state: NodeState, ledger: Ledger) -> bool:
-    """The node's own copy is the newest one too, which it is not after a run that was killed between both."""
+def _is_kept(state: NodeState, ledger: Ledger) -> bool:
+    """Both copies are there and the newest, which they are not after a run that was killed between them, or when one was deleted."""
     if state.item is None or state.item["metadata"]["uid"] != ledger.node_uid:
-        return True
-    return (state.item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text
+        return state.is_kept
+    return state.is_kept and (state.item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text
 
 
 def _write(ledger: Ledger, options: Options, verb: str) -> Action:
@@ -767,16 +913,12 @@ def _title(host: HostRecord) -> str:
     return f"{host.node.name} ({'Ready' if host.node.ready == 'True' else 'not Ready'})"
 
 
-def _network(text: str) -> Network | None:
-    try:
-        return ip_network(text, strict=False)
-    except ValueError:
-        return None
+def _covered(cidrs: tuple[str, ...], address: str) -> bool:
+    return any(ip_address(address) in network for network in networks(cidrs))
 
 
 def _overlaps(fence: NetworkFence, network: Network) -> bool:
-    found = [_network(cidr) for cidr in fence.cidrs]
-    return any(other is not None and other.version == network.version and _crosses(other, network) for other in found)
+    return any(other.version == network.version and _crosses(other, network) for other in networks(fence.cidrs))
 
 
 def _crosses(one: Network, other: Network) -> bool:

@@ -29,6 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_re
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, LABELS, Ledgers
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import (
+    ADDRESSES_FROM,
     FENCED,
     FENCES,
     GROUP,
@@ -43,6 +44,12 @@ RUNBOOK = "storage_ops.runbooks.prepare_network_fences"
 SECRET_KEY = "csiaddons.openshift.io/networkfence-secret-"
 _NODES = path("v1", "nodes")
 _CAPABLE = "network_fence.NETWORK_FENCE"
+# How the addresses of a node are known, as ADDRESSES_FROM has it, in words.
+_SOURCES = {
+    "option": "the option addresses",
+    "driver": "its CSIAddonsNode",
+    "node": "its InternalIP; Ceph may see another one, so node_fence takes it for the node's only where Ceph, or the user, says so too",
+}
 # Names of cluster-scoped objects may be no longer.
 _NAME = 253
 
@@ -112,8 +119,8 @@ def make_options(params: Mapping[str, Any]) -> Options:
         )
     if not params["network_fence_class"] and not (params["driver"] and params["cluster_id"] and name and namespace):
         raise StorageOpsError("give driver, cluster_id, secret_name and secret_namespace, or network_fence_class which has all of them")
-    if not params["timeout"] >= 1:  # not a number is neither
-        raise StorageOpsError(f"timeout is {params['timeout']:g}; give at least 1")
+    if not 1 <= params["timeout"] <= 3600:  # not a number is neither
+        raise StorageOpsError(f"timeout is {params['timeout']:g}; give 1 to 3600 seconds")
     nodes = tuple(dict.fromkeys(text.strip() for text in params["nodes"]))
     if not all(nodes):
         raise StorageOpsError("nodes has an empty name; leave the option out for all nodes")
@@ -174,16 +181,17 @@ def _judge(
     as_wanted = [fence for fence in [ours, *touching] if fence and _fits(fence, state, options, cidrs)]
     if any(fence.settled for fence in as_wanted) and not any(fence.state == FENCED for fence in touching):
         return None
+    source = _source(state, options, host)
     evidence: dict[str, Any] = {
         "cidrs": list(cidrs),
-        "addresses_from": _source(state, options, host),
+        "addresses_from": _SOURCES[source],
         "driver": state.driver,
         "clusterID": state.cluster_id,
         "network_fences": [f"{fence.name}: {fence.state}, {fence.status}" for fence in [ours, *touching] if fence],
         "blocklist": "read" if options.ceph else "not read, so whether something is fenced there is not known from Ceph itself",
     }
     summary = f"node {host.node.name} is not prepared to be fenced by a NetworkFence"
-    body = _body(name, cidrs, options)
+    body = _body(name, cidrs, source, options)
     reason = "so that it can be fenced at once when it is lost"
     finding = Finding("", "minor", "Node", host.node.name, host.node.name, summary, "repair", reason, RUNBOOK, evidence)
     finding.named = host.node.name in options.nodes
@@ -267,8 +275,8 @@ def _wanted(state: State, options: Options, host: Host) -> tuple[str, ...]:
 
 def _source(state: State, options: Options, host: Host) -> str:
     if host.node.name in options.addresses:
-        return "the option addresses"
-    return "its CSIAddonsNode" if _reported(state, options, host.node.name) else "its InternalIP; Ceph may see another one"
+        return "option"
+    return "driver" if _reported(state, options, host.node.name) else "node"
 
 
 def _reported(state: State, options: Options, node: str) -> tuple[str, ...]:
@@ -336,7 +344,7 @@ def _meet(one: Network, other: Network) -> bool:
     return one.version == other.version and one.overlaps(other)
 
 
-def _body(name: str, cidrs: tuple[str, ...], options: Options) -> dict[str, Any]:
+def _body(name: str, cidrs: tuple[str, ...], source: str, options: Options) -> dict[str, Any]:
     # Without fenceState it would be Fenced: that is the resource's default.
     spec: dict[str, Any] = {"cidrs": list(cidrs), "fenceState": UNFENCED}
     if options.class_name:
@@ -344,7 +352,8 @@ def _body(name: str, cidrs: tuple[str, ...], options: Options) -> dict[str, Any]
     else:
         secret = {"name": options.secret_name, "namespace": options.secret_namespace}
         spec.update(driver=options.driver, secret=secret, parameters={"clusterID": options.cluster_id})
-    return {"apiVersion": GROUP, "kind": "NetworkFence", "metadata": {"name": name, "labels": LABELS}, "spec": spec}
+    meta = {"name": name, "labels": LABELS, "annotations": {ADDRESSES_FROM: source}}
+    return {"apiVersion": GROUP, "kind": "NetworkFence", "metadata": meta, "spec": spec}
 
 
 def _command(body: dict[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import normal_address
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Object, ServerVersion, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Ledger, Ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Ledger, Ledgers, noted_ledger
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import NetworkFence, list_fences
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
@@ -29,17 +29,21 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # So many volumes are read one by one; of more, all are.
 _MAX_GETS = 100
-# ceph-csi's own name, and how Rook's begins differently.
-_RBD = "rbd.csi.ceph.com"
+# ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of all its drivers end.
+_RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
 
 
 class HostRecord(NamedTuple):
-    """A node, its addresses as its status has them, and its taints as key, value and effect."""
+    """A node, its addresses as its status has them, and its taints as key, value and effect.
+
+    ``machine``: its systemUUID, or else its machineID, which stays over a reboot and is another one on another machine; may be empty.
+    """
 
     node: Node
     boot_id: str
     addresses: tuple[str, ...]
     taints: tuple[tuple[str, str, str], ...]
+    machine: str = ""
 
 
 class AttachedVolume(NamedTuple):
@@ -67,13 +71,22 @@ class AttachedVolume(NamedTuple):
 
     @property
     def is_rbd(self) -> bool:
-        """An RBD image is behind it."""
-        driver = self.attachment.driver
-        return driver == _RBD or driver.endswith(f".{_RBD}") or bool((self.pv.get("spec") or {}).get("rbd"))
+        """An RBD image is behind it, which the node itself opens.
+
+        A driver may have any name, so what names an image counts too; but not with ceph-csi's drivers for NVMe-oF and others, whose
+        volumes name an image that a gateway opens.
+        """
+        driver, spec = self.attachment.driver, self.pv.get("spec") or {}
+        attributes = (spec.get("csi") or {}).get("volumeAttributes") or {}
+        names_image = bool(attributes.get("imageName") and (attributes.get("pool") or attributes.get("journalPool")))
+        return driver.endswith(_RBD) or bool(spec.get("rbd")) or (names_image and not driver.endswith(_CEPH_CSI))
 
 
 class NodeState(NamedTuple):
-    """What was read. ``host`` and ``item``: None when there is no such node; ``fences``: None when CSI-Addons is not installed."""
+    """What was read. ``host`` and ``item``: None when there is no such node; ``fences``: None when CSI-Addons is not installed.
+
+    ``is_kept``: the ConfigMap has the ledger, and not the node's annotation alone; ``ledgers``: those of other nodes.
+    """
 
     now: datetime
     version: ServerVersion
@@ -83,6 +96,8 @@ class NodeState(NamedTuple):
     others: tuple[HostRecord, ...]
     fences: tuple[NetworkFence, ...] | None
     ledger: Ledger | None
+    is_kept: bool = True
+    ledgers: tuple[Ledger, ...] = ()
 
 
 class Filters(NamedTuple):
@@ -109,12 +124,14 @@ class Filters(NamedTuple):
 def pick_host_record(item: Object) -> HostRecord:
     """The record of a node."""
     status, spec = item.get("status") or {}, item.get("spec") or {}
+    info = status.get("nodeInfo") or {}
     found = [entry["address"] for entry in status.get("addresses") or [] if entry["type"] in ("InternalIP", "ExternalIP")]
     return HostRecord(
         pick_node(item),
-        (status.get("nodeInfo") or {}).get("bootID") or "",
+        info.get("bootID") or "",
         tuple(dict.fromkeys(normal_address(address) for address in found if _is_address(address))),
         tuple((taint["key"], taint.get("value") or "", taint.get("effect") or "") for taint in spec.get("taints") or []),
+        info.get("systemUUID") or info.get("machineID") or "",
     )
 
 
@@ -153,17 +170,25 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
             elsewhere.setdefault(found.volume, []).append(found)
     volumes = _volumes(cluster, names)
     item = cluster.get(path("v1", "nodes", node))
-    others = cluster.list(path("v1", "nodes"), lambda other: pick_host_record(other) if other["metadata"]["name"] != node else None)
-    fences, ledger = list_fences(cluster), ledgers.read(node, item)
+    others = cluster.list(
+        path("v1", "nodes"),
+        lambda other: (pick_host_record(other), noted_ledger(other)) if other["metadata"]["name"] != node else None,
+    )
+    fences, copies = list_fences(cluster), ledgers.copies(node, item)
+    # A ConfigMap is written before the annotation, but may be deleted.
+    foreign = {found.node: found for _host, found in others if found}
+    foreign.update({found.node: found for found in ledgers.all() if found.node != node})
     return NodeState(
         cluster.now(),
         cluster.version(),
         pick_host_record(item) if item else None,
         item,
         tuple(attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ())) for found in here),
-        tuple(others),
+        tuple(host for host, _ledger in others),
         fences,
-        ledger,
+        copies.ledger,
+        bool(copies.kept or not copies.noted),
+        tuple(foreign.values()),
     )
 
 

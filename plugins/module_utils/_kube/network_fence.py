@@ -34,6 +34,11 @@ SUCCEEDED, FAILED = "Succeeded", "Failed"
 # What the controller says once it has done one or the other.
 MESSAGES = {FENCED: "fencing operation successful", UNFENCED: "unfencing operation successful"}
 
+# How the addresses of a prepared NetworkFence are known: "driver" (its CSIAddonsNode reports them), "option" (the user gave them), or
+# "node" (the node's InternalIP, which Ceph may never see).
+ADDRESSES_FROM = "runbooks.storage-ops/addresses-from"
+KNOWN_ADDRESSES = ("driver", "option")
+
 # Seconds between two looks at the status.
 _PAUSE = 0.5
 # A failure is tried again by the controller: about ten times in so many seconds, and then ever more rarely.
@@ -45,7 +50,8 @@ Network = Union[IPv4Network, IPv6Network]
 class NetworkFence(NamedTuple):
     """A NetworkFence. ``driver`` and ``cluster_id`` come from its class where it has one, and are empty when that class is missing.
 
-    ``state``: what its spec asks for; ``result`` and ``message``: how the operation that ended last went, empty before any.
+    ``state``: what its spec asks for; ``result`` and ``message``: how the operation that ended last went, empty before any;
+    ``addresses_from``: see ADDRESSES_FROM, empty for one that network_fence_prepare has not made.
     """
 
     name: str
@@ -59,6 +65,7 @@ class NetworkFence(NamedTuple):
     created: datetime | None
     deleted: datetime | None
     class_name: str
+    addresses_from: str = ""
 
     @property
     def settled(self) -> bool:
@@ -117,6 +124,7 @@ def pick_fence(item: dict[str, Any], classes: Mapping[str, dict[str, Any]]) -> N
         parse_time(meta.get("creationTimestamp")),
         parse_time(meta.get("deletionTimestamp")),
         class_name,
+        (meta.get("annotations") or {}).get(ADDRESSES_FROM) or "",
     )
 
 
@@ -139,16 +147,19 @@ def networks(cidrs: tuple[str, ...]) -> tuple[Network, ...]:
 def undecidable(fence: NetworkFence) -> str:
     """Why the message of this NetworkFence could not prove a fencing, in words; empty when it could.
 
-    Unfenced, but with the message of a fencing: this CSI-Addons has one message for both, or an unfencing is still to come or under way
-    and may land after ours.
+    An Unfenced one must say that it is unfenced. With the message of a fencing, this CSI-Addons has one message for both. With that, with
+    a failure or with none, an unfencing is still to come or under way, and may land after our fencing.
     """
-    if fence.state == UNFENCED and fence.result == SUCCEEDED and fence.message == MESSAGES[FENCED]:
-        return (
-            f"NetworkFence {fence.name} is Unfenced, but its status says {fence.message!r}: either its unfencing is still under way, or "
-            "this CSI-Addons has one message for both operations, so nothing could prove the fence. Wait until it says "
-            f"{MESSAGES[UNFENCED]!r}; if it never does, look at the CSI-Addons controller's log and update it, or use method ceph"
-        )
-    return ""
+    if fence.state != UNFENCED or fence.settled:
+        return ""
+    why = "its unfencing is still to come or under way, and may land after a fencing"
+    if fence.message == MESSAGES[FENCED]:
+        why += "; or this CSI-Addons has one message for both operations, so nothing could prove the fence"
+    return (
+        f"NetworkFence {fence.name} is Unfenced, but its status says {fence.status!r}: {why}. Wait until it says "
+        f"{MESSAGES[UNFENCED]!r}; if it never does, look at the log of the CSI-Addons controller, or delete this NetworkFence while it is "
+        "Unfenced and use method ceph"
+    )
 
 
 def fence(cluster: Cluster, fence: NetworkFence, deadline_seconds: float, sleep: Callable[[float], None] = time.sleep) -> NetworkFence:

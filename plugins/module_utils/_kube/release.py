@@ -41,6 +41,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release
 
 # Nodes change all the time, so a patch that insists on what was read may have to be made anew.
 _PATCH_TRIES = 10
+_MAX_TIMEOUT = 86_400.0
 
 Change = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 
@@ -66,12 +67,21 @@ class Release:
 
     def gather(self) -> State:
         """Read the ledger, the node, and what the fence consists of. After the first step of a release its Lease must still be ours."""
-        state = self._state = self._read()
-        if state.ledger and self._options.state != "releasing" and not self._options.check:
+        options, step = self._options, self._options.state
+        if step == "held" and not options.check:
+            # Before the rest is read, since what was read without it may be another run's work by now.
             self._lease.check()
-            if pure.plan(state, self._options).refusals:
-                # The next run need not wait for this one.
-                self._lease.release()
+        state = self._state = self._read()
+        if step == "releasing" or options.check:
+            return state
+        if step == "held" and not state.ledger:
+            self._lease.release()
+            raise NotStarted(f"{options.node} has no ledger any more, so another run has released it: nothing more may be taken back")
+        if state.ledger and step != "held":
+            self._lease.check()
+        if pure.plan(state, options).refusals:
+            # The next run need not wait for this one.
+            self._lease.release()
         return state
 
     def _read(self) -> State:
@@ -82,8 +92,9 @@ class Release:
         if ledger and options.check and self._run.fence:
             ledger = self._run.fence
         fences = network_fence.list_fences(cluster) if ledger and ledger.network_fences else None
+        others = tuple(other for other in self._ledgers.all() if other.node != options.node) if ledger else ()
         pods = self._pods(ledger) if ledger and host and not pure.rebooted(host, ledger) and options.state == "releasing" else ()
-        return State(cluster.now(), host, ledger, fences, pods, self._lease.holder() if options.check else "")
+        return State(cluster.now(), host, ledger, fences, pods, self._lease.holder() if options.check else "", others)
 
     def _pods(self, ledger: Ledger) -> tuple[Pod, ...]:
         """The pods on the node that use a volume of the fence."""
@@ -109,6 +120,8 @@ class Release:
             return (
                 f"{self._options.node} is not fenced: it has no ledger, neither as an annotation nor in namespace {self._options.namespace}"
             )
+        if self._options.state == "held":
+            return f"the release of {self._options.node} is under way, and it is Ready"
         return f"none of the NetworkFences that were set to Fenced for {self._options.node} is Fenced any more"
 
     def facts(self) -> dict[str, Any]:
@@ -119,7 +132,7 @@ class Release:
         verbs = {action.verb for action in self._plan.actions}
         if ledger is None or "remove_fence_ledger" in verbs:
             return {"fence": {}}
-        return {"fence": (_releasing(ledger) if "mark_release" in verbs else ledger).to_dict()}
+        return {"fence": (pure.releasing(self._options, ledger) if "mark_release" in verbs else ledger).to_dict()}
 
     # apply
 
@@ -127,7 +140,9 @@ class Release:
         """Have the API server say whether it would do it."""
         subject: Subject = action.subject
         if action.verb == "mark_release":
-            self._ledgers.write(_releasing(subject.ledger), dry_run=True)
+            self._ledgers.write(subject.ledger._replace(phase="releasing"), dry_run=True)
+        elif action.verb == "remove_fence_ledger":
+            self._ledgers.remove(subject.ledger, dry_run=True)
         elif action.verb == "unfence_network" and subject.fence:
             network_fence.rehearse(self._cluster, subject.fence, network_fence.UNFENCED)
         elif action.verb in self._changes:
@@ -158,6 +173,7 @@ class Release:
     def _mark(self, planned: Ledger) -> None:
         """Take the Lease, and see under it that all is still as it was planned for."""
         try:
+            busy = self._lease.holder()
             self._lease.take(self._run.lease_timeout)
         except StorageOpsError as error:
             raise NotStarted(str(error)) from error
@@ -166,10 +182,13 @@ class Release:
             said = [finding.reason for finding in pure.plan(state, self._options).refusals]
             if state.ledger is None or said:
                 raise NotStarted("; ".join(said) or f"another run has released {planned.node} meanwhile: its ledger is gone")
+            if busy and state.ledger.phase == "intended":
+                # That run may have fenced since Ceph was read.
+                raise NotStarted(f"{busy}, which has ended by now: run again")
             if (state.ledger.entries, state.ledger.network_fences) != (planned.entries, planned.network_fences):
                 raise NotStarted(f"the fence of {planned.node} is another one now; run again")
-            if state.ledger.phase != "releasing":
-                self._ledgers.write(_releasing(state.ledger))
+            # Both copies, also where a run was killed between the two.
+            self._ledgers.write(pure.releasing(self._options, state.ledger))
         except Exception:
             # If it cannot be given back, it runs out.
             with contextlib.suppress(StorageOpsError):
@@ -253,14 +272,15 @@ class Release:
             )
         automatic = [entry.entry for entry in ceph.blocklist if entry.kind == "client"]
         proof = [f"Ceph's blocklist, read at {ceph.read_at}, has none of our entries"]
+        proof += pure.still_blocking(ceph, ledger, self._state.host) if ledger and self._state else []
         return proof + ([f"entries that are not ours were left alone, among them {', '.join(automatic[:3])}"] if automatic else [])
 
 
 def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) -> Release:
     """The runbook with its options, checked."""
     timeout = params["release_timeout"]
-    if not timeout >= 1:  # not a number is neither
-        raise StorageOpsError(f"release_timeout is {timeout:g}; give at least 1")
+    if not 1 <= timeout <= _MAX_TIMEOUT:  # not a number is neither
+        raise StorageOpsError(f"release_timeout is {timeout:g}; give 1 to {_MAX_TIMEOUT:g} seconds")
     run = run_options(params, check_mode)
     options = Options(
         run.node,
@@ -269,12 +289,10 @@ def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) 
         parse_reading(params["ceph"]) if params["ceph"] else None,
         check_mode,
         run.namespace,
+        params["old_machine_confirmed_off"],
+        frozenset(entry["entry"] for entry in (params["ceph"] or {}).get("blocklist", ()) if entry.get("stand_in")),
     )
     return Release(cluster, run, options, timeout)
-
-
-def _releasing(ledger: Ledger) -> Ledger:
-    return ledger._replace(phase="releasing")
 
 
 def _refuse_unready(item: dict[str, Any] | None, node: str) -> dict[str, Any]:

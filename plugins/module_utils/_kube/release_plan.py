@@ -14,26 +14,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan, StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import Reading, Watcher
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import Reading, Watcher, moment
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import FenceObject, Ledger, config_map_path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Entry, FenceObject, Ledger, config_map_path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import HostRecord
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import UNFENCED, NetworkFence, command
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import UNFENCED, NetworkFence, command, networks
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Pod, age
 
 RUNBOOK = "storage_ops.runbooks.release_fenced_node"
+FAIL_OVER = "storage_ops.runbooks.fail_over_volumes"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 # The taint that volume_failover sets. One with another value or effect is somebody else's.
 TAINT = (OUT_OF_SERVICE, "nodeshutdown", "NoExecute")
 # What was read of Ceph longer ago (seconds) is no evidence any more.
 _MAX_AGE = 600.0
 
+# How the names of ceph-csi's drivers end, Rook's among them.
+_CEPH_CSI = "csi.ceph.com"
+
 _REBOOT = (
     "Reboot the node; or, if only its kubelet had died, stop what still uses the volumes there and have the node itself show that no "
     "client is left (ceph_client_info, option clients)"
+)
+
+_NEVER_FENCED = (
+    "If it was never fenced, its fail-over having been stopped before, that can be seen: give what rbd_watcher_info reads of the blocklist "
+    "now (option ceph)"
 )
 
 
@@ -61,7 +71,11 @@ class Clients(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What the user gave. ``check``: in check mode, so what the steps before this one do has not been done."""
+    """What the user gave. ``check``: in check mode, so what the steps before this one do has not been done.
+
+    ``old_machine_off``: where the node is another machine than the one that was fenced, that one is off; ``stand_ins``: the entries of
+    ``ceph`` that ceph_blocklist has put in while it renewed another one.
+    """
 
     node: str
     state: str
@@ -69,12 +83,14 @@ class Options(NamedTuple):
     ceph: Reading | None = None
     check: bool = False
     namespace: str = "kube-system"
+    old_machine_off: bool = False
+    stand_ins: frozenset[str] = frozenset()
 
 
 class State(NamedTuple):
     """What was read. ``fences``: None where there is no such resource; ``pods``: those on the node that use a volume of the fence.
 
-    ``busy``: who else works at the node; only in check mode, since otherwise the Lease tells.
+    ``busy``: who else works at the node; only in check mode, since otherwise the Lease tells; ``others``: the ledgers of other nodes.
     """
 
     now: datetime
@@ -83,6 +99,7 @@ class State(NamedTuple):
     fences: tuple[NetworkFence, ...] | None = None
     pods: tuple[Pod, ...] = ()
     busy: str = ""
+    others: tuple[Ledger, ...] = ()
 
 
 class Subject(NamedTuple):
@@ -134,12 +151,17 @@ def plan(state: State, options: Options) -> Plan:
         _evidence(state, ledger),
         named=True,
     )
-    if state.busy:
+    if ledger.namespace not in ("", options.namespace):
+        finding.refuse(
+            f"its ledger and its Lease are in namespace {ledger.namespace}, not in {options.namespace}: run again with ledger_namespace "
+            f"{ledger.namespace}"
+        )
+    elif state.busy:
         finding.refuse(f"{state.busy}. Wait for it, and run again")
     elif host is None or host.node.ready != "True":
         finding.refuse(_not_ready(state, options.node))
     else:
-        {"releasing": _plan_releasing, "unfenced": _plan_unfenced, "released": _plan_released}[options.state](
+        {"releasing": _plan_releasing, "held": _plan_held, "unfenced": _plan_unfenced, "released": _plan_released}[options.state](
             finding, state, options, ledger, host
         )
     return Plan([finding] if finding.verdict != "repair" or finding.repair else [])
@@ -151,8 +173,26 @@ def has_taint(host: HostRecord) -> bool:
 
 
 def rebooted(host: HostRecord, ledger: Ledger) -> bool:
-    """Both boots are known, and they are two. Another Node object says nothing: a kubelet can register again without a reboot."""
-    return bool(host.boot_id and ledger.boot_id) and host.boot_id.lower() != ledger.boot_id.lower()
+    """The machine that was fenced is in another boot. Another Node object says nothing: a kubelet can register again without a reboot."""
+    known = bool(host.boot_id and ledger.boot_id and ledger.machine)
+    return known and host.boot_id.lower() != ledger.boot_id.lower() and not machine_doubt(host, ledger)
+
+
+def machine_doubt(host: HostRecord, ledger: Ledger) -> str:
+    """Why this may not be the machine that was fenced, which may still run then; empty if it is.
+
+    A node that is repaired by replacing its machine comes back with the same name, and a bootID of its own.
+    """
+    node = host.node.name
+    if host.machine and ledger.machine:
+        same = host.machine.lower() == ledger.machine.lower()
+        return "" if same else f"{node} is another machine now (its systemUUID was {ledger.machine} and is {host.machine})"
+    if host.boot_id and host.boot_id.lower() == ledger.boot_id.lower():
+        return ""
+    return (
+        f"nobody can tell whether {node} is the machine that was fenced ({'the node reports' if ledger.machine else 'its ledger has'} no "
+        "systemUUID)"
+    )
 
 
 def ours(ledger: Ledger) -> tuple[FenceObject, ...]:
@@ -167,25 +207,96 @@ def _not_ready(state: State, node: str) -> str:
             f"there is no node {node}: its host may still run, so the fence stays. Bring the node back; if it never comes back, switch its "
             "host off for good, and remove the fence by hand before its address is given to another one"
         )
-    return (
-        f"{node} is not Ready (Ready={host.node.ready} for {age(state.now, host.node.ready_since):.0f} s): its host may still run, and "
-        "only the fence keeps it from writing. Bring the node back first"
-    )
+    silent = f"{node} is not Ready (Ready={host.node.ready} for {age(state.now, host.node.ready_since):.0f} s)"
+    if state.ledger and state.ledger.phase == "releasing":
+        return (
+            f"{silent}, and part of its fence may be gone already, so its host may write. Bring the node back and run again; if it is "
+            f"lost, fence it again: ansible-playbook {FAIL_OVER} -e lost_node={node}"
+        )
+    return f"{silent}: its host may still run, and only the fence keeps it from writing. Bring the node back first"
 
 
 # releasing
 
 
 def _plan_releasing(finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord) -> None:
-    doubts, proof = judge_clients(state, options, ledger, host)
+    unfit = _unfit(options.ceph, state, ledger) if options.ceph else ""
+    if unfit:
+        finding.refuse(unfit)
+        return
+    doubts: list[str] = []
+    if _is_nothing_in_force(state, options, ledger):
+        # Whoever is left of its clients is held back by nothing that we could take away.
+        proof = "nothing of ours fences it"
+    else:
+        doubts, proof = judge_clients(state, options, ledger, host)
+        if doubts and ledger.phase == "intended" and options.ceph is None:
+            doubts.append(_NEVER_FENCED)
+        doubts += _needed_elsewhere(state, ledger)
     finding.evidence["old_clients"] = doubts or [proof]
     if doubts:
         finding.refuse(*doubts)
         return
     finding.reason = f"{host.node.name} is Ready, and {proof}"
-    # A run that was killed after this one may have left the phase, but the Lease is to be ours.
+    # A run that was killed after this one may have left the phase, but the Lease is to be ours, and both copies of the ledger current.
     where = config_map_path(ledger.node, options.namespace)
     finding.repair = [Action("mark_release", host.node.name, ["PATCH", where, "phase=releasing"], Subject(ledger))]
+
+
+def releasing(options: Options, ledger: Ledger) -> Ledger:
+    """The ledger once the release has begun. What a killed renewal has left of ours goes with the rest."""
+    return ledger._replace(phase="releasing", entries=(*ledger.entries, *_stand_ins(options, ledger)))
+
+
+def _is_nothing_in_force(state: State, options: Options, ledger: Ledger) -> bool:
+    """It was never fenced by us, or a run before this one that had judged it has taken all back."""
+    # With the taint, its volumes were moved before more was to be fenced.
+    if not (ledger.phase == "releasing" or (ledger.phase == "intended" and not ledger.tainted)):
+        return False
+    return not _still_blocked(state, options, ledger) and not _still_fenced(state, options, ledger)
+
+
+def _needed_elsewhere(state: State, ledger: Ledger) -> list[str]:
+    """Fences of other nodes that would go with what is taken back, as where several nodes share an address towards Ceph."""
+    doubts = []
+    for other in state.others:
+        theirs = {plain(text) for text in [*(entry.entry for entry in other.entries), *_ranges(other.network_fences)]}
+        addresses = () if other.method == "none" else other.addresses
+        shared = [text for text in _mine(ledger) if plain(text) in theirs or _contains(text, addresses)]
+        if shared:
+            doubts.append(
+                f"{', '.join(shared)} fences node {other.node} too, says its ledger (phase {other.phase}), and would go with this release: "
+                f"release {other.node} first, or, if it is gone for good, delete its ledger"
+            )
+    return doubts
+
+
+def _mine(ledger: Ledger) -> list[str]:
+    """The entries and ranges that are ours to take back."""
+    return [entry.entry for entry in ledger.entries if entry.ours] + _ranges(ours(ledger))
+
+
+def _ranges(fences: tuple[FenceObject, ...]) -> list[str]:
+    return [str(network) for fence in fences for network in networks(fence.cidrs)]
+
+
+def _contains(text: str, addresses: tuple[str, ...]) -> bool:
+    try:
+        network = ip_network(text)
+    except ValueError:
+        return False  # a single client
+    return any(ip_address(address) in network for address in addresses)
+
+
+def _stand_ins(options: Options, ledger: Ledger) -> list[Entry]:
+    """What stood in for an entry of ours while that was renewed, its address spelled as a range, and was left by a run that was killed."""
+    noted = {entry.entry: entry.ours for entry in ledger.entries}
+    left = [found for found in (options.ceph.blocklist if options.ceph else ()) if found.entry in options.stand_ins]
+    return [
+        Entry(found.spelling, found.kind, True, found.until)
+        for found in left
+        if found.spelling not in noted and noted.get(plain(found.address))
+    ]
 
 
 def judge_clients(state: State, options: Options, ledger: Ledger, host: HostRecord) -> tuple[list[str], str]:
@@ -195,6 +306,16 @@ def judge_clients(state: State, options: Options, ledger: Ledger, host: HostReco
         return [], f"it was rebooted since: its bootID was {ledger.boot_id} and is {host.boot_id}"
     if not host.boot_id:
         return [f"{node} reports no bootID, so nobody can tell which boot it is in. Is its kubelet well?"], ""
+    watchers = ", ".join(_survivors(options.ceph, ledger)[:3])
+    stranger = machine_doubt(host, ledger)
+    if stranger and not options.old_machine_off:
+        return [
+            f"{stranger}, so the one that was fenced may still run, and only the fence keeps it from writing. Make sure that it is off for "
+            "good, or that it is this one and was rebooted since; then run again with old_machine_confirmed_off"
+        ], ""
+    if stranger:
+        seen = f"{stranger}, and the old one is said to be off, but Ceph still sees {watchers}. Find out whose it is, and end it"
+        return [seen] if watchers else [], f"{stranger}, and the old one was confirmed to be off (old_machine_confirmed_off)"
     same = (
         f"{node} was not rebooted since it was fenced (bootID {host.boot_id})"
         if ledger.boot_id
@@ -216,9 +337,8 @@ def judge_clients(state: State, options: Options, ledger: Ledger, host: HostReco
         doubts.append(
             f"{same}, and it still shows {len(held)} clients that were fenced ({', '.join(held[:3])}), which would go on writing. {_REBOOT}"
         )
-    watchers = _survivors(options.ceph, ledger)
     if watchers:
-        doubts.append(f"{same}, and Ceph still sees {', '.join(watchers[:3])}, so not all of its clients are gone. {_REBOOT}")
+        doubts.append(f"{same}, and Ceph still sees {watchers}, so not all of its clients are gone. {_REBOOT}")
     return doubts, f"{same}, but itself shows no client of the fenced storage"
 
 
@@ -232,32 +352,41 @@ def _is_fenced(client: Client, ledger: Ledger) -> bool:
 
 def _survivors(ceph: Reading | None, ledger: Ledger) -> list[str]:
     """Watchers from what is fenced."""
-    if ceph is None or ceph.fsid != ledger.fsid:
-        return []
-    return [f"a watcher {watcher.entry} of {image.title}" for image in ceph.images for watcher in image.watchers if is_old(watcher, ledger)]
+    images = ceph.images if ceph else ()
+    return [f"a watcher {watcher.entry} of {image.title}" for image in images for watcher in image.watchers if is_old(watcher, ledger)]
 
 
 def is_old(watcher: Watcher, ledger: Ledger) -> bool:
     """The watcher has an address, or is the client, that the ledger fences."""
-    single = _single_clients(ledger)
-    return watcher.entry in single if single else watcher.address in ledger.addresses
+    return watcher.address in ledger.whole or watcher.entry in {entry.entry for entry in ledger.entries}
 
 
 def _single_clients(ledger: Ledger) -> set[str]:
     """The clients that are fenced where nothing else at their address is; empty where whole addresses are."""
-    whole = ledger.network_fences or any(entry.kind != "client" for entry in ledger.entries)
-    return set() if whole else {entry.entry for entry in ledger.entries}
+    return set() if ledger.whole else {entry.entry for entry in ledger.entries}
 
 
-# unfenced
+# held and unfenced
+
+
+def _plan_held(finding: Finding, state: State, _options: Options, ledger: Ledger, _host: HostRecord) -> None:
+    """Nothing is done: whoever takes entries off Ceph's blocklist, which knows no Lease, asks first whether that is still right."""
+    if _begun(finding, ledger):
+        doubts = _needed_elsewhere(state, ledger)
+        if doubts:
+            finding.refuse(*doubts)
 
 
 def _plan_unfenced(finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord) -> None:
     """Patch ours to Unfenced; deleting one would leave its fence."""
     if not _begun(finding, ledger):
         return
+    doubts = _needed_elsewhere(state, ledger)
+    if doubts:
+        finding.refuse(*doubts)
+        return
     for planned in ours(ledger):
-        fence = _current(state, planned)
+        fence = _current(state, planned, ledger)
         if fence is None and not _proven_gone(state, options, ledger, planned):
             finding.refuse(_lost_fence(planned))
             return
@@ -266,10 +395,17 @@ def _plan_unfenced(finding: Finding, state: State, options: Options, ledger: Led
     finding.reason = f"{host.node.name} is Ready, and its release has begun"
 
 
-def _current(state: State, planned: FenceObject) -> NetworkFence | None:
-    """The NetworkFence that we have fenced; or one made anew that is Unfenced, whose controller takes the fence back too."""
-    found = (fence for fence in state.fences or () if fence.name == planned.name)
-    return next((fence for fence in found if fence.uid == planned.uid or fence.state == UNFENCED), None)
+def _current(state: State, planned: FenceObject, ledger: Ledger) -> NetworkFence | None:
+    """The NetworkFence that we have fenced, with the ranges it had then.
+
+    Or one made anew that is Unfenced, of the same ranges and the same Ceph: its controller takes the fence back too.
+    """
+    for fence in state.fences or ():
+        if fence.name == planned.name and set(networks(fence.cidrs)) == set(networks(planned.cidrs)):
+            same_ceph = fence.cluster_id in ledger.cluster_id.split(",") and fence.driver.endswith(_CEPH_CSI)
+            if fence.uid == planned.uid or (fence.state == UNFENCED and same_ceph):
+                return fence
+    return None
 
 
 def _is_unfenced(fence: NetworkFence) -> bool:
@@ -278,8 +414,9 @@ def _is_unfenced(fence: NetworkFence) -> bool:
 
 def _lost_fence(planned: FenceObject) -> str:
     return (
-        f"NetworkFence {planned.name} (uid {planned.uid}), which was Fenced, is gone, and deleting it does not unfence. Make it anew with "
-        f"{', '.join(planned.cidrs)} and fenceState Unfenced, or remove the ranges from Ceph's blocklist and give the reading (option ceph)"
+        f"NetworkFence {planned.name} (uid {planned.uid}), which was Fenced, is gone or has other ranges now, and changing or deleting it "
+        f"does not unfence. Make it anew for the same driver and clusterID with {', '.join(planned.cidrs)} and fenceState Unfenced, or "
+        "remove the ranges from Ceph's blocklist and give the reading (option ceph)"
     )
 
 
@@ -320,6 +457,9 @@ def _plan_released(finding: Finding, state: State, options: Options, ledger: Led
         finding.reason += (
             f"; {', '.join(left)} were there before it, so they stay, and the node is fenced by them as long as they are there"
         )
+    blocked = still_blocking(options.ceph, ledger, host)
+    if blocked:
+        finding.reason += f"; but {'; '.join(blocked)}. Find out who has set that, and have it removed"
 
 
 def _begun(finding: Finding, ledger: Ledger) -> bool:
@@ -330,10 +470,9 @@ def _begun(finding: Finding, ledger: Ledger) -> bool:
 
 def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[str]:
     """Why entries of ours may still be in the blocklist."""
-    wanted = [entry for entry in ledger.entries if entry.ours]
     ceph = options.ceph
     if ceph is None:
-        needed = [entry.entry for entry in wanted if ledger.method == "ceph"]
+        needed = [entry.entry for entry in ledger.entries if entry.ours]
         return (
             [f"nobody has shown that {', '.join(needed)} left Ceph's blocklist: read it with rbd_watcher_info (option ceph)"]
             if needed
@@ -342,20 +481,39 @@ def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[str]:
     unfit = _unfit(ceph, state, ledger)
     if unfit:
         return [unfit]
-    left = [entry.entry for entry in wanted if ceph.blocks(entry.entry)]
-    left += [cidr for fence in ours(ledger) for cidr in fence.cidrs if ceph.blocks(cidr)]
-    return (
-        [f"{', '.join(dict.fromkeys(left))} is still in Ceph's blocklist: remove it (ceph_blocklist, state absent), and read it again"]
-        if left
-        else []
-    )
+    left = [text for text in _mine(ledger) if ceph.blocks(text)]
+    stand_ins = [entry.entry for entry in _stand_ins(options, ledger)]
+    doubts = []
+    if left:
+        left = list(dict.fromkeys(left))
+        doubts.append(f"{', '.join(left)} is still in Ceph's blocklist: remove it (ceph_blocklist, state absent), and read it again")
+    if stand_ins:
+        doubts.append(
+            f"{', '.join(stand_ins)} is still in Ceph's blocklist, where it stood in for an entry of ours while that was renewed: begin "
+            "again with state releasing and this reading (option ceph), so that it goes with the rest"
+        )
+    return doubts
+
+
+def still_blocking(ceph: Reading | None, ledger: Ledger, host: HostRecord | None) -> list[str]:
+    """What else blocks the node's addresses, those of before among them, in words."""
+    mine = [ceph.find(text) for text in _mine(ledger)] if ceph else []
+    addresses = dict.fromkeys([*ledger.addresses, *(host.addresses if host else ())])
+    found = []
+    for entry in ceph.blocklist if ceph else ():
+        hit = [address for address in addresses if entry.covers(address)]
+        if hit and entry not in mine:
+            found.append(
+                f"Ceph's blocklist has {entry.spelling} until {entry.until or 'unknown'}, which blocks {', '.join(hit[:3])} and is not ours"
+            )
+    return found
 
 
 def _still_fenced(state: State, options: Options, ledger: Ledger) -> list[str]:
     """Why NetworkFences of ours may still be in force."""
     doubts = []
     for planned in ours(ledger):
-        fence = _current(state, planned)
+        fence = _current(state, planned, ledger)
         if fence is None and not _proven_gone(state, options, ledger, planned):
             doubts.append(_lost_fence(planned))
         elif fence and not _is_unfenced(fence):
@@ -367,8 +525,13 @@ def _unfit(ceph: Reading, state: State, ledger: Ledger) -> str:
     """Why a reading says nothing about this fence now."""
     if ledger.fsid and ceph.fsid != ledger.fsid:
         return f"the reading is of Ceph cluster {ceph.fsid}, and the fence is in {ledger.fsid}: read it from the right one"
-    if age(state.now, ceph.read_at) > _MAX_AGE:
-        return f"Ceph was read {age(state.now, ceph.read_at):.0f} s ago (at {ceph.read_at:%H:%M:%S}Z): read it again"
+    seconds = (state.now - ceph.read_at).total_seconds()
+    if abs(seconds) > _MAX_AGE:
+        when = f"{seconds:.0f} s ago" if seconds > 0 else f"{-seconds:.0f} s from now, so a clock is wrong"
+        return f"Ceph was read {when} (at {ceph.read_at:%H:%M:%S}Z): read it again"
+    noted = moment(ledger.at)
+    if noted and ceph.read_at < noted:
+        return f"Ceph was read at {ceph.read_at:%H:%M:%S}Z, and the fence was noted after that (at {ledger.at}): read it again"
     return ""
 
 
@@ -388,6 +551,8 @@ def _evidence(state: State, ledger: Ledger) -> dict[str, Any]:
         "ready": host.node.ready if host else "no such node",
         "boot_id": host.boot_id if host else "",
         "boot_id_when_fenced": ledger.boot_id,
+        "machine": host.machine if host else "",
+        "machine_when_fenced": ledger.machine,
         "method": ledger.method,
         "phase": ledger.phase,
         "entries": [f"{entry.entry}{'' if entry.ours else ' (was there before)'}" for entry in ledger.entries],
@@ -421,3 +586,12 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     return value
+
+
+def plain(text: str) -> str:
+    """An address, a range without host bits, and a range of one address as that address; anything else as it is."""
+    try:
+        network = ip_network(text, strict=False)
+    except ValueError:
+        return text
+    return str(network if network.num_addresses > 1 else network.network_address)

@@ -24,7 +24,7 @@ PAIRS = [
     ("node_release", "node_release"),
 ]
 # How a role finds Ceph.
-CEPH = {"ceph_host": "", "ceph_conf": "", "ceph_keyring": "", "ceph_user": "", "ceph_cluster": ""}
+CEPH = {"rados_namespaces": {}, "ceph_host": "", "ceph_conf": "", "ceph_keyring": "", "ceph_user": "", "ceph_cluster": ""}
 # What a role does beyond its module.
 MORE: dict[str, dict[str, Any]] = {
     "node_fence": {**CEPH, "observations": 3, "observation_seconds": 61, "accept_daemons": False, "release_lease": True},

@@ -26,6 +26,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 YEAR = 31_536_000
+# Seconds, and days, from then on until what stands in ends: 2026-11-29, 03:33:33.
+STAND_IN = 660_813
+MARKED = STAND_IN / 86400
 OSDS = [
     {"osd": 0, "public_addrs": {"addrvec": [{"type": "v2", "addr": "192.0.2.77:6808", "nonce": 613}]}, "public_addr": "192.0.2.77:6809/613"}
 ]
@@ -100,7 +103,8 @@ class Tool:
         if set(blocklist._PROBES.values()) & set(words):
             return 22, "", "Error EINVAL: unable to parse address"
         is_range, operation, text = "range" in words, "add" if "add" in words else "rm", words[-2] if "add" in words else words[-1]
-        stored = "cidr:" + text.replace("/", ":0/") if is_range else text
+        host, _slash, prefix = text.rpartition("/")
+        stored = f"cidr:{f'[{host}]' if ':' in host else host}:0/{prefix}" if is_range else text
         entries = self.dump[f"range_{name}" if is_range else name]
         if self.stubborn:
             return 0, "", f"blocklisting {text} until ..."
@@ -134,12 +138,16 @@ def commands(plan: Plan) -> list[str]:
 
 
 def test_a_dump() -> None:
-    read = parse_dump(dump({"10.0.0.5:0/0": 1, "10.0.0.5:6800/3": 2, "(unrecognized address family 0)/0": 1}, {"cidr:10.0.0.7:0/24": 3}))
-    assert [found.to_result() for found in read.entries] == [
-        {"entry": "10.0.0.5:0/0", "kind": "address", "address": "10.0.0.5", "until": "2026-11-22T12:00:00Z"},
-        {"entry": "10.0.0.5:6800/3", "kind": "client", "address": "10.0.0.5", "until": "2026-11-23T12:00:00Z"},
-        {"entry": "10.0.0.7/24", "kind": "range", "address": "10.0.0.0/24", "until": "2026-11-24T12:00:00Z"},
+    there = {"10.0.0.5:0/0": 1, "10.0.0.5:6800/3": 2, "(unrecognized address family 0)/0": 1}
+    read = parse_dump(dump(there, {"cidr:10.0.0.7:0/24": 3, "cidr:10.0.0.5:0/32": MARKED, "cidr:[fd00::5]:0/128": 7}))
+    assert [tuple(found.to_result(NOW).values()) for found in read.entries] == [
+        ("10.0.0.5:0/0", "address", "10.0.0.5", "2026-11-22T12:00:00Z", False),
+        ("10.0.0.5:6800/3", "client", "10.0.0.5", "2026-11-23T12:00:00Z", False),
+        ("10.0.0.7/24", "range", "10.0.0.0/24", "2026-11-24T12:00:00Z", False),
+        ("10.0.0.5/32", "range", "10.0.0.5/32", "2026-11-29T03:33:33Z", True),
+        ("fd00::5/128", "range", "fd00::5/128", "2026-11-28T12:00:00Z", False),
     ]
+    assert [*read.entries[0].to_result(NOW)] == ["entry", "kind", "address", "until", "stand_in"]
     assert (read.fsid, read.word, read.ranges, read.osds) == ("e85137c6", "blocklist", True, ("192.0.2.77",))
 
 
@@ -185,21 +193,23 @@ def test_only_what_was_named_is_removed() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("entry", "stored", "is_range", "stand_in"),
-    [
-        ("10.0.0.5", "10.0.0.5:0/0", False, ("range ", "10.0.0.5/32")),
-        ("fd00::5", "[fd00::5]:0/0", False, ("range ", "fd00::5/128")),
-        ("10.0.0.0/24", "cidr:10.0.0.0:0/24", True, ("range ", "10.0.0.1/24")),
-        ("10.0.0.5/32", "cidr:10.0.0.5:0/32", True, ("", "10.0.0.5:0/0")),
-    ],
-)
-def test_a_renewal_leaves_no_moment_without_an_entry(entry: str, stored: str, is_range: bool, stand_in: tuple[str, str]) -> None:
-    there = dump(**{"ranges" if is_range else "entries": {stored: 182}})
-    kind, text = stand_in
-    own = ("range " if is_range else "") + "{} " + parse_entry(entry).text
+# An entry, and where and how Ceph stores it and what stands in for it.
+RENEWALS = [
+    ("10.0.0.5", ("entries", "10.0.0.5:0/0"), ("ranges", "cidr:10.0.0.5:0/32")),
+    ("fd00::5", ("entries", "[fd00::5]:0/0"), ("ranges", "cidr:[fd00::5]:0/128")),
+    ("10.0.0.0/24", ("ranges", "cidr:10.0.0.0:0/24"), ("ranges", "cidr:10.0.0.1:0/24")),
+    ("10.0.0.5/32", ("ranges", "cidr:10.0.0.5:0/32"), ("entries", "10.0.0.5:0/0")),
+]
+
+
+@pytest.mark.parametrize(("entry", "stored", "stand_in"), RENEWALS)
+def test_a_renewal_leaves_no_moment_without_an_entry(entry: str, stored: tuple[str, str], stand_in: tuple[str, str]) -> None:
+    there = dump(**{stored[0]: {stored[1]: 182}})
+    kind = "range " if stand_in[0] == "ranges" else ""
+    text = stand_in[1].replace("cidr:", "").replace("[", "").replace("]", "").replace(":0/", "/") if kind else stand_in[1]
+    own = ("range " if stored[0] == "ranges" else "") + "{} " + parse_entry(entry).text
     assert commands(planned(there, options(entry))) == [
-        f"ceph osd blocklist {kind}add {text} 604800",
+        f"ceph osd blocklist {kind}add {text} {STAND_IN}",
         f"ceph osd blocklist {own.format('rm')}",
         f"ceph osd blocklist {own.format('add')} {YEAR}",
         f"ceph osd blocklist {kind}rm {text}",
@@ -216,10 +226,108 @@ def test_a_renewal_with_what_stands_there_already() -> None:
     ]
     ending = dump({"10.0.0.5:0/0": 1}, {"cidr:10.0.0.5:0/32": 0.01})
     assert "about to end" in planned(ending, options("10.0.0.5")).findings[0].reason
+    assert planned(dump({"10.0.0.5:0/0": YEAR / 86400}, {"cidr:10.0.0.5:0/32": 1}), options("10.0.0.5")).findings == []
     # A range with host bits needs nothing to stand in.
     assert commands(planned(dump(ranges={"cidr:10.0.0.7:0/24": 1}), options("10.0.0.0/24"))) == [
         f"ceph osd blocklist range add 10.0.0.0/24 {YEAR}"
     ]
+
+
+@pytest.mark.parametrize(("entry", "stored", "stand_in"), RENEWALS)
+@pytest.mark.parametrize("done", [1, 2, 3])
+def test_a_renewal_that_was_killed_is_finished(entry: str, stored: tuple[str, str], stand_in: tuple[str, str], done: int) -> None:
+    """After each of its commands; whoever is asked in between is blocked, and in the end it is as if nobody had been killed."""
+    tool = Tool(dump(**{stored[0]: {stored[1]: 1}}))
+    first = runbook(tool, options(entry, accept_daemons=True))
+    for action in first.plan(first.gather()).actions[:done]:
+        first.apply(action)
+    assert stand_in[1] in tool.dump[{"entries": "blocklist", "ranges": "range_blocklist"}[stand_in[0]]]
+    again = runbook(tool, options(entry, accept_daemons=True))
+    (finding,) = again.plan(again.gather()).findings
+    for action in finding.repair:
+        again.apply(action)
+        assert any(other.entry.covers(parse_entry(entry)) for other in parse_dump(tool.dump).entries)
+    assert again.verify(finding) == [f"{parse_entry(entry).text} is in the blocklist until 2027-11-21T12:00:00Z"]
+    assert [found.text for found in parse_dump(tool.dump).entries] == [parse_entry(entry).text]
+    assert again.plan(again.gather()).findings == []
+    if done == 3:
+        assert finding.reason == "a run was killed while it renewed the entry" and "was left behind" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("days", "known"),
+    [(MARKED, True), (MARKED - 7, True), (MARKED - 8 + 1, True), (MARKED + 100 / 86400, True), (MARKED - 50 / 86400, True)]
+    + [(MARKED + 1, False), (MARKED + 130 / 86400, False), (MARKED - 70 / 86400, False), (7, False), (3, False)],
+)
+def test_what_stands_in_is_known_by_its_end(days: float, known: bool) -> None:
+    there = dump({"10.0.0.5:0/0": 300}, {"cidr:10.0.0.5:0/32": days})
+    assert commands(planned(there, options("10.0.0.5"))) == (["ceph osd blocklist range rm 10.0.0.5/32"] if known else [])
+    # It goes only with the entry that was asked for, and by its own name.
+    assert commands(planned(there, options("10.0.0.5:0/7", "10.0.0.6", present=True)))[2:] == []
+    assert commands(planned(there, options("10.0.0.5", present=False))) == ["ceph osd blocklist rm 10.0.0.5:0/0"]
+    assert commands(planned(there, options("10.0.0.5/32", present=False))) == ["ceph osd blocklist range rm 10.0.0.5/32"]
+
+
+def test_what_stands_in_stays_while_it_lasts_longer_than_the_entry() -> None:
+    there = dump({"10.0.0.5:0/0": 2}, {"cidr:10.0.0.5:0/32": MARKED})
+    assert planned(there, options("10.0.0.5", renew_below=0)).findings == []
+    # Nor does it count as the range that was asked for.
+    ranges = dump(ranges={"cidr:10.0.0.0:0/24": 1, "cidr:10.0.0.1:0/24": MARKED})
+    assert commands(planned(ranges, options("10.0.0.0/24", renew_below=0.01))) == [
+        "ceph osd blocklist range rm 10.0.0.0/24",
+        f"ceph osd blocklist range add 10.0.0.0/24 {YEAR}",
+        "ceph osd blocklist range rm 10.0.0.1/24",
+    ]
+
+
+def test_an_address_and_the_range_of_one_are_both_wanted() -> None:
+    for wanted in (options("10.0.0.5", "10.0.0.5/32"), options("10.0.0.5/32", "10.0.0.5")):
+        tool = Tool(dump({"10.0.0.5:0/0": 1}))
+        work = runbook(tool, wanted)
+        for finding in work.plan(work.gather()).findings:
+            for action in finding.repair:
+                work.apply(action)
+            work.verify(finding)
+        assert {found.text for found in parse_dump(tool.dump).entries} == {"10.0.0.5:0/0", "10.0.0.5/32"}
+        assert work.plan(work.gather()).findings == []
+    left = dump({"10.0.0.5:0/0": 300}, {"cidr:10.0.0.5:0/32": MARKED})
+    assert commands(planned(left, options("10.0.0.5/32", "10.0.0.5"))) == [
+        "ceph osd blocklist range rm 10.0.0.5/32",
+        f"ceph osd blocklist range add 10.0.0.5/32 {YEAR}",
+    ]
+
+
+def test_what_is_left_behind_goes_without_a_look_at_the_daemons() -> None:
+    there = Tool(dump({"10.0.0.20:0/0": 300}, {"cidr:10.0.0.20:0/32": MARKED}), mgr_dump=(13, "", "Error EACCES: access denied"))
+    (finding,) = judged(there, options("10.0.0.20", protected=["10.0.0.20"]))
+    assert [action.verb for action in finding.repair] == ["remove_blocklist_entry"]
+    assert ["mgr", "dump"] not in there.asked
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_what_became_of_each_entry(check: bool) -> None:
+    """By which a ledger tells what is ours: what was not there, and what was there for a shorter time."""
+    tool = Tool(dump({"10.0.0.6:0/0": 1, "10.0.0.7:0/0": 300}, {"cidr:10.0.0.0:0/24": 300}))
+    work = runbook(tool, options("10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.0/24"))
+    plan = work.plan(work.gather())
+    for action in [] if check else plan.actions:
+        work.apply(action)
+    day, more, year = "2026-11-22T12:00:00Z", "2027-09-17T12:00:00Z", "2027-11-21T12:00:00Z"
+    told = work.facts()["entries"]
+    assert [tuple(entry.values()) for entry in told] == [
+        ("10.0.0.5:0/0", "address", False, "", False, "" if check else year),
+        ("10.0.0.6:0/0", "address", True, day, True, day if check else year),
+        ("10.0.0.7:0/0", "address", True, more, False, more),
+        ("10.0.0.0/24", "range", True, more, False, more),
+    ]
+    assert [*told[0]] == ["entry", "kind", "was_there", "until_before", "renewed", "until"]
+
+
+def test_what_is_refused_is_not_renewed() -> None:
+    work = runbook(Tool(dump({"10.0.0.6:0/0": 1})), options("10.0.0.6", protected=["10.0.0.6"]))
+    work.plan(work.gather())
+    (told,) = work.facts()["entries"]
+    assert (told["was_there"], told["renewed"]) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +349,18 @@ def test_the_stand_in_must_be_there_when_the_entry_goes() -> None:
     with pytest.raises(ActionFailed, match="somebody else has removed it"):
         work.apply(second)
     assert "10.0.0.5:0/0" in tool.dump["blocklist"]
+
+
+def test_what_stands_in_goes_only_when_the_entry_is_there_again() -> None:
+    tool = Tool(dump({"10.0.0.5:0/0": 1}))
+    work = runbook(tool, options("10.0.0.5", accept_daemons=True))
+    *first, last = work.plan(work.gather()).actions
+    for action in first:
+        work.apply(action)
+    tool.dump["blocklist"].clear()
+    with pytest.raises(ActionFailed, match="somebody else has removed it"):
+        work.apply(last)
+    assert "cidr:10.0.0.5:0/32" in tool.dump["range_blocklist"]
 
 
 def test_a_whole_run() -> None:
@@ -278,6 +398,8 @@ def test_what_still_blocks_is_said() -> None:
     (finding,) = work.plan(work.gather()).findings
     work.apply(finding.repair[0])
     assert work.verify(finding) == ["10.0.0.5:0/0 is gone from the blocklist", "10.0.0.0/24 still blocks it"]
+    # Also when there was nothing to be removed.
+    assert work.healthy(work.gather()) == "none of 1 entry there; 10.0.0.0/24 still blocks 10.0.0.5:0/0"
 
 
 @pytest.mark.parametrize(
@@ -345,6 +467,14 @@ def test_a_missing_capability() -> None:
     assert "to remove a whole address (no)" in gone.findings[0].reason
 
 
+def test_a_probe_that_is_taken_for_an_address() -> None:
+    """It says nothing about the capability, and worse about how addresses are understood."""
+    tool = Tool(dump(), osd_blocklist=(0, "", "blocklisting 192.0.2.1:0/0 until ..."))
+    with pytest.raises(StorageOpsError, match="takes .*192.0.2.1.* for an address.*blocklisting 192.0.2.1:0/0"):
+        runbook(tool, options("10.0.0.5", accept_daemons=True)).gather()
+    assert tool.changes == []
+
+
 def test_a_capability_that_is_lost_meanwhile() -> None:
     tool = Tool(dump())
     work = runbook(tool, options("10.0.0.5"))
@@ -396,6 +526,8 @@ def test_options() -> None:
         ({"entries": []}, "entries is empty"),
         ({"entries": ["10.0.0.5", "worker01", "10.0.0.0/8"]}, "'worker01' cannot .*; '10.0.0.0/8' cannot .* /16 to /32"),
         ({"expire_seconds": 3600}, "at least 604800"),
+        ({"expire_seconds": 10**12}, "at most 315360000"),
+        ({"renew_below": float("inf")}, "a share from 0 to 0.9"),
         ({"renew_below": 1.0}, "a share from 0 to 0.9"),
         ({"renew_below": float("nan")}, "a share from 0 to 0.9"),
         ({"protected_addresses": ["10.0.0"]}, "'10.0.0'"),

@@ -31,8 +31,9 @@ def test_the_whole_command() -> None:
 
 def test_the_time_it_may_take() -> None:
     assert 69 < make_ceph(DEFAULTS, more_seconds=10).deadline.remaining() <= 70
-    for wrong in ({"connect_timeout": 0.0}, {"deadline": 5.0}, {"deadline": float("nan")}):
-        with pytest.raises(StorageOpsError, match="give at least"):
+    endless = [{name: float(value)} for name in ("connect_timeout", "deadline") for value in ("nan", "inf")]
+    for wrong in ({"connect_timeout": 0.0}, {"connect_timeout": 300.0}, {"deadline": 5.0}, *endless):
+        with pytest.raises(StorageOpsError, match="; give 1"):
             make_ceph({**DEFAULTS, **wrong})
 
 

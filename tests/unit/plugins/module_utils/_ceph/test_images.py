@@ -29,6 +29,7 @@ def csi(driver: str = "rbd.csi.ceph.com", handle: str = HANDLE, **attributes: st
         (csi(clusterID="c", pool="p", imageName="i"), ("p", "", "i")),
         (csi("openshift-storage.rbd.csi.ceph.com", clusterID="c", pool="p", imageName="i", radosNamespace="n"), ("p", "n", "i")),
         (csi("storage.example.com", clusterID="c", pool="p", imageName="i"), ("p", "", "i")),
+        (csi("storage.example.com", pool="p", journalPool="j", imageName="i"), ("p", "", "i")),
         (csi(handle="data", clusterID="c", pool="p", staticVolume="true"), ("p", "", "data")),
         # of a release that did not write the name
         (csi(clusterID="c", pool="p"), ("p", "", f"csi-vol-{UUID}")),
@@ -37,7 +38,7 @@ def csi(driver: str = "rbd.csi.ceph.com", handle: str = HANDLE, **attributes: st
     ],
 )
 def test_the_image_of_a_volume(volume: dict[str, Any], image: tuple[str, str, str]) -> None:
-    assert image_of(volume) == Target("pv", *image)
+    assert image_of(volume, {}) == Target("pv", *image)
 
 
 @pytest.mark.parametrize(
@@ -45,19 +46,42 @@ def test_the_image_of_a_volume(volume: dict[str, Any], image: tuple[str, str, st
     [
         csi("cephfs.csi.ceph.com", clusterID="c", fsName="f", subvolumeName="s"),
         csi("csi.example.com", pool="p"),
+        csi("csi.example.com", clusterID="c", imageName="i"),
         {"metadata": {"name": "pv"}, "spec": {"nfs": {"server": "s", "path": "/"}}},
     ],
 )
 def test_volumes_of_others(volume: dict[str, Any]) -> None:
-    assert image_of(volume) is None
+    assert image_of(volume, {}) is None
 
 
 @pytest.mark.parametrize(
-    "volume", [csi(handle="odd", clusterID="c", pool="p"), csi(clusterID="c"), {"metadata": {"name": "pv"}, "spec": {"rbd": {"pool": "p"}}}]
+    "volume",
+    [
+        csi(handle="odd", clusterID="c", pool="p"),
+        csi(clusterID="c"),
+        {"metadata": {"name": "pv"}, "spec": {"rbd": {"pool": "p"}}},
+        # The image is RBD by its attributes, but not in that pool.
+        csi("storage.example.com", handle="h", journalPool="j", imageName="i"),
+    ],
 )
 def test_volumes_that_do_not_say(volume: dict[str, Any]) -> None:
-    target = image_of(volume)
-    assert target is not None and "does not say" in target.problem and target.title in ("pv", f"csi-vol-{UUID}")
+    target = image_of(volume, {})
+    assert target is not None and "does not say" in target.problem and target.title in ("pv", "i", f"csi-vol-{UUID}")
+
+
+@pytest.mark.parametrize(
+    ("volume", "namespace"),
+    [
+        (csi(clusterID="c", pool="p", imageName="i"), "of-c"),
+        (csi(clusterID="c", pool="p", imageName="i", radosNamespace="own"), "own"),
+        (csi(clusterID="d", pool="p", imageName="i"), ""),
+        (csi(pool="p", imageName="i"), ""),
+        ({"metadata": {"name": "pv"}, "spec": {"rbd": {"image": "i"}}}, ""),
+    ],
+)
+def test_the_namespace_that_only_ceph_csi_knows(volume: dict[str, Any], namespace: str) -> None:
+    target = image_of(volume, {"c": "of-c", "": "none"})
+    assert target is not None and target.namespace == namespace
 
 
 @pytest.mark.parametrize(
@@ -65,7 +89,7 @@ def test_volumes_that_do_not_say(volume: dict[str, Any]) -> None:
 )
 def test_what_is_no_volume(volume: dict[str, Any]) -> None:
     with pytest.raises(StorageOpsError, match="no PersistentVolume"):
-        image_of(volume)
+        image_of(volume, {})
 
 
 @given(
@@ -73,5 +97,5 @@ def test_what_is_no_volume(volume: dict[str, Any]) -> None:
     st.text(max_size=80),
 )
 def test_an_image_is_whole_or_has_a_problem(attributes: dict[str, str], handle: str) -> None:
-    target = image_of(csi(handle=handle, **attributes))
+    target = image_of(csi(handle=handle, **attributes), {})
     assert target is not None and bool(target.problem) == (not (target.pool and target.image))

@@ -91,7 +91,7 @@ def options(**given: Any) -> watchers.Options:
     return watchers.make_options(
         {
             **{"images": [{"pool": "rbd", "namespace": None, "image": "data"}], "volumes": [], "observations": 1, "observation_seconds": 0},
-            **{"gone": [], "gone_timeout": 60},
+            **{"gone": [], "gone_timeout": 60, "rados_namespaces": {}},
             **given,
         }
     )
@@ -108,7 +108,11 @@ def test_one_observation() -> None:
     ceph, findings = read(Tools([A]))
     assert findings == []
     assert (ceph["fsid"], ceph["observations"], ceph["seconds"]) == ("e85137c6", 1, pytest.approx(0, abs=1))
-    assert ceph["blocklist"] == [{"entry": "10.0.0.5:0/0", "kind": "address", "address": "10.0.0.5", "until": "2027-11-21T12:00:00Z"}]
+    (blocked,) = ceph["blocklist"]
+    assert blocked == {
+        **{"entry": "10.0.0.5:0/0", "kind": "address", "address": "10.0.0.5", "until": "2027-11-21T12:00:00Z"},
+        "stand_in": False,
+    }
     assert ceph["images"] == [
         {
             **{"volume": "", "pool": "rbd", "namespace": "", "image": "data", "problem": "", "features": ["layering", "exclusive-lock"]},
@@ -215,6 +219,18 @@ def test_volumes_and_images() -> None:
     assert [finding.name for finding in audit.plan(state).findings] == ["pv-c"]
 
 
+def test_the_namespace_of_a_volume_that_does_not_say() -> None:
+    attributes = {"clusterID": "c", "pool": "rbd", "imageName": "data"}
+    volume = {
+        "metadata": {"name": "pv"},
+        "spec": {"csi": {"driver": "rbd.csi.ceph.com", "volumeHandle": "h", "volumeAttributes": attributes}},
+    }
+    ceph, findings = read(Tools([A]), images=[], volumes=[volume], rados_namespaces={"c": "tenant"})
+    assert findings == [] and [(image["volume"], image["namespace"]) for image in ceph["images"]] == [("pv", "tenant")]
+    _ceph, (finding,) = read(Tools([A], missing=["data"]), images=[], volumes=[volume])
+    assert "give it in rados_namespaces" in finding.reason
+
+
 NO_WATCHERS = ([{}], [None], [watcher(":/0", 1, 1)], [{**A, "cookie": "x"}], [{**A, "client": None}], "none", 3)
 
 
@@ -245,7 +261,11 @@ def test_notes_never_break(text: str) -> None:
         ({"observations": 0}, "observations is 0"),
         ({"observations": 2}, "give observation_seconds"),
         ({"observation_seconds": float("nan")}, "observation_seconds is nan"),
+        ({"observation_seconds": float("inf")}, "observation_seconds is inf"),
         ({"gone_timeout": -1}, "gone_timeout is -1"),
+        ({"gone_timeout": float("nan")}, "gone_timeout is nan"),
+        ({"gone_timeout": float("inf")}, "gone_timeout is inf"),
+        ({"rados_namespaces": {"c": ["n"]}}, "rados_namespaces is no dictionary"),
         ({"gone": ["worker01"]}, "'worker01' cannot be"),
         ({"volumes": [{"spec": {}}]}, "no PersistentVolume"),
     ],

@@ -106,6 +106,7 @@ def test_of_two_the_one_that_stays_longer() -> None:
         (("read_at",), "today", "ceph.read_at is no time with its zone"),
         (("observations",), "3", "ceph.observations is no number but '3'"),
         (("seconds",), float("nan"), "ceph.seconds is no number"),
+        (("observations",), float("inf"), "ceph.observations is no number"),
         (("blocklist",), {}, "ceph.blocklist is no list but dict"),
         (("blocklist", 0, "kind"), "all", "ceph.blocklist[0].kind is 'all'"),
         (("images", 0), "v", "ceph.images[0] is no dictionary but str"),

@@ -79,6 +79,7 @@ FENCES = [
     ("", "v1", "persistentvolumeclaims", "get"),
     ("", "v1", "nodes", "get list patch"),
     ("", "v1", "pods", "list delete"),
+    ("", "v1", "events", "list"),
 ]
 # In the namespace of the ledgers.
 LEDGERS = [("", "v1", "configmaps", "get list create patch delete"), ("coordination.k8s.io", "v1", "leases", "get create patch delete")]

@@ -113,6 +113,16 @@ def pod(name: str, *claims: str, node_name: str = "a", owner: str = "ReplicaSet"
     }
 
 
+def event(about: dict[str, Any], name: str, reason: str, text: str, last: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "shop", "name": name},
+        "involvedObject": {"uid": about["metadata"]["uid"]},
+        **{"type": "Warning", "reason": reason, "message": text, "lastTimestamp": last},
+    }
+
+
 class World(FakeCluster):
     """An API server whose controllers act whenever something is read, except where ``broken`` says otherwise."""
 
@@ -120,7 +130,7 @@ class World(FakeCluster):
         super().__init__(node("a", "Unknown", UNREACHABLE), node("b", "True"), version=version)
         self.shift = timedelta()
         self.clock = lambda: datetime.now(timezone.utc) + self.shift
-        # "detach": nothing is detached; "attach": nothing is attached; "replace": no pod is made again.
+        # "detach": nothing is detached; "attach": nothing is attached; "replace": no pod is made again; "start": no new pod runs.
         self.broken: set[str] = set()
         self.returns_to = "b"
         for item in objects:
@@ -169,7 +179,9 @@ class World(FakeCluster):
                 "ownerReferences": item["metadata"]["ownerReferences"],
             }
             spec = {**item["spec"], "nodeName": self.returns_to}
-            self.add({**item, "metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
+            trouble = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
+            status = {"phase": "Pending", "conditions": [] if self.returns_to else [trouble]}
+            self.add({**item, "metadata": meta, "spec": spec, "status": status})
 
     def _controllers(self) -> None:
         out = "/api/v1/nodes/a" in self.objects and OUT in self.taints
@@ -179,7 +191,7 @@ class World(FakeCluster):
         used = {
             (f"pv-{volume['persistentVolumeClaim']['claimName']}", item["spec"]["nodeName"])
             for item in self.of("Pod")
-            for volume in item["spec"]["volumes"]
+            for volume in _claimed(item)
         }
         for item in self.of("VolumeAttachment"):
             place = item["spec"]["source"]["persistentVolumeName"], item["spec"]["nodeName"]
@@ -191,6 +203,15 @@ class World(FakeCluster):
                 driver = self.objects[f"/api/v1/persistentvolumes/{name}"]["spec"]["csi"]["driver"]
                 if driver != NFS:
                     self.add(attachment(name[3:], where, driver))
+        for item in self.of("Pod"):
+            volumes = {f"pv-{volume['persistentVolumeClaim']['claimName']}" for volume in _claimed(item)}
+            here = {name for name, where in self.attached() if where == item["spec"]["nodeName"]}
+            if item["spec"]["nodeName"] == "b" and item["status"]["phase"] == "Pending" and volumes <= here and "start" not in self.broken:
+                item["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def _claimed(item: dict[str, Any]) -> list[dict[str, Any]]:
+    return [volume for volume in item["spec"]["volumes"] if "persistentVolumeClaim" in volume]
 
 
 class Exit(Exception):
@@ -216,7 +237,7 @@ class Module:
 
 
 def options(**given: Any) -> Options:
-    return Options("a", **{"filters": Filters(), "detach_timeout": 5.0, "attach_timeout": 20.0, **given})
+    return Options("a", **{"filters": Filters(), "detach_timeout": 5.0, "attach_timeout": 20.0, "ready_timeout": 10.0, **given})
 
 
 def run(world: World, check: bool = False, run_id: str = "run-1", fence: Ledger | None = None, **given: Any) -> dict[str, Any]:
@@ -273,7 +294,7 @@ def standard(*more: dict[str, Any], **how: Any) -> World:
 def test_the_taint() -> None:
     world = standard()
     result = run(world)
-    assert verbs(result) == ["taint_node", "wait_detached", "wait_attached", "record_detached"]
+    assert verbs(result) == ["taint_node", "wait_detached", "wait_attached", "wait_ready", "record_detached"]
     assert world.taints == ["node.kubernetes.io/unreachable", OUT]
     assert world.attached() == {("pv-db", "b")}
     assert (world.ledger().phase, world.ledger().tainted) == ("detached", True)
@@ -302,7 +323,14 @@ def test_one_by_one(how: dict[str, Any], why: str) -> None:
     more = [*claim("other", OTHER), attachment("other", driver=OTHER)] if how.pop("unfenced", False) else []
     world = standard(*more, **how)
     result = run(world, **given)
-    assert verbs(result) == ["force_delete_pod", "delete_volumeattachment", "wait_detached", "wait_attached", "record_detached"]
+    assert verbs(result) == [
+        "force_delete_pod",
+        "delete_volumeattachment",
+        "wait_detached",
+        "wait_attached",
+        "wait_ready",
+        "record_detached",
+    ]
     assert "delete /api/v1/namespaces/shop/pods/db-1 (grace 0)" in world.requests
     assert ("pv-db", "b") in world.attached() and ("pv-db", "a") not in world.attached()
     assert (("pv-other", "a") in world.attached()) == bool(more)
@@ -337,13 +365,13 @@ def test_a_taint_that_is_there_already_is_not_ours() -> None:
     world.at("a")["spec"]["taints"].append({**TAINTED, "value": "by-hand"})
     world.broken.add("detach")
     world.before = lambda verb, path: world.broken.clear() if verb == "patch" else None
-    assert verbs(run(world)) == ["wait_detached", "wait_attached", "record_detached"]
+    assert verbs(run(world)) == ["wait_detached", "wait_attached", "wait_ready", "record_detached"]
     assert not world.ledger().tainted
 
 
 def test_a_pod_that_tolerates_the_taint_is_deleted_by_force() -> None:
     world = World(*claim("db"), attachment("db"), pod("db-1", "db", tolerations=TOLERANT), pod("web", tolerations=TOLERANT))
-    assert verbs(run(world)) == ["taint_node", "force_delete_pod", "wait_detached", "wait_attached", "record_detached"]
+    assert verbs(run(world)) == ["taint_node", "force_delete_pod", "wait_detached", "wait_attached", "wait_ready", "record_detached"]
     assert "web" in world.names("Pod") and world.attached() == {("pv-db", "b")}
 
 
@@ -377,6 +405,18 @@ def test_without_a_ledger() -> None:
     assert "nothing proves that node a is fenced" in refusal(standard(ledger=None))
 
 
+def test_a_ledger_in_another_namespace() -> None:
+    """A run with another namespace has another Lease, so it would not keep out of the other's way."""
+    ledger = LEDGER._replace(namespace="storage-ops")
+    world = standard(ledger=None)
+    Ledgers(world, "storage-ops").write(ledger)  # type: ignore[arg-type]
+    before = contents(world)
+    for check in (True, False):
+        result = run(world, check)
+        assert result["failed"] and not result["changed"] and "give ledger_namespace storage-ops" in result["msg"]
+        assert contents(world) == before and not world.of("Lease")
+
+
 @pytest.mark.parametrize(("ready", "text"), [("True", "is back (Ready=True)"), ("False", "has a kubelet that reports (Ready=False)")])
 def test_a_node_that_reports(ready: str, text: str) -> None:
     world = standard()
@@ -391,16 +431,37 @@ def test_another_node_of_that_name() -> None:
     assert "node a is another one (uid uid-new)" in refusal(world)
 
 
-def test_a_fence_of_clients_does_not_outlive_a_boot() -> None:
-    client = LEDGER.entries[0]._replace(entry="10.0.0.1:0/1", kind="client")
-    world = standard(ledger=LEDGER._replace(entries=(client,), boot_id="boot-0"))
-    assert "booted anew since it was fenced" in refusal(world)
-    assert verbs(run(standard(ledger=LEDGER._replace(boot_id="boot-0"))))
+def test_a_fence_does_not_outlive_a_boot() -> None:
+    """The node has other clients then, and may have another address."""
+    assert "booted anew since it was fenced" in refusal(standard(ledger=LEDGER._replace(boot_id="boot-0")))
 
 
-def test_a_fence_that_has_run_out() -> None:
-    over = LEDGER.entries[0]._replace(until="2026-01-01T00:00:00Z")
-    assert "ended by itself at 2026-01-01T00:00:00Z" in refusal(standard(ledger=LEDGER._replace(entries=(over,))))
+OVER = "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("method", "over", "counts"),
+    [
+        ("ceph", [Entry("10.0.0.1", "address", True, OVER)], True),
+        ("ceph", [Entry("10.0.0.1:0/1", "client", True, OVER)], True),
+        # Left from before the node booted, before level address, and before network_fence.
+        ("ceph", [*LEDGER.entries, Entry("10.0.0.9", "address", True, OVER)], False),
+        ("ceph", [*LEDGER.entries, Entry("10.0.0.1:0/1", "client", True, OVER)], False),
+        ("network_fence", [Entry("10.0.0.1", "address", True, OVER)], False),
+    ],
+)
+def test_a_fence_that_has_run_out(method: str, over: list[Entry], counts: bool) -> None:
+    world = standard(ledger=LEDGER._replace(entries=tuple(over), method=method))
+    if counts:
+        assert f"ended by itself at {OVER}" in refusal(world)
+    else:
+        assert verbs(run(world))
+
+
+def test_a_network_fence_of_an_address_from_before_the_boot() -> None:
+    old = FenceObject("f-old", "uid-old", ("10.0.0.9/32",), True)
+    ledger = NETWORK._replace(network_fences=(old, *NETWORK.network_fences))
+    assert verbs(run(standard(network_fence("Fenced", "fencing operation successful"), ledger=ledger)))
 
 
 NETWORK = LEDGER._replace(method="network_fence", entries=(), network_fences=(FenceObject("f-a", "uid-f", ("10.0.0.1/32",), True),))
@@ -433,6 +494,69 @@ def test_a_network_fence_must_still_hold(state: str, message: str, text: str) ->
         assert verbs(run(world))
 
 
+@pytest.mark.parametrize(
+    ("driver", "cluster_id", "state", "cidr", "counts"),
+    [
+        (RBD, "ceph-1", "Unfenced", "10.0.0.0/24", True),
+        (RBD, "ceph-2", "Unfenced", "10.0.0.1/32", True),
+        ("cephfs.csi.ceph.com", "ceph-1", "Unfenced", "10.0.0.1/32", True),
+        ("", "", "Unfenced", "10.0.0.1/32", True),
+        (OTHER, "ceph-2", "Unfenced", "10.0.0.1/32", False),
+        (RBD, "ceph-1", "Fenced", "10.0.0.1/32", False),
+        (RBD, "ceph-1", "Unfenced", "10.0.0.2/32", False),
+    ],
+)
+def test_a_network_fence_that_would_take_the_fence_back(driver: str, cluster_id: str, state: str, cidr: str, counts: bool) -> None:
+    """Whoever made it, its controller unfences the address again whenever it starts."""
+    item = network_fence(state, "unfencing operation successful")
+    item["spec"].update(driver=driver, cidrs=[cidr], parameters={"clusterID": cluster_id})
+    if counts:
+        assert "NetworkFence f-a is Unfenced and covers 10.0.0.1" in refusal(standard(item))
+    else:
+        assert verbs(run(standard(item)))
+
+
+def unfence(world: World) -> None:
+    world.add(network_fence("Unfenced", "unfencing operation successful"))
+
+
+def expire(world: World) -> None:
+    world.shift = timedelta(days=400_000)
+
+
+@pytest.mark.parametrize(("version", "change"), [("v1.31.4", "taint_node"), ("v1.20.2", "force_delete_pod")])
+@pytest.mark.parametrize(("act", "text"), [(unfence, "NetworkFence f-a is Unfenced"), (expire, "ended by itself at 2999-")])
+def test_the_fence_is_looked_at_again_before_the_first_change(version: str, change: str, act: Callable[[World], None], text: str) -> None:
+    world = standard(version=version)
+    looks: list[str] = []
+
+    def before(verb: str, path: str) -> None:
+        looks.append(path)
+        if verb == "get" and path == "/api/v1/nodes/a" and looks.count(path) == 2:
+            world.before = lambda verb, path: None
+            act(world)
+
+    world.before = before
+    result = run(world)
+    assert result["failed"] and not result["changed"] and f"{change} was not started: " in result["msg"] and text in result["msg"]
+    assert world.attached() == {("pv-db", "a")} and OUT not in world.taints
+
+
+@pytest.mark.parametrize("act", [unfence, expire])
+def test_the_fence_is_looked_at_again_before_every_change(act: Callable[[World], None]) -> None:
+    world = standard(version="v1.20.2")
+
+    def before(verb: str, path: str) -> None:
+        if verb == "delete" and "/pods/" in path:
+            world.before = lambda verb, path: None
+            act(world)
+
+    world.before = before
+    result = run(world)
+    assert result["failed"] and outcomes(result)[:2] == [("force_delete_pod", "done"), ("delete_volumeattachment", "skipped")]
+    assert ("pv-db", "a") in world.attached()
+
+
 def test_a_filter_that_chooses_nothing_that_is_fenced() -> None:
     world = standard(*claim("other", OTHER), attachment("other", driver=OTHER))
     assert "choose none of the volumes that are fenced: pv-db" in refusal(world, filters=Filters(namespaces=("bank",)))
@@ -448,8 +572,69 @@ def test_a_pod_with_a_volume_that_is_not_fenced(version: str) -> None:
     )
     reason = refusal(world)
     assert "pod shop/db-1 uses it together with pv-other, which is not fenced" in reason
-    assert verbs(run(world, accept_unfenced_volumes=True))
+    # One by one, the other volume stays where it is, and the new pod waits for it.
+    assert verbs(run(world, accept_unfenced_volumes=True, ready_timeout=0.0 if version == "v1.20.2" else 10.0))
     assert ("pv-db", "b") in world.attached()
+
+
+ISCSI = {"name": "data", "iscsi": {"targetPortal": "10.0.0.9", "iqn": "iqn.2026-01.x:y", "lun": 0}}
+
+
+@pytest.mark.parametrize(
+    ("volume", "text"),
+    [
+        (ISCSI, "the inline iscsi volume data"),
+        ({"name": "data", "nfs": {"server": "s", "path": "/"}}, "the inline nfs volume data"),
+        ({"name": "data", "csi": {"driver": "smb.csi.k8s.io"}}, "the inline csi smb.csi.k8s.io volume data"),
+        ({"name": "data", "flexVolume": {"driver": "ceph.rook.io/rook"}}, "the inline flexVolume ceph.rook.io/rook volume data"),
+        ({"name": "data", "csi": {"driver": "secrets-store.csi.k8s.io"}}, ""),
+        ({"name": "data", "emptyDir": {}}, ""),
+        ({"name": "data", "hostPath": {"path": "/var/log"}}, ""),
+        ({"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}, ""),
+        ({"name": "data"}, ""),
+    ],
+)
+def test_inline_volumes(volume: dict[str, Any], text: str) -> None:
+    item = pod("web", volumes=[volume])
+    item["metadata"]["uid"] = "u"
+    assert pick_lost_pod(item, {}).inline == ((text,) if text else ())
+
+
+def test_a_pod_with_an_inline_volume_only() -> None:
+    """It has no claim and no VolumeAttachment, and its new pod would be a second writer all the same."""
+    world = standard(pod("web", volumes=[ISCSI]))
+    assert "not fenced: the inline iscsi volume data of pod shop/web" in refusal(world, detach="taint")
+    result = run(world)
+    assert "taint_node" not in verbs(result) and "web" in world.names("Pod")
+    assert result["findings"][0]["evidence"]["not_fenced"] == ["the inline iscsi volume data of pod shop/web"]
+    assert verbs(run(standard(pod("web", volumes=[ISCSI])), accept_unfenced_volumes=True))[0] == "taint_node"
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_a_pod_with_a_fenced_and_an_inline_volume(version: str) -> None:
+    both = pod("db-1", "db")
+    both["spec"]["volumes"].append(ISCSI)
+    world = World(*claim("db"), attachment("db"), both, version=version)
+    assert "pod shop/db-1 uses it together with the inline iscsi volume data, which is not fenced" in refusal(world)
+    assert verbs(run(world, accept_unfenced_volumes=True))
+
+
+@pytest.mark.parametrize("field", ["volumesAttached", "volumesInUse"])
+def test_a_volume_that_only_the_nodes_status_knows(field: str) -> None:
+    def world(*names: str) -> World:
+        made = standard()
+        made.at("a")["status"][field] = [{"name": name} if field == "volumesAttached" else name for name in names]
+        return made
+
+    other = "kubernetes.io/iscsi/10.0.0.9:3260:iqn.2026-01.x:y:0"
+    assert f"not fenced: {other} (by the node's status)" in refusal(world(other), detach="taint")
+    assert "taint_node" not in verbs(run(world(other)))
+    # The fence's own volume, attached or not any more, is none.
+    mine = world(f"kubernetes.io/csi/{RBD}^h-db")
+    assert "taint_node" in verbs(run(mine))
+    mine = world(f"kubernetes.io/csi/{RBD}^h-db")
+    mine.remove(attachment("db"))
+    assert "taint_node" in verbs(run(mine))
 
 
 def test_the_others_leave_and_nothing_is_recorded() -> None:
@@ -458,7 +643,7 @@ def test_the_others_leave_and_nothing_is_recorded() -> None:
     result = run(world)
     assert result["failed"] and "PersistentVolume pv-log" in result["msg"]
     assert outcomes(result) == [
-        (verb, "done") for verb in ("force_delete_pod", "delete_volumeattachment", "wait_detached", "wait_attached")
+        (verb, "done") for verb in ("force_delete_pod", "delete_volumeattachment", "wait_detached", "wait_attached", "wait_ready")
     ]
     assert ("pv-db", "b") in world.attached() and ("pv-log", "a") in world.attached()
     assert world.ledger().phase == "fenced"
@@ -522,10 +707,15 @@ def test_a_finalizer_that_holds() -> None:
     assert result["failed"] and result["changed"]
     for text in ("held by external-attacher/rbd-csi-ceph-com; the attacher says: array is busy", "A finalizer is never removed here"):
         assert text in result["msg"]
-    assert outcomes(result)[2:] == [("wait_detached", "failed"), ("wait_attached", "skipped"), ("record_detached", "skipped")]
+    assert outcomes(result)[2:] == [
+        ("wait_detached", "failed"),
+        ("wait_attached", "skipped"),
+        ("wait_ready", "skipped"),
+        ("record_detached", "skipped"),
+    ]
     assert world.ledger().phase == "fenced"
     again = run(world)
-    assert [verb for verb, _outcome in outcomes(again)] == ["wait_detached", "wait_attached", "record_detached"]
+    assert [verb for verb, _outcome in outcomes(again)] == ["wait_detached", "wait_attached", "wait_ready", "record_detached"]
 
 
 def test_a_controller_manager_that_does_not_detach() -> None:
@@ -548,7 +738,7 @@ def test_no_new_attachment(version: str, seconds: int) -> None:
     assert "pod shop/db-1-again on b waits for pv-db: there is no VolumeAttachment" in result["msg"]
     assert world.ledger().phase == "fenced"
     world.broken.clear()
-    assert verbs(run(world)) == ["wait_attached", "record_detached"]
+    assert verbs(run(world)) == ["wait_attached", "wait_ready", "record_detached"]
 
 
 def test_an_attachment_that_fails() -> None:
@@ -573,7 +763,64 @@ def test_a_pod_without_a_node_is_reported() -> None:
     world.returns_to = ""
     result = run(world)
     assert verbs(result)[-1] == "record_detached"
-    assert "pod shop/db-1-again has no node" in " ".join(result["findings"][0]["evidence"]["proof"])
+    done, homeless = result["findings"]
+    assert "pod shop/db-1-again has no node" in " ".join(done["evidence"]["proof"])
+    assert homeless["object"] == {"kind": "Pod", "namespace": "shop", "name": "db-1-again", "node": ""}
+    assert (homeless["verdict"], homeless["severity"]) == ("report", "major")
+    assert "0/2 nodes are available" in homeless["reason"] and "pv-db (claim shop/db" in homeless["summary"]
+    assert result["msg"] == "2 findings, 1 repaired and proven, 1 only reported"
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_a_new_pod_that_does_not_run(version: str) -> None:
+    """Attached is not mounted: what NodeStage says ends the run, and so it does the next one, until the pod is Ready."""
+    world = standard(version=version)
+    world.broken.add("start")
+    result = run(world)
+    assert result["failed"] and outcomes(result)[-2:] == [("wait_ready", "failed"), ("record_detached", "skipped")]
+    assert "not Running and Ready within 10 s (ready_timeout): pod shop/db-1-again on b is Pending" in result["msg"]
+    assert "it has no events" in result["msg"]
+    assert world.attached() == {("pv-db", "b")} and world.ledger().phase == "fenced"
+    (found,) = world.of("Pod")
+    found["status"] = {"phase": "Running", "containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
+    for number, text in enumerate(("rbd image is still being used", "too old"), 1):
+        world.add(event(found, f"e-{number}", "FailedMount", text, f"2026-01-01T00:0{3 - number}:00Z"))
+    again = run(world)
+    assert [verb for verb, _outcome in outcomes(again)] == ["wait_attached", "wait_ready", "record_detached"]
+    told = "pod shop/db-1-again on b is not Ready (CrashLoopBackOff); last event: FailedMount: rbd image is still being used"
+    assert again["failed"] and told in again["msg"]
+
+    def forbid(verb: str, path: str) -> None:
+        if path.endswith("/events"):
+            raise Forbidden("cannot list events", 403)
+
+    world.before = forbid
+    assert "CrashLoopBackOff); its events cannot be read: cannot list events" in run(world)["msg"]
+    found["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    last = run(world)
+    assert verbs(last) == ["wait_attached", "wait_ready", "record_detached"]
+    assert "pod shop/db-1-again is Running and Ready on b" in last["findings"][0]["evidence"]["proof"]
+
+
+def test_nothing_is_said_of_pods_that_are_not_waited_for() -> None:
+    world = standard()
+    world.broken.add("start")
+    result = run(world, ready_timeout=0.0)
+    assert verbs(result) == ["taint_node", "wait_detached", "wait_attached", "record_detached"]
+    assert "whether the new pods run is not proven (ready_timeout is 0)" in result["findings"][0]["evidence"]["proof"]
+
+
+def test_the_trouble_of_an_older_pod_with_a_shared_volume_is_its_own() -> None:
+    def world(created: str) -> World:
+        items = claim("db")
+        items[1]["spec"]["accessModes"] = ["ReadWriteMany"]
+        other = pod("web", "db", node_name="b")
+        other["metadata"]["creationTimestamp"] = created
+        other["status"]["phase"] = "Running"
+        return World(*items, attachment("db"), attachment("db", "b"), pod("db-1", "db"), other)
+
+    assert verbs(run(world("2025-12-31T23:59:59Z")))
+    assert "pod shop/web on b is not Ready" in run(world("2026-01-01T00:00:01Z"))["msg"]
 
 
 def test_a_pod_that_comes_back_to_the_lost_node() -> None:
@@ -599,7 +846,7 @@ def test_a_pod_is_left_after_its_attachment_has_gone() -> None:
         world.add(item)
     Ledgers(world, "kube-system").write(LEDGER)  # type: ignore[arg-type]
     world.before = lambda verb, path: world.broken.clear() if verb == "delete" else None
-    assert verbs(run(world)) == ["force_delete_pod", "wait_detached", "wait_attached", "record_detached"]
+    assert verbs(run(world)) == ["force_delete_pod", "wait_detached", "wait_attached", "wait_ready", "record_detached"]
     assert world.attached() == {("pv-db", "b")}
 
 
@@ -795,6 +1042,10 @@ def test_the_lease_is_renewed_while_it_waits() -> None:
     [
         ({"detach_timeout": 0.0}, "detach_timeout is 0; give at least 1"),
         ({"attach_timeout": float("nan")}, "attach_timeout is nan"),
+        ({"detach_timeout": float("inf")}, "detach_timeout is inf"),
+        ({"ready_timeout": float("inf")}, "ready_timeout is inf"),
+        ({"ready_timeout": -1.0}, "ready_timeout is -1; give at least 0"),
+        ({"deadline": float("inf")}, "deadline is inf"),
         ({"max_repairs": -1}, "max_repairs is -1"),
         ({"deadline": 10.0}, "deadline is 10; give at least 60"),
         ({"namespaces": ["shop", " "]}, "namespaces has an empty name"),
@@ -808,7 +1059,8 @@ def test_options_that_do_not_do(given: dict[str, Any], text: str) -> None:
 
 PARAMS: dict[str, Any] = {
     **{"node": "a", "namespaces": [], "claims": [" shop/db "], "storage_classes": [], "detach": "auto"},
-    **{"accept_unfenced_volumes": False, "detach_timeout": 120.0, "attach_timeout": 120.0, "max_repairs": 10, "deadline": 900.0},
+    **{"accept_unfenced_volumes": False, "detach_timeout": 120.0, "attach_timeout": 120.0, "ready_timeout": 120.0},
+    **{"max_repairs": 10, "deadline": 900.0},
 }
 
 

@@ -15,8 +15,14 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import ActionFailed, StorageOpsError, run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import network_fence
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import KubeError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence import SCOPE, Fence, Unlock, fence_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, parse_ledger, run_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence import SCOPE, Fence, Hold, Unlock, fence_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
+    ANNOTATION,
+    Ledger,
+    Ledgers,
+    parse_ledger,
+    run_options,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.test_fence_plan import blocked, image, watcher
 
@@ -122,6 +128,10 @@ def traces(cluster: FakeCluster) -> list[str]:
 ALL = ["cordon", "annotation", "ledger", "lease"]
 
 
+def ledger_of(cluster: FakeCluster) -> Ledger:
+    return parse_ledger(cluster.objects[CONFIG_MAP]["data"]["ledger"], "")
+
+
 def changes(cluster: FakeCluster) -> list[str]:
     return [request for request in cluster.requests if request.split()[0] not in ("get", "list") and "leases" not in request]
 
@@ -202,7 +212,7 @@ def test_what_fails_half_way_is_taken_back(cluster: FakeCluster) -> None:
     assert traces(cluster) == []
 
 
-@pytest.mark.parametrize("state", ["intended", "fenced"])
+@pytest.mark.parametrize("state", ["intended", "fenced", "anew"])
 def test_killed_before_any_request(cluster: FakeCluster, state: str) -> None:
     """The next run, once the Lease of this one has run out, comes to the same ledger, and to one cordon that is noted as ours."""
 
@@ -211,8 +221,13 @@ def test_killed_before_any_request(cluster: FakeCluster, state: str) -> None:
         number += 1
         fresh = FakeCluster(*[item for where, item in cluster.objects.items() if where not in (CONFIG_MAP, LEASE)])
         fresh.clock = cluster.clock
-        if state == "fenced":
+        if state != "intended":
             assert not fence(fresh, run_id="killed").failed
+        if state == "anew":
+            # It was given back by half, and has booted.
+            Ledgers(fresh, "kube-system").write(ledger_of(fresh)._replace(phase="releasing"))  # type: ignore[arg-type]
+            fresh.objects[NODE]["status"]["nodeInfo"]["bootID"] = "boot-2"
+            fresh.objects[NODE]["spec"].pop("unschedulable")
         left = number
 
         def kill(verb: str, where: str) -> None:
@@ -223,7 +238,8 @@ def test_killed_before_any_request(cluster: FakeCluster, state: str) -> None:
 
         fresh.before = kill
         try:
-            fence(fresh, state=state, ceph=PROOF if state == "fenced" else HELD, run_id="killed")
+            step = "fenced" if state == "fenced" else "intended"
+            fence(fresh, state=step, ceph=PROOF if state == "fenced" else HELD, run_id="killed")
         except Killed:
             pass
         else:
@@ -236,11 +252,59 @@ def test_killed_before_any_request(cluster: FakeCluster, state: str) -> None:
             module = fence(fresh, state=step, ceph=read, run_id="next")
             assert not module.failed, (number, module.result["msg"])
         assert traces(fresh) == ALL
-        ledger = parse_ledger(fresh.objects[CONFIG_MAP]["data"]["ledger"], "")
+        ledger = ledger_of(fresh)
         assert (ledger.phase, ledger.cordoned, [entry.ours for entry in ledger.entries]) == ("fenced", True, [True])
+        assert ledger.boot_id == ("boot-2" if state == "anew" else "boot-1")
         assert fresh.objects[NODE]["metadata"]["annotations"][ANNOTATION] == ledger.text
     # At least the Lease, what was read, and the writes.
     assert number > 10
+
+
+def test_a_copy_that_was_deleted_is_written_again(cluster: FakeCluster) -> None:
+    fence(cluster)
+    for where in (CONFIG_MAP, NODE):
+        if where == NODE:
+            del cluster.objects[NODE]["metadata"]["annotations"][ANNOTATION]
+        else:
+            del cluster.objects[where]
+        module = fence(cluster)
+        assert module.done == ["write_fence_ledger done"] and not module.failed, module.result["msg"]
+        assert traces(cluster) == ALL
+    assert cluster.objects[NODE]["metadata"]["annotations"][ANNOTATION] == ledger_of(cluster).text
+
+
+def hold(cluster: FakeCluster, check: bool = False, **given: Any) -> Hold:
+    options = params(**given)
+    shared = run_options(options, check)
+    return Hold(cluster, shared, fence_options(options, shared, check))  # type: ignore[arg-type]
+
+
+def test_a_run_that_was_away_does_nothing_to_ceph(cluster: FakeCluster) -> None:
+    fence(cluster)
+    cluster.requests.clear()
+    held = hold(cluster)
+    held.gather()
+    assert f"patch {LEASE}" in cluster.requests and changes(cluster) == []
+    assert held.facts()["fence"] == ledger_of(cluster).to_dict() and held.plan(None).findings == []
+    assert "run r1 has its Lease for 180 s more" in held.healthy(None)
+    with pytest.raises(StorageOpsError, match="run r1 has it now"):
+        hold(cluster, run_id="late").gather()
+    status = cluster.objects[NODE]["status"]
+    status["nodeInfo"]["bootID"] = "boot-2"
+    with pytest.raises(StorageOpsError, match="was booted"):
+        hold(cluster).gather()
+    status["conditions"][0]["status"] = "True"
+    with pytest.raises(StorageOpsError, match="is Ready"):
+        hold(cluster).gather()
+    del cluster.objects[LEASE]
+    with pytest.raises(StorageOpsError, match="it was deleted"):
+        hold(cluster).gather()
+
+
+def test_check_mode_holds_nothing(cluster: FakeCluster) -> None:
+    held = hold(cluster, check=True)
+    held.gather()
+    assert cluster.requests == [] and held.facts() == {"fence": {}} and "check mode" in held.healthy(None)
 
 
 def test_two_runs(cluster: FakeCluster) -> None:
@@ -280,7 +344,7 @@ def with_network_fence(cluster: FakeCluster) -> Callable[[float], None]:
     made = {
         "apiVersion": network_fence.GROUP,
         "kind": "NetworkFence",
-        "metadata": {"name": "storage-ops-a"},
+        "metadata": {"name": "storage-ops-a", "annotations": {network_fence.ADDRESSES_FROM: "driver"}},
         "spec": {
             "driver": "rbd.csi.ceph.com",
             "parameters": {"clusterID": "c1"},
@@ -327,6 +391,8 @@ def test_a_network_fence_that_stays_silent(cluster: FakeCluster) -> None:
     [
         ({"expiry_seconds": 604_799.0}, "expiry_seconds is 604799; give at least 604800: a node that comes back"),
         ({"grace_seconds": float("nan")}, "grace_seconds is nan"),
+        ({"fence_timeout": float("inf")}, "fence_timeout is inf"),
+        ({"expiry_seconds": float("inf")}, "expiry_seconds is inf"),
         ({"min_observations": 1}, "min_observations is 1; give at least 2"),
         ({"fence_addresses": ["node-a"]}, "fence_addresses has 'node-a', which is no IP address"),
         ({"fence_addresses": ["10.0.0.0/24"]}, "which is no IP address"),

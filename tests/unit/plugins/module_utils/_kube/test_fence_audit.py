@@ -37,6 +37,7 @@ LEDGER = Ledger(
     node="a",
     node_uid="uid-a",
     boot_id="boot-1",
+    machine="m-a",
     method="ceph",
     phase="detached",
     cluster_id="ceph-1",
@@ -66,7 +67,7 @@ def node(name: str, ready: str = "True", since: str = LONG_AGO, address: str = "
         "spec": {"taints": list(taints)} if taints else {},
         "status": {
             "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}],
-            "nodeInfo": {"bootID": boot},
+            "nodeInfo": {"bootID": boot, "systemUUID": f"M-{name}"},
             "addresses": [
                 {"type": "InternalIP", "address": address or f"10.0.0.{ord(name[0]) - 96}"},
                 {"type": "Hostname", "address": name},
@@ -79,6 +80,7 @@ LOST = node("a", "Unknown")
 
 
 def volume(name: str, driver: str = RBD, modes: tuple[str, ...] = ("ReadWriteOnce",)) -> Object:
+    image = {"pool": "rbd", "imageName": name} if driver == RBD else {}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -87,7 +89,7 @@ def volume(name: str, driver: str = RBD, modes: tuple[str, ...] = ("ReadWriteOnc
             "csi": {
                 "driver": driver,
                 "volumeHandle": f"h-{name}",
-                "volumeAttributes": {"clusterID": "ceph-1", "pool": "rbd", "imageName": name},
+                "volumeAttributes": {"clusterID": "ceph-1", **image},
                 "nodeStageSecretRef": {"name": "s", "namespace": "n"},
             },
             "accessModes": list(modes),
@@ -263,7 +265,7 @@ def test_a_fail_over_that_was_interrupted(phase: str) -> None:
 
 def test_a_release_that_was_interrupted_and_the_node_is_lost_again() -> None:
     cluster = world(LOST, ledger=LEDGER._replace(phase="releasing"))
-    only(audit(cluster), "STOR-16", "critical", "lost again while its release was under way", "release_fenced_node -e node=a")
+    only(audit(cluster), "STOR-16", "critical", "lost again while its release was under way", "fail_over_volumes -e lost_node=a")
 
 
 def test_a_fail_over_that_is_done_is_no_finding() -> None:
@@ -350,6 +352,13 @@ def test_a_fence_on_a_node_that_is_back_after_a_reboot() -> None:
 
 def test_a_fence_on_a_node_that_is_back_without_a_reboot() -> None:
     only(audit(world(node("a"), ledger=LEDGER)), "STOR-17", "major", "not rebooted since (same bootID)", "reboot it and run")
+
+
+def test_a_fence_on_a_node_that_is_another_machine_now() -> None:
+    other = node("a", "True", LONG_AGO, "", "boot-2")
+    other["status"]["nodeInfo"]["systemUUID"] = "m-new"
+    found = only(audit(world(other, ledger=LEDGER)), "STOR-17", "major", "a is another machine now (its systemUUID was m-a and is m-new)")
+    assert "node_release_old_machine_confirmed_off=true" in found["reason"] and "rebooted since" not in found["reason"]
 
 
 def test_a_release_that_was_interrupted() -> None:
@@ -470,19 +479,55 @@ def test_a_ledger_that_cannot_be_read() -> None:
     only(audit(cluster, "a"), "STOR-17", "major", "the ledger of a cannot be read")
 
 
+def copies(cluster: FakeCluster, *nodes: str, **options: Any) -> list[str]:
+    """What is said of a ledger that is not kept twice."""
+    found = [finding for finding in audit(cluster, *nodes, **options)["findings"] if finding["severity"] == "minor"]
+    assert all(finding["control"] == "STOR-17" and finding["object"]["name"] == "a" for finding in found)
+    return [f"{finding['summary']}: {finding['reason']}" for finding in found]
+
+
 def test_the_copy_that_was_written_last_counts() -> None:
+    """And the other one is found: a run was killed between the two."""
     cluster = world(node("a"), ledger=LEDGER)
     old = cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION]
     Ledgers(cluster, "kube-system").write(LEDGER._replace(phase="releasing"))  # type: ignore[arg-type]
     cluster.requests.clear()
+    assert copies(cluster) == []
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION] = old
-    only(audit(cluster), "STOR-17", "major", "its release was interrupted")
+    assert "its release was interrupted" in audit(cluster)["findings"][0]["reason"]
+    (said,) = copies(cluster)
+    assert "has an annotation of before: it says detached (revision 1), the ConfigMap releasing" in said
+    assert "release_fenced_node -e node=a" in said
 
 
 def test_an_annotation_alone_is_a_ledger() -> None:
     cluster = world(node("a"), ledger=LEDGER)
     del cluster.objects[config_map_path("a", "kube-system")]
-    only(audit(cluster), "STOR-17", "major", "its fence is still there")
+    assert "its fence is still there" in audit(cluster)["findings"][0]["summary"]
+    for names in ((), ("a",)):
+        (said,) = copies(cluster, *names)
+        assert "has no ConfigMap in namespace kube-system" in said
+
+
+def test_an_annotation_that_belongs_to_another_namespace() -> None:
+    cluster = world(LOST)
+    Ledgers(cluster, "vault").write(LEDGER._replace(namespace="vault"))  # type: ignore[arg-type]
+    cluster.requests.clear()
+    (said,) = copies(cluster)
+    assert "is kept in namespace vault, and this was told to look in kube-system: look there: give" in said
+    assert copies(cluster, ledger_namespace="vault") == []
+
+
+def test_a_config_map_alone_is_a_ledger() -> None:
+    """Unless the Node object was made anew, on which nothing is noted."""
+    cluster = world(LOST, ledger=LEDGER)
+    cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"] = {}
+    (said,) = copies(cluster)
+    assert "has no annotation, only its ConfigMap" in said and "fail_over_volumes -e lost_node=a" in said
+    cluster.objects["/api/v1/nodes/a"]["metadata"]["uid"] = "uid-new"
+    assert copies(cluster) == []
+    cluster.remove(LOST)
+    assert copies(cluster) == []
 
 
 def test_copies_that_contradict_each_other() -> None:
@@ -521,6 +566,8 @@ def test_controls_are_left_out() -> None:
     assert audit(cluster, controls=["STOR-17"])["lost"]
 
 
-@pytest.mark.parametrize("options", [{"grace_seconds": -1}, {"grace_seconds": float("nan")}, {"controls": []}, {"nodes": [" "]}])
+@pytest.mark.parametrize(
+    "options", [{"grace_seconds": -1}, {"grace_seconds": float("nan")}, {"grace_seconds": float("inf")}, {"controls": []}, {"nodes": [" "]}]
+)
 def test_options_that_make_no_sense(options: Object) -> None:
     assert audit(world(node("a")), **options)["failed"]

@@ -97,12 +97,22 @@ def test_what_is_written_can_be_read() -> None:
         ({"addresses": "10.0.0.5"}, "a list of texts is none"),
         ({"cordoned": "no"}, "cordoned is neither true nor false"),
         ({"run": None}, "run is no text"),
+        ({"machine": 7}, "machine is no text"),
+        ({"revision": float("inf")}, "cannot be read"),
     ],
 )
 def test_what_cannot_be_read_is_an_error_that_names_the_place(change: dict[str, Any], said: str) -> None:
     with pytest.raises(StorageOpsError, match="the ledger in here cannot be read") as error:
         parse_ledger({**LEDGER.to_dict(), **change}, "here")
     assert said in str(error.value)
+
+
+def test_a_ledger_of_an_older_version() -> None:
+    old = {
+        name: value for name, value in LEDGER._replace(machine="m", namespace="n").to_dict().items() if name not in ("machine", "namespace")
+    }
+    assert parse_ledger(old, "here") == LEDGER
+    assert parse_ledger(LEDGER._replace(machine="m", namespace="n").text, "here").machine == "m"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "{}"])
@@ -176,6 +186,44 @@ def test_either_copy_alone_counts() -> None:
     ledgers(cluster).write(written._replace(phase="fenced"))
     alone = FakeCluster(a_node(**{ANNOTATION: written.text}))
     assert read(alone) == written
+
+
+def test_a_config_map_that_was_deleted_is_written_again() -> None:
+    cluster = FakeCluster(a_node())
+    written = ledgers(cluster).write(LEDGER)
+    del cluster.objects[CONFIG_MAP]
+    copies = ledgers(cluster).copies("a", cluster.objects["/api/v1/nodes/a"])
+    assert copies == (None, written) and copies.ledger == written
+    again = ledgers(cluster).write(written)
+    assert ledgers(cluster).copies("a", cluster.objects["/api/v1/nodes/a"]) == (again, again)
+
+
+def test_a_ledger_in_another_namespace() -> None:
+    """Its runs have another Lease, so nothing keeps them off."""
+    cluster = FakeCluster(a_node())
+    elsewhere = Ledgers(cluster, "storage")  # type: ignore[arg-type]
+    written = elsewhere.write(LEDGER._replace(namespace="storage"))
+    with pytest.raises(StorageOpsError, match="is kept in namespace storage.*not in kube-system: give ledger_namespace storage"):
+        read(cluster)
+    assert elsewhere.read("a", cluster.objects["/api/v1/nodes/a"]) == written
+    # Both began before either had noted anything.
+    with pytest.raises(StorageOpsError, match="give ledger_namespace storage"):
+        ledgers(cluster).write(LEDGER._replace(namespace="kube-system"))
+    ledgers(cluster).remove(LEDGER)
+    assert annotations(cluster)[ANNOTATION] == written.text and CONFIG_MAP not in cluster.objects
+
+
+def test_two_that_note_their_ledgers_at_once() -> None:
+    cluster = FakeCluster(a_node())
+
+    def meanwhile(verb: str, where: str) -> None:
+        if (verb, where) == ("patch", "/api/v1/nodes/a"):
+            cluster.before = lambda verb, where: None
+            Ledgers(cluster, "storage").write(LEDGER._replace(namespace="storage"))  # type: ignore[arg-type]
+
+    cluster.before = meanwhile
+    with pytest.raises(StorageOpsError, match="give ledger_namespace storage"):
+        ledgers(cluster).write(LEDGER._replace(namespace="kube-system"))
 
 
 @pytest.mark.parametrize("change", [{"run": "run-2"}, {"entries": ()}, {"phase": "fenced", "revision": 2}])
@@ -322,8 +370,11 @@ def test_options() -> None:
     [
         ({"node": ""}, "node is ''"),
         ({"run_id": "two words"}, "run_id is 'two words'"),
-        ({"lease_seconds": 1.0}, "lease_seconds is 1; give at least 5"),
+        ({"lease_seconds": 1.0}, "lease_seconds is 1; give 2 to 3600 seconds"),
+        ({"lease_seconds": 86400.0}, "lease_seconds is 86400; give 2 to 3600 seconds"),
+        ({"lease_seconds": float("inf")}, "lease_seconds is inf"),
         ({"lease_timeout": float("nan")}, "lease_timeout is nan"),
+        ({"lease_timeout": float("inf")}, "lease_timeout is inf"),
         ({"fence": LEDGER._replace(node="b").to_dict()}, "the ledger of node b, not of a"),
     ],
 )

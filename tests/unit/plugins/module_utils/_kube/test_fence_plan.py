@@ -45,7 +45,7 @@ def node(name: str = "a", ready: str = "Unknown", seconds: float = 300, addresse
         "status": {
             "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}],
             "addresses": [{"type": "InternalIP", "address": address} for address in addresses],
-            "nodeInfo": {"bootID": "boot-1"},
+            "nodeInfo": {"bootID": "boot-1", "systemUUID": f"machine-{name}"},
         },
     }
 
@@ -55,7 +55,7 @@ def volume(name: str = "v", driver: str = RBD, cluster_id: str = "c1", storage_c
     item = {
         "metadata": {"name": name, "uid": f"uid-{name}"},
         "spec": {
-            "csi": {"driver": driver, "volumeHandle": name, "volumeAttributes": {"clusterID": cluster_id, "pool": "p", "imageName": name}},
+            "csi": {"driver": driver, "volumeHandle": name, "volumeAttributes": {"clusterID": cluster_id}},
             "claimRef": {"namespace": "shop", "name": name},
             "storageClassName": storage_class,
         },
@@ -137,7 +137,7 @@ def options(*images: dict[str, Any], **fields: Any) -> Options:
 
 def network_fence(name: str = "storage-ops-a", cidrs: Sequence[str] = (f"{A}/32",), fenced: bool = False, **fields: Any) -> NetworkFence:
     asked = "Fenced" if fenced else "Unfenced"
-    made = NetworkFence(name, f"uid-{name}", RBD, "c1", tuple(cidrs), asked, "Succeeded", MESSAGES[asked], NOW, None, "")
+    made = NetworkFence(name, f"uid-{name}", RBD, "c1", tuple(cidrs), asked, "Succeeded", MESSAGES[asked], NOW, None, "", "driver")
     return made._replace(**fields)
 
 
@@ -170,13 +170,35 @@ def test_the_address_of_who_holds_the_image() -> None:
     assert ledger and (ledger.method, ledger.phase, ledger.addresses, ledger.source) == ("ceph", "intended", (A,), {A: "watcher"})
     assert ledger.entries == (Entry(A, "address", True, FAR),)
     assert (ledger.volumes, ledger.cluster_id, ledger.fsid, ledger.boot_id) == (("v",), "c1", "f1", "boot-1")
+    assert (ledger.machine, ledger.namespace) == ("machine-a", "kube-system")
     assert ledger.cordoned and not ledger.tainted and not ledger.unverified
     (finding,) = decision.plan.findings
     assert (finding.control, finding.kind, finding.name) == ("STOR-16", "Node", "a")
 
 
 def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
-    assert intended(given=options(image(watchers=[watcher(STORAGE)]))).addresses == (STORAGE,)
+    """If all that is attached to the node says so, and nothing else."""
+    found = state(attached=[volume(), volume("w")])
+    held, silent = image("w", watchers=[watcher(STORAGE)]), image("w")
+    alone = options(image(watchers=[watcher(STORAGE)]), held)
+    assert intended(found, alone).addresses == (STORAGE,)
+    one = replace(alone, filters=Filters(claims=("shop/v",)))
+    assert intended(found, one).addresses == (STORAGE,)
+    unknown = "at an address that nothing says is this node's"
+    for others in (
+        silent,
+        image("w", watchers=[watcher()]),
+        image("w", watchers=[watcher(), watcher(STORAGE)]),
+        image("w", locks=[lock()]),
+    ):
+        refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]), others)), unknown)
+    refused(pure.intend(found, options(image(locks=[lock(STORAGE)]), image("w", locks=[lock(STORAGE)]))), unknown)
+    refused(pure.intend(state(attached=[volume(), volume("w", elsewhere="b")]), alone), unknown)
+    for known in (
+        options(image(watchers=[watcher(STORAGE)]), image("w", notes=[("a", STORAGE)])),
+        replace(alone, fence_addresses=(STORAGE,)),
+    ):
+        assert intended(found, known).addresses == (STORAGE,)
 
 
 def test_a_cordon_of_somebody_else_is_not_ours() -> None:
@@ -210,9 +232,16 @@ def test_addresses_that_the_user_knows() -> None:
     assert set(both.addresses) == {A, STORAGE}
 
 
-def test_entries_that_were_there_before_are_not_ours() -> None:
-    given = options(reading=reading(image(watchers=[watcher()]), blocklist=[blocked(A, until="2026-06-01T00:00:00Z")]))
-    assert intended(given=given).entries == (Entry(A, "address", False, "2026-06-01T00:00:00Z"),)
+@pytest.mark.parametrize(
+    ("until", "ours"),
+    # What has less than half a year left is renewed to a whole one.
+    [("2026-01-01T13:00:00Z", True), ("2026-07-01T00:00:00Z", True), ("2026-07-10T00:00:00Z", False), ("2031-01-01T00:00:00Z", False)],
+)
+def test_an_entry_that_was_there_before_is_ours_if_it_is_renewed(until: str, ours: bool) -> None:
+    given = options(reading=reading(image(watchers=[watcher()]), blocklist=[blocked(A, until=until)]))
+    ledger = intended(given=given)
+    assert ledger.entries == (Entry(A, "address", ours, FAR if ours else until),)
+    assert intended(state(node(unschedulable=True), ledger=ledger), given) == ledger
 
 
 def test_a_single_client() -> None:
@@ -293,8 +322,8 @@ def test_ceph_must_have_been_read_well(given: Options, reason: str) -> None:
         (options(image(watchers=[watcher(B)])), "holds p/v of v, and its address 10.0.0.6 is that of node b (Ready)"),
         (options(image(watchers=[watcher(), watcher(B, 2)])), "is that of node b (Ready)"),
         (options(image(locks=[lock(B)])), "has a lock on p/v of v, and its address 10.0.0.6 is that of node b"),
-        (options(image(watchers=[watcher(STORAGE)], notes=[("c", STORAGE)])), "that of node c (noted by ceph-csi on p/v)"),
-        (options(image(watchers=[watcher()], notes=[("b", A)])), "that of node b (noted by ceph-csi on p/v)"),
+        (options(image(watchers=[watcher(STORAGE)], notes=[("b", STORAGE)])), "that of node b (noted by ceph-csi on p/v)"),
+        (options(image(watchers=[watcher(STORAGE)], notes=[("gone", STORAGE)])), "at an address that nothing says is this node's"),
         (options(fence_addresses=(B,)), "address 10.0.0.6 (fence_addresses) is that of node b (Ready) too"),
         (options(protected=(ip_network("10.0.0.0/29"),)), "10.0.0.5 (watcher) is one of protected_addresses"),
         (options(image()), "nobody knows from which address node a reaches Ceph"),
@@ -311,6 +340,10 @@ def test_whoever_cannot_be_told_from_others(given: Options, reason: str) -> None
     refused(pure.intend(state(), given), reason)
 
 
+def test_notes_outlive_nodes_and_their_addresses() -> None:
+    assert intended(given=options(image(watchers=[watcher()], notes=[("gone", A), ("b", A)]))).addresses == (A,)
+
+
 def test_an_address_that_two_nodes_have() -> None:
     twin = (pick_host_record(node("b", "Unknown", addresses=(A,))),)
     refused(pure.intend(state(others=twin), OPTIONS), "that of node b (not Ready)")
@@ -325,11 +358,75 @@ def test_a_volume_that_is_attached_elsewhere_too() -> None:
 
 
 def test_volumes_of_several_clusters() -> None:
+    """Two clusterIDs may be one Ceph: what its images say counts."""
     found = state(attached=[volume(), volume("w", cluster_id="c2")])
     given = options(image(watchers=[watcher()]), image("w", watchers=[watcher()]))
-    refused(pure.intend(found, given), "several clusterIDs (c1, c2)")
+    ledger = intended(found, given)
+    assert (ledger.volumes, ledger.cluster_id, ledger.method) == (("v", "w"), "c1,c2", "ceph")
+    refused(
+        pure.intend(found, options(image(watchers=[watcher()]), image("w", problem="No such pool"))), "p/w of volume w could not be read"
+    )
     ledger = intended(found, replace(given, cluster_id="c2"))
     assert (ledger.volumes, ledger.cluster_id) == (("w",), "c2")
+    # More of them, later.
+    again = pure.intend(found._replace(ledger=ledger._replace(phase="fenced")), given)
+    assert again.ledger and (again.ledger.volumes, again.ledger.cluster_id, again.ledger.phase) == (("v", "w"), "c1,c2", "intended")
+    one, two = network_fence(), network_fence("other", cluster_id="c2")
+    refused(pure.intend(found._replace(fences=(one,)), given), "no NetworkFence of clusterID c2 covers 10.0.0.5")
+    assert [made.name for made in intended(found._replace(fences=(one, two)), given).network_fences] == ["storage-ops-a", "other"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "counts"),
+    [({"cluster_id": "c2"}, True), ({"driver": "nfs"}, True), ({"driver": "nfs", "cluster_id": "c2"}, False), ({"driver": ""}, True)],
+)
+def test_whether_a_network_fence_is_of_this_ceph(fields: dict[str, str], counts: bool) -> None:
+    """A clusterID is only a name, so one Ceph may have two, and a driver may have several Cephs."""
+    decision = pure.intend(state(fences=(network_fence(**fields),)), replace(OPTIONS, method="ceph"))
+    assert bool(decision.plan.refusals) == counts
+    late = confirm(intended(), proof(blocklist=[blocked(A)]), state(node(unschedulable=True), fences=(network_fence(**fields),)))
+    assert bool(late.plan.refusals) == counts
+
+
+def test_most_nodes_are_lost() -> None:
+    def nodes(lost: int, ready: int) -> Any:
+        made = [node(f"n{number}", "Unknown" if number < lost else "True", addresses=()) for number in range(lost + ready)]
+        return state(others=tuple(map(pick_host_record, made)))
+
+    allowed = replace(OPTIONS, accept_majority_lost=True)
+    ledger = intended()
+    for found, fine in ((nodes(2, 0), True), (nodes(1, 2), True), (nodes(2, 1), False), (nodes(9, 2), False), (nodes(2, 3), True)):
+        assert bool(pure.intend(found, OPTIONS).plan.refusals) != fine
+        assert not pure.intend(found, allowed).plan.refusals
+        assert any("accept_majority_lost" in reason for reason in pure.not_standing(found._replace(ledger=ledger), OPTIONS)) != fine
+        assert bool(confirm(ledger, proof(blocklist=[blocked(A)]), found).plan.refusals) != fine
+
+
+def other_ledger(**fields: Any) -> Ledger:
+    return intended()._replace(node="b", **fields)
+
+
+def test_an_address_that_the_fence_of_another_node_has() -> None:
+    """Both behind one address: whichever is released first would take the other's fence with it."""
+    refused(
+        pure.intend(state(ledgers=(other_ledger(),)), OPTIONS), "10.0.0.5 is in the ledger of node b too (phase intended)", "level client"
+    )
+    assert intended(state(ledgers=(other_ledger(addresses=(B,), entries=()),))).addresses == (A,)
+    single = replace(OPTIONS, level="client")
+    assert (
+        intended(state(ledgers=(other_ledger(entries=(Entry(f"{A}:0/99", "client", True, FAR),)),)), single).entries[0].entry == f"{A}:0/11"
+    )
+    refused(
+        pure.intend(state(ledgers=(other_ledger(entries=(Entry(f"{A}:0/11", "client", True, FAR),)),)), single), "in the ledger of node b"
+    )
+    # The range of a NetworkFence covers both, whichever was first.
+    wide = network_fence("wide", ("10.0.0.0/24",))
+    noted = other_ledger(addresses=("10.0.0.99",), entries=())
+    refused(pure.intend(state(fences=(wide,), others=(), ledgers=(noted,)), OPTIONS), "covers node b, which has a fence too")
+    noted = noted._replace(network_fences=intended(state(fences=(wide,), others=())).network_fences)
+    refused(pure.intend(state(ledgers=(noted,)), OPTIONS), "10.0.0.5 is in the ledger of node b too")
+    # What was written by both before stays; their release tells.
+    assert intended(state(node(unschedulable=True), ledger=intended(), ledgers=(other_ledger(),))) == intended()
 
 
 def test_nothing_to_fence() -> None:
@@ -387,7 +484,11 @@ def test_a_network_fence_is_used_where_there_is_one() -> None:
     assert (ledger.method, ledger.entries) == ("network_fence", ())
     assert [(found.name, found.ours) for found in ledger.network_fences] == [("storage-ops-a", True)]
     assert not intended(state(fences=(network_fence(fenced=True),))).network_fences[0].ours
-    # Without Ceph at all its address is the only one that is known.
+    # Without Ceph at all its address is the only one that is known, if it is more than what Kubernetes calls the node.
+    guessed = state(fences=(network_fence(addresses_from="node"),))
+    refused(pure.intend(guessed, replace(OPTIONS, reading=None)), "nothing was read of Ceph")
+    refused(pure.intend(guessed, options(image())), "nobody knows from which address")
+    assert intended(guessed, replace(OPTIONS, reading=None, fence_addresses=(A,))).source == {A: "fence_addresses"}
     alone = intended(state(fences=(network_fence(),)), replace(OPTIONS, reading=None))
     assert (alone.source, alone.unverified) == ({A: "network_fence"}, True)
     refused(pure.intend(state(fences=(network_fence(),)), replace(OPTIONS, method="ceph")), "NetworkFence storage-ops-a covers 10.0.0.5")
@@ -401,6 +502,8 @@ def test_a_network_fence_is_used_where_there_is_one() -> None:
         ((network_fence(cluster_id="c2"),), "no NetworkFence of clusterID c1 covers"),
         ((network_fence(cidrs=("10.0.0.0/24",)),), "covers node b (Ready) too"),
         ((network_fence(message=MESSAGES["Fenced"]),), "one message for both operations"),
+        ((network_fence(result="Failed", message="denied"),), "may land after a fencing"),
+        ((network_fence(result="", message=""),), "may land after a fencing"),
         ((network_fence(deleted=NOW),), "is being deleted"),
         ((network_fence(cluster_id=""),), "is its class missing"),
     ],
@@ -466,19 +569,121 @@ def test_new_clients_are_added_after_the_same_checks() -> None:
     refused(pure.intend(found, replace(OPTIONS, fence_addresses=(B,))), "is that of node b")
 
 
-def test_a_node_that_was_booted_meanwhile_is_fenced_anew() -> None:
-    ledger = intended()._replace(phase="detached", boot_id="boot-0")
-    again = pure.intend(state(node(unschedulable=True), ledger=ledger), OPTIONS)
-    assert again.ledger and (again.ledger.phase, again.ledger.boot_id) == ("intended", "boot-1")
+@pytest.mark.parametrize("changed", [{"boot_id": "boot-0"}, {"phase": "releasing"}])
+def test_a_node_that_was_booted_or_given_back_is_judged_as_a_new_one(changed: dict[str, str]) -> None:
+    """The fence before is no evidence about its clients now; but it is ours, so it goes with this one's release."""
+    gone = "10.0.0.9"
+    before = intended()._replace(addresses=(gone,), source={gone: "watcher"}, entries=(Entry(gone, "address", True, FAR),), tainted=True)
+    before = before._replace(**{"phase": "detached", **changed})
+    found = state(node(unschedulable=True), ledger=before)
+    seen = image(watchers=[watcher()])
+    for there, entries in (([blocked(gone)], [gone, A]), ([], [A])):
+        decision = pure.intend(found, options(reading=reading(seen, blocklist=there)))
+        ledger = decision.ledger
+        assert verbs(decision) == ["write_fence_ledger"] and ledger
+        assert (ledger.phase, ledger.boot_id, ledger.addresses, ledger.source) == ("intended", "boot-1", (A,), {A: "watcher"})
+        assert [(entry.entry, entry.ours) for entry in ledger.entries] == [(entry, True) for entry in entries]
+        assert (ledger.tainted, ledger.cordoned, ledger.machine) == (True, True, "machine-a")
+        # The next run goes on from there.
+        assert intended(state(node(unschedulable=True), ledger=ledger)) == ledger
+    refused(pure.intend(found, options(image())), "nobody knows from which address", f"The fence before the node booted had {gone}")
+    refused(pure.intend(found, options(reading=reading(seen, observations=2))), "looked at 2 times")
+    refused(pure.intend(found, options(reading=reading(seen, fsid="f2"))), "the ledger is about f1")
+    # Somebody else has that address by now.
+    moved = found._replace(others=(pick_host_record(node("b", "True", addresses=(gone,))),))
+    taken = options(reading=reading(seen, blocklist=[blocked(gone)]))
+    refused(pure.intend(moved, taken), "still has 10.0.0.9, from a fence before, and that is the address of node b")
+    refused(confirm(before, proof(blocklist=[blocked(gone)])), "run again from the start" if "boot_id" in changed else "run from the start")
+
+
+def test_a_single_client_is_another_one_after_a_boot() -> None:
+    before = intended(given=options(level="client"))._replace(boot_id="boot-0", phase="fenced")
+    old = blocked(f"{A}:0/11", "client")
+    again = options(reading=reading(image(watchers=[watcher(nonce=12)]), blocklist=[old]), level="client")
+    ledger = intended(state(ledger=before), again)
+    assert [entry.entry for entry in ledger.entries] == [f"{A}:0/11", f"{A}:0/12"] and ledger.phase == "intended"
+    refused(confirm(ledger, proof(blocklist=[old])), f"no entry for {A}:0/12")
+
+
+def test_single_clients_are_widened_to_whole_addresses() -> None:
+    before = intended(given=options(level="client"))._replace(phase="fenced")
+    found = state(node(unschedulable=True), ledger=before)
+    wide = intended(found, OPTIONS)
+    assert [(entry.entry, entry.kind) for entry in wide.entries] == [(f"{A}:0/11", "client"), (A, "address")]
+    assert (wide.phase, wide.addresses) == ("intended", (A,))
+    # And never narrowed; but not for all that share one address.
+    assert intended(state(node(unschedulable=True), ledger=wide), options(level="client")) == wide
+    refused(pure.intend(found, options(image(watchers=[watcher(), watcher(A, 2, seen=1, nonce=12)]))), "level client")
+
+
+def test_a_node_object_that_was_made_anew() -> None:
+    before = intended()._replace(phase="detached", node_uid="uid-old", tainted=True, machine="machine-old")
+    decision = pure.intend(state(ledger=before), OPTIONS)
+    ledger = decision.ledger
+    assert verbs(decision) == ["write_fence_ledger", "cordon_node"] and ledger
+    # The machine that was fenced may be another one, and at work still.
+    assert (ledger.node_uid, ledger.phase, ledger.tainted, ledger.machine) == ("uid-a", "intended", False, "machine-old")
+    refused(confirm(before, proof(blocklist=[blocked(A)])), "its object made anew", "run again from the start")
+
+
+def test_a_network_fence_that_was_made_after_the_fence_takes_over() -> None:
+    before = intended()._replace(phase="fenced")
+    late = state(node(unschedulable=True), ledger=before, fences=(network_fence(),))
+    refused(
+        confirm(before, proof(blocklist=[blocked(A)]), late), "NetworkFence storage-ops-a covers 10.0.0.5 and is Unfenced", "method auto"
+    )
+    refused(pure.intend(late, replace(OPTIONS, method="ceph")), "use method network_fence (or auto)")
+    for method in ("auto", "network_fence"):
+        ledger = intended(late, replace(OPTIONS, method=method))
+        assert (ledger.method, ledger.phase, ledger.entries) == ("network_fence", "intended", before.entries)
+        assert [(found.name, found.ours) for found in ledger.network_fences] == [("storage-ops-a", True)]
+    # What was somebody else's stays that, since it is not written again.
+    foreign = before._replace(entries=(before.entries[0]._replace(ours=False),))
+    for read in (HELD, None):
+        assert intended(late._replace(ledger=foreign), replace(OPTIONS, reading=read)).entries == foreign.entries
+    done = late._replace(fences=(network_fence(fenced=True),))
+    assert verbs(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), done)) == ["record_fence"]
+    # A second one is not in the ledger either.
+    more = done._replace(fences=(network_fence(fenced=True), network_fence("other")))
+    refused(confirm(ledger, proof(blocklist=[blocked(A)]), more), "NetworkFence other covers 10.0.0.5")
+
+
+def test_network_fences_of_the_fence_before() -> None:
+    """One that does not cover the node any more is not fenced again, but released with the rest."""
+    old = network_fence("old", cidrs=("10.0.0.9/32",), fenced=True)
+    before = intended(state(fences=(network_fence(),)))
+    kept = before._replace(network_fences=(before.network_fences[0]._replace(name="old", uid="uid-old", cidrs=("10.0.0.9/32",)),))
+    found = state(node(unschedulable=True), ledger=kept._replace(boot_id="boot-0", phase="fenced"), fences=(old, network_fence()))
+    ledger = intended(found)
+    assert [(made.name, made.ours) for made in ledger.network_fences] == [("old", True), ("storage-ops-a", True)]
+    unfenced = network_fence("old", cidrs=("10.0.0.9/32",))
+    assert [made.name for made in intended(found._replace(fences=(unfenced, network_fence()))).network_fences] == ["storage-ops-a"]
+    proven = confirm(ledger, replace(OPTIONS, reading=None), found._replace(fences=(unfenced, network_fence(fenced=True))))
+    assert verbs(proven) == ["record_fence"]
+
+
+def test_new_volumes_need_the_same_evidence() -> None:
+    found = state(node(unschedulable=True), [volume(), volume("w")], ledger=intended()._replace(phase="fenced"))
+    images = [image(watchers=[watcher()]), image("w", watchers=[watcher()])]
+    refused(pure.intend(found, options(reading=reading(*images, observations=1, seconds=0))), "are asked for (min_observations")
+    ledger = intended(found, options(*images))
+    assert (ledger.volumes, ledger.phase) == (("v", "w"), "intended")
+    # What adds nothing does not.
+    assert intended(found._replace(ledger=ledger), options(reading=reading(*images, observations=1, seconds=0))) == ledger
+
+
+def test_a_copy_that_is_gone_is_written_again() -> None:
+    ledger = intended()._replace(phase="fenced")
+    lost = state(node(unschedulable=True), ledger=ledger, is_kept=False)
+    assert verbs(pure.intend(lost, OPTIONS)) == ["write_fence_ledger"]
+    assert verbs(confirm(ledger, proof(blocklist=[blocked(A, until=ledger.entries[0].until)]), lost)) == ["record_fence"]
+    assert verbs(pure.intend(lost._replace(host=None, item=None), OPTIONS)) == ["write_fence_ledger"]
 
 
 @pytest.mark.parametrize(
     ("changed", "given", "reason"),
     [
-        ({"phase": "releasing"}, OPTIONS, "is being released"),
-        ({"node_uid": "uid-old"}, OPTIONS, "is another object now"),
         ({"fsid": "f2"}, OPTIONS, "the ledger is about f2"),
-        ({}, replace(OPTIONS, cluster_id="c2"), "has a fence for clusterID c1, and can have only one"),
         ({}, replace(OPTIONS, method="none", node_confirmed_off=True), "was begun by method ceph, not by none"),
     ],
 )
@@ -532,6 +737,50 @@ def test_what_does_not_prove_it(given: Options, reason: str) -> None:
     assert decision.ledger == ledger
 
 
+def test_whoever_else_holds_the_image_may_be_the_node() -> None:
+    """At another address of its, or at one that nobody knows; of a client that was seen once nobody knows whether it stays."""
+    second = "10.0.0.55"
+    host = state(node(unschedulable=True, addresses=(A, second)))
+    entry = [blocked(A)]
+    refused(
+        confirm(intended(), proof(image(watchers=[watcher(second, seen=1)]), blocklist=entry), host),
+        "10.0.0.55:0/11 (client.1) still holds",
+    )
+
+    def twice(*seen: dict[str, Any], attached: Any = None, **fields: Any) -> Decision:
+        read = reading(image(watchers=list(seen), **fields), blocklist=entry, observations=2, seconds=3)
+        return confirm(intended(), replace(proof(), reading=read), state(node(unschedulable=True), attached=attached))
+
+    refused(twice(watcher(STORAGE)), "192.168.7.5:0/11 (client.1) holds p/v of volume v, and nobody knows whose it is")
+    assert verbs(twice(watcher(STORAGE, seen=1))) == ["record_fence"]
+    refused(confirm(intended(), proof(image(watchers=[watcher(STORAGE, seen=1)]), blocklist=entry)), "nobody knows whose it is")
+    assert verbs(twice(watcher(STORAGE), notes=[("b", STORAGE)])) == ["record_fence"]
+    # It has moved already.
+    assert verbs(twice(watcher(STORAGE), attached=())) == ["record_fence"]
+
+
+def test_what_was_read_before_proves_nothing() -> None:
+    ledger = intended()._replace(at="2026-01-01T12:00:01Z")
+    refused(confirm(ledger, proof(blocklist=[blocked(A)])), "before the ledger was written (2026-01-01T12:00:01Z), so it proves nothing")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, ""),
+        ({"ledger": None}, "has no ledger"),
+        ({"host": pick_host_record(node(ready="True"))}, "is Ready"),
+        ({"host": pick_host_record(node())._replace(boot_id="boot-2")}, "run again from the start"),
+        ({"ledger": intended()._replace(phase="releasing")}, "is being released"),
+        ({"ledger": intended()._replace(phase="detached")}, ""),
+        ({"host": None, "item": None}, ""),
+    ],
+)
+def test_whether_a_run_may_go_on(fields: dict[str, Any], reason: str) -> None:
+    reasons = pure.not_standing(state(ledger=intended())._replace(**fields), OPTIONS)
+    assert bool(reasons) == bool(reason) and reason in "; ".join(reasons)
+
+
 def test_the_watch_of_another_node_does_not_matter() -> None:
     assert verbs(confirm(intended(), proof(image(watchers=[watcher(B)]), blocklist=[blocked(A)]))) == ["record_fence"]
 
@@ -539,7 +788,13 @@ def test_the_watch_of_another_node_does_not_matter() -> None:
 def test_a_single_client_is_proven_by_its_entry() -> None:
     ledger = intended(given=options(level="client"))
     seen = image(watchers=[watcher(nonce=12)])
-    assert verbs(confirm(ledger, proof(seen, blocklist=[blocked(f"{A}:0/11", "client")]))) == ["record_fence"]
+    # Behind one address others may come and go; but not at the node's own.
+    shared = state(node(unschedulable=True, addresses=()))
+    visitor = image(watchers=[watcher(seen=1, nonce=12)])
+    entry = [blocked(f"{A}:0/11", "client")]
+    assert verbs(confirm(ledger, replace(proof(), reading=reading(visitor, blocklist=entry)), shared)) == ["record_fence"]
+    refused(confirm(ledger, proof(seen, blocklist=entry)), "10.0.0.5:0/12 (client.1) still holds p/v")
+    refused(confirm(ledger, proof(seen, blocklist=entry), shared), "nobody knows whose it is")
     refused(confirm(ledger, proof(seen, blocklist=[blocked(f"{A}:0/12", "client")])), "no entry for 10.0.0.5:0/11")
 
 
@@ -547,7 +802,9 @@ def test_nothing_was_intended() -> None:
     refused(pure.confirm(state(), OPTIONS), "has no ledger")
     for nobody in ({"entries": ()}, {"addresses": ()}):
         refused(confirm(intended()._replace(**nobody), proof(blocklist=[blocked(A)])), "names nobody to be fenced")
-    refused(confirm(intended()._replace(boot_id="boot-0"), proof()), "was booted since its fence was intended")
+    bare = intended()._replace(method="network_fence")
+    refused(confirm(bare, replace(OPTIONS, reading=None)), "names nobody to be fenced")
+    refused(confirm(intended()._replace(boot_id="boot-0"), proof()), "was booted, or its object made anew, since its fence was intended")
 
 
 def test_a_network_fence_is_patched_and_its_message_proves_it() -> None:

@@ -123,8 +123,24 @@ def test_a_fence_is_made_unfenced_and_nothing_is_left_to_do() -> None:
     }
     assert "unverified" in finding.evidence["proof"][0], "Ceph was not read"
     assert finding.evidence["addresses_from"].startswith("its InternalIP")
+    assert addresses_from(cluster) == "node"
     assert planned(cluster).findings == []
     assert "1 node, each with" in made.healthy(made.gather())
+
+
+def addresses_from(cluster: FakeCluster) -> str:
+    """What node_fence is told about the addresses of the NetworkFence of node a."""
+    (fence,) = nf.list_fences(cluster) or ()  # type: ignore[arg-type]
+    return fence.addresses_from
+
+
+@pytest.mark.parametrize(("addresses", "source"), [({}, "driver"), ({"a": ["10.9.0.2"]}, "option")])
+def test_whence_the_addresses_are_is_kept(addresses: dict[str, Any], source: str) -> None:
+    reports = endpoint("a", capability="network_fence.GET_CLIENTS_TO_FENCE", ceph=["10.9.0.1/32"])
+    cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), reports, class_item())
+    made = runbook(cluster, **BY_CLASS, addresses=addresses)
+    _engine._carry_out(made, made.plan(made.gather()))
+    assert addresses_from(cluster) == source and source in nf.KNOWN_ADDRESSES
 
 
 def test_check_mode_asks_the_server_and_makes_nothing() -> None:
@@ -292,8 +308,9 @@ def test_an_old_csi_addons_lists_no_capabilities() -> None:
         ({"driver": ""}, "give driver, cluster_id"),
         ({"secret_name": ""}, "give driver, cluster_id"),
         ({"network_fence_class": "ceph"}, "leave driver, cluster_id"),
-        ({"timeout": 0.5}, "at least 1"),
-        ({"timeout": float("nan")}, "at least 1"),
+        ({"timeout": 0.5}, "give 1 to 3600 seconds"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"timeout": float("inf")}, "timeout is inf"),
         ({"nodes": [" "]}, "empty name"),
         ({"addresses": {"a": []}}, "list of addresses for a"),
         ({"addresses": {"a": ["10.0.0"]}}, "addresses of a: .*10.0.0"),

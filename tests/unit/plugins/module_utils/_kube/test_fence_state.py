@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import fence_state
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Ledgers, config_map_path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import Filters, NodeState, gather_node
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.test_fence_ledger import LEDGER
 
 
 def node(name: str, *addresses: str, **status: Any) -> dict[str, Any]:
@@ -82,6 +83,36 @@ def test_a_node_and_what_is_attached_to_it() -> None:
     }
 
 
+def test_the_copies_of_the_ledger_and_the_ledgers_of_other_nodes() -> None:
+    ledger = LEDGER._replace(namespace="kube-system")
+    cluster = FakeCluster(node("a"), node("b"), node("c"))
+    ledgers = Ledgers(cluster, "kube-system")  # type: ignore[arg-type]
+
+    def gathered() -> NodeState:
+        return gather_node(cluster, "a", ledgers)  # type: ignore[arg-type]
+
+    assert (gathered().ledger, gathered().is_kept, gathered().ledgers) == (None, True, ())
+    written = {}
+    for name in "abc":
+        uid = cluster.objects[f"/api/v1/nodes/{name}"]["metadata"]["uid"]
+        written[name] = ledgers.write(ledger._replace(node=name, node_uid=uid))
+    # A copy may be deleted, and a Node object too.
+    del cluster.objects[config_map_path("b", "kube-system")], cluster.objects["/api/v1/nodes/c"]
+    found = gathered()
+    assert (found.ledger, found.is_kept, sorted(other.node for other in found.ledgers)) == (written["a"], True, ["b", "c"])
+    del cluster.objects[config_map_path("a", "kube-system")]
+    assert (gathered().ledger, gathered().is_kept) == (written["a"], False)
+
+
+@pytest.mark.parametrize(
+    ("info", "machine"),
+    [({"systemUUID": "s", "machineID": "m"}, "s"), ({"machineID": "m"}, "m"), ({"systemUUID": ""}, ""), (None, "")],
+)
+def test_a_machine(info: dict[str, str] | None, machine: str) -> None:
+    found, _cluster = gather({**node("a"), "status": {"nodeInfo": info}})
+    assert found.host and found.host.machine == machine
+
+
 def test_many_volumes_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence_state, "_MAX_GETS", 1)
     found, cluster = gather(node("a"), volume("v"), volume("w"), volume("x"), attachment("1", "v", "a"), attachment("2", "w", "a"))
@@ -100,8 +131,12 @@ def test_no_such_node() -> None:
         ("rook-ceph.rbd.csi.ceph.com", {}, True),
         ("rbd.csi.ceph.com", {"csi": None, "rbd": {"pool": "p", "image": "i"}}, True),
         ("kubernetes.io/rbd", {"csi": None, "rbd": {"pool": "p", "image": "i"}}, True),
-        ("xrbd.csi.ceph.com", {}, False),
         ("cephfs.csi.ceph.com", {}, False),
+        # A driver may have any name, so an image that is named counts too, but for those that a gateway opens.
+        ("block.example.com", {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i", "pool": "p"}}}, True),
+        ("block.example.com", {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i", "journalPool": "p"}}}, True),
+        ("block.example.com", {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i"}}}, False),
+        ("nvmeof.csi.ceph.com", {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i", "pool": "p"}}}, False),
     ],
 )
 def test_what_an_rbd_volume_is(driver: str, spec: dict[str, Any], is_rbd: bool) -> None:

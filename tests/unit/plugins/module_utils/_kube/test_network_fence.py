@@ -191,11 +191,20 @@ def test_one_that_is_replaced_between_look_and_patch_is_not_patched() -> None:
 def test_unfenced_with_the_message_of_a_fencing_proves_nothing() -> None:
     cluster = FakeCluster(item(message=FENCING))
     assert "one message for both" in nf.undecidable(only(cluster))
-    with pytest.raises(NotStarted, match="update it, or use method ceph"):
+    with pytest.raises(NotStarted, match="delete this NetworkFence while it is Unfenced and use method ceph"):
         nf.fence(cluster, only(cluster), 30)  # type: ignore[arg-type]
     assert cluster.count("patch") == 0
-    for fine in (item(), item(state=FENCED), item(result="Failed", message=FENCING), item(result="")):
+    for fine in (item(), item(state=FENCED), item(state=FENCED, result="Failed", message="denied")):
         assert nf.undecidable(only(FakeCluster(fine))) == ""
+
+
+@pytest.mark.parametrize("status", [("", ""), ("Failed", "denied"), ("Succeeded", "done")])
+def test_an_unfencing_that_has_not_ended_may_land_after_a_fencing(status: tuple[str, str]) -> None:
+    cluster = FakeCluster(item(result=status[0], message=status[1]))
+    assert "may land after a fencing. Wait until it says 'unfencing operation successful'" in nf.undecidable(only(cluster))
+    with pytest.raises(NotStarted, match="its unfencing is still to come or under way"):
+        nf.fence(cluster, only(cluster), 30)  # type: ignore[arg-type]
+    assert cluster.count("patch") == 0
 
 
 def test_a_fencing_that_was_not_answered_is_not_taken_back() -> None:
@@ -222,7 +231,9 @@ def test_a_fencing_that_was_not_answered_is_not_taken_back() -> None:
     ],
 )
 def test_a_silent_controller_is_waited_for_until_the_deadline(monkeypatch: pytest.MonkeyPatch, status: tuple[str, str], said: str) -> None:
-    cluster = FakeCluster(item(result=status[0], message=status[1]))
+    # A run before may have patched it.
+    state = UNFENCED if status[1] == UNFENCING else FENCED
+    cluster = FakeCluster(item(state=state, result=status[0], message=status[1]))
     now = [0.0]
     monkeypatch.setattr(nf.time, "monotonic", lambda: now[0])
 
@@ -257,8 +268,8 @@ def test_a_failure_is_told_soon_and_a_stale_one_is_not_taken_for_an_answer(monke
     tries = [("Failed", "denied")] * 10 + [("Succeeded", FENCING)]
     assert nf.fence(cluster, only(cluster), 60, tick(Controller(cluster, *tries))).settled  # type: ignore[arg-type]
 
-    # The failure of an unfencing stands there for 20 s before the slow driver has fenced.
-    cluster, now[0] = FakeCluster(item(result="Failed", message="denied")), 0.0
+    # The failure that a run before has left stands there for 20 s before the slow driver has fenced.
+    cluster, now[0] = FakeCluster(item(state=FENCED, result="Failed", message="denied")), 0.0
     tries = [("Failed", "denied")] * 40 + [("Succeeded", FENCING)]
     assert nf.fence(cluster, only(cluster), 60, tick(Controller(cluster, *tries))).settled  # type: ignore[arg-type]
     assert now[0] > 20

@@ -39,6 +39,7 @@ LEDGER = Ledger(
     node="a",
     node_uid="uid-a",
     boot_id="boot-1",
+    machine="m-a",
     method="ceph",
     phase="detached",
     cluster_id="ceph-1",
@@ -62,11 +63,13 @@ CLEAN = {"boot_id": "boot-1", "clients": [], "problem": ""}
 Object = dict[str, Any]
 
 
-def node(ready: str = "True", boot: str = "boot-2", uid: str = "uid-a", *taints: Object, cordoned: bool = True) -> Object:
+def node(
+    ready: str = "True", boot: str = "boot-2", uid: str = "uid-a", *taints: Object, cordoned: bool = True, machine: str = "M-A"
+) -> Object:
     spec: Object = {"taints": list(taints or (OTHER_TAINT, TAINT)), **({"unschedulable": True} if cordoned else {})}
     status = {
         "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-        "nodeInfo": {"bootID": boot},
+        "nodeInfo": {"bootID": boot, "systemUUID": machine},
         "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
     }
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "uid": uid}, "spec": spec, "status": status}
@@ -166,6 +169,7 @@ def release(world: World, state: str = "releasing", check: bool = False, run_id:
         "state": state,
         "clients": None,
         "ceph": None,
+        "old_machine_confirmed_off": False,
         "release_timeout": 1.0,
         **options,
     }
@@ -306,6 +310,181 @@ def test_another_node_object_is_no_reboot() -> None:
     assert not release(World(node(boot="boot-2", uid="uid-new")))["failed"]
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        ("m-a", "m-new", "a is another machine now (its systemUUID was m-a and is m-new), so the one that was fenced may still run"),
+        ("", "m-a", "nobody can tell whether a is the machine that was fenced (its ledger has no systemUUID)"),
+        ("m-a", "", "nobody can tell whether a is the machine that was fenced (the node reports no systemUUID)"),
+    ],
+)
+def test_another_boot_of_another_machine_is_no_reboot(before: str, now: str, words: str) -> None:
+    """What that machine shows of its own clients says nothing of the old one's."""
+    host, ledger = node(machine=now), LEDGER._replace(machine=before)
+    refused(World(host, ledger=ledger), words, clients={**CLEAN, "boot_id": "boot-2"})
+    result = release(World(host, ledger=ledger), old_machine_confirmed_off=True)
+    assert not result["failed"] and "the old one was confirmed to be off" in result["findings"][0]["reason"], result["msg"]
+    held = reading(watchers=(watcher("10.0.0.1:0/7"),))
+    refused(
+        World(host, ledger=ledger),
+        "is said to be off, but Ceph still sees a watcher 10.0.0.1:0/7",
+        ceph=held,
+        old_machine_confirmed_off=True,
+    )
+
+
+def test_that_the_old_machine_is_off_says_nothing_of_this_one() -> None:
+    for ledger in (LEDGER, LEDGER._replace(machine="")):
+        world = World(node(boot="boot-1"), ledger=ledger)
+        refused(world, "nobody has looked on the node", old_machine_confirmed_off=True)
+        assert not release(world, clients=CLEAN)["failed"]
+
+
+def test_what_was_read_of_ceph_must_be_fit_from_the_start() -> None:
+    refused(World(node()), "the reading is of Ceph cluster other, and the fence is in f", ceph=reading(fsid="other"))
+    refused(World(node()), "Ceph was read 36", ceph=reading(age=3600))
+
+
+def test_lost_again_while_it_is_released() -> None:
+    world = World(node("Unknown"), ledger=LEDGER._replace(phase="releasing"))
+    refused(world, "if it is lost, fence it again: ansible-playbook storage_ops.runbooks.fail_over_volumes -e lost_node=a")
+
+
+def test_a_ledger_of_another_namespace() -> None:
+    world = World(node(), ledger=LEDGER._replace(namespace="vault"))
+    world.objects[NODE]["metadata"]["annotations"] = {}
+    refused(world, "run again with ledger_namespace vault")
+    world = World(node(), ledger=None)
+    Ledgers(world, "vault").write(LEDGER._replace(namespace="vault"))  # type: ignore[arg-type]
+    result = release(world)
+    assert result["failed"] and "ledger_namespace vault" in result["msg"], result["msg"]
+    assert not release(world, ledger_namespace="vault")["failed"]
+
+
+@pytest.mark.parametrize("lost", ["annotation", "ConfigMap", "half of the last write"])
+def test_a_copy_of_the_ledger_that_is_missing_or_old_is_written_again(lost: str) -> None:
+    world = World(node())
+    old = world.objects[NODE]["metadata"]["annotations"][ANNOTATION]
+    if lost == "annotation":
+        world.objects[NODE]["metadata"]["annotations"] = {}
+    elif lost == "ConfigMap":
+        del world.objects[MAP]
+    else:
+        # Killed between the two.
+        Ledgers(world, "kube-system").write(LEDGER._replace(phase="releasing"))  # type: ignore[arg-type]
+        world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = old
+    assert not release(world)["failed"]
+    text = world.objects[MAP]["data"]["ledger"]
+    assert world.objects[NODE]["metadata"]["annotations"][ANNOTATION] == text and '"releasing"' in text
+
+
+# what others need
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shared"),
+    [
+        (LEDGER, {}, "10.0.0.1"),
+        (LEDGER, {"method": "network_fence", "entries": (), "addresses": ("10.0.0.1",)}, "10.0.0.1"),
+        (BY_OBJECT._replace(network_fences=(FenceObject("f", "u", ("10.0.0.0/24",), True),)), {"addresses": ("10.0.0.7",)}, "10.0.0.0/24"),
+    ],
+)
+def test_what_fences_another_node_too_is_not_taken_back(ours: Ledger, theirs: Object, shared: str) -> None:
+    """As behind an address that Ceph sees of both."""
+    other = LEDGER._replace(node="b", node_uid="uid-b", entries=(Entry("10.0.0.1", "address", False, ""),))._replace(**theirs)
+    world = World(node(), ledger=ours)
+    Ledgers(world, "kube-system").write(other)  # type: ignore[arg-type]
+    words = f"{shared} fences node b too, says its ledger (phase detached), and would go with this release: release b first"
+    refused(world, words)
+    # It was fenced in between.
+    for step in ("held", "unfenced"):
+        world = begun(World(node(), ledger=ours))
+        Ledgers(world, "kube-system").write(other)  # type: ignore[arg-type]
+        refused(world, words, step)
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"entries": (), "method": "none"},
+        {"entries": (Entry("10.0.0.2", "address", True, ""),), "addresses": ("10.0.0.2",)},
+        # What both found there is neither's to take back.
+        {"entries": (Entry("10.0.0.9", "address", False, ""),), "addresses": ("10.0.0.9",)},
+    ],
+)
+def test_fences_of_others_that_are_their_own(theirs: Object) -> None:
+    world = World(node())
+    Ledgers(world, "kube-system").write(LEDGER._replace(node="b", node_uid="uid-b")._replace(**theirs))  # type: ignore[arg-type]
+    assert not release(world)["failed"]
+
+
+def test_single_clients_of_the_same_address_are_apart() -> None:
+    first, second = (Entry(f"10.0.0.1:0/{nonce}", "client", True, "") for nonce in (7, 8))
+    world = World(node(), ledger=LEDGER._replace(entries=(first,)))
+    Ledgers(world, "kube-system").write(LEDGER._replace(node="b", node_uid="uid-b", entries=(second,)))  # type: ignore[arg-type]
+    assert not release(world)["failed"]
+
+
+# never fenced
+
+
+INTENDED = LEDGER._replace(phase="intended", tainted=False)
+
+
+def test_a_fence_that_never_came_needs_no_look_at_the_node() -> None:
+    """The fail-over was stopped before, and the node is back as it was: the reading shows it, so cordon and ledger go."""
+    world = World(node("True", "boot-1", "uid-a", OTHER_TAINT), ledger=INTENDED)
+    refused(world, "If it was never fenced, its fail-over having been stopped before, that can be seen")
+    refused(world, "nobody has looked on the node", ceph=reading(*FOREIGN, blocked("10.0.0.1")))
+    result = release(world, ceph=GONE)
+    assert not result["failed"] and "nothing of ours fences it" in result["findings"][0]["reason"], result["msg"]
+    # Killed right here, it does not become a dead end.
+    assert not release(world, ceph=GONE)["failed"]
+    last = release(world, "released", ceph=GONE)
+    assert [verb for verb, _outcome in outcomes(last)] == ["uncordon_node", "remove_fence_ledger"], last["msg"]
+
+
+def test_a_fence_that_may_have_come_while_another_run_was_waited_for() -> None:
+    """That was killed before it could note it."""
+    world = World(node(boot="boot-1"), ledger=INTENDED)
+    RunLease(world, "kube-system", "a", "run-9", 180).take(0)  # type: ignore[arg-type]
+    seen = []
+
+    def run_out(verb: str, place: str) -> None:
+        seen.extend([place] if (verb, place) == ("get", LEASE) else [])
+        if len(seen) == 2:
+            world.clock = lambda: datetime.now(timezone.utc) + timedelta(seconds=300)
+
+    world.before = run_out
+    result = release(world, ceph=GONE, lease_timeout=10.0)
+    assert result["failed"] and "another run (run-9) works at node a" in result["msg"] and "run again" in result["msg"], result["msg"]
+    assert world.ledger and world.ledger.phase == "intended" and LEASE not in world.objects
+
+
+@pytest.mark.parametrize(("phase", "tainted"), [("fenced", False), ("detached", False), ("intended", True)])
+def test_a_fence_that_is_gone_by_itself_does_not_prove_the_clients_gone(phase: str, tainted: bool) -> None:
+    """With the taint, the volumes had been moved, and the fence was only to become larger."""
+    refused(World(node(boot="boot-1"), ledger=LEDGER._replace(phase=phase, tainted=tainted)), "nobody has looked on the node", ceph=GONE)
+
+
+def test_a_network_fence_that_was_never_patched() -> None:
+    ledger = BY_OBJECT._replace(phase="intended", tainted=False)
+    for fence in (
+        network_fence(),
+        network_fence("Unfenced"),
+        network_fence("Unfenced", ""),
+    ):
+        refused(World(node(boot="boot-1"), fence, ledger=ledger), "nobody has looked on the node")
+    fence = network_fence("Unfenced", "unfencing operation successful")
+    refused(World(node(boot="boot-1"), fence, ledger=ledger), "nobody has looked", ceph=reading(blocked("10.0.0.1/32", "range")))
+    assert not release(World(node(boot="boot-1"), fence, ledger=ledger))["failed"]
+
+
+def test_a_fence_by_nothing_that_was_never_carried_out() -> None:
+    ledger = INTENDED._replace(method="none", entries=())
+    assert not release(World(node(boot="boot-1"), ledger=ledger))["failed"]
+
+
 def test_pods_of_before_are_told() -> None:
     volume = {
         "apiVersion": "v1",
@@ -392,6 +571,55 @@ def test_a_missing_right_is_found_in_check_mode() -> None:
     assert result["failed"] and "would fail: cannot patch configmaps" in result["msg"]
 
 
+# held
+
+
+def test_held_renews_the_lease_and_changes_nothing_else() -> None:
+    world = begun(World(node()))
+    before = {place: item for place, item in world.objects.items() if place != LEASE}
+    world.clock = lambda: datetime.now(timezone.utc) + timedelta(seconds=100)
+    result = release(world, "held")
+    assert not result["failed"] and not result["changed"] and result["findings"] == [], result["msg"]
+    assert result["fence"]["phase"] == "releasing" and world.changes() == [f"patch {LEASE}"]
+    assert {place: item for place, item in world.objects.items() if place != LEASE} == before
+
+
+def test_held_says_no_to_a_run_that_was_away_for_too_long() -> None:
+    world = begun(World(node()))
+    world.clock = lambda: datetime.now(timezone.utc) + timedelta(seconds=300)
+    RunLease(world, "kube-system", "a", "run-9", 180).take(0)  # type: ignore[arg-type]
+    result = release(world, "held")
+    assert result["failed"] and "run run-9 has it now" in result["msg"]
+    # It has released the node, and somebody has fenced that anew.
+    world = begun(World(node()))
+    assert not release(world, "released", ceph=GONE)["failed"]
+    result = release(world, "held")
+    assert result["failed"] and "it was deleted" in result["msg"]
+    Ledgers(world, "kube-system").write(INTENDED)  # type: ignore[arg-type]
+    RunLease(world, "kube-system", "a", "run-1", 180).take(0)  # type: ignore[arg-type]
+    refused(world, "the release has not begun (the ledger says intended)", "held")
+
+
+def test_held_says_no_where_the_ledger_is_gone() -> None:
+    world = World(node(), ledger=None)
+    RunLease(world, "kube-system", "a", "run-1", 180).take(0)  # type: ignore[arg-type]
+    result = release(world, "held")
+    assert result["failed"] and "a has no ledger any more" in result["msg"] and LEASE not in world.objects
+
+
+def test_held_says_no_to_a_node_that_is_lost_again() -> None:
+    world = begun(World(node()))
+    world.objects[NODE]["status"]["conditions"][0]["status"] = "Unknown"
+    refused(world, "a is not Ready (Ready=Unknown", "held")
+
+
+def test_held_in_check_mode_needs_no_lease() -> None:
+    world = World(node())
+    fence = release(world, check=True)["fence"]
+    result = release(world, "held", check=True, fence=fence)
+    assert not result["failed"] and not result["changed"] and result["fence"] == fence and world.changes() == []
+
+
 # released
 
 
@@ -433,10 +661,57 @@ def test_another_node_object_keeps_its_own_cordon() -> None:
         (reading(*FOREIGN, blocked("10.0.0.1")), "10.0.0.1 is still in Ceph's blocklist"),
         (reading(fsid="other"), "the reading is of Ceph cluster other, and the fence is in f"),
         (reading(age=3600), "Ceph was read 36"),
+        (reading(age=-3600), "s from now, so a clock is wrong"),
     ],
 )
 def test_not_released_without_proof(ceph: Object | None, words: str) -> None:
     refused(begun(World(node())), words, "released", ceph=ceph)
+
+
+def test_what_was_read_before_the_fence_proves_nothing() -> None:
+    at = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+    refused(begun(World(node(), ledger=LEDGER._replace(at=at))), "and the fence was noted after that", "released", ceph=reading(age=60))
+
+
+def test_what_a_killed_renewal_has_left_goes_with_the_entry() -> None:
+    """It stood in for the entry of an address, spelled as a range of one, and ceph_blocklist knows it by its end."""
+    left = {**blocked("10.0.0.1/32", "range"), "until": "2026-01-08T03:33:33Z", "stand_in": True}
+    before = reading(*FOREIGN, blocked("10.0.0.1"), left, {**blocked("10.0.0.9/32", "range"), "stand_in": True})
+    check = release(World(node()), check=True, ceph=before)["fence"]
+    world = begun(World(node()), ceph=before)
+    assert world.ledger and world.ledger.to_dict()["entries"] == check["entries"]
+    assert [(entry.entry, entry.kind) for entry in world.ledger.entries if entry.ours] == [
+        ("10.0.0.1", "address"),
+        ("10.0.0.1/32", "range"),
+    ]
+    refused(world, "10.0.0.1/32 is still in Ceph's blocklist: remove it", "released", ceph=reading(*FOREIGN, left))
+    assert not release(world, ceph=GONE)["failed"] and not release(world, "released", ceph=GONE)["failed"]
+    # Nobody has looked before.
+    world = begun(World(node()))
+    refused(world, "begin again with state releasing and this reading", "released", ceph=reading(*FOREIGN, left))
+    assert not release(world, ceph=reading(*FOREIGN, left))["failed"]
+    assert world.ledger and world.ledger.entries[-1] == Entry("10.0.0.1/32", "range", True, "2026-01-08T03:33:33Z")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        # Of the same range, but nothing that we have put there; wider; and of an address that the node has by now.
+        blocked("10.0.0.1/32", "range"),
+        blocked("10.0.0.0/24", "range"),
+        blocked("10.0.0.77"),
+    ],
+)
+def test_what_still_blocks_the_node_is_told(entry: Object) -> None:
+    host = node()
+    host["status"]["addresses"].append({"type": "InternalIP", "address": "10.0.0.77"})
+    world = begun(World(host))
+    result = release(world, "released", ceph=reading(*FOREIGN, entry))
+    assert not result["failed"], result["msg"]
+    (finding,) = result["findings"]
+    words = f"Ceph's blocklist has {entry['address']} until unknown, which blocks 10.0.0."
+    assert words in finding["reason"] and any(words in line for line in finding["evidence"]["proof"])
+    assert "which blocks" not in str(release(begun(World(host)), "released", ceph=GONE)["findings"])
 
 
 def test_not_released_before_it_has_begun() -> None:
@@ -497,7 +772,27 @@ def test_check_mode_goes_all_the_way() -> None:
     assert last["fence"] == {} and world.changes() == [] and world.objects == objects
 
 
+def test_a_missing_right_to_delete_is_found_in_check_mode() -> None:
+    world = begun(World(node()))
+
+    def forbid(verb: str, place: str) -> None:
+        if verb == "delete" and place == MAP:
+            raise Forbidden("cannot delete configmaps", 403)
+
+    world.before = forbid
+    result = release(world, "released", check=True, ceph=GONE)
+    assert result["failed"] and "remove_fence_ledger a would fail: cannot delete configmaps" in result["msg"]
+    assert MAP in world.objects
+
+
 # by NetworkFence
+
+
+def test_entries_of_before_a_change_of_method_have_to_go_too() -> None:
+    world = begun(
+        World(node(), network_fence("Unfenced", "unfencing operation successful"), ledger=BY_OBJECT._replace(entries=LEDGER.entries))
+    )
+    refused(world, "nobody has shown that 10.0.0.1 left", "released")
 
 
 def test_a_network_fence_is_patched_and_its_message_awaited() -> None:
@@ -549,6 +844,29 @@ def test_a_network_fence_that_was_deleted(objects: tuple[Object, ...]) -> None:
     world = begun(World(node(), *objects, ledger=BY_OBJECT))
     assert not release(world, "unfenced", ceph=GONE)["failed"]
     assert not release(world, "released", ceph=GONE)["failed"]
+
+
+def spec_of(fence: Object, **changes: Any) -> Object:
+    return {**fence, "spec": {**fence["spec"], **changes}}
+
+
+MADE_ANEW = network_fence("Unfenced", "unfencing operation successful", "uid-other")
+
+
+@pytest.mark.parametrize(
+    "fence",
+    [
+        spec_of(network_fence(), cidrs=["10.0.0.2/32"]),
+        spec_of(network_fence(), cidrs=["10.0.0.1/32", "10.0.0.2/32"]),
+        spec_of(MADE_ANEW, cidrs=["192.0.2.9/32"]),
+        spec_of(MADE_ANEW, parameters={"clusterID": "ceph-2"}),
+        spec_of(MADE_ANEW, driver="csi.example.com"),
+    ],
+)
+def test_a_network_fence_that_is_another_one_now(fence: Object) -> None:
+    """It has the name, but its controller takes back something else."""
+    for step in ("unfenced", "released"):
+        refused(begun(World(node(), fence, ledger=BY_OBJECT)), "is gone or has other ranges now", step)
 
 
 def test_a_network_fence_that_was_made_anew_unfenced() -> None:
@@ -631,5 +949,6 @@ def test_clients_with_a_part_missing_are_an_error(data: Object) -> None:
 
 
 def test_a_timeout_that_is_none() -> None:
-    result = release(World(node()), release_timeout=float("nan"))
-    assert result["failed"] and "release_timeout" in result["msg"]
+    for timeout in ("nan", "inf", "0"):
+        result = release(World(node()), release_timeout=float(timeout))
+        assert result["failed"] and "release_timeout" in result["msg"]
