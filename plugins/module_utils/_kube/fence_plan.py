@@ -59,8 +59,8 @@ _STRENGTH = ("none", "ceph", "network_fence")
 
 _RELEASE = "give it back with the playbook storage_ops.runbooks.release_fenced_node (STOR-17)"
 _UNREAD = (
-    "nothing was read of Ceph (option ceph), and no NetworkFence tells from which address the node reaches Ceph: give what rbd_watcher_info "
-    "returned, or name that address in fence_addresses if a NetworkFence covers it, or prepare NetworkFences (playbook "
+    "nothing was read of Ceph (option ceph), and no NetworkFence tells from which address the node reaches Ceph: give what "
+    "rbd_watcher_info returned, or name that address in fence_addresses if a NetworkFence covers it, or prepare NetworkFences (playbook "
     "storage_ops.runbooks.prepare_network_fences) while nodes are Ready"
 )
 _UNKNOWN = (
