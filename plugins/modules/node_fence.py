@@ -472,7 +472,7 @@ def main() -> None:
         run(module, fence, fail_on_refusal=True)
     except SystemExit as end:
         # What failed ends its run, so nobody has to wait for its Lease.
-        if end.code:
+        if end.code not in (None, 0):
             for failed in begun:
                 failed.close()
         raise

@@ -287,10 +287,10 @@ def test_two_operators_at_once(storage: Storage) -> None:
     for state, verb in (("present", ADD), ("absent", REMOVE)):
         outcomes: list[Outcome] = []
 
-        def work(state: str = state, outcomes: list[Outcome] = outcomes) -> None:
+        def work(state: str, outcomes: list[Outcome]) -> None:
             outcomes.append(blocklist(storage, "10.0.0.5", "10.0.0.0/24", state=state))
 
-        threads = [threading.Thread(target=work) for _number in range(2)]
+        threads = [threading.Thread(target=work, args=(state, outcomes)) for _number in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -263,6 +263,9 @@ class Clock:
         self.hook = lambda: None
         cluster.clock = lambda: self.now
 
+    def monotonic(self) -> float:
+        return self.now.timestamp()
+
     def sleep(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
         self.hook()
@@ -302,19 +305,30 @@ def test_another_run_is_refused_or_waits(cluster: FakeCluster, clock: Clock, mon
     with pytest.raises(StorageOpsError, match=r"another run \(one\) works at node a.*Nothing was changed"):
         two.take(0)
     # It waits until that one runs out, by the API server's clock.
-    monkeypatch.setattr(pure.time, "monotonic", lambda: clock.now.timestamp())
+    monkeypatch.setattr(pure.time, "monotonic", clock.monotonic)
     two.take(100)
     assert NOW + timedelta(seconds=30) < clock.now < NOW + timedelta(seconds=33)
     assert two.holder() == "" and "another run (two)" in lease(cluster, clock, "one").holder()
 
 
 def test_what_is_given_back_is_free_at_once(cluster: FakeCluster, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pure.time, "monotonic", lambda: clock.now.timestamp())
+    monkeypatch.setattr(pure.time, "monotonic", clock.monotonic)
     one = lease(cluster, clock, "one")
     one.take(0)
     clock.hook = one.release
     lease(cluster, clock, "two").take(100)
     assert clock.now < NOW + timedelta(seconds=5)
+
+
+def test_what_a_killed_run_left_goes_once_it_is_over(cluster: FakeCluster, clock: Clock) -> None:
+    one, two = lease(cluster, clock, "one"), lease(cluster, clock, "two")
+    one.take(0)
+    two.release()
+    one.check()
+    clock.sleep(31)
+    two.release()
+    with pytest.raises(NotStarted, match="it was deleted"):
+        one.check()
 
 
 def test_who_comes_back_late_has_lost_it(cluster: FakeCluster, clock: Clock) -> None:

@@ -893,6 +893,19 @@ def write(ledger: Ledger, ceph: Object) -> Callable[[World, str], Object]:
     return everything
 
 
+def kill_after(writes: int) -> Callable[[str, str], None]:
+    """What ends a run before the write after so many."""
+    left = [writes]
+
+    def kill(verb: str, _place: str) -> None:
+        if verb in ("create", "patch", "delete"):
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+
+    return kill
+
+
 @pytest.mark.parametrize("ledger", [LEDGER, BY_OBJECT])
 def test_killed_after_every_single_change(ledger: Ledger) -> None:
     """Whatever it has done before, the next run, once the Lease is over, finishes it, and takes back all and only what is ours."""
@@ -900,15 +913,7 @@ def test_killed_after_every_single_change(ledger: Ledger) -> None:
     count = 0
     while True:
         world = World(node(), network_fence(), ledger=ledger)
-        left = [count]
-
-        def kill(verb: str, _place: str, left: list[int] = left) -> None:
-            if verb in ("create", "patch", "delete"):
-                if not left[0]:
-                    raise Killed
-                left[0] -= 1
-
-        world.before = kill
+        world.before = kill_after(count)
         try:
             everything(world, "run-1")
         except Killed:
