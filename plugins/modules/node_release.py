@@ -30,7 +30,7 @@ description:
     where blocklist entries were to be the fence.
   - A run that was killed is finished by running all of it again. The ledger goes last.
   - Where there is no ledger, there is nothing to do. A node that carries the out-of-service taint without one is reported.
-  - The playbook P(storage_ops.runbooks.node_release#role) of the collection calls all of it in the right order.
+  - The role P(storage_ops.runbooks.node_release#role) of the collection calls all of it in the right order.
 options:
   state:
     description:
@@ -111,10 +111,14 @@ EXAMPLES = r"""
         entries: "{{ begun.fence.entries | selectattr('ours') | map(attribute='entry') }}"
         state: absent
       delegate_to: ceph01
+      vars:
+        ansible_python_interpreter: auto_silent
 
     - name: Read the blocklist
       storage_ops.runbooks.rbd_watcher_info:
       delegate_to: ceph01
+      vars:
+        ansible_python_interpreter: auto_silent
       register: reading
 
     - name: Remove taint, cordon and ledger
