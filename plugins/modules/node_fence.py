@@ -195,6 +195,8 @@ EXAMPLES = r"""
         observations: 3
         observation_seconds: 61
       delegate_to: ceph01
+      vars:
+        ansible_python_interpreter: auto_silent
       register: reading
 
     - name: Decide whom to fence, write it down, and cordon the node
@@ -215,6 +217,8 @@ EXAMPLES = r"""
       storage_ops.runbooks.ceph_blocklist:
         entries: "{{ intended.fence.entries | map(attribute='entry') }}"
       delegate_to: ceph01
+      vars:
+        ansible_python_interpreter: auto_silent
 
     - name: Look again
       storage_ops.runbooks.rbd_watcher_info:
@@ -223,6 +227,8 @@ EXAMPLES = r"""
         observations: 2
         observation_seconds: 5
       delegate_to: ceph01
+      vars:
+        ansible_python_interpreter: auto_silent
       register: proof
 
     - name: See the fence proven

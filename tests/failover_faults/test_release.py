@@ -4,7 +4,7 @@
 
 """A fenced node is given back, or refused; and what was left behind is found. The fence is a real one, in a real Ceph's blocklist.
 
-The node is a stand-in, so a reboot is another bootID in its status, its machine is what this test writes there, and what the node shows of
+The node is a stand-in, so a reboot is another bootID in its status, and what the node shows of
 its clients is given as ceph_client_info returns it.
 """
 
@@ -28,7 +28,6 @@ RIGHTS = Path(__file__).resolve().parents[2] / "playbooks/files/rbac-fence.yml"
 OUT = "node.kubernetes.io/out-of-service"
 TAINT = {"key": OUT, "value": "nodeshutdown", "effect": "NoExecute"}
 ADDRESS = ADDRESSES[NODE_A]
-MACHINE = "4c4c4544-0035-3510-8052-b4c04f4e3132"
 # Fenced by somebody before; the ledger says so.
 BEFORE = "127.0.0.99"
 CONFIG_MAP = path("ConfigMap", f"storage-ops-fence-{NODE_A}", "kube-system")
@@ -41,7 +40,6 @@ class Fenced:
     def __init__(self, failover: Failover) -> None:
         self.failover, self.cluster, self.storage, self.api = failover, failover.cluster, failover.storage, failover.api
         failover.lose()
-        self.api.merge(path("Node", NODE_A) + "/status", {"status": {"nodeInfo": {"systemUUID": MACHINE}}})
         self.boot_id = failover.node()["status"]["nodeInfo"]["bootID"]
         self.block("present", BEFORE, ADDRESS)
         spec = failover.node()["spec"]
@@ -70,7 +68,7 @@ class Fenced:
             by="a test",
             run="run-0",
             at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-            machine=MACHINE,
+            machine=self.failover.node()["status"]["nodeInfo"]["systemUUID"],
             namespace="kube-system",
         )
         params = {"kubeconfig": str(self.cluster.kubeconfig()), "request_timeout": 30.0, "deadline": 60.0}
