@@ -19,7 +19,7 @@ from fencing import DEADLINE, FAIL_OVER, RELEASE, Fencing, kill
 ENTRY = f"{ADDRESSES[NODE_A]}:0/0"
 CALLBACKS = Path(__file__).parent / "callbacks"
 # What was killed leaves its Lease for so long (seconds), and the next run waits for that.
-SHORT = {f"{role}_lease_seconds": "5" for role in ("node_fence", "volume_failover", "node_release")}
+SHORT = {f"{role}_lease_seconds": "2" for role in ("node_fence", "volume_failover", "node_release")}
 # Neither Leases nor what the API server only rehearses.
 WRITES = r"^(?!.*/leases)(?!.*dryRun)"
 # More tasks or writes than any run has.

@@ -4,8 +4,8 @@
 
 """A fenced node is given back, or refused; and what was left behind is found. The fence is a real one, in a real Ceph's blocklist.
 
-The node is a stand-in, so a reboot is another bootID in its status, and what the node shows of
-its clients is given as ceph_client_info returns it.
+The node is a stand-in, so a reboot is another bootID in its status, and what the node shows of its clients is given as ceph_client_info
+returns it.
 """
 
 from __future__ import annotations
