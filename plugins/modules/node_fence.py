@@ -191,7 +191,7 @@ EXAMPLES = r"""
 
     - name: Find out who holds its images
       storage_ops.runbooks.rbd_watcher_info:
-        volumes: "{{ audit.lost[0].volumes | map(attribute='pv') }}"
+        volumes: "{{ audit.lost[0].volumes | map(attribute='pv') | select }}"
         observations: 3
         observation_seconds: 61
       delegate_to: ceph01
@@ -222,7 +222,7 @@ EXAMPLES = r"""
 
     - name: Look again
       storage_ops.runbooks.rbd_watcher_info:
-        volumes: "{{ audit.lost[0].volumes | map(attribute='pv') }}"
+        volumes: "{{ audit.lost[0].volumes | map(attribute='pv') | select }}"
         gone: "{{ intended.fence.addresses }}"
         observations: 2
         observation_seconds: 5
@@ -278,7 +278,7 @@ fence:
       type: str
       returned: success
     machine:
-      description: The C(systemUUID), or else the C(machineID), of the machine that was fenced first.
+      description: The C(systemUUID) and C(machineID), with a slash between them, of the machine that was fenced first.
       type: str
       returned: success
     namespace:

@@ -16,7 +16,8 @@ description:
   - Takes back what M(storage_ops.runbooks.node_fence) and M(storage_ops.runbooks.volume_failover) have left on a node and noted in its
     ledger, and nothing else. Blocklist entries that were there before, and those that Ceph makes by itself, stay.
   - Without the fence, a client that has lived through it goes on writing where it stopped. So the node must be Ready, and it must have
-    been rebooted since (another C(bootID) of the same C(systemUUID)), or it must itself show that it holds no client of the fenced storage
+    been rebooted since (another C(bootID) of the same C(systemUUID) and C(machineID)), or it must itself show that it
+    holds no client of the fenced storage
     any more, as M(storage_ops.runbooks.ceph_client_info) reads it. Otherwise it is refused, and the node has to be rebooted.
   - A node that was replaced comes back under its name as another machine, while the old one may still run. It is refused without
     O(old_machine_confirmed_off).
@@ -58,7 +59,7 @@ options:
   old_machine_confirmed_off:
     description:
       - The machine that was fenced is off for good, or is this one and was rebooted since. Only you can know.
-      - Counts only where the node is another machine than the one that was fenced, by its C(systemUUID) or else its C(machineID), or
+      - Counts only where the node is another machine than the one that was fenced, by its C(systemUUID) and C(machineID), or
         where one of these is not known.
     type: bool
     default: false

@@ -7,7 +7,7 @@
 """Lost nodes and fences that were left behind: reads the cluster for what fence_audit_plan finds.
 
 A healthy cluster costs four requests, answered from the API server's memory where they may be long: its nodes, the ConfigMaps of
-ledgers, its API groups, and NetworkFences. Attachments and volumes are read only where a node is lost or was named.
+ledgers, its API groups, and NetworkFences. Attachments, volumes and pods are read only where a node is lost or was named.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_s
     AttachedVolume,
     HostRecord,
     attached_volume,
+    find_used,
     pick_host_record,
+    without_attachment,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import list_fences
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment, pick_attachment, pick_volume
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment, pick_attachment
 
 # So many objects are read one by one; of more, all of their kind are.
 _MAX_GETS = 100
@@ -164,12 +166,14 @@ class FenceAudit:
             others = [other for other in elsewhere.get(entry.volume, ()) if other.node != entry.node]
             return attached_volume(entry, volumes.get(entry.volume), others)
 
+        silent = {name: host for name in names for host in [hosts.get(name)] if host is None or host.node.ready != "True"}
+        used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached)
         lost = []
         for name in names:
-            ledger = ledgers.get(name)
-            left = sorted(set(ledger.volumes if ledger else ()) - {entry.volume for entry in here[name]})
-            entries = [*here[name], *(_detached(volume, name, volumes.get(volume)) for volume in left)]
-            lost.append(LostNode(name, hosts.get(name), ledger, tuple(attached(entry) for entry in entries)))
+            ledger, more = ledgers.get(name), used.get(name, ())
+            left = sorted(set(ledger.volumes if ledger else ()) - {entry.volume for entry in here[name]} - {entry.name for entry in more})
+            known = [*map(attached, here[name]), *(without_attachment(volume, name, volumes.get(volume)) for volume in left)]
+            lost.append(LostNode(name, hosts.get(name), ledger, tuple(known), more))
         return tuple(lost)
 
     def _volumes(self, names: set[str]) -> dict[str, Object]:
@@ -204,12 +208,6 @@ def make_audit(cluster: Cluster, params: Mapping[str, Any]) -> FenceAudit:
         raise StorageOpsError("nodes has an empty name; leave the option out to look at everything")
     ceph = parse_reading(params["ceph"]) if params["ceph"] else None
     return FenceAudit(cluster, Options(nodes, ceph, params["grace_seconds"]), params["ledger_namespace"])
-
-
-def _detached(volume: str, node: str, item: Object | None) -> Attachment:
-    """Stands for the attachment of a volume that was fenced and has left the node."""
-    driver = pick_volume(item).driver if item else ""
-    return Attachment("", "", driver, node, volume, False, (), None, None, None, None, ())
 
 
 def _parse(texts: Iterable[tuple[str, str, str]], unreadable: dict[str, str]) -> dict[str, Ledger]:

@@ -52,12 +52,16 @@ class Options(NamedTuple):
 
 
 class LostNode(NamedTuple):
-    """A node that was named or is not Ready. ``host``: None when there is no such Node; ``volumes``: attached to it, or fenced from it."""
+    """A node that was named or is not Ready. ``host``: None when there is no such Node; ``volumes``: attached to it, or fenced from it.
+
+    ``used``: those that it may have open although they are not attached to it.
+    """
 
     name: str
     host: HostRecord | None
     ledger: Ledger | None
     volumes: tuple[AttachedVolume, ...]
+    used: tuple[AttachedVolume, ...] = ()
 
     def lost_for(self, now: datetime, grace: float) -> float:
         """Seconds since nobody has heard of it; 0 unless that is longer than the grace."""
@@ -102,7 +106,7 @@ def describe(state: State, options: Options) -> list[dict[str, Any]]:
     room = _MAX_VOLUMES
     described = []
     for lost in state.lost:
-        volumes = [_describe_volume(volume) for volume in lost.volumes]
+        volumes = [_describe_volume(volume, False) for volume in lost.volumes] + [_describe_volume(volume, True) for volume in lost.used]
         room -= len(json.dumps(volumes))
         left_out = 0 if options.nodes or room >= 0 else len(volumes)
         host = lost.host
@@ -121,7 +125,7 @@ def describe(state: State, options: Options) -> list[dict[str, Any]]:
     return described
 
 
-def _describe_volume(volume: AttachedVolume) -> dict[str, Any]:
+def _describe_volume(volume: AttachedVolume, used: bool) -> dict[str, Any]:
     in_tree = "rbd" if (volume.pv.get("spec") or {}).get("rbd") else ""
     return {
         "name": volume.name,
@@ -130,6 +134,7 @@ def _describe_volume(volume: AttachedVolume) -> dict[str, Any]:
         "claim": volume.claim,
         "storage_class": volume.storage_class,
         "attachment": volume.attachment.name,
+        "used": used,
         "pv": volume.pv,
     }
 
@@ -146,11 +151,16 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
     seconds = lost.lost_for(state.now, options.grace)
     if not seconds or lost.host is None:
         return []
-    held = [volume for volume in lost.volumes if volume.attachment.name and volume.volume and volume.volume.exclusive]
+    attached = [volume for volume in lost.volumes if volume.attachment.name and volume.volume and volume.volume.exclusive]
+    used = [volume for volume in lost.used if volume.volume and volume.volume.exclusive]
+    held = attached + used
     phase = lost.ledger.phase if lost.ledger else ""
     found = []
     if held or phase in ("intended", "fenced", "releasing"):
-        what = f"holds {len(held)} volumes that no other node can use" if held else "holds no volume any more"
+        what = " and ".join(
+            ([f"holds {len(attached)} volumes that no other node can use"] if attached else [])
+            + ([f"may still use {len(used)} volumes that are not attached to it any more"] if used else [])
+        )
         found.append(
             _report(
                 "STOR-16",
@@ -158,9 +168,10 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
                 "Node",
                 lost.name,
                 lost.name,
-                f"{lost.name} has been lost for {seconds:.0f} s and {what}",
+                f"{lost.name} has been lost for {seconds:.0f} s and {what or 'holds no volume any more'}",
                 _next_step(lost, held),
                 volumes=[f"{volume.name} ({volume.claim or 'no claim'}, {volume.attachment.driver})" for volume in held],
+                not_attached=[volume.name for volume in used],
                 waiting_elsewhere=[f"{volume.name} on {other.node}" for volume in held for other in volume.elsewhere],
                 phase=phase or "not fenced",
                 taints=[f"{key}={value}:{effect}" for key, value, effect in lost.host.taints],
@@ -189,8 +200,8 @@ def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
     phase = lost.ledger.phase if lost.ledger else ""
     if phase == "releasing":
         return (
-            "it was lost again while its release was under way, so it may be fenced no more, and its host may write. Fence it again: "
-            f"{again}"
+            "it was lost again while its release was under way, so it may be fenced no more, and its host may write. If it has "
+            f"volumes, fence it again: {again}"
         )
     if phase in ("intended", "fenced"):
         return f"its fail-over was interrupted when it was {phase}. Run it again, it goes on where it stopped: {again}"
@@ -213,7 +224,7 @@ def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
 
 def _watchers(lost: LostNode, ceph: Reading | None) -> list[tuple[str, bool]]:
     """Watchers of the images of its volumes, and whether they are of what its ledger fences."""
-    names = {volume.name for volume in lost.volumes} | set(lost.ledger.volumes if lost.ledger else ())
+    names = {volume.name for volume in (*lost.volumes, *lost.used)} | set(lost.ledger.volumes if lost.ledger else ())
     images = [image for image in (ceph.images if ceph else ()) if image.volume in names]
     return [
         (f"{watcher.title} of {image.title}", lost.ledger is not None and is_old(watcher, lost.ledger))

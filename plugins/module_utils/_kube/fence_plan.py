@@ -252,16 +252,26 @@ def _is_present(state: NodeState, ledger: Ledger) -> bool:
     return ledger.phase != "releasing" and (state.host is None or state.host.boot_id == ledger.boot_id)
 
 
-def _owners(state: NodeState, images: Iterable[Image]) -> dict[str, str]:
+class _Owner(NamedTuple):
+    """The node that an address belongs to, and how a message calls it."""
+
+    node: str
+    title: str
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def _owners(state: NodeState, images: Iterable[Image]) -> dict[str, _Owner]:
     """Whose address it is, but for this node's: by the status of the other nodes, and by what ceph-csi noted when they staged an image."""
-    owners = {address: f"node {_title(other)}" for other in state.others for address in other.addresses}
+    owners = {address: _Owner(other.node.name, f"node {_title(other)}") for other in state.others for address in other.addresses}
     mine = state.host.addresses if state.host else ()
     there = {other.node.name for other in state.others}
     for image in images:
         for found in image.client_addresses:
             # A note outlives its node, and its node's address.
             if found.node in there and found.address not in mine:
-                owners.setdefault(found.address, f"node {found.node} (noted by ceph-csi on {image.title})")
+                owners.setdefault(found.address, _Owner(found.node, f"node {found.node} (noted by ceph-csi on {image.title})"))
     return owners
 
 
@@ -306,7 +316,7 @@ class _Case:
         # What is fenced already; and what was fenced before the node booted, or is being released: that is no evidence, but ours still.
         self.known = ledger if ledger and _is_present(state, ledger) else None
         self.old = None if self.known else ledger
-        self.rbd = [found for found in state.attached if found.is_rbd]
+        self.rbd = [found for found in state.held if found.is_rbd]
         self.meant = [found for found in self.rbd if options.filters.selects(found)]
         if options.cluster_id:
             self.meant = [found for found in self.meant if found.cluster_id == options.cluster_id]
@@ -333,7 +343,10 @@ class _Case:
             "ready": state.host.node.ready if state.host else "no such node",
             "unknown_seconds": age(state.now, state.host.node.ready_since) if state.host and state.host.node.ready == "Unknown" else 0,
             "boot_id": state.host.boot_id if state.host else "",
-            "volumes": [f"{found.name} ({found.claim or 'no claim'})" for found in self.meant],
+            "volumes": [
+                f"{found.name} ({found.claim or 'no claim'}){'' if found.attachment.name else ', not attached any more'}"
+                for found in self.meant
+            ],
             "observations": f"{reading.observations} in {reading.seconds:g} s" if reading else "none",
             "watchers": watchers,
             "addresses": dict(self.source),
@@ -362,14 +375,14 @@ class _Case:
         options, node = self.options, self.options.node
         if self.known:
             return
-        drivers = sorted({found.attachment.driver for found in self.state.attached})
+        drivers = sorted({found.attachment.driver for found in self.state.held})
         if not self.meant:
             meant = (
                 " that is meant (namespaces, claims, storage_classes, cluster_id)" if options.filters.active or options.cluster_id else ""
             )
             self.reasons.append(
-                f"no RBD volume{meant} is attached to node {node}, so there is nothing to fence; the drivers of what is attached are "
-                f"{', '.join(drivers) or 'none'}"
+                f"no RBD volume{meant} is attached to node {node}, or used there without, so there is nothing to fence; the drivers of "
+                f"what is attached are {', '.join(drivers) or 'none'}"
             )
         strange = [claim for claim in options.filters.claims if claim not in {found.claim for found in self.meant}]
         if self.meant and strange:
@@ -426,12 +439,15 @@ class _Case:
             self._check_length()
 
     def _holders(self, image: Image) -> list[_Holder]:
-        """The clients that have the image open all the time; without any, the owners of its locks. None that the ledger has already."""
+        """The clients that have the image open all the time; without any, the owners of its locks.
+
+        None that the ledger has already, and none of the node that the volume has moved to.
+        """
         held = [watcher for watcher in image.watchers if watcher.persistent]
         if held:
-            new = [watcher for watcher in held if not self._has(watcher.address, watcher.entry)]
+            new = [watcher for watcher in held if not self._has(watcher.address, watcher.entry) and not self._moved(image, watcher.address)]
             return [_Holder(image, "watcher", watcher.address, watcher.entry, watcher.client) for watcher in new]
-        locks = [lock for lock in image.locks if not self._has(lock.address, lock.entry)]
+        locks = [lock for lock in image.locks if not self._has(lock.address, lock.entry) and not self._moved(image, lock.address)]
         return [_Holder(image, "lock", lock.address, lock.entry, lock.locker) for lock in locks]
 
     def _has(self, address: str, entry: str) -> bool:
@@ -439,6 +455,12 @@ class _Case:
         if self.known is None:
             return False
         return address in self.known.whole or entry in {found.entry for found in self.known.entries}
+
+    def _moved(self, image: Image, address: str) -> bool:
+        """The volume is not attached here any more, and that is an address of a node that it is attached to now."""
+        volume = next(found for found in self.meant if found.name == image.volume)
+        owner = self.owners.get(address)
+        return not volume.attachment.name and owner is not None and owner.node in {found.node for found in volume.elsewhere}
 
     def _check_off(self, mine: set[str]) -> None:
         alive = [f"{holder.title} on {holder.image.title}" for holder in self.holders if holder.how == "watcher"]
@@ -602,7 +624,7 @@ class _Case:
             if fence.deleted or not fence.cluster_id:
                 what = "is being deleted" if fence.deleted else "does not say of which clusterID it is (is its class missing?)"
                 self.reasons.append(f"NetworkFence {fence.name} {what}: repair it, and run again")
-            hit = {owner for address, owner in self.owners.items() if covers(fence, address)}
+            hit = {owner.title for address, owner in self.owners.items() if covers(fence, address)}
             hit |= {f"node {other.node}, which has a fence" for other in self.state.ledgers for it in other.addresses if covers(fence, it)}
             hit |= {f"{network} of protected_addresses" for network in self.options.protected if _overlaps(fence, network)}
             if hit:
@@ -764,7 +786,7 @@ def _undone(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[
 
 def _opposed(state: NodeState, ledger: Ledger) -> list[str]:
     """NetworkFences that were made since, and take the fence back whenever their controller starts."""
-    drivers = {found.attachment.driver for found in state.attached if found.name in ledger.volumes}
+    drivers = {found.attachment.driver for found in state.held if found.name in ledger.volumes}
     planned = {found.uid for found in ledger.network_fences}
     return [
         f"NetworkFence {fence.name} covers {', '.join(ledger.addresses)} and is Unfenced, so its controller may take the fence away: run "
@@ -793,12 +815,13 @@ def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options
         for address in ledger.addresses:
             doubts += _entry_doubts(address, reading.covering(address), reading)
     owners = _owners(state, reading.images)
+    # What was detached by force, another node may open at once, from an address that nobody knows.
     here = {found.name for found in state.attached}
     covered = [image for image in reading.images if image.volume in ledger.volumes]
     read = {image.volume for image in covered}
     doubts += [
         f"volume {found.name} is not in what was read of Ceph, so whether it is still held is not known: read it too"
-        for found in state.attached
+        for found in state.held
         if found.name in ledger.volumes and found.name not in read
     ]
     for image in covered:
@@ -869,7 +892,7 @@ def _stale(reading: Reading, now: datetime, fsid: str) -> list[str]:
 
 
 def _finding(state: NodeState, options: Options, evidence: dict[str, object]) -> Finding:
-    held = [found.name for found in state.attached if found.is_rbd]
+    held = [found.name for found in state.held if found.is_rbd]
     ready = state.host.node.ready if state.host else "gone"
     since = state.host.node.ready_since if state.host else None
     is_ready = "Ready" if ready == "True" else "not Ready" if ready == "False" else ready

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from ipaddress import ip_address
 from typing import Any, NamedTuple
@@ -20,10 +20,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Node,
+    Pod,
     Volume,
+    attachment_names,
     pick_attachment,
     pick_node,
+    pick_pod,
     pick_volume,
+    unique_name,
 )
 
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
@@ -36,7 +40,7 @@ _RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
 class HostRecord(NamedTuple):
     """A node, its addresses as its status has them, and its taints as key, value and effect.
 
-    ``machine``: its systemUUID, or else its machineID, which stays over a reboot and is another one on another machine; may be empty.
+    ``machine``: its systemUUID and machineID, which stay over a reboot, and are not both the same on another machine; may be empty.
     """
 
     node: Node
@@ -49,6 +53,7 @@ class HostRecord(NamedTuple):
 class AttachedVolume(NamedTuple):
     """A VolumeAttachment and what is behind it. ``volume`` is None for an inline volume, or when the PersistentVolume is gone.
 
+    One without a name stands for an attachment that is gone, or that never was.
     ``pv``: what of the PersistentVolume tells its RBD image; ``elsewhere``: the attachments of the same volume to other nodes.
     """
 
@@ -85,7 +90,8 @@ class AttachedVolume(NamedTuple):
 class NodeState(NamedTuple):
     """What was read. ``host`` and ``item``: None when there is no such node; ``fences``: None when CSI-Addons is not installed.
 
-    ``is_kept``: the ConfigMap has the ledger, and not the node's annotation alone; ``ledgers``: those of other nodes.
+    ``is_kept``: the ConfigMap has the ledger, and not the node's annotation alone; ``ledgers``: those of other nodes; ``used``: see
+    find_used.
     """
 
     now: datetime
@@ -98,6 +104,12 @@ class NodeState(NamedTuple):
     ledger: Ledger | None
     is_kept: bool = True
     ledgers: tuple[Ledger, ...] = ()
+    used: tuple[AttachedVolume, ...] = ()
+
+    @property
+    def held(self) -> tuple[AttachedVolume, ...]:
+        """What the node may have open, attached to it or not."""
+        return self.attached + self.used
 
 
 class Filters(NamedTuple):
@@ -131,7 +143,8 @@ def pick_host_record(item: Object) -> HostRecord:
         info.get("bootID") or "",
         tuple(dict.fromkeys(normal_address(address) for address in found if _is_address(address))),
         tuple((taint["key"], taint.get("value") or "", taint.get("effect") or "") for taint in spec.get("taints") or []),
-        info.get("systemUUID") or info.get("machineID") or "",
+        # Boards and virtual machines may have the same systemUUID, and clones the same machineID.
+        "/".join(filter(None, (info.get("systemUUID"), info.get("machineID")))),
     )
 
 
@@ -159,6 +172,83 @@ def attached_volume(attachment: Attachment, item: Object | None, elsewhere: Iter
     )
 
 
+def without_attachment(volume: str, node: str, item: Object | None, elsewhere: Iterable[Attachment] = ()) -> AttachedVolume:
+    """A volume that is not attached to the node, with its PersistentVolume."""
+    others = tuple(elsewhere)
+    # A migrated volume does not tell its driver.
+    driver = (pick_volume(item).driver if item else "") or next((other.driver for other in others), "")
+    return attached_volume(Attachment("", "", driver, node, volume, False, (), None, None, None, None, ()), item, others)
+
+
+def find_used(
+    cluster: Cluster,
+    hosts: Mapping[str, HostRecord | None],
+    ledgers: Mapping[str, Ledger],
+    attachments: Iterable[Attachment],
+    volumes: Mapping[str, Object],
+    cached: bool = False,
+) -> dict[str, tuple[AttachedVolume, ...]]:
+    """By node, the RBD volumes that it may have open although they are not attached to it, but for those of a fence that is proven.
+
+    Six minutes after the pods of a lost node are gone, Kubernetes detaches by force, and its clients stay. They are known by its pods, if
+    it has any, and by what its kubelet called in use: that stays, since nobody else writes it, and keeps any other volume attached.
+    ``volumes``: the PersistentVolumes of the attachments, by name.
+    """
+    by_volume: dict[str, list[Attachment]] = {}
+    known: dict[str, set[str]] = {name: set() for name in hosts}
+    here: dict[str, set[str]] = {name: set() for name in hosts}
+    for found in attachments:
+        by_volume.setdefault(found.volume, []).append(found)
+        if found.node in hosts:
+            known[found.node].add(found.name)
+            here[found.node].add(found.volume)
+    wanted: dict[str, set[Any]] = {}
+    for name, host in hosts.items():
+        in_use = host.node.volumes_in_use if host else ()
+        wanted[name] = {entry for entry in in_use if attachment_names((entry,), name) - known[name]}
+    for pod in _pods(cluster, hosts, cached):
+        attached = {pick_volume(volumes[volume]).claim for volume in here[pod.node] if volume in volumes}
+        wanted[pod.node] |= {(pod.namespace, claim) for claim in pod.claims} - attached
+    everything = {key for keys in wanted.values() for key in keys}
+    if not everything:
+        return {}
+    items = cluster.list(path("v1", "persistentvolumes"), lambda item: item if _keys(item) & everything else None, cached=cached)
+    used = {}
+    for name, host in hosts.items():
+        left = {item["metadata"]["name"]: item for item in items if _keys(item) & wanted[name]}
+        entries = [without_attachment(volume, name, left[volume], by_volume.get(volume, ())) for volume in sorted(set(left) - here[name])]
+        fenced = _proven(ledgers.get(name), host)
+        # An in-tree volume that is not migrated is never attached, and nothing could be awaited elsewhere.
+        used[name] = tuple(entry for entry in entries if entry.is_rbd and entry.attachment.driver and entry.name not in fenced)
+    return used
+
+
+def _pods(cluster: Cluster, hosts: Mapping[str, HostRecord | None], cached: bool) -> list[Pod]:
+    """The pods on these nodes that have claims and have not ended."""
+
+    def pick(item: Object) -> Pod | None:
+        if item["spec"].get("nodeName") not in hosts:
+            return None
+        pod = pick_pod(item)
+        return pod if pod.claims and not pod.terminal else None
+
+    fields = f"spec.nodeName={next(iter(hosts))}" if len(hosts) == 1 else ""
+    return cluster.list(path("v1", "pods"), pick, fields=fields, cached=cached) if hosts else []
+
+
+def _keys(item: Object) -> set[Any]:
+    """By what a PersistentVolume is known: its claim, while it is bound to that, and its name in the status of a node."""
+    volume = pick_volume(item)
+    return {*([volume.claim] if volume.phase == "Bound" else []), *([unique_name(volume.driver, volume.handle)] if volume.driver else [])}
+
+
+def _proven(ledger: Ledger | None, host: HostRecord | None) -> tuple[str, ...]:
+    """The volumes of a fence that is there, and is about what the node has open now."""
+    if ledger is None or ledger.phase not in ("fenced", "detached") or (host and host.boot_id != ledger.boot_id):
+        return ()
+    return ledger.volumes
+
+
 def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
     """Read the attachments first, then the node and all that matters for it, as etcd has it now."""
     attachments = cluster.list(ATTACHMENTS, pick_attachment)
@@ -170,18 +260,21 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
             elsewhere.setdefault(found.volume, []).append(found)
     volumes = _volumes(cluster, names)
     item = cluster.get(path("v1", "nodes", node))
+    host = pick_host_record(item) if item else None
     others = cluster.list(
         path("v1", "nodes"),
         lambda other: (pick_host_record(other), noted_ledger(other)) if other["metadata"]["name"] != node else None,
     )
     fences, copies = list_fences(cluster), ledgers.copies(node, item)
+    ledger = {node: copies.ledger} if copies.ledger else {}
+    used = find_used(cluster, {node: host}, ledger, attachments, volumes)
     # A ConfigMap is written before the annotation, but may be deleted.
     foreign = {found.node: found for _host, found in others if found}
     foreign.update({found.node: found for found in ledgers.all() if found.node != node})
     return NodeState(
         cluster.now(),
         cluster.version(),
-        pick_host_record(item) if item else None,
+        host,
         item,
         tuple(attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ())) for found in here),
         tuple(host for host, _ledger in others),
@@ -189,6 +282,7 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         copies.ledger,
         bool(copies.kept or not copies.noted),
         tuple(foreign.values()),
+        used.get(node, ()),
     )
 
 

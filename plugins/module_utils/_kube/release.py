@@ -33,6 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_l
     Ledgers,
     RunLease,
     RunOptions,
+    noted_ledger,
     run_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import HostRecord, pick_host_record
@@ -187,8 +188,10 @@ class Release:
                 raise NotStarted(f"{busy}, which has ended by now: run again")
             if (state.ledger.entries, state.ledger.network_fences) != (planned.entries, planned.network_fences):
                 raise NotStarted(f"the fence of {planned.node} is another one now; run again")
-            # Both copies, also where a run was killed between the two.
-            self._ledgers.write(pure.releasing(self._options, state.ledger))
+            begun = pure.releasing(self._options, state.ledger)
+            # Both copies, also where a run was killed between the two; but not where one was killed that had begun to take them away.
+            if begun != state.ledger or noted_ledger(self._cluster.get(self._node_path)):
+                self._ledgers.write(begun)
         except Exception:
             # If it cannot be given back, it runs out.
             with contextlib.suppress(StorageOpsError):

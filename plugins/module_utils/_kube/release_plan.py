@@ -186,7 +186,7 @@ def machine_doubt(host: HostRecord, ledger: Ledger) -> str:
     node = host.node.name
     if host.machine and ledger.machine:
         same = host.machine.lower() == ledger.machine.lower()
-        return "" if same else f"{node} is another machine now (its systemUUID was {ledger.machine} and is {host.machine})"
+        return "" if same else f"{node} is another machine now (its systemUUID/machineID was {ledger.machine} and is {host.machine})"
     if host.boot_id and host.boot_id.lower() == ledger.boot_id.lower():
         return ""
     return (
@@ -211,7 +211,7 @@ def _not_ready(state: State, node: str) -> str:
     if state.ledger and state.ledger.phase == "releasing":
         return (
             f"{silent}, and part of its fence may be gone already, so its host may write. Bring the node back and run again; if it is "
-            f"lost, fence it again: ansible-playbook {FAIL_OVER} -e lost_node={node}"
+            f"lost and has volumes, fence it again: ansible-playbook {FAIL_OVER} -e lost_node={node}"
         )
     return f"{silent}: its host may still run, and only the fence keeps it from writing. Bring the node back first"
 

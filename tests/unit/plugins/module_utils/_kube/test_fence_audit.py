@@ -228,6 +228,7 @@ def test_a_lost_node_that_holds_a_volume() -> None:
         "claim": "shop/pv-db",
         "storage_class": "fast",
         "attachment": attachment_name(RBD, "h-pv-db", "a"),
+        "used": False,
         "pv": held["pv"],
     }
     assert held["pv"]["spec"]["csi"]["volumeAttributes"]["imageName"] == "pv-db"
@@ -357,7 +358,9 @@ def test_a_fence_on_a_node_that_is_back_without_a_reboot() -> None:
 def test_a_fence_on_a_node_that_is_another_machine_now() -> None:
     other = node("a", "True", LONG_AGO, "", "boot-2")
     other["status"]["nodeInfo"]["systemUUID"] = "m-new"
-    found = only(audit(world(other, ledger=LEDGER)), "STOR-17", "major", "a is another machine now (its systemUUID was m-a and is m-new)")
+    found = only(
+        audit(world(other, ledger=LEDGER)), "STOR-17", "major", "(its systemUUID/machineID was m-a and is m-new)"
+    )
     assert "node_release_old_machine_confirmed_off=true" in found["reason"] and "rebooted since" not in found["reason"]
 
 

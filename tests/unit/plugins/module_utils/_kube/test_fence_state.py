@@ -106,7 +106,7 @@ def test_the_copies_of_the_ledger_and_the_ledgers_of_other_nodes() -> None:
 
 @pytest.mark.parametrize(
     ("info", "machine"),
-    [({"systemUUID": "s", "machineID": "m"}, "s"), ({"machineID": "m"}, "m"), ({"systemUUID": ""}, ""), (None, "")],
+    [({"systemUUID": "s", "machineID": "m"}, "s/m"), ({"machineID": "m"}, "m"), ({"systemUUID": ""}, ""), (None, "")],
 )
 def test_a_machine(info: dict[str, str] | None, machine: str) -> None:
     found, _cluster = gather({**node("a"), "status": {"nodeInfo": info}})
