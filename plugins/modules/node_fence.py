@@ -17,6 +17,9 @@ description:
   - With O(state=intended) it decides from what Ceph saw whom to fence and by what means, writes that down in a ledger, and cordons the
     node. Nothing is fenced yet. With O(state=fenced) it has NetworkFences patched, or takes the word of
     M(storage_ops.runbooks.rbd_watcher_info) for what M(storage_ops.runbooks.ceph_blocklist) has done, and notes the fence as proven.
+  - The node's volumes are those that are attached to it, and those that Kubernetes has detached from it by force, which it does six minutes
+    after the pods are gone. They are known by pods of the node, and by what its kubelet last called in use (C(status.volumesInUse)). Where
+    such a volume is attached to another node now, what holds it at an address of that node is not fenced, and not in the way.
   - The role P(storage_ops.runbooks.node_fence#role) calls all of them in order. No volume is detached here, which is what
     M(storage_ops.runbooks.volume_failover) does.
   - The ledger is kept in a ConfigMap and as an annotation of the node (C(runbooks.storage-ops/fence)), the ConfigMap first. A run that was

@@ -14,15 +14,17 @@ author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Finds nodes that are lost and still hold volumes, and fences that nobody took back, and changes nothing.
-  - STOR-16 a volume of a lost node is still held, by its VolumeAttachment or, with O(ceph), by a watcher of its image; or its fail-over
-    was interrupted.
+  - STOR-16 a volume of a lost node is still held, by its VolumeAttachment or, with O(ceph), by a watcher of its image; or the node may use
+    an RBD volume that Kubernetes has detached from it by force, which it does six minutes after the pods are gone; or its fail-over was
+    interrupted.
   - STOR-17 a fence was left behind. A node that is back still has a ledger, the taint C(node.kubernetes.io/out-of-service) or a
     NetworkFence that is Fenced; a fence has expired by itself; a ledger has lost its ConfigMap or its annotation, or one of the two is old;
     with O(ceph), a ledger has no entry in the blocklist any more, or the blocklist has an entry for a whole address or a range that no
     ledger knows. Entries for a single client are made by Ceph itself whenever a lock is broken, so they are never reported.
   - Returns what M(storage_ops.runbooks.rbd_watcher_info) and M(storage_ops.runbooks.node_fence) need to know of the lost nodes.
   - A healthy cluster is read by four requests, the long ones answered from the memory of its API server. VolumeAttachments and
-    PersistentVolumes are read only where a node is lost or named. For named nodes everything is read as it is now.
+    PersistentVolumes are read only where a node is lost or named, and pods where it is not Ready. For named nodes everything is read as it
+    is now.
 options:
   controls:
     description: Controls to run, at least one.
@@ -130,7 +132,7 @@ lost:
       type: dict
       returned: always
     volumes:
-      description: The volumes that have a VolumeAttachment on it, or are in its ledger.
+      description: The volumes that have a VolumeAttachment on it, are in its ledger, or may be in use there without.
       type: list
       elements: dict
       returned: always
@@ -160,6 +162,12 @@ lost:
         attachment:
           description: Its VolumeAttachment on this node. Empty when there is none any more.
           type: str
+          returned: always
+        used:
+          description:
+            - It has no VolumeAttachment on this node, which is not Ready, but may be open there. A pod on the node uses it, or its kubelet
+              last called it in use. Only RBD volumes, and none of a fence that is proven.
+          type: bool
           returned: always
         pv:
           description: Of the PersistentVolume, what O(storage_ops.runbooks.rbd_watcher_info#module:volumes) needs. Empty when it is gone.

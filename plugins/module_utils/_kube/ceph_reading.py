@@ -19,6 +19,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
 T = TypeVar("T")
+# The clocks of the Ceph host and of the API server may differ by so much (seconds) when a reading is called older than a note.
+SKEW_SECONDS = 30.0
 
 
 class Blocked(NamedTuple):

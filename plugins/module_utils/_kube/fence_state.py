@@ -202,13 +202,13 @@ def find_used(
         if found.node in hosts:
             known[found.node].add(found.name)
             here[found.node].add(found.volume)
-    wanted: dict[str, set[Any]] = {}
-    for name, host in hosts.items():
-        in_use = host.node.volumes_in_use if host else ()
-        wanted[name] = {entry for entry in in_use if attachment_names((entry,), name) - known[name]}
+    wanted: dict[str, set[Any]] = {name: set() for name in hosts}
     for pod in _pods(cluster, hosts, cached):
-        attached = {pick_volume(volumes[volume]).claim for volume in here[pod.node] if volume in volumes}
-        wanted[pod.node] |= {(pod.namespace, claim) for claim in pod.claims} - attached
+        wanted[pod.node] |= {(pod.namespace, claim) for claim in pod.claims}
+    for name, host in hosts.items():
+        wanted[name] -= {pick_volume(volumes[volume]).claim for volume in here[name] if volume in volumes}
+        in_use = host.node.volumes_in_use if host else ()
+        wanted[name] |= {entry for entry in in_use if attachment_names((entry,), name) - known[name]}
     everything = {key for keys in wanted.values() for key in keys}
     if not everything:
         return {}

@@ -18,7 +18,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan, StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import Reading, Watcher, moment
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import SKEW_SECONDS, Reading, Watcher, moment
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Entry, FenceObject, Ledger, config_map_path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import HostRecord
@@ -530,7 +530,7 @@ def _unfit(ceph: Reading, state: State, ledger: Ledger) -> str:
         when = f"{seconds:.0f} s ago" if seconds > 0 else f"{-seconds:.0f} s from now, so a clock is wrong"
         return f"Ceph was read {when} (at {ceph.read_at:%H:%M:%S}Z): read it again"
     noted = moment(ledger.at)
-    if noted and ceph.read_at < noted:
+    if noted and (noted - ceph.read_at).total_seconds() > SKEW_SECONDS:
         return f"Ceph was read at {ceph.read_at:%H:%M:%S}Z, and the fence was noted after that (at {ledger.at}): read it again"
     return ""
 

@@ -23,7 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_l
     Ledgers,
     config_map_path,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name, unique_name
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=timezone.utc)
@@ -251,6 +251,53 @@ def test_no_volume_is_held(objects: tuple[Object, ...]) -> None:
     assert [lost["node"] for lost in result["lost"]] == ["a"]
 
 
+def pod(name: str, on: str = "a") -> Object:
+    source = {"persistentVolumeClaim": {"claimName": name}}
+    spec = {"nodeName": on, "volumes": [{"name": "data", **source}]}
+    meta = {"name": name, "namespace": "shop", "deletionTimestamp": LONG_AGO}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": "Running"}}
+
+
+def using(item: Object, *volumes: str) -> Object:
+    """A node whose kubelet last called these in use."""
+    return {**item, "status": {**item["status"], "volumesInUse": [unique_name(RBD, f"h-{name}") for name in volumes]}}
+
+
+@pytest.mark.parametrize("sign", [[using(LOST, "pv-db")], [LOST, pod("pv-db")]])
+def test_a_volume_that_was_detached_by_force(sign: list[Object]) -> None:
+    cluster = world(*sign, node("b"), volume("pv-db"), attachment("pv-db", "b"))
+    result = audit(cluster, ceph=reading(watchers=("10.0.0.1:0/7",)))
+    what = "may still use 1 volumes that are not attached to it any more"
+    finding = only(result, "STOR-16", "critical", what, "fail_over_volumes -e lost_node=a")
+    assert "no other node can use" not in finding["summary"]
+    evidence = finding["evidence"]
+    assert (evidence["not_attached"], evidence["waiting_elsewhere"]) == (["pv-db"], ["pv-db on b"])
+    assert evidence["watchers"] == ["10.0.0.1:0/7 (client.7) of rbd/db"]
+    (held,) = result["lost"][0]["volumes"]
+    assert (held["name"], held["attachment"], held["used"], held["driver"]) == ("pv-db", "", True, RBD)
+    assert held["pv"]["spec"]["csi"]["volumeAttributes"]["imageName"] == "pv-db"
+    named = audit(cluster, "a")
+    assert named["lost"][0]["volumes"] == [held] and not [request for request in cluster.requests if "claims" in request]
+
+
+def test_a_fence_that_covers_what_was_detached_by_force() -> None:
+    """Until it is proven, the volume is told once; then the node's old status says nothing any more."""
+    for phase, used in (("intended", True), ("detached", False)):
+        result = audit(world(using(LOST, "pv-db"), volume("pv-db"), attachment("pv-db", "b"), ledger=LEDGER._replace(phase=phase)))
+        (held,) = result["lost"][0]["volumes"]
+        assert (held["name"], held["attachment"], held["used"]) == ("pv-db", "", used)
+        assert len(result["findings"]) == used
+
+
+def test_pods_are_read_at_once_and_not_those_of_ready_nodes() -> None:
+    volumes = [volume(name) for name in ("pv-1", "pv-2", "pv-3")]
+    cluster = world(LOST, node("b", "Unknown"), node("c"), *volumes, pod("pv-1"), pod("pv-2", "b"), pod("pv-3", "c"))
+    assert [[held["name"] for held in lost["volumes"]] for lost in audit(cluster)["lost"]] == [["pv-1"], ["pv-2"]]
+    assert cluster.requests.count("list /api/v1/pods") == cluster.requests.count("list /api/v1/persistentvolumes") == 1
+    cluster.requests.clear()
+    assert audit(cluster, "c")["lost"][0]["volumes"] == [] and "list /api/v1/pods" not in cluster.requests
+
+
 def test_volumes_of_other_storage_are_told_apart() -> None:
     mixed = world(LOST, volume("pv-db"), attachment("pv-db"), volume("pv-x", OTHER), attachment("pv-x", driver=OTHER))
     only(audit(mixed), "STOR-16", "critical", "lost_node=a", f"Volumes of {OTHER} are no Ceph RBD")
@@ -358,9 +405,7 @@ def test_a_fence_on_a_node_that_is_back_without_a_reboot() -> None:
 def test_a_fence_on_a_node_that_is_another_machine_now() -> None:
     other = node("a", "True", LONG_AGO, "", "boot-2")
     other["status"]["nodeInfo"]["systemUUID"] = "m-new"
-    found = only(
-        audit(world(other, ledger=LEDGER)), "STOR-17", "major", "(its systemUUID/machineID was m-a and is m-new)"
-    )
+    found = only(audit(world(other, ledger=LEDGER)), "STOR-17", "major", "(its systemUUID/machineID was m-a and is m-new)")
     assert "node_release_old_machine_confirmed_off=true" in found["reason"] and "rebooted since" not in found["reason"]
 
 

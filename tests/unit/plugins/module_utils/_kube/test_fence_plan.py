@@ -64,6 +64,12 @@ def volume(name: str = "v", driver: str = RBD, cluster_id: str = "c1", storage_c
     return attached_volume(attachment(name, driver, "a"), item, other)
 
 
+def moved(name: str = "v", elsewhere: str = "b") -> Any:
+    """One that was detached from node a by force."""
+    found = volume(name, elsewhere=elsewhere)
+    return found._replace(attachment=found.attachment._replace(name="", uid="", attached=False))
+
+
 def attachment(name: str, driver: str, on: str) -> Attachment:
     return Attachment(f"va-{name}-{on}", f"uid-va-{name}-{on}", driver, on, name, True, (), None, None, NOW, None, ())
 
@@ -262,6 +268,53 @@ def test_filters() -> None:
     assert intended(found, given).volumes == ("v",)
     refused(pure.intend(found, replace(given, filters=Filters(claims=("shop/v", "shop/nope")))), "shop/nope have no RBD volume")
     refused(pure.intend(found, replace(given, filters=Filters(namespaces=("other",)))), "no RBD volume that is meant")
+
+
+# what was detached by force
+
+
+def test_what_is_detached_by_force_is_fenced_like_what_is_attached() -> None:
+    found = state(attached=[], used=(moved(),))
+    visits = watcher(B, 2, seen=2, nonce=12)
+    decision = pure.intend(found, options(image(watchers=[watcher(), visits])))
+    assert decision.ledger and (decision.ledger.addresses, decision.ledger.volumes) == ((A,), ("v",))
+    assert decision.plan.findings[0].evidence["volumes"] == ["v (shop/v), not attached any more"]
+    assert "has 1 RBD volumes" in decision.plan.findings[0].summary
+    refused(pure.intend(found, options(image("other"))), "volume v is not in what was read of Ceph")
+    refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]))), "nobody knows whose address 192.168.7.5 is")
+    refused(pure.intend(state(attached=[]), OPTIONS), "no RBD volume is attached to node a, or used there without")
+
+
+@pytest.mark.parametrize(("theirs", "notes"), [(B, []), ("192.168.7.6", [("b", "192.168.7.6")])])
+@pytest.mark.parametrize("how", ["watchers", "locks"])
+def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(theirs: str, notes: Any, how: str) -> None:
+    holder = watcher(theirs, 2, nonce=12) if how == "watchers" else lock(theirs, 2, nonce=12)
+    taken = image("w", notes=notes, **{how: [holder]})
+    found = state(attached=[volume()], used=(moved("w"),))
+    ledger = intended(found, options(image(watchers=[watcher()]), taken))
+    assert (ledger.addresses, ledger.volumes) == ((A,), ("v", "w"))
+    # The old client may be there too.
+    both = image("w", watchers=[watcher(theirs, 2, nonce=12), watcher()], notes=notes)
+    assert intended(state(attached=[], used=(moved("w"),)), options(both)).addresses == (A,)
+    refused(pure.intend(state(attached=[], used=(moved("w"),)), options(taken)), "nobody knows from which address node a reaches Ceph")
+    # Attached to both nodes it has not been taken over; and a third node has no business there.
+    for strange in (volume("w", elsewhere="b"), moved("w", elsewhere="c")):
+        refused(
+            pure.intend(state(attached=[volume(), strange]), options(image(watchers=[watcher()]), taken)), f"{theirs} is that of node b"
+        )
+
+
+def test_another_node_may_open_what_was_detached_by_force_as_soon_as_it_is_fenced() -> None:
+    before = image(watchers=[watcher()])
+    ledger = intended(state(attached=[], used=(moved(),)), options(before))
+    opened = reading(image(watchers=[watcher("192.168.7.6", 2)]), blocklist=[blocked(A)])
+    cordoned = node(unschedulable=True)
+    decision = pure.confirm(state(cordoned, attached=[], used=(moved(),), ledger=ledger), replace(OPTIONS, reading=opened))
+    assert verbs(decision) == ["record_fence"]
+    refused(pure.confirm(state(cordoned, ledger=ledger), replace(OPTIONS, reading=opened)), "nobody knows whose it is")
+    still = reading(before, blocklist=[blocked(A)])
+    for given, reason in ((still, "still holds"), (reading(blocklist=[blocked(A)]), "volume v is not in what was read")):
+        refused(pure.confirm(state(cordoned, attached=[], used=(moved(),), ledger=ledger), replace(OPTIONS, reading=given)), reason)
 
 
 # who is not lost

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import fence_state
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Ledgers, config_map_path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import Filters, NodeState, gather_node
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name, unique_name
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.test_fence_ledger import LEDGER
 
@@ -28,7 +29,21 @@ def volume(name: str, driver: str = "rbd.csi.ceph.com", **spec: Any) -> dict[str
     secrets = {"nodeStageSecretRef": {"name": "s", "namespace": "n"}}
     csi = {"driver": driver, "volumeHandle": f"h-{name}", "volumeAttributes": {"clusterID": "c1"}, **secrets}
     spec = {"csi": csi, "claimRef": {"namespace": "shop", "name": name, "uid": "u"}, "storageClassName": "fast", **spec}
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+    status = {"phase": "Bound"}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec, "status": status}
+
+
+def pod(name: str, on: str = "a", phase: str = "Running", ephemeral: str = "", **meta: Any) -> dict[str, Any]:
+    """A pod that uses the claim of its own name, or an ephemeral one."""
+    source: dict[str, Any] = {"ephemeral": {}} if ephemeral else {"persistentVolumeClaim": {"claimName": name}}
+    spec = {"nodeName": on, "volumes": [{"name": ephemeral or "data", **source}]}
+    state = {"running": {}} if phase == "Running" else {"terminated": {}}
+    status = {"phase": phase, "containerStatuses": [{"state": state}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop", **meta}, "spec": spec, "status": status}
+
+
+def in_use(*volumes: str, driver: str = "rbd.csi.ceph.com") -> dict[str, Any]:
+    return node("a", volumesInUse=[unique_name(driver, f"h-{name}") for name in volumes])
 
 
 def attachment(name: str, volume: str, on: str, driver: str = "rbd.csi.ceph.com") -> dict[str, Any]:
@@ -118,6 +133,60 @@ def test_many_volumes_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found, cluster = gather(node("a"), volume("v"), volume("w"), volume("x"), attachment("1", "v", "a"), attachment("2", "w", "a"))
     assert [(entry.name, entry.claim) for entry in found.attached] == [("v", "shop/v"), ("w", "shop/w")]
     assert not [request for request in cluster.requests if "persistentvolumes/" in request]
+
+
+LISTED = "list /api/v1/persistentvolumes"
+
+
+def test_what_was_detached_by_force_is_the_nodes_still() -> None:
+    """By pods that have not ended, those that are being deleted among them, and by what the kubelet last called in use."""
+    objects = [volume(name) for name in ("gone", "ending", "done", "away", "db-scratch", "unknown")]
+    found, cluster = gather(
+        in_use("gone"),
+        *objects,
+        volume("files", "cephfs.csi.ceph.com"),
+        {**volume("old", claimRef={"namespace": "shop", "name": "ending"}), "status": {"phase": "Released"}},
+        pod("ending", deletionTimestamp="2026-01-01T00:00:00Z"),
+        pod("db", ephemeral="scratch"),
+        pod("files"),
+        pod("done", phase="Succeeded"),
+        pod("away", on="b"),
+        attachment("va1", "gone", "b"),
+    )
+    assert [(entry.name, entry.claim, entry.attachment.name, entry.attachment.node) for entry in found.used] == [
+        ("db-scratch", "shop/db-scratch", "", "a"),
+        ("ending", "shop/ending", "", "a"),
+        ("gone", "shop/gone", "", "a"),
+    ]
+    assert [[other.node for other in entry.elsewhere] for entry in found.used] == [[], [], ["b"]]
+    assert found.attached == () and found.held == found.used
+    assert cluster.requests.count(LISTED) == 1 and not [request for request in cluster.requests if "claims" in request]
+
+
+def test_what_is_attached_explains_pods_and_volumes_in_use() -> None:
+    name = attachment_name("rbd.csi.ceph.com", "h-v", "a")
+    found, cluster = gather(in_use("v"), volume("v"), pod("v"), attachment(name, "v", "a"))
+    assert found.used == () and LISTED not in cluster.requests
+    # Whatever the attachment is called.
+    assert gather(in_use("v"), volume("v"), pod("v"), attachment("va", "v", "a"))[0].used == ()
+
+
+def test_a_migrated_volume_that_was_detached_by_force() -> None:
+    item = volume("v", csi=None, rbd={"pool": "p", "image": "i"})
+    found, _cluster = gather(node("a"), item, pod("v"), attachment("va", "v", "b"))
+    assert [(entry.name, entry.attachment.driver) for entry in found.used] == [("v", "rbd.csi.ceph.com")]
+    # One that is not migrated is never attached to any node.
+    assert gather(node("a"), item, pod("v"))[0].used == ()
+
+
+@pytest.mark.parametrize(
+    ("phase", "boot", "used"), [("detached", "boot-a", 0), ("fenced", "boot-a", 0), ("intended", "boot-a", 1), ("detached", "x", 1)]
+)
+def test_what_is_fenced_already_needs_no_fence(phase: str, boot: str, used: int) -> None:
+    cluster = FakeCluster({**in_use("v"), "metadata": {"name": "a", "uid": "uid-a"}}, volume("v"))
+    ledgers = Ledgers(cluster, "kube-system")  # type: ignore[arg-type]
+    ledgers.write(LEDGER._replace(node="a", node_uid="uid-a", boot_id=boot, phase=phase, volumes=("v",)))
+    assert len(gather_node(cluster, "a", ledgers).used) == used  # type: ignore[arg-type]
 
 
 def test_no_such_node() -> None:
