@@ -126,6 +126,11 @@ def _last(found: Iterable[Blocked]) -> Blocked | None:
     return max(found, key=lambda entry: entry.until, default=None)
 
 
+def client_address(entry: str) -> str:
+    """The address of a single client's entry, as ``10.0.0.5`` of ``10.0.0.5:0/17``."""
+    return entry.rsplit(":", 1)[0].strip("[]")
+
+
 def normal_address(text: str) -> str:
     """A plain IP address in the one spelling that is used everywhere. Raises ValueError for anything else."""
     found = ip_address(text.strip())

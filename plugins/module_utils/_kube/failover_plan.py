@@ -18,6 +18,7 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import client_address
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, Entry, Ledger, parse_ledger
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import AttachedVolume, Filters, HostRecord, NodeState
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import FENCED, UNFENCED, NetworkFence, networks
@@ -221,18 +222,27 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[str]:
     over = [entry for entry in _current(ledger) if entry.until and (parse_time(entry.until) or node.now) <= node.now]
     reasons = [f"the fence of {entry.entry} ended by itself at {entry.until}: run {RUNBOOK} again" for entry in over]
     fences = {fence.uid: fence for fence in node.fences or ()}
-    for noted in ledger.network_fences:
+    standing = [fence.cidrs for fence in (fences.get(noted.uid) for noted in ledger.network_fences) if fence and _is_in_force(fence)]
+    for noted in ledger.network_fences if ledger.method == "network_fence" else ():
         fence = fences.get(noted.uid)
-        if _covers_any(noted.cidrs, ledger.addresses) and (fence is None or not (fence.state == FENCED and fence.settled)):
+        hit = [address for address in ledger.addresses if _covers_any(noted.cidrs, [address])]
+        if fence is None and all(any(_covers_any(cidrs, [address]) for cidrs in standing) for address in hit):
+            # It was made anew, and that one is in the ledger too.
+            continue
+        if _covers_any(noted.cidrs, ledger.addresses) and not (fence and _is_in_force(fence)):
             now = f"{fence.state}, and its status says {fence.status}" if fence else "gone"
             reasons.append(f"NetworkFence {noted.name}, which is to fence node {ledger.node}, is {now}. Run {RUNBOOK} again")
     return reasons
 
 
+def _is_in_force(fence: NetworkFence) -> bool:
+    return fence.state == FENCED and fence.settled
+
+
 def _current(ledger: Ledger) -> list[Entry]:
     """The entries that fence the node. Others are left from before it booted, or of single clients at an address that is fenced whole."""
     bare = set(ledger.addresses) - ledger.whole
-    clients = [entry for entry in ledger.entries if entry.kind == "client" and entry.entry.rsplit(":", 1)[0].strip("[]") in bare]
+    clients = [entry for entry in ledger.entries if entry.kind == "client" and client_address(entry.entry) in bare]
     return clients + [entry for entry in ledger.entries if ledger.method == "ceph" and entry.entry in ledger.addresses]
 
 

@@ -20,7 +20,15 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import NamedTuple, Union
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import Blocked, Image, Reading, Watcher, moment
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import (
+    SKEW_SECONDS,
+    Blocked,
+    Image,
+    Reading,
+    Watcher,
+    client_address,
+    moment,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
     ANNOTATION,
     Entry,
@@ -236,12 +244,20 @@ def _unfit(state: NodeState, options: Options) -> list[str]:
     ledger = state.ledger
     if ledger is None or not _is_present(state, ledger):
         return []
+    if ledger.method == "network_fence" and not _standing(state, ledger):
+        return []  # what was to fence it is gone
     if options.method != "auto" and _STRENGTH.index(options.method) < _STRENGTH.index(ledger.method):
         return [
             f"the fence of node {options.node} was begun by method {ledger.method}, not by {options.method}: go on with {ledger.method} "
             "(or auto)"
         ]
     return []
+
+
+def _standing(state: NodeState, ledger: Ledger) -> list[NetworkFence]:
+    """The NetworkFences of the ledger that are there, as they were."""
+    planned = {found.uid: found.cidrs for found in ledger.network_fences}
+    return [fence for fence in state.fences or () if not fence.deleted and planned.get(fence.uid) == fence.cidrs]
 
 
 def _is_present(state: NodeState, ledger: Ledger) -> bool:
@@ -278,9 +294,10 @@ def _owners(state: NodeState, images: Iterable[Image]) -> dict[str, _Owner]:
 def _may_be_of(fence: NetworkFence, drivers: set[str], cluster_ids: set[str]) -> bool:
     """It may act on the Ceph of these volumes.
 
-    Two clusterIDs may stand for one Ceph, and two drivers too, so only where both are known and others it is another storage's.
+    Two clusterIDs may stand for one Ceph, and two drivers too, so only where both are known and others it is another storage's. Once
+    nothing is attached no driver is known, and the clusterID alone tells.
     """
-    driver_fits = not fence.driver or not drivers or fence.driver in drivers
+    driver_fits = not fence.driver or fence.driver in drivers
     return driver_fits or not fence.cluster_id or not cluster_ids or "" in cluster_ids or fence.cluster_id in cluster_ids
 
 
@@ -495,11 +512,13 @@ class _Case:
 
     def _check_strangers(self, mine: set[str], is_certain: bool) -> None:
         """An address that nobody knows is the node's only if all that is attached to the node, and nothing else, says so."""
-        strange = {found.address: found.title for found in self.holders if found.address not in mine and found.address not in self.owners}
+        # What is off leaves its locks behind, and with method none nobody is fenced for them.
+        counting = [found for found in self.holders if not (self.options.node_confirmed_off and found.how == "lock")]
+        strange = {found.address: found.title for found in counting if found.address not in mine and found.address not in self.owners}
         if strange and (is_certain or not self._is_alone(set(strange))):
             self.reasons.append(
                 f"{', '.join(strange.values())} holds what is attached to node {self.options.node}, at an address that nothing says is "
-                f"this node's (known: {', '.join(sorted(mine)) or 'none'}), and that is not the only one on two or more of its images, "
+                f"this node's (known: {', '.join(sorted(mine)) or 'none'}), and that does not hold two or more of its images alone, "
                 "attached nowhere else: find out whose it is, and if it is this node's name it in fence_addresses"
             )
 
@@ -507,6 +526,7 @@ class _Case:
         """At least two images of the node are held, all from this one address, and none of them can be held by another node."""
         names = {found.name for found in self.rbd}
         read = self.options.reading.images if self.options.reading else ()
+        # A lock may be somebody's who had the image before.
         held = [{watcher.address for watcher in image.watchers if watcher.persistent} for image in read if image.volume in names]
         held = [found for found in held if found]
         return (
@@ -580,6 +600,8 @@ class _Case:
         if self.known and wanted == "auto":
             # One that was made afterwards takes what was put into the blocklist away whenever its controller starts.
             wanted = "network_fence" if covering and self.known.method == "ceph" else self.known.method
+            if wanted == "network_fence" and not covering:
+                wanted = "ceph"
         if wanted == "none":
             if not options.node_confirmed_off:
                 self.reasons.append(
@@ -773,6 +795,11 @@ def _undone(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[
             # Left from a fence before the node booted.
             continue
         fence = there.get(planned.uid)
+        others = [other for other in _standing(state, ledger) if other.uid != planned.uid and other.state == FENCED and other.settled]
+        hit = [address for address in ledger.addresses if _covered(planned.cidrs, address)]
+        if fence is None and all(any(covers(other, address) for other in others) for address in hit):
+            # It was made anew.
+            continue
         if fence is None or fence.deleted or fence.cidrs != planned.cidrs:
             what = "is gone or was replaced" if fence is None else "is being deleted" if fence.deleted else "has other ranges now"
             doubts.append(
@@ -803,14 +830,16 @@ def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options
     """What contradicts the fence, or does not prove it."""
     doubts = _stale(reading, state.now, ledger.fsid)
     written = moment(ledger.at)
-    if written and reading.read_at < written:
+    if written and (written - reading.read_at).total_seconds() > SKEW_SECONDS:
         doubts.append(
             f"what was read of Ceph is of {_iso(reading.read_at)}, before the ledger was written ({ledger.at}), so it proves nothing about "
             "the fence: read it again, or set the clocks"
         )
     if ledger.method == "ceph":
         for entry in ledger.entries:
-            doubts += _entry_doubts(entry.entry, reading.find(entry.entry), reading)
+            # A single client's is not renewed once its whole address is fenced.
+            if entry.kind != "client" or client_address(entry.entry) not in ledger.whole:
+                doubts += _entry_doubts(entry.entry, reading.find(entry.entry), reading)
     elif ledger.method == "network_fence":
         for address in ledger.addresses:
             doubts += _entry_doubts(address, reading.covering(address), reading)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import normal_address
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Object, ServerVersion, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Ledger, Ledgers, noted_ledger
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Ledger, Ledgers
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import NetworkFence, list_fences
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
@@ -263,25 +263,23 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
     host = pick_host_record(item) if item else None
     others = cluster.list(
         path("v1", "nodes"),
-        lambda other: (pick_host_record(other), noted_ledger(other)) if other["metadata"]["name"] != node else None,
+        lambda other: pick_host_record(other) if other["metadata"]["name"] != node else None,
     )
     fences, copies = list_fences(cluster), ledgers.copies(node, item)
     ledger = {node: copies.ledger} if copies.ledger else {}
     used = find_used(cluster, {node: host}, ledger, attachments, volumes)
-    # A ConfigMap is written before the annotation, but may be deleted.
-    foreign = {found.node: found for _host, found in others if found}
-    foreign.update({found.node: found for found in ledgers.all() if found.node != node})
     return NodeState(
         cluster.now(),
         cluster.version(),
         host,
         item,
         tuple(attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ())) for found in here),
-        tuple(host for host, _ledger in others),
+        tuple(others),
         fences,
         copies.ledger,
         bool(copies.kept or not copies.noted),
-        tuple(foreign.values()),
+        # Their ConfigMaps, which are written first; a node's annotations may be written by whoever has its kubelet.
+        tuple(found for found in ledgers.all() if found.node != node),
         used.get(node, ()),
     )
 

@@ -30,9 +30,10 @@ def role(role_name: str, name: str, **given: Any) -> Any:
     return Templar(loader=loader, variables=variables).template(variables[f"__{role_name}_{name}"])
 
 
-def info(*attachments: str) -> dict[str, Any]:
+def info(*attachments: str, used: bool = False) -> dict[str, Any]:
     """What node_fence_info returned of a node with so many volumes; one that has left the node has no attachment."""
-    volumes = [{"name": f"pv-{number}", "attachment": found, "pv": {"number": number}} for number, found in enumerate(attachments)]
+    told = enumerate(attachments)
+    volumes = [{"name": f"pv-{number}", "attachment": found, "used": used, "pv": {"number": number}} for number, found in told]
     return {"lost": [{"node": "worker01", "ledger": {}, "volumes": volumes}]}
 
 
@@ -44,6 +45,8 @@ def info(*attachments: str) -> dict[str, Any]:
         (info("csi-1"), {"observations": "", "observation_seconds": " "}, (3, 61.0)),
         # Nobody is fenced for what has left the node.
         (info("", ""), {}, (1, 0.0)),
+        # Kubernetes has detached it by force.
+        (info("", used=True), {}, (3, 61.0)),
         (info(), {"observations": "5"}, (1, 0.0)),
         ({"lost": []}, {}, (1, 0.0)),
     ],

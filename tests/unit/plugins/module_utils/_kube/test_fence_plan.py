@@ -669,6 +669,14 @@ def test_single_clients_are_widened_to_whole_addresses() -> None:
     refused(pure.intend(found, options(image(watchers=[watcher(), watcher(A, 2, seen=1, nonce=12)]))), "level client")
 
 
+def test_a_single_clients_entry_may_end_once_its_address_is_fenced() -> None:
+    wide = intended(state(ledger=intended(given=replace(OPTIONS, level="client"))), replace(OPTIONS, level="address"))
+    assert {entry.kind for entry in wide.entries} == {"client", "address"}
+    ending = [blocked(A), blocked(f"{A}:0/11", "client", "2026-01-01T13:00:00Z")]
+    assert not confirm(wide, proof(blocklist=ending)).plan.refusals
+    refused(confirm(wide, proof(blocklist=ending[1:])), "has no entry for 10.0.0.5")
+
+
 def test_a_node_object_that_was_made_anew() -> None:
     before = intended()._replace(phase="detached", node_uid="uid-old", tainted=True, machine="machine-old")
     decision = pure.intend(state(ledger=before), OPTIONS)
@@ -699,6 +707,30 @@ def test_a_network_fence_that_was_made_after_the_fence_takes_over() -> None:
     # A second one is not in the ledger either.
     more = done._replace(fences=(network_fence(fenced=True), network_fence("other")))
     refused(confirm(ledger, proof(blocklist=[blocked(A)]), more), "NetworkFence other covers 10.0.0.5")
+
+
+def test_a_network_fence_that_is_gone_is_made_up_for() -> None:
+    """Somebody deletes what was to fence the node, and perhaps makes it anew; nobody can restore its uid."""
+    before = intended(state(fences=(network_fence(),)))
+    gone = state(node(unschedulable=True), ledger=before, fences=())
+    for method in ("auto", "ceph"):
+        ledger = intended(gone, replace(OPTIONS, method=method))
+        assert (ledger.method, [entry.entry for entry in ledger.entries]) == ("ceph", [A])
+        assert ledger.network_fences == before.network_fences
+    anew = gone._replace(fences=(network_fence(fenced=True, uid="another"),))
+    ledger = intended(anew)
+    assert (ledger.method, [found.uid for found in ledger.network_fences]) == ("network_fence", [before.network_fences[0].uid, "another"])
+    assert verbs(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), anew)) == ["record_fence"]
+    refused(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), gone), "is gone or was replaced")
+
+
+def test_another_storages_network_fence_once_nothing_is_attached() -> None:
+    before = intended()._replace(phase="fenced")
+    other = network_fence(driver="san.example.com", cluster_id="san-1")
+    for attached in (None, []):
+        found = state(node(unschedulable=True), attached, ledger=before, fences=(other,))
+        assert intended(found).method == "ceph"
+        assert not confirm(before, proof(blocklist=[blocked(A)]), found).plan.refusals
 
 
 def test_network_fences_of_the_fence_before() -> None:
@@ -813,8 +845,10 @@ def test_whoever_else_holds_the_image_may_be_the_node() -> None:
 
 
 def test_what_was_read_before_proves_nothing() -> None:
-    ledger = intended()._replace(at="2026-01-01T12:00:01Z")
-    refused(confirm(ledger, proof(blocklist=[blocked(A)])), "before the ledger was written (2026-01-01T12:00:01Z), so it proves nothing")
+    """Clocks may differ by half a minute."""
+    ledger = intended()._replace(at="2026-01-01T12:00:31Z")
+    refused(confirm(ledger, proof(blocklist=[blocked(A)])), "before the ledger was written (2026-01-01T12:00:31Z), so it proves nothing")
+    assert not confirm(ledger._replace(at="2026-01-01T12:00:29Z"), proof(blocklist=[blocked(A)])).plan.refusals
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import fence_state
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Ledgers, config_map_path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, Ledgers, config_map_path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import Filters, NodeState, gather_node
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name, unique_name
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
@@ -35,7 +35,7 @@ def volume(name: str, driver: str = "rbd.csi.ceph.com", **spec: Any) -> dict[str
 
 def pod(name: str, on: str = "a", phase: str = "Running", ephemeral: str = "", **meta: Any) -> dict[str, Any]:
     """A pod that uses the claim of its own name, or an ephemeral one."""
-    source: dict[str, Any] = {"ephemeral": {}} if ephemeral else {"persistentVolumeClaim": {"claimName": name}}
+    source: dict[str, Any] = {"ephemeral": {"volumeClaimTemplate": {}}} if ephemeral else {"persistentVolumeClaim": {"claimName": name}}
     spec = {"nodeName": on, "volumes": [{"name": ephemeral or "data", **source}]}
     state = {"running": {}} if phase == "Running" else {"terminated": {}}
     status = {"phase": phase, "containerStatuses": [{"state": state}]}
@@ -111,8 +111,9 @@ def test_the_copies_of_the_ledger_and_the_ledgers_of_other_nodes() -> None:
     for name in "abc":
         uid = cluster.objects[f"/api/v1/nodes/{name}"]["metadata"]["uid"]
         written[name] = ledgers.write(ledger._replace(node=name, node_uid=uid))
-    # A copy may be deleted, and a Node object too.
-    del cluster.objects[config_map_path("b", "kube-system")], cluster.objects["/api/v1/nodes/c"]
+    # A Node object may be deleted; and whoever has a node's kubelet may write what he likes into its annotations.
+    del cluster.objects["/api/v1/nodes/c"]
+    cluster.objects["/api/v1/nodes/b"]["metadata"]["annotations"] = {ANNOTATION: "{}"}
     found = gathered()
     assert (found.ledger, found.is_kept, sorted(other.node for other in found.ledgers)) == (written["a"], True, ["b", "c"])
     del cluster.objects[config_map_path("a", "kube-system")]
