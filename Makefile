@@ -37,7 +37,7 @@ lint: ## ruff, mypy, yamllint, shellcheck, licences, changelog, documentation, a
 format: ## let ruff format the Python files
 	@$(RUN) ruff format
 
-units: ## unit tests: here, then by ansible-test with the oldest and newest Python and both ansible-cores
+units: ## unit tests: here, then by ansible-test with the oldest Python, and with the oldest ansible-core
 	@$(RUN) pytest tests/unit
 	@tests/tools/ansible_test.sh units
 

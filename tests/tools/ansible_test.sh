@@ -55,13 +55,12 @@ case ${1:-} in
         [ ! -e "$venv_lowest" ] || with "$venv_lowest" sanity --test compile --test import --test validate-modules || status=1
         ;;
     units)
-        # The oldest Python that a node may have, and the newest: what breaks between them breaks at one of the ends.
-        pythons=()
-        for minor in 9 10 11 12 13; do
-            ! PATH=$path "python3.$minor" -c "" 2>/dev/null || pythons+=("3.$minor")
-        done
-        for version in $(printf '%s\n' "${pythons[0]}" "${pythons[-1]}" | sort -u); do
-            with "$venv" units --python "$version" || status=1
+        # The oldest Python that a node may have, if it is here; this machine's own is the one that pytest runs with.
+        for version in 3.9 3.10 3.11 3.12 3.13; do
+            if PATH=$path "python$version" -c "" 2>/dev/null; then
+                with "$venv" units --python "$version" || status=1
+                break
+            fi
         done
         [ ! -e "$venv_lowest" ] || with "$venv_lowest" units --python "$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" || status=1
         ;;

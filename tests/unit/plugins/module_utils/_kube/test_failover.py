@@ -464,6 +464,16 @@ def test_a_network_fence_of_an_address_from_before_the_boot() -> None:
     assert verbs(run(standard(network_fence("Fenced", "fencing operation successful"), ledger=ledger)))
 
 
+def test_a_network_fence_that_was_made_anew() -> None:
+    """The one that is gone is in the ledger still; the new one does, or the blocklist."""
+    gone = FenceObject("f-a", "uid-gone", ("10.0.0.1/32",), True)
+    there = network_fence("Fenced", "fencing operation successful")
+    assert verbs(run(standard(there, ledger=NETWORK._replace(network_fences=(gone, *NETWORK.network_fences)))))
+    assert verbs(run(standard(ledger=LEDGER._replace(network_fences=(gone,)))))
+    alone = run(standard(there, ledger=NETWORK._replace(network_fences=(gone,))))
+    assert alone["failed"] and "is gone" in alone["msg"]
+
+
 NETWORK = LEDGER._replace(method="network_fence", entries=(), network_fences=(FenceObject("f-a", "uid-f", ("10.0.0.1/32",), True),))
 
 
