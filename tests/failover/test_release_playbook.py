@@ -63,9 +63,10 @@ def test_release(failover_current: Failover) -> None:
     fencing.nothing_left()
     assert set(ceph.blocklist()) == {AUTOMATIC, FOREIGN}
     before = fencing.state()
-    again = fencing.release()
-    assert again.rc == 0 and "| CHANGED" not in again.text, again.text
-    assert fencing.state() == before
+    for check in (False, True):
+        again = fencing.release(check=check)
+        assert again.rc == 0 and "| CHANGED" not in again.text, again.text
+        assert fencing.state() == before
     # What comes back is a client as any other.
     scene.writer.kill()
     assert not scene.node_a_opens().error
