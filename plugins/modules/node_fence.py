@@ -218,7 +218,7 @@ EXAMPLES = r"""
 
     - name: Fence it in Ceph's blocklist
       storage_ops.runbooks.ceph_blocklist:
-        entries: "{{ intended.fence.entries | map(attribute='entry') }}"
+        entries: "{{ intended.entries }}"
       delegate_to: ceph01
       vars:
         ansible_python_interpreter: auto_silent
@@ -248,6 +248,15 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+entries:
+  description:
+    - What M(storage_ops.runbooks.ceph_blocklist) has to add or renew, with method V(ceph). Not single clients whose whole address is
+      fenced too, since Ceph's entry for one cannot be renewed.
+  returned: success, or when the fence is refused, with O(state=intended) and O(state=fenced)
+  type: list
+  elements: str
+  sample:
+    - 10.0.0.5
 fence:
   description:
     - The ledger, as it is now; in check mode as it would be. Empty when there is none.

@@ -222,11 +222,12 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[str]:
     over = [entry for entry in _current(ledger) if entry.until and (parse_time(entry.until) or node.now) <= node.now]
     reasons = [f"the fence of {entry.entry} ended by itself at {entry.until}: run {RUNBOOK} again" for entry in over]
     fences = {fence.uid: fence for fence in node.fences or ()}
-    standing = [fence.cidrs for fence in (fences.get(noted.uid) for noted in ledger.network_fences) if fence and _is_in_force(fence)]
+    current = [fence for fence in (fences.get(noted.uid) for noted in ledger.network_fences) if fence and _is_in_force(fence)]
+    standing = {fence.name: fence.cidrs for fence in current}
     for noted in ledger.network_fences if ledger.method == "network_fence" else ():
         fence = fences.get(noted.uid)
         hit = [address for address in ledger.addresses if _covers_any(noted.cidrs, [address])]
-        if fence is None and all(any(_covers_any(cidrs, [address]) for cidrs in standing) for address in hit):
+        if fence is None and all(_covers_any(standing.get(noted.name, ()), [address]) for address in hit):
             # It was made anew, and that one is in the ledger too.
             continue
         if _covers_any(noted.cidrs, ledger.addresses) and not (fence and _is_in_force(fence)):

@@ -139,9 +139,10 @@ class Fence:
                 self._lease.release()
 
     def facts(self) -> dict[str, Any]:
-        """The ledger, as it is now, or in check mode as it would be."""
+        """The ledger, as it is now, or in check mode as it would be, and what of it ceph_blocklist is to see to."""
         ledger = self._decision.ledger
-        return {"fence": ledger.to_dict() if ledger else {}}
+        entries = [entry.entry for entry in ledger.lasting] if ledger and ledger.method == "ceph" else []
+        return {"fence": ledger.to_dict() if ledger else {}, "entries": entries}
 
     # gather
 

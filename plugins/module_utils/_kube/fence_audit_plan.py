@@ -291,7 +291,7 @@ def _judge_entries(ledger: Ledger, state: State, ceph: Reading | None, evidence:
     name, ready = ledger.node, state.ready(ledger.node)
     known = ceph if ceph and (not ledger.fsid or ceph.fsid == ledger.fsid) else None
     # Ceph itself knows best: somebody may have renewed an entry.
-    absent = [entry for entry in ledger.entries if known is None or not known.blocks(entry.entry)]
+    absent = [entry for entry in ledger.lasting if known is None or not known.blocks(entry.entry)]
     expired = [entry for entry in absent if _is_over(entry, state.now)]
     missing = [entry.entry for entry in absent if entry not in expired] if known else []
     if known and ledger.network_fences:

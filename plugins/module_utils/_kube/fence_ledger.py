@@ -23,6 +23,7 @@ from typing import Any, Callable, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import NotStarted, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import client_address
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, NotFound, Object, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
@@ -125,6 +126,11 @@ class Ledger(NamedTuple):
         if self.method == "ceph":
             return {entry.entry for entry in self.entries if entry.kind == "address"}
         return set(self.addresses)
+
+    @property
+    def lasting(self) -> tuple[Entry, ...]:
+        """The entries that have to stay: all but those of single clients at an address that is fenced whole, which cannot be renewed."""
+        return tuple(entry for entry in self.entries if entry.kind != "client" or client_address(entry.entry) not in self.whole)
 
     @property
     def path(self) -> str:

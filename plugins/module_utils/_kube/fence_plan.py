@@ -26,7 +26,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_re
     Image,
     Reading,
     Watcher,
-    client_address,
     moment,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
@@ -474,10 +473,12 @@ class _Case:
         return address in self.known.whole or entry in {found.entry for found in self.known.entries}
 
     def _moved(self, image: Image, address: str) -> bool:
-        """The volume is not attached here any more, and that is an address of a node that it is attached to now."""
+        """The volume is not attached here any more, and that is of a node that it is attached to now, or was until that was fenced."""
         volume = next(found for found in self.meant if found.name == image.volume)
         owner = self.owners.get(address)
-        return not volume.attachment.name and owner is not None and owner.node in {found.node for found in volume.elsewhere}
+        theirs = {found.node for found in volume.elsewhere}
+        theirs |= {other.node for other in self.state.ledgers if volume.name in other.volumes and other.reached("fenced")}
+        return not volume.attachment.name and owner is not None and owner.node in theirs
 
     def _check_off(self, mine: set[str]) -> None:
         alive = [f"{holder.title} on {holder.image.title}" for holder in self.holders if holder.how == "watcher"]
@@ -513,7 +514,9 @@ class _Case:
     def _check_strangers(self, mine: set[str], is_certain: bool) -> None:
         """An address that nobody knows is the node's only if all that is attached to the node, and nothing else, says so."""
         # What is off leaves its locks behind, and with method none nobody is fenced for them.
-        counting = [found for found in self.holders if not (self.options.node_confirmed_off and found.how == "lock")]
+        method = self.known.method if self.known and self.options.method == "auto" else self.options.method
+        is_none = self.options.node_confirmed_off and method == "none"
+        counting = [found for found in self.holders if not (is_none and found.how == "lock")]
         strange = {found.address: found.title for found in counting if found.address not in mine and found.address not in self.owners}
         if strange and (is_certain or not self._is_alone(set(strange))):
             self.reasons.append(
@@ -524,7 +527,8 @@ class _Case:
 
     def _is_alone(self, addresses: set[str]) -> bool:
         """At least two images of the node are held, all from this one address, and none of them can be held by another node."""
-        names = {found.name for found in self.rbd}
+        # What is detached may be held from wherever it went.
+        names = {found.name for found in self.rbd if found.attachment.name}
         read = self.options.reading.images if self.options.reading else ()
         # A lock may be somebody's who had the image before.
         held = [{watcher.address for watcher in image.watchers if watcher.persistent} for image in read if image.volume in names]
@@ -795,7 +799,7 @@ def _undone(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[
             # Left from a fence before the node booted.
             continue
         fence = there.get(planned.uid)
-        others = [other for other in _standing(state, ledger) if other.uid != planned.uid and other.state == FENCED and other.settled]
+        others = [other for other in _standing(state, ledger) if other.name == planned.name and other.state == FENCED and other.settled]
         hit = [address for address in ledger.addresses if _covered(planned.cidrs, address)]
         if fence is None and all(any(covers(other, address) for other in others) for address in hit):
             # It was made anew.
@@ -836,10 +840,8 @@ def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options
             "the fence: read it again, or set the clocks"
         )
     if ledger.method == "ceph":
-        for entry in ledger.entries:
-            # A single client's is not renewed once its whole address is fenced.
-            if entry.kind != "client" or client_address(entry.entry) not in ledger.whole:
-                doubts += _entry_doubts(entry.entry, reading.find(entry.entry), reading)
+        for entry in ledger.lasting:
+            doubts += _entry_doubts(entry.entry, reading.find(entry.entry), reading)
     elif ledger.method == "network_fence":
         for address in ledger.addresses:
             doubts += _entry_doubts(address, reading.covering(address), reading)

@@ -31,7 +31,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 )
 
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
-# So many volumes are read one by one; of more, all are.
+# So many volumes, and pods of so many nodes, are read one by one; of more, all are.
 _MAX_GETS = 100
 # ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of all its drivers end.
 _RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
@@ -232,8 +232,10 @@ def _pods(cluster: Cluster, hosts: Mapping[str, HostRecord | None], cached: bool
         pod = pick_pod(item)
         return pod if pod.claims and not pod.terminal else None
 
-    fields = f"spec.nodeName={next(iter(hosts))}" if len(hosts) == 1 else ""
-    return cluster.list(path("v1", "pods"), pick, fields=fields, cached=cached) if hosts else []
+    folder = path("v1", "pods")
+    if len(hosts) > _MAX_GETS:
+        return cluster.list(folder, pick, cached=cached)
+    return [pod for name in hosts for pod in cluster.list(folder, pick, fields=f"spec.nodeName={name}", cached=cached)]
 
 
 def _keys(item: Object) -> set[Any]:

@@ -423,7 +423,11 @@ def _lost_fence(planned: FenceObject) -> str:
 def _proven_gone(state: State, options: Options, ledger: Ledger, planned: FenceObject) -> bool:
     """Ceph itself shows that the ranges of a NetworkFence are in its blocklist no more."""
     ceph = options.ceph
-    return ceph is not None and not _unfit(ceph, state, ledger) and not any(ceph.blocks(cidr) for cidr in planned.cidrs)
+    if ceph is None or _unfit(ceph, state, ledger):
+        return False
+    # A single address of its ranges may be an entry of ours too, which is removed after this, and looked for in the end.
+    own = {entry.entry for entry in ledger.entries if entry.ours}
+    return all(found is None or found.spelling in own for found in map(ceph.find, planned.cidrs))
 
 
 # released

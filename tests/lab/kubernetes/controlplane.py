@@ -454,9 +454,12 @@ def _openssl(folder: Path, *arguments: str) -> None:
 
 
 def _write_secret(target: Path, text: str) -> None:
+    """At once: a process that is starting may read what is written again meanwhile."""
     target.parent.mkdir(exist_ok=True, mode=0o700)
-    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
+    building = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
+    with open(os.open(building, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
         stream.write(text)
+    building.replace(target)
 
 
 def _base64(text: str) -> str:

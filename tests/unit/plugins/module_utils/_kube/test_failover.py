@@ -472,6 +472,9 @@ def test_a_network_fence_that_was_made_anew() -> None:
     assert verbs(run(standard(ledger=LEDGER._replace(network_fences=(gone,)))))
     alone = run(standard(there, ledger=NETWORK._replace(network_fences=(gone,))))
     assert alone["failed"] and "is gone" in alone["msg"]
+    # One of another name may be for another Ceph.
+    other = NETWORK._replace(network_fences=(gone._replace(name="f-b"), *NETWORK.network_fences))
+    assert "is gone" in run(standard(there, ledger=other))["msg"]
 
 
 NETWORK = LEDGER._replace(method="network_fence", entries=(), network_fences=(FenceObject("f-a", "uid-f", ("10.0.0.1/32",), True),))

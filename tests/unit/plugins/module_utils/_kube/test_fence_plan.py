@@ -283,6 +283,10 @@ def test_what_is_detached_by_force_is_fenced_like_what_is_attached() -> None:
     refused(pure.intend(found, options(image("other"))), "volume v is not in what was read of Ceph")
     refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]))), "nobody knows whose address 192.168.7.5 is")
     refused(pure.intend(state(attached=[]), OPTIONS), "no RBD volume is attached to node a, or used there without")
+    # Two that went to a node that is lost by now too are no evidence of whose address that is.
+    gone = state(attached=[], used=(moved(elsewhere=""), moved("w", elsewhere="")))
+    held = options(image(watchers=[watcher(STORAGE)]), image("w", watchers=[watcher(STORAGE)]))
+    refused(pure.intend(gone, held), "at an address that nothing says is this node's")
 
 
 @pytest.mark.parametrize(("theirs", "notes"), [(B, []), ("192.168.7.6", [("b", "192.168.7.6")])])
@@ -297,6 +301,12 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(theirs:
     both = image("w", watchers=[watcher(theirs, 2, nonce=12), watcher()], notes=notes)
     assert intended(state(attached=[], used=(moved("w"),)), options(both)).addresses == (A,)
     refused(pure.intend(state(attached=[], used=(moved("w"),)), options(taken)), "nobody knows from which address node a reaches Ceph")
+    # Whoever had taken it over may be fenced by now, and his lock be left.
+    last = state(attached=[volume()], used=(moved("w", elsewhere=""),))
+    given = options(image(watchers=[watcher()]), taken)
+    refused(pure.intend(last, given), f"{theirs} is that of node b")
+    after = other_ledger(addresses=(theirs,), entries=(), volumes=("w",), phase="detached")
+    assert intended(last._replace(ledgers=(after,)), given).addresses == (A,)
     # Attached to both nodes it has not been taken over; and a third node has no business there.
     for strange in (volume("w", elsewhere="b"), moved("w", elsewhere="c")):
         refused(
@@ -516,6 +526,11 @@ def test_a_node_that_is_off() -> None:
     refused(pure.intend(state(), replace(given, node_confirmed_off=False)), "Set node_confirmed_off")
     refused(pure.intend(state(), replace(given, method="auto")), "nobody knows from which address")
     assert intended(given=replace(given, reading=None)).unverified
+    # What is off leaves its locks behind, wherever they are from; but with any other method somebody would be fenced for them.
+    locked = options(image(locks=[lock(STORAGE)]), node_confirmed_off=True)
+    assert intended(given=replace(locked, method="none")).addresses == ()
+    for method in ("auto", "ceph"):
+        refused(pure.intend(state(), replace(locked, method=method)), "at an address that nothing says is this node's")
 
 
 @pytest.mark.parametrize("method", ["none", "ceph", "auto"])
@@ -673,6 +688,7 @@ def test_a_single_clients_entry_may_end_once_its_address_is_fenced() -> None:
     wide = intended(state(ledger=intended(given=replace(OPTIONS, level="client"))), replace(OPTIONS, level="address"))
     assert {entry.kind for entry in wide.entries} == {"client", "address"}
     ending = [blocked(A), blocked(f"{A}:0/11", "client", "2026-01-01T13:00:00Z")]
+    assert [entry.entry for entry in wide.lasting] == [A]
     assert not confirm(wide, proof(blocklist=ending)).plan.refusals
     refused(confirm(wide, proof(blocklist=ending[1:])), "has no entry for 10.0.0.5")
 
@@ -722,6 +738,10 @@ def test_a_network_fence_that_is_gone_is_made_up_for() -> None:
     assert (ledger.method, [found.uid for found in ledger.network_fences]) == ("network_fence", [before.network_fences[0].uid, "another"])
     assert verbs(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), anew)) == ["record_fence"]
     refused(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), gone), "is gone or was replaced")
+    # One of another name may be for another Ceph.
+    two = intended(state(fences=(network_fence(), network_fence("second", fenced=True, uid="uid-2"))))
+    one = gone._replace(fences=(network_fence("second", fenced=True, uid="uid-2"),))
+    refused(confirm(two, proof(blocklist=[blocked(f"{A}/32", "range")]), one), "storage-ops-a", "is gone or was replaced")
 
 
 def test_another_storages_network_fence_once_nothing_is_attached() -> None:

@@ -873,6 +873,17 @@ def test_a_network_fence_that_is_another_one_now(fence: Object) -> None:
         refused(begun(World(node(), fence, ledger=BY_OBJECT)), "is gone or has other ranges now", step)
 
 
+def test_a_network_fence_that_the_blocklist_made_up_for() -> None:
+    """It is gone, and our own entry of its only address is there until the next step: that is not what it has left."""
+    ledger = BY_OBJECT._replace(method="ceph", entries=LEDGER.entries[:1])
+    mine, left = blocked("10.0.0.1"), blocked("10.0.0.1/32", "range")
+    refused(begun(World(node(), ledger=ledger)), "is gone or has other ranges now", "unfenced", ceph=reading(left))
+    refused(begun(World(node(), ledger=ledger)), "is still in Ceph's blocklist", "released", ceph=reading(mine))
+    world = begun(World(node(), ledger=ledger))
+    assert not release(world, "unfenced", ceph=reading(mine))["failed"]
+    assert not release(world, "released", ceph=GONE)["failed"]
+
+
 def test_a_network_fence_that_was_made_anew_unfenced() -> None:
     world = begun(World(node(), network_fence("Unfenced", "unfencing operation successful", "uid-other"), ledger=BY_OBJECT))
     assert not release(world, "unfenced")["failed"]
