@@ -15,7 +15,6 @@ from cluster import LOCAL
 from failover import ADDRESSES, NODE_A, NODE_B, Failover
 from fencing import FAIL_OVER, OUT_OF_SERVICE, RELEASE, USER, Fencing
 from lab.kubernetes.addons.addons import Addons
-from lab.kubernetes.api import path
 from node import COLLECTION, environment
 
 ADDRESS = ADDRESSES[NODE_A]
@@ -79,37 +78,6 @@ def test_out_of_service_taint(failover_current: Failover) -> None:
     fencing = Fencing(failover_current)
     moved(failover_current, fencing, f"{ADDRESS}:0/0", four_ways=True)
     assert OUT_OF_SERVICE in failover_current.taints(NODE_A)
-
-
-def test_detached_by_force(failover_current: Failover) -> None:
-    """Six minutes after the lost node's pods are gone, Kubernetes has its volume attached to B alone, while A's client goes on writing.
-
-    The attachment is taken away here instead, which the controller manager notices within a minute.
-    """
-    scene, fencing = failover_current, Fencing(failover_current)
-    scene.lose()
-    scene.wait_waiting()
-    for pod in scene.pods(NODE_A):
-        scene.api.delete(path("Pod", pod["metadata"]["name"]), grace=0)
-    attachment = scene.attachment(NODE_A)
-    assert attachment
-    scene.api.delete(path("VolumeAttachment", attachment["metadata"]["name"]))
-    scene.cluster.wait(lambda: scene.attached(NODE_B), "B has the volume", 150)
-    assert not scene.pods(NODE_A) and scene.attachment(NODE_A) is None
-    # B is told that the image is in use, and tries again.
-    scene.node_b_visits()
-    written = scene.writer.acknowledged
-    scene.cluster.wait(lambda: scene.writer.acknowledged > written, "A goes on writing", 10)
-    assert scene.writer.error == "" and scene.watches()
-
-    run = fencing.fail_over()
-    assert run.rc == 0, run.text
-    assert scene.writer.error and not scene.watches()
-    ledger = fencing.ledger
-    assert ledger and (ledger["phase"], ledger["addresses"], ledger["volumes"]) == ("detached", [ADDRESS], ["pv-db"])
-    fenced_at = scene.content()
-    time.sleep(2)
-    assert scene.content() == fenced_at <= scene.writer.acknowledged + 1
 
 
 def test_nothing_is_changed_that_could_not_be_brought_to_its_end(failover_current: Failover) -> None:
