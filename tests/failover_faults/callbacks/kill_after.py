@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A callback plugin that ends ansible-playbook with SIGKILL once so many tasks of the collection's modules have been done."""
+"""A callback plugin that ends ansible-playbook with SIGKILL after the first task of the collection's that has changed something."""
 
 from __future__ import annotations
 
@@ -21,22 +21,16 @@ description: For the tests only.
 
 
 class CallbackModule(CallbackBase):
-    """Counts down KILL_AFTER."""
+    """Waits for a change."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
     CALLBACK_NAME = "kill_after"
     CALLBACK_NEEDS_ENABLED = True
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.left = int(os.environ["KILL_AFTER"])
-
     def v2_runner_on_ok(self, result: Any) -> None:
-        """One more."""
+        """What changed nothing may be killed after, or not."""
         task = result._task
-        if task.action.startswith("storage_ops.runbooks.") and task.action.rsplit(".", 1)[1] != "show_findings":
-            self.left -= 1
-            if self.left == 0:
-                print(f"killed after: {task.name}", flush=True)
-                os.kill(os.getpid(), signal.SIGKILL)
+        if task.action.startswith("storage_ops.runbooks.") and result._result.get("changed"):
+            print(f"killed after: {task.name}", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
