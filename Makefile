@@ -38,7 +38,7 @@ format: ## let ruff format the Python files
 	@$(RUN) ruff format
 
 units: ## unit tests: here, then by ansible-test with the oldest Python, and with the oldest ansible-core
-	@$(RUN) pytest tests/unit
+	@$(RUN) pytest -n 2 tests/unit
 	@tests/tools/ansible_test.sh units
 
 sanity: ## ansible-test sanity with both ansible-cores
