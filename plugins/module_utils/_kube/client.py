@@ -89,6 +89,11 @@ class KubeError(StorageOpsError):
         # An earlier try may have reached the server, so that this is perhaps the answer to a second time.
         self.repeated = False
 
+    @property
+    def passes(self) -> bool:
+        """An API server that is away, busy or broken may be well again later."""
+        return self.status in (0, 429) or self.status >= 500
+
 
 class Forbidden(KubeError):
     """401 or 403."""
@@ -476,3 +481,28 @@ def _words(problem: BaseException) -> str:
     if isinstance(problem, http.client.IncompleteRead):
         return "it ended early"
     return (problem.strerror if isinstance(problem, OSError) else "") or str(problem) or type(problem).__name__
+
+
+def until_none(
+    look: Callable[[], list[str]],
+    seconds: float,
+    deadline: Deadline,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    pause: float = 1.0,
+) -> list[str]:
+    """Poll until nothing is found any more, for at most so many seconds and never past the deadline; what was found last.
+
+    Raises KubeError for what does not pass by itself.
+    """
+    until = clock() + seconds
+    while True:
+        try:
+            left = look()
+        except KubeError as error:
+            if not error.passes:
+                raise
+            left = [str(error)]
+        if not left or clock() + pause > until or deadline.remaining() < pause:
+            return left
+        sleep(pause)

@@ -28,7 +28,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import failover_plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, NotFound, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Conflict,
+    KubeError,
+    NotFound,
+    path,
+    until_none,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.failover_plan import LostPod, Options, State, Subject
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Ledger, Ledgers, RunLease, RunOptions
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import (
@@ -395,22 +402,16 @@ class Failover:
         return next((entry for entry in found if entry.node == node and entry.volume == covered.name), None)
 
     def _until_none(self, seconds: float, look: Callable[[], list[str]]) -> list[str]:
-        """Poll until nothing is found any more, for at most so long and never past the deadline; what was found last."""
-        until = self._clock() + seconds
-        while True:
-            try:
-                left = look()
-                if self._clock() - self._renewed > self._run.lease_seconds / 3:
-                    self._lease.check()
-                    self._renewed = self._clock()
-            except KubeError as error:
-                # One that is away, busy or broken may be well again later.
-                if error.status not in (0, 429) and error.status < 500:
-                    raise
-                left = [str(error)]
-            if not left or self._clock() + _POLL_SECONDS > until or self._cluster.deadline.remaining() < _POLL_SECONDS:
-                return left
-            self._sleep(_POLL_SECONDS)
+        """As everywhere, but under the Lease, which is renewed meanwhile."""
+
+        def held() -> list[str]:
+            left = look()
+            if self._clock() - self._renewed > self._run.lease_seconds / 3:
+                self._lease.check()
+                self._renewed = self._clock()
+            return left
+
+        return until_none(held, seconds, self._cluster.deadline, self._sleep, self._clock, _POLL_SECONDS)
 
     # verify
 

@@ -14,14 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import client_address
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, Entry, Ledger, parse_ledger
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import AttachedVolume, Filters, HostRecord, NodeState
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import FENCED, UNFENCED, NetworkFence, networks
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import (
+    AttachedVolume,
+    Filters,
+    HostRecord,
+    NodeState,
+    fences_of,
+    opposing,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
@@ -221,23 +226,11 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[str]:
         return [f"the fence of node {ledger.node} was begun and never proven (phase {ledger.phase}): run {RUNBOOK} again"]
     over = [entry for entry in _current(ledger) if entry.until and (parse_time(entry.until) or node.now) <= node.now]
     reasons = [f"the fence of {entry.entry} ended by itself at {entry.until}: run {RUNBOOK} again" for entry in over]
-    fences = {fence.uid: fence for fence in node.fences or ()}
-    current = [fence for fence in (fences.get(noted.uid) for noted in ledger.network_fences) if fence and _is_in_force(fence)]
-    standing = {fence.name: fence.cidrs for fence in current}
-    for noted in ledger.network_fences if ledger.method == "network_fence" else ():
-        fence = fences.get(noted.uid)
-        hit = [address for address in ledger.addresses if _covers_any(noted.cidrs, [address])]
-        if fence is None and all(_covers_any(standing.get(noted.name, ()), [address]) for address in hit):
-            # It was made anew, and that one is in the ledger too.
-            continue
-        if _covers_any(noted.cidrs, ledger.addresses) and not (fence and _is_in_force(fence)):
-            now = f"{fence.state}, and its status says {fence.status}" if fence else "gone"
-            reasons.append(f"NetworkFence {noted.name}, which is to fence node {ledger.node}, is {now}. Run {RUNBOOK} again")
+    for noted, fence, problem in fences_of(node, ledger) if ledger.method == "network_fence" else ():
+        if fence is None or problem or not fence.in_force:
+            now = problem or (f"is {fence.state}, and its status says {fence.status}" if fence else "is gone")
+            reasons.append(f"NetworkFence {noted.name}, which is to fence node {ledger.node}, {now}. Run {RUNBOOK} again")
     return reasons
-
-
-def _is_in_force(fence: NetworkFence) -> bool:
-    return fence.state == FENCED and fence.settled
 
 
 def _current(ledger: Ledger) -> list[Entry]:
@@ -247,24 +240,13 @@ def _current(ledger: Ledger) -> list[Entry]:
     return clients + [entry for entry in ledger.entries if ledger.method == "ceph" and entry.entry in ledger.addresses]
 
 
-def _covers_any(cidrs: tuple[str, ...], addresses: Iterable[str]) -> bool:
-    return any(ip_address(address) in network for network in networks(cidrs) for address in addresses)
-
-
 def _undoing(state: State, ledger: Ledger) -> list[str]:
     """NetworkFences whose controller would take the fence back whenever it starts; what is not known of them may be so."""
-    drivers = {"", *(covered.attachment.driver for covered in state.covered)}
-    clusters = {"", *ledger.cluster_id.split(","), *(covered.cluster_id for covered in state.covered)}
-    noted = {found.uid for found in ledger.network_fences}
-
-    def undoes(fence: NetworkFence) -> bool:
-        return (fence.driver in drivers or fence.cluster_id in clusters) and _covers_any(fence.cidrs, ledger.addresses)
-
-    found = [fence for fence in state.node.fences or () if fence.state == UNFENCED and fence.uid not in noted and undoes(fence)]
+    drivers = {covered.attachment.driver for covered in state.covered}
     return [
         f"NetworkFence {fence.name} is Unfenced and covers {', '.join(ledger.addresses)}: its controller may take the fence of node "
         f"{ledger.node} back at any time. Run {RUNBOOK} again, which sets it to Fenced"
-        for fence in found
+        for fence in opposing(state.node, ledger, drivers)
     ]
 
 

@@ -35,14 +35,20 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_l
     Ledger,
     config_map_path,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import Filters, HostRecord, NodeState
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import (
+    Filters,
+    HostRecord,
+    NodeState,
+    fences_of,
+    opposing,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import (
     FENCED,
     KNOWN_ADDRESSES,
-    UNFENCED,
     NetworkFence,
     command,
     covers,
+    may_act_on,
     networks,
     undecidable,
 )
@@ -243,7 +249,7 @@ def _unfit(state: NodeState, options: Options) -> list[str]:
     ledger = state.ledger
     if ledger is None or not _is_present(state, ledger):
         return []
-    if ledger.method == "network_fence" and not _standing(state, ledger):
+    if ledger.method == "network_fence" and all(fence is None for _noted, fence, _problem in fences_of(state, ledger)):
         return []  # what was to fence it is gone
     if options.method != "auto" and _STRENGTH.index(options.method) < _STRENGTH.index(ledger.method):
         return [
@@ -251,12 +257,6 @@ def _unfit(state: NodeState, options: Options) -> list[str]:
             "(or auto)"
         ]
     return []
-
-
-def _standing(state: NodeState, ledger: Ledger) -> list[NetworkFence]:
-    """The NetworkFences of the ledger that are there, as they were."""
-    planned = {found.uid: found.cidrs for found in ledger.network_fences}
-    return [fence for fence in state.fences or () if not fence.deleted and planned.get(fence.uid) == fence.cidrs]
 
 
 def _is_present(state: NodeState, ledger: Ledger) -> bool:
@@ -288,16 +288,6 @@ def _owners(state: NodeState, images: Iterable[Image]) -> dict[str, _Owner]:
             if found.node in there and found.address not in mine:
                 owners.setdefault(found.address, _Owner(found.node, f"node {found.node} (noted by ceph-csi on {image.title})"))
     return owners
-
-
-def _may_be_of(fence: NetworkFence, drivers: set[str], cluster_ids: set[str]) -> bool:
-    """It may act on the Ceph of these volumes.
-
-    Two clusterIDs may stand for one Ceph, and two drivers too, so only where both are known and others it is another storage's. Once
-    nothing is attached no driver is known, and the clusterID alone tells.
-    """
-    driver_fits = not fence.driver or fence.driver in drivers
-    return driver_fits or not fence.cluster_id or not cluster_ids or "" in cluster_ids or fence.cluster_id in cluster_ids
 
 
 class _Holder(NamedTuple):
@@ -588,7 +578,7 @@ class _Case:
     # by what means
 
     def _same_ceph(self, fence: NetworkFence) -> bool:
-        return _may_be_of(fence, {found.attachment.driver for found in self.meant}, self.cluster_ids)
+        return may_act_on(fence, {found.attachment.driver for found in self.meant}, self.cluster_ids)
 
     def _covering(self) -> list[NetworkFence]:
         """Every NetworkFence that covers an address and is, or may be, of this Ceph.
@@ -666,8 +656,7 @@ class _Case:
             theirs = {entry.entry for entry in other.entries} if single else set(other.addresses)
             shared = sorted(mine & theirs)
             if not single:
-                wide = [found.cidrs for found in other.network_fences]
-                shared += sorted(address for address in mine - theirs if any(_covered(cidrs, address) for cidrs in wide))
+                shared += sorted(address for address in mine - theirs if any(covers(found, address) for found in other.network_fences))
             if shared and method != "none":
                 self.reasons.append(
                     f"{', '.join(shared)} is in the ledger of node {other.node} too (phase {other.phase}), and would go when that is given "
@@ -786,31 +775,19 @@ class _Case:
 def _names_somebody(ledger: Ledger) -> bool:
     if ledger.method == "ceph":
         return bool(ledger.addresses and ledger.entries)
-    planned = [found.cidrs for found in ledger.network_fences]
-    return bool(ledger.addresses) and all(any(_covered(cidrs, address) for cidrs in planned) for address in ledger.addresses)
+    return bool(ledger.addresses) and all(any(covers(found, address) for found in ledger.network_fences) for address in ledger.addresses)
 
 
 def _undone(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[str]]:
     """The NetworkFences of the ledger whose controller has not fenced yet, and what is wrong with them."""
-    there = {fence.uid: fence for fence in state.fences or ()}
     undone, doubts = [], []
-    for planned in ledger.network_fences:
-        if not any(_covered(planned.cidrs, address) for address in ledger.addresses):
-            # Left from a fence before the node booted.
-            continue
-        fence = there.get(planned.uid)
-        others = [other for other in _standing(state, ledger) if other.name == planned.name and other.state == FENCED and other.settled]
-        hit = [address for address in ledger.addresses if _covered(planned.cidrs, address)]
-        if fence is None and all(any(covers(other, address) for other in others) for address in hit):
-            # It was made anew.
-            continue
-        if fence is None or fence.deleted or fence.cidrs != planned.cidrs:
-            what = "is gone or was replaced" if fence is None else "is being deleted" if fence.deleted else "has other ranges now"
+    for planned, fence, problem in fences_of(state, ledger):
+        if fence is None or problem:
             doubts.append(
-                f"NetworkFence {planned.name} ({planned.uid}) {what}, so nobody knows what Ceph's blocklist has: look at that, and restore "
-                "it"
+                f"NetworkFence {planned.name} ({planned.uid}) {problem}, so nobody knows what Ceph's blocklist has: look at that, and "
+                "restore it"
             )
-        elif not (fence.state == FENCED and fence.settled):
+        elif not fence.in_force:
             undone.append(fence)
     return undone, doubts
 
@@ -818,15 +795,10 @@ def _undone(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[
 def _opposed(state: NodeState, ledger: Ledger) -> list[str]:
     """NetworkFences that were made since, and take the fence back whenever their controller starts."""
     drivers = {found.attachment.driver for found in state.held if found.name in ledger.volumes}
-    planned = {found.uid for found in ledger.network_fences}
     return [
         f"NetworkFence {fence.name} covers {', '.join(ledger.addresses)} and is Unfenced, so its controller may take the fence away: run "
         "again from the start with method auto, which fences by it"
-        for fence in state.fences or ()
-        if fence.uid not in planned
-        and fence.state == UNFENCED
-        and _may_be_of(fence, drivers, set(ledger.cluster_id.split(",")))
-        and any(covers(fence, address) for address in ledger.addresses)
+        for fence in opposing(state, ledger, drivers)
     ]
 
 
@@ -965,10 +937,6 @@ def _why(ledger: Ledger) -> str:
 
 def _title(host: HostRecord) -> str:
     return f"{host.node.name} ({'Ready' if host.node.ready == 'True' else 'not Ready'})"
-
-
-def _covered(cidrs: tuple[str, ...], address: str) -> bool:
-    return any(ip_address(address) in network for network in networks(cidrs))
 
 
 def _overlaps(fence: NetworkFence, network: Network) -> bool:

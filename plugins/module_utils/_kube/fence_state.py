@@ -15,8 +15,14 @@ from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import normal_address
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Object, ServerVersion, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Ledger, Ledgers
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import NetworkFence, list_fences
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import FenceObject, Ledger, Ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import (
+    UNFENCED,
+    NetworkFence,
+    covers,
+    list_fences,
+    may_act_on,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Node,
@@ -294,6 +300,42 @@ def _volumes(cluster: Cluster, names: set[str]) -> dict[str, Object]:
     else:
         found = [item for name in sorted(names) for item in [cluster.get(path("v1", "persistentvolumes", name))] if item]
     return {item["metadata"]["name"]: item for item in found}
+
+
+def fences_of(state: NodeState, ledger: Ledger) -> list[tuple[FenceObject, NetworkFence | None, str]]:
+    """The NetworkFences that the ledger means to fence the node by, as they were noted and as they are, and what is wrong with each.
+
+    Not those that are left from before the node booted, nor one that is gone while another of its name, made anew and noted too, is there:
+    nobody can restore a uid.
+    """
+    there = {fence.uid: fence for fence in state.fences or () if not fence.deleted}
+    deleted = {fence.uid for fence in state.fences or () if fence.deleted}
+    noted = [found for found in ledger.network_fences if any(covers(found, address) for address in ledger.addresses)]
+    others = [fence for found in noted for fence in [there.get(found.uid)] if fence]
+    told: list[tuple[FenceObject, NetworkFence | None, str]] = []
+    for found in noted:
+        fence = there.get(found.uid)
+        hit = [address for address in ledger.addresses if covers(found, address)]
+        if fence:
+            told.append((found, fence, "" if fence.cidrs == found.cidrs else "has other ranges now"))
+        elif found.uid in deleted:
+            told.append((found, None, "is being deleted"))
+        elif not all(any(other.name == found.name and covers(other, address) for other in others) for address in hit):
+            told.append((found, None, "is gone or was replaced"))
+    return told
+
+
+def opposing(state: NodeState, ledger: Ledger, drivers: set[str]) -> list[NetworkFence]:
+    """NetworkFences that were made since, and take the fence back whenever their controller starts. ``drivers``: of the fenced volumes."""
+    noted = {found.uid for found in ledger.network_fences}
+    return [
+        fence
+        for fence in state.fences or ()
+        if fence.uid not in noted
+        and fence.state == UNFENCED
+        and may_act_on(fence, drivers, set(ledger.cluster_id.split(",")))
+        and any(covers(fence, address) for address in ledger.addresses)
+    ]
 
 
 def _is_address(text: str) -> bool:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any, Callable, NamedTuple, Union
+from typing import Any, Callable, NamedTuple, Protocol, Union
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import ActionFailed, NotStarted, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, NotFound, path
@@ -71,6 +71,11 @@ class NetworkFence(NamedTuple):
     def settled(self) -> bool:
         """The controller has done what the spec asks for, and says so."""
         return not self.deleted and self.result == SUCCEEDED and self.message == MESSAGES.get(self.state)
+
+    @property
+    def in_force(self) -> bool:
+        """It is Fenced, and its controller says that it has done that."""
+        return self.state == FENCED and self.settled
 
     @property
     def status(self) -> str:
@@ -128,10 +133,28 @@ def pick_fence(item: dict[str, Any], classes: Mapping[str, dict[str, Any]]) -> N
     )
 
 
-def covers(fence: NetworkFence, address: str) -> bool:
+class HasRanges(Protocol):
+    """A NetworkFence, or the note of one in a ledger."""
+
+    @property
+    def cidrs(self) -> tuple[str, ...]:
+        """As its spec has them."""
+
+
+def covers(fence: HasRanges, address: str) -> bool:
     """One of its ranges contains the address."""
     wanted = ip_address(address)
     return any(wanted in network for network in networks(fence.cidrs))
+
+
+def may_act_on(fence: NetworkFence, drivers: set[str], cluster_ids: set[str]) -> bool:
+    """It may act on the Ceph of volumes with these drivers and clusterIDs.
+
+    Two clusterIDs may stand for one Ceph, and two drivers too, so only where both are known and others it is another storage's. Once
+    nothing is attached no driver is known, and the clusterID alone tells.
+    """
+    driver_fits = not fence.driver or fence.driver in drivers
+    return driver_fits or not fence.cluster_id or not cluster_ids or "" in cluster_ids or fence.cluster_id in cluster_ids
 
 
 @functools.cache

@@ -36,6 +36,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     NotFound,
     TooMany,
     path,
+    until_none,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
@@ -202,7 +203,7 @@ class Redrive:
             try:
                 return act()
             except KubeError as error:
-                if not _passes(error) or self._cluster.deadline.remaining() < _POLL_SECONDS:
+                if not error.passes or self._cluster.deadline.remaining() < _POLL_SECONDS:
                     raise
             self._sleep(_POLL_SECONDS)
 
@@ -437,18 +438,7 @@ class Redrive:
         ]
 
     def _until_none(self, seconds: float, look: Callable[[], list[str]]) -> list[str]:
-        """Poll until nothing is found any more, for at most so long and never past the deadline; what was found last."""
-        until = time.monotonic() + seconds
-        while True:
-            try:
-                left = look()
-            except KubeError as error:
-                if not _passes(error):
-                    raise
-                left = [str(error)]
-            if not left or time.monotonic() + _POLL_SECONDS > until or self._cluster.deadline.remaining() < _POLL_SECONDS:
-                return left
-            self._sleep(_POLL_SECONDS)
+        return until_none(look, seconds, self._cluster.deadline, self._sleep, time.monotonic, _POLL_SECONDS)
 
     # verify
 
@@ -582,11 +572,6 @@ def _cordon_left(host: pure.Host, name: str) -> str:
     if host.ledgers:
         return f"{name} is cordoned for another move, and not for this one"
     return f"{name} stays cordoned: that cordon is newer than ours. Uncordon it if it is nobody's"
-
-
-def _passes(error: KubeError) -> bool:
-    """An API server that is away, busy or broken may be well again later."""
-    return error.status in (0, 429) or error.status >= 500
 
 
 def _process(pid: str = "self") -> str:
