@@ -144,19 +144,23 @@ def _kill(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _reap(pids: Iterable[int]) -> None:
-    """Reap those of the killed children that are gone within a moment, shared by all of them."""
+def _reap(pids: Iterable[int]) -> list[int]:
+    """Reap those of the killed children that are gone within a moment, shared by all of them; returns the others."""
     until = time.monotonic() + 0.05
-    for pid in pids:
-        _wait(pid, until)
+    return [pid for pid in pids if _wait(pid, until) is None]
 
 
 @dataclass
 class Reply:
-    """What a probe gave: ``value`` (JSON-able), or ``problem`` when it raised, died or did not return in time."""
+    """What a probe gave: ``value`` (JSON-able), or ``problem`` when it raised, died or did not return in time.
+
+    ``timed_out``: it had its whole time-out and did not return. ``left``: pid of its child if the kernel still held that after SIGKILL.
+    """
 
     value: Any = None
     problem: str = ""
+    timed_out: bool = False
+    left: int = 0
 
 
 @dataclass
@@ -191,7 +195,8 @@ def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: flo
     # The workers themselves hold what is left to ask; nothing else queues.
     waiting = [list(range(start, min(start + ITEMS_PER_WORKER, len(items)))) for start in range(0, len(items), ITEMS_PER_WORKER)]
     running: dict[int, _Worker] = {}
-    killed: list[int] = []
+    # pid -> index of the item that it was asked for and never answered, if there is one
+    killed: dict[int, int | None] = {}
     poller = select.poll()
     until = time.monotonic() + budget
 
@@ -200,7 +205,7 @@ def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: flo
         os.close(worker.pipe)
         del running[worker.pipe]
         _kill(worker.pid)
-        killed.append(worker.pid)
+        killed[worker.pid] = worker.current if worker.done < len(worker.items) else None
 
     try:
         while (waiting or running) and time.monotonic() < until:
@@ -233,18 +238,24 @@ def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: flo
             now = time.monotonic()
             for worker in list(running.values()):
                 idle = now - worker.since
-                if idle > STALL_SECONDS and worker.done + 1 < len(worker.items):
+                if idle > min(STALL_SECONDS, timeout) and worker.done + 1 < len(worker.items):
                     waiting += [[index] for index in worker.items[worker.done + 1 :]]
                     worker.items = worker.items[: worker.done + 1]
                 if idle > timeout:
-                    replies[worker.current] = Reply(problem=f"no answer within {timeout:.1f} s, abandoned as pid {worker.pid}")
+                    problem = f"no answer within {timeout:.1f} s, abandoned as pid {worker.pid}"
+                    replies[worker.current] = Reply(problem=problem, timed_out=True)
                     retire(worker)
             waiting = [indexes for indexes in waiting if indexes]
     finally:
         for worker in list(running.values()):
             retire(worker)
-        _reap(killed)
-    return [reply or Reply(problem="no answer before the deadline") for reply in replies]
+        held = _reap(killed)
+    answers = [reply or Reply(problem="no answer before the deadline") for reply in replies]
+    for pid in held:
+        unanswered = killed[pid]
+        if unanswered is not None:
+            answers[unanswered].left = pid
+    return answers
 
 
 def _fork_worker(function: Callable[[Any], Any], items: Sequence[Any], indexes: list[int]) -> _Worker:

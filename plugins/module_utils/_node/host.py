@@ -50,10 +50,13 @@ class Host:
         """Where ``path`` really is."""
         return os.path.join(self._root, path.lstrip("/"))
 
-    def read(self, path: str) -> str | None:
-        """The text of a small file without its final newline; None if it is not there or cannot be read."""
+    def read(self, path: str, errors: str = "replace") -> str | None:
+        """The text of a small file without its final newline; None if it is not there or cannot be read.
+
+        ``errors``: what becomes of bytes that are no text. With ``surrogateescape`` paths stay what they are, but may not be shown.
+        """
         try:
-            with open(self.path(path), encoding="utf-8", errors="replace", newline="") as file:
+            with open(self.path(path), encoding="utf-8", errors=errors, newline="") as file:
                 return file.read().rstrip("\n")
         except OSError:
             return None

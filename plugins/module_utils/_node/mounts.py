@@ -9,40 +9,158 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
+# Before Linux 5.8 a mount may be missing from a file that is read while others come and go.
+_READINGS = 10
+
+_HEAD = re.compile(r"(?P<id>\d{1,10}) (?P<parent>\d{1,10}) (?P<device>\d+:\d+)", re.ASCII)
+_GROUP = re.compile(r"(shared|master):(\d{1,10})", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of mountinfo. ``device``: major:minor of the superblock; ``root``: the folder of it that is mounted."""
+    """One line of mountinfo.
 
+    ``id``: its number, used again after an unmount. ``parent``: number of the mount that it lies on. ``device``: major:minor of the
+    superblock. ``root``: the folder (or file) of it that is mounted; ends in ``//deleted`` if that is gone. ``options``: of this mount;
+    ``super_options``: of the superblock, for all its mounts. ``shared``: peer group with which it exchanges mounts; ``master``: the one
+    it only gets them from; 0 is none. ``pid``: a process of the namespace.
+    """
+
+    id: int
+    parent: int
     device: str
     root: str
     point: str
+    options: tuple[str, ...]
+    shared: int
+    master: int
+    unbindable: bool
     fstype: str
     source: str
+    super_options: tuple[str, ...]
     pid: str
 
 
 def parse_mountinfo(text: str, pid: str) -> list[Mount]:
-    """The mounts in a mountinfo file; lines that are not of its form are an error, never passed over."""
+    """The mounts in a mountinfo file; lines that are not of its form are a StorageOpsError, never passed over."""
     mounts = []
     # A mount point may hold any other character that str.splitlines takes for the end of a line.
     for line in filter(None, text.split("\n")):
         fields = line.split(" ")
+        head = _HEAD.fullmatch(" ".join(fields[:3]))
         # Optional fields end with a dash of its own; what stands before them may be one too.
         dash = fields.index("-", 6) if "-" in fields[6:] else len(fields)
-        if len(fields) < dash + 3:
+        if head is None or len(fields) < dash + 4:
             raise StorageOpsError(f"/proc/{pid}/mountinfo has a line that cannot be read: {line!r}")
-        mounts.append(Mount(fields[2], _unescape(fields[3]), _unescape(fields[4]), fields[dash + 1], _unescape(fields[dash + 2]), pid))
+        # The kernel may come to know more of them.
+        groups = {name: int(number) for name, number in _GROUP.findall(" ".join(fields[6:dash]))}
+        mounts.append(
+            Mount(
+                id=int(head["id"]),
+                parent=int(head["parent"]),
+                device=head["device"],
+                root=_unescape(fields[3]),
+                point=_unescape(fields[4]),
+                options=_words(fields[5]),
+                shared=groups.get("shared", 0),
+                master=groups.get("master", 0),
+                unbindable="unbindable" in fields[6:dash],
+                fstype=_unescape(fields[dash + 1]),
+                source=_unescape(fields[dash + 2]),
+                # A filesystem may have forgotten to escape them.
+                super_options=_words(" ".join(fields[dash + 3 :])),
+                pid=pid,
+            )
+        )
     return mounts
 
 
 def _unescape(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
+    # The kernel escapes nothing beyond ASCII.
+    return re.sub(r"\\([01][0-7]{2})", lambda match: chr(int(match.group(1), 8)), text)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """Options; a comma within one is escaped."""
+    return tuple(_unescape(word) for word in text.split(","))
+
+
+class MountTable:
+    """The mounts of one namespace as a tree, which alone says what a path leads to: neither their order nor their numbers do."""
+
+    def __init__(self, mounts: Iterable[Mount]) -> None:
+        self.mounts = tuple(mounts)
+        self._by_id = {mount.id: mount for mount in self.mounts}
+        self._on: dict[int, list[Mount]] = {}
+        for mount in self.mounts:
+            if mount.parent != mount.id:
+                self._on.setdefault(mount.parent, []).append(mount)
+        self._at: dict[tuple[int, str], Mount] = {}
+        self._unclear: set[tuple[int, str]] = set()
+        for mount in self.mounts:
+            place = (mount.parent, mount.point)
+            if mount.parent != mount.id and self._at.setdefault(place, mount) is not mount:
+                self._unclear.add(place)
+        if len(self._by_id) < len(self.mounts):
+            raise StorageOpsError("two mounts have the same number: what lies on what cannot be told")
+        # Of a process in a chroot, the mount that its root is in is not listed.
+        outside = {mount.parent for mount in self.mounts if mount.parent == mount.id or mount.parent not in self._by_id}
+        if len(outside) != 1:
+            raise StorageOpsError("the mounts do not hang together: part of them is missing")
+        self._outside = outside.pop()
+
+    def holding(self, path: str) -> Mount | None:
+        """The mount that a path leads into, if it is listed. The path is absolute, without links, in its shortest form."""
+        # A lookup begins in the root of the process, whatever was mounted over that.
+        root = self._by_id.get(self._outside) or self._at.get((self._outside, "/"))
+        number = root.id if root else self._outside
+        prefix = ""
+        for name in filter(None, path.split("/")):
+            prefix += f"/{name}"
+            while (number, prefix) in self._at:
+                # Side by side they lie only in kernels before Linux 4.11.
+                if (number, prefix) in self._unclear:
+                    raise StorageOpsError(f"two mounts lie side by side at {prefix!r}: which one a process gets cannot be told")
+                number = self._at[(number, prefix)].id
+        return self._by_id.get(number)
+
+    def layers(self, point: str) -> list[Mount]:
+        """The mounts stacked at a mount point, the one that a process gets last; what a mount higher up hides is none of them."""
+        found: list[Mount] = []
+        top = self.holding(point)
+        while top is not None and top.point == point and top not in found:
+            found.insert(0, top)
+            top = self._by_id.get(top.parent)
+        return found
+
+    def on(self, mount: Mount) -> list[Mount]:
+        """Every mount that lies on this one, at whatever depth: a lazy unmount takes them along."""
+        found: list[Mount] = []
+        waiting = [mount]
+        while waiting:
+            new = [child for child in self._on.get(waiting.pop().id, []) if child is not mount and child not in found]
+            found += new
+            waiting += new
+        return found
+
+
+def read_table(host: Host, pid: str) -> MountTable:
+    """The mount table that a process sees, read until it stands still."""
+    path, before = f"/proc/{pid}/mountinfo", ""
+    for _reading in range(_READINGS):
+        text = host.read(path, "surrogateescape")
+        if not text:
+            raise StorageOpsError(f"{path} cannot be read: the process is gone, or this does not run as root (become: true)")
+        if text == before:
+            return MountTable(parse_mountinfo(text, pid))
+        before = text
+    raise StorageOpsError(f"{path} was another one each of {_READINGS} times that it was read: run this again when fewer mounts change")
 
 
 def all_mounts(host: Host) -> list[Mount]:

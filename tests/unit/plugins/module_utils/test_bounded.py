@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -96,6 +97,11 @@ def test_many_hung_items_cost_about_one_time_out() -> None:
         assert "no answer within 2.0 s" in reply.problem if item == "hang" else reply.value[0] == item
 
 
+def test_a_short_time_out_drops_none_of_a_stuck_workers_items() -> None:
+    hung, healthy = _bounded.call_each(answer, ["hang", 2], 0.2)
+    assert hung.timed_out and healthy.value[0] == 2
+
+
 def test_call() -> None:
     assert _bounded.call(lambda: {"a": 1}, 5).value == {"a": 1}
     assert "no answer" in _bounded.call(lambda: time.sleep(60), 0.2).problem
@@ -116,3 +122,25 @@ def test_the_budget_ends_everything() -> None:
     replies = _bounded.call_each(answer, ["hang"] * 20, 60, budget=1)
     assert time.monotonic() - begun < 4
     assert {reply.problem for reply in replies} == {"no answer before the deadline"}
+    assert not any(reply.timed_out for reply in replies)
+
+
+@pytest.mark.parametrize(("timeout", "budget"), [(0.3, 60), (60, 0.3)])
+def test_a_child_that_the_kernel_holds_is_named(monkeypatch: pytest.MonkeyPatch, timeout: float, budget: float) -> None:
+    # One that SIGKILL does not end cannot be made without a lost disk.
+    held: list[int] = []
+    monkeypatch.setattr(_bounded, "_kill", held.append)
+    try:
+        healthy, hung, never = _bounded.call_each(answer, [1, "hang", 3], timeout, budget)
+    finally:
+        for pid in held:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert (healthy.timed_out, healthy.left) == (False, 0)
+    assert hung.timed_out is (timeout < budget)
+    assert hung.left in held and not never.left
+    assert os.waitpid(hung.left, 0)[0] == hung.left
+
+
+def test_a_child_that_is_gone_is_not_named() -> None:
+    assert _bounded.call_each(answer, ["hang"], 0.2)[0].left == 0

@@ -6,6 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
+import random as random_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded impo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import mounts, usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
 
@@ -26,17 +30,159 @@ def escape(text: str) -> str:
     return "".join(f"\\{ord(char):03o}" if char in " \t\n\\#" else char for char in text)
 
 
-@given(NAMES, NAMES, NAMES)
-def test_mountinfo_round_trip(root: str, point: str, source: str) -> None:
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_mountinfo_round_trip(root: str, point: str, source: str, option: str) -> None:
     # A mount point may hold any other line separator that str.splitlines knows.
-    line = f"36 35 253:3 {escape(root)} {escape(point)} rw,noatime master:1 - ext4 {escape(source)} rw"
-    assert mounts.parse_mountinfo(f"{line}\n{line}\n", "7") == [Mount("253:3", root, point, "ext4", source, "7")] * 2
+    word = escape(option).replace(",", "\\054")
+    line = f"36 35 253:3 {escape(root)} {escape(point)} rw,noatime shared:7 master:1 new:9 unbindable - ext4 {escape(source)} ro,x={word}"
+    mount = Mount(
+        id=36,
+        parent=35,
+        device="253:3",
+        root=root,
+        point=point,
+        options=("rw", "noatime"),
+        shared=7,
+        master=1,
+        unbindable=True,
+        fstype="ext4",
+        source=source,
+        super_options=("ro", f"x={option}"),
+        pid="7",
+    )
+    assert mounts.parse_mountinfo(f"{line}\n{line}\n", "7") == [mount] * 2
 
 
-@pytest.mark.parametrize("line", ["36 35 253:3 / /mnt rw", "36 35 253:3 - ext4 x", "nonsense"])
+def test_mountinfo_with_nothing_optional() -> None:
+    """A FUSE server may give no name as source, blanks in its type, and the kernel may pass on options that it did not escape."""
+    (mount,) = mounts.parse_mountinfo("40 1 0:52 / /mnt/- rw - fuse.my\\040fs  rw,fsname=a b", "1")
+    assert (mount.shared, mount.master, mount.unbindable) == (0, 0, False)
+    assert (mount.point, mount.fstype, mount.source, mount.super_options) == ("/mnt/-", "fuse.my fs", "", ("rw", "fsname=a b"))
+
+
+@pytest.mark.parametrize(
+    "line", ["36 35 253:3 / /mnt rw", "36 35 253:3 - ext4 x", "nonsense", "36 35 253:3 / /mnt rw - ext4 x", "\u0663 1 0:1 / / rw - a b rw"]
+)
 def test_mountinfo_that_cannot_be_read(line: str) -> None:
     with pytest.raises(StorageOpsError, match="/proc/7/mountinfo"):
         mounts.parse_mountinfo(line, "7")
+
+
+def words(*choices: str, max_size: int = 1) -> st.SearchStrategy[str]:
+    return st.lists(st.sampled_from(choices), min_size=1, max_size=max_size).map(" ".join)
+
+
+# Near misses find more than noise does.
+LINE = st.tuples(
+    words("1", "2", "3", "x"),
+    words("0", "1", "2"),
+    words("0:5", "0:5", "0"),
+    words("/", "-"),
+    words("/", "/a", "/a\\040b", "/\\777"),
+    words("rw", ""),
+    words("-", "shared: -", "master:1 shared:1 -", "- -"),
+    words("ext4", "", max_size=3),
+    words("rw", "\r", max_size=2),
+).map(" ".join)
+
+
+@given(st.one_of(st.text(st.characters()), st.lists(LINE, max_size=5).map("\n".join)))
+def test_any_mountinfo_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(StorageOpsError):
+        found = mounts.MountTable(mounts.parse_mountinfo(text, "7"))
+        for mount in found.mounts:
+            assert mount not in found.on(mount)
+            assert {layer.point for layer in found.layers(mount.point)} <= {mount.point}
+
+
+def table(*lines: str) -> MountTable:
+    """A table from "id parent point"."""
+    texts = ("{} {} 0:{} / {} rw - fuse s rw".format(*line.split(" ")[:2], index, line.split(" ")[2]) for index, line in enumerate(lines))
+    return MountTable(mounts.parse_mountinfo("\n".join(texts), "1"))
+
+
+def ids(found: list[Mount]) -> list[int]:
+    return [mount.id for mount in found]
+
+
+def test_what_is_on_top_is_told_by_the_parents() -> None:
+    """Numbers are used again, so the top one may have the smaller, and a mount put beneath another comes last."""
+    stacked = table("1 0 /", "90 1 /mnt", "20 90 /mnt", "50 20 /mnt", "60 50 /mnt/inside")
+    assert ids(stacked.layers("/mnt")) == [90, 20, 50]
+    assert ids(stacked.layers("/mnt/inside")) == [60]
+    assert stacked.layers("/mn") == stacked.layers("/mnt/inside/deeper") == []
+    assert ids([mount for mount in map(stacked.holding, ("/", "/mnt/x", "/mnt/inside/x")) if mount]) == [1, 50, 60]
+    assert ids(stacked.on(stacked.mounts[2])) == [50, 60]
+
+
+def test_what_is_hidden_is_no_layer() -> None:
+    hidden = table("1 0 /", "2 1 /a/b", "3 1 /a", "4 3 /a/b")
+    assert ids(hidden.layers("/a/b")) == [4]
+    assert hidden.holding("/a/c") == hidden.mounts[2]
+    assert table("1 0 /", "2 1 /a/b", "3 1 /a").layers("/a/b") == []
+
+
+def test_the_root_of_a_process() -> None:
+    assert ids(table("1 1 /", "2 1 /a").layers("/a")) == [2]
+    assert ids(table("1 1 /", "2 1 /a").layers("/")) == [1]
+    # In a chroot the mount with the root is not listed.
+    assert ids(table("5 1 /a", "6 1 /b", "7 5 /a").layers("/a")) == [5, 7]
+    assert table("5 1 /a").holding("/b") is None
+    # What was mounted over the root later is not what a process begins its lookups in.
+    assert ids(table("1 0 /", "2 1 /", "3 1 /a").layers("/a")) == [3]
+
+
+def test_what_cannot_be_told_is_an_error() -> None:
+    for lines in (("1 0 /", "1 0 /a"), ("1 0 /", "5 4 /a"), ("2 3 /", "3 2 /")):
+        with pytest.raises(StorageOpsError, match="cannot be told|part of them"):
+            table(*lines)
+    beside = table("1 0 /", "2 1 /a", "3 1 /a", "4 1 /b")
+    assert ids(beside.layers("/b")) == [4]
+    with pytest.raises(StorageOpsError, match="side by side at '/a'"):
+        beside.layers("/a")
+
+
+@given(st.lists(st.sampled_from(["/a", "/a/b", "/a/b/c", "/d"]), max_size=8), st.randoms())
+def test_layers_are_those_that_were_mounted(points: list[str], random: random_module.Random) -> None:
+    """Mounted one by one on what a path led to then; numbers and order in the file are any."""
+    numbers = random.sample(range(2, 99), len(points))
+    made = [(1, 0, "/")]
+    stacks: dict[str, list[int]] = {}
+    for number, point in zip(numbers, points):
+        # A new mount hides what was mounted below that point.
+        above = max((other for other in stacks if f"{point}/".startswith(f"{other}/")), key=len, default="")
+        made.append((number, stacks[above][-1] if above else 1, point))
+        stacks = {other: stack for other, stack in stacks.items() if not other.startswith(f"{point}/")}
+        stacks.setdefault(point, []).append(number)
+    random.shuffle(made)
+    found = table(*(f"{number} {parent} {point}" for number, parent, point in made))
+    assert {point: ids(found.layers(point)) for point in points} == {point: stacks.get(point, []) for point in points}
+
+
+def test_a_table_is_read_until_it_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = tree(tmp_path, {}, {})
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/mountinfo").write_bytes(b"1 0 0:1 / / rw - a b rw\n2 1 0:2 / /\xff\\134 rw - a b rw\n")
+    assert os.fsencode(mounts.read_table(host, "7").mounts[1].point) == b"/\xff\\"
+    texts = iter(["1 0 0:1 / / rw - a b rw", *["1 0 0:1 / / rw - a b rw\n2 1 0:2 / /x rw - a b rw"] * 2])
+    monkeypatch.setattr(Host, "read", lambda *_args: next(texts))
+    assert len(mounts.read_table(host, "7").mounts) == 2
+    changing = itertools.count(1)
+    monkeypatch.setattr(Host, "read", lambda *_args: f"{next(changing)} 0 0:1 / / rw - a b rw")
+    with pytest.raises(StorageOpsError, match="another one each"):
+        mounts.read_table(host, "7")
+    monkeypatch.setattr(Host, "read", lambda *_args: None)
+    with pytest.raises(StorageOpsError, match="cannot be read"):
+        mounts.read_table(host, "7")
+
+
+def test_the_table_of_this_process() -> None:
+    """What this kernel writes hangs together, and a path leads to the mount that the kernel names."""
+    found = mounts.read_table(Host(Deadline(60), 10), "self")
+    descriptor = os.open("/proc", os.O_PATH)
+    info = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
+    os.close(descriptor)
+    assert f"mnt_id:\t{found.layers('/proc')[-1].id}\n" in info
 
 
 def tree(root: Path, files: dict[str, str], links: dict[str, str]) -> Host:

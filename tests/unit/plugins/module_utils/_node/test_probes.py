@@ -1,0 +1,111 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Folders that answer, that are dead, and that never answer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils import _bounded
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import probes
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+
+
+@pytest.fixture(autouse=True)
+def _sick_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder whose name is STEP-ERRNO fails so at that step; STEP-hung never answers. Real ones take a server that died."""
+
+    def sick(real: Any, step: str) -> Any:
+        def asking(path: Any, *args: Any) -> Any:
+            at, _dash, how = os.path.basename(str(path)).partition("-")
+            if at == step and how.rstrip("0123456789") == "hung":
+                time.sleep(600)
+            elif at == step:
+                raise OSError(getattr(errno, how), os.strerror(getattr(errno, how)))
+            return real(path, *args)
+
+        return asking
+
+    monkeypatch.setattr(os, "statvfs", sick(os.statvfs, "statvfs"))
+    monkeypatch.setattr(os, "open", sick(os.open, "open"))
+
+
+def probe(root: Path, *names: str, timeout: float = 5, seconds: float = 60) -> list[probes.Answer]:
+    for name in names:
+        (root / name).mkdir(exist_ok=True)
+    return probes.probe_folders(Host(Deadline(seconds), 10, str(root)), names, timeout)
+
+
+def test_dead_and_other_errors(tmp_path: Path) -> None:
+    answers = probe(tmp_path, "well", "statvfs-ENOTCONN", "open-ENOTCONN", "open-ESTALE", "statvfs-EIO", "open-ECONNABORTED", "open-EACCES")
+    assert [(answer.state, answer.step, answer.error) for answer in answers] == [
+        ("ok", "", ""),
+        ("dead", "statvfs", "ENOTCONN"),
+        ("dead", "listing", "ENOTCONN"),
+        ("dead", "listing", "ESTALE"),
+        ("error", "statvfs", "EIO"),
+        ("dead", "listing", "ECONNABORTED"),
+        ("error", "listing", "EACCES"),
+    ]
+    assert (answers[0].text, answers[3].text) == ("", os.strerror(errno.ESTALE))
+    assert {answer.left for answer in answers} == {0}
+
+
+def test_which_step_hangs(tmp_path: Path) -> None:
+    hung, stuck = probe(tmp_path, "statvfs-hung", "open-hung", timeout=0.5)
+    assert (hung.state, hung.step, stuck.state, stuck.step) == ("hung", "statvfs", "hung", "listing")
+    assert "no answer within 0.5 s" in hung.text
+
+
+def test_two_hundred_of_which_fifty_hang(tmp_path: Path) -> None:
+    names = [f"open-hung{index}" if index % 4 == 0 else f"well{index}" for index in range(200)]
+    begun = time.monotonic()
+    answers = probe(tmp_path, *names, timeout=3)
+    assert time.monotonic() - begun < 10
+    assert [answer.state for answer in answers] == ["ok" if name.startswith("well") else "hung" for name in names]
+
+
+def test_what_had_not_all_its_time_is_not_called_hung(tmp_path: Path) -> None:
+    """The deadline of the whole may pass a moment after a folder was asked."""
+    hung, never = probe(tmp_path, "open-hung", "well", timeout=30, seconds=0.5)
+    assert (hung.state, hung.step, hung.text) == ("error", "listing", "no answer before the deadline")
+    assert (never.state, never.step) == ("error", "")
+
+
+def test_a_child_that_the_kernel_holds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    monkeypatch.setattr(_bounded, "_kill", held.append)
+    try:
+        (answer,) = probe(tmp_path, "open-hung", timeout=0.3)
+    finally:
+        for pid in held:
+            os.kill(pid, signal.SIGKILL)
+    assert [answer.left] == held
+    assert os.waitpid(answer.left, 0)[0] == answer.left
+
+
+def test_what_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a subPath of one file")
+    (tmp_path / "link").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    host = Host(Deadline(60), 10, str(tmp_path))
+    answers = probes.probe_folders(host, ["file", "link", "pipe", "gone", "nul\0"], 5)
+    assert [(answer.state, answer.error) for answer in answers] == [
+        ("ok", ""),
+        ("error", "ENOTDIR"),
+        ("error", "ENOTDIR"),
+        ("error", "ENOENT"),
+        ("error", ""),
+    ]
+    assert "null byte" in answers[4].text
+    assert probes.probe_folders(host, [], 5) == []
