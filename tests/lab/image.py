@@ -17,11 +17,13 @@ from pathlib import Path
 from .common import RELEASES, LabError, cache_dir, locked, run, step
 
 BUILD_DEADLINE = 1800.0
-DISK_MB = 1600
+DISK_MB = 2400
 PACKAGES = (
     *("systemd-sysv", "udev", "dbus", "kmod", "iproute2", "procps", "psmisc", "openssh-server", "python3"),
     *("multipath-tools", "kpartx", "open-iscsi", "lvm2", "parted", "sg3-utils", "nftables", "strace"),
     *("e2fsprogs", "xfsprogs", "initramfs-tools", "lz4", "linux-image-amd64"),
+    *("fuse3", "bindfs", "fuse-overlayfs", "python3-fusepy", "s3fs", "rclone", "ca-certificates"),
+    *("nfs-kernel-server", "nfs-common", "rpcbind", "containerd", "runc", "busybox-static"),
 )
 # Kernel drivers that no virtual machine of the lab needs: half of the kernel package.
 UNWANTED_DRIVERS = (
@@ -44,9 +46,12 @@ MASKED_UNITS = (
     *("systemd-tmpfiles-clean.timer", "e2scrub_reap.service", "systemd-networkd-wait-online.service", "getty@tty1.service"),
     *("serial-getty@ttyS0.service", "systemd-timesyncd.service", "xfs_scrub_all.timer"),
 )
+# Started by the tests that need them; at every boot they would cost seconds.
+DISABLED_UNITS = ("nfs-server.service", "rpcbind.service", "rpcbind.socket", "nfs-client.target", "nfs-blkmap.service", "containerd.service")
 MODULES = (
     *("iscsi_tcp", "iscsi_target_mod", "target_core_mod", "target_core_file", "scsi_debug", "sg"),
     *("dm_multipath", "scsi_dh_alua", "scsi_dh_rdac", "scsi_dh_emc", "nf_tables", "xfs"),
+    *("fuse", "nfsd", "nfs", "nfsv3", "nfsv4", "overlay"),
 )
 CONFIG = {
     "etc/hostname": "node1\n",
@@ -191,6 +196,7 @@ def _configure(root: Path, work: Path) -> None:
     ssh.chmod(0o700)
     shutil.copy(work / "id_ed25519.pub", ssh / "authorized_keys")
     run(["chroot", str(root), "systemctl", "enable", "-q", "lab-net.service", "ssh.service"], 60)
+    run(["chroot", str(root), "systemctl", "disable", "-q", *DISABLED_UNITS], 60)
     run(["chroot", str(root), "systemctl", "mask", "-q", *MASKED_UNITS], 60)
     for old in (*root.glob("var/cache/apt/archives/*.deb"), *root.glob("var/lib/apt/lists/*_*")):
         old.unlink()

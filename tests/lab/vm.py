@@ -61,7 +61,7 @@ class CommandTimeout(LabError):
 class Vm:
     """A node by name. Its folder is keyed by all that shaped its snapshot, so that a change makes a new one."""
 
-    def __init__(self, name: str, release: str = DEFAULT_RELEASE, memory: int = 512) -> None:
+    def __init__(self, name: str, release: str = DEFAULT_RELEASE, memory: int = 768) -> None:
         self.name, self.release, self.memory = name, release, memory
         self.image = locate(release)
         ingredients = [self.image.key, str(memory), *qemu.HARDWARE, *DEVICES, qemu.KERNEL_OPTIONS]

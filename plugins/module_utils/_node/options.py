@@ -14,10 +14,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec impo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import UNDO_SECONDS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual_plan import Options
 
-__all__ = ["BOUNDS", "PEERS", "REFUSAL", "RESIDUAL", "ArgumentSpec", "make_host", "residual_options"]
+__all__ = ["BOUNDS", "KUBELET", "PEERS", "REFUSAL", "RESIDUAL", "ArgumentSpec", "make_host", "residual_options"]
 
 RESIDUAL = ArgumentSpec(
     {
@@ -32,6 +33,7 @@ RESIDUAL = ArgumentSpec(
 )
 BOUNDS = ArgumentSpec({"command_timeout": {"type": "float", "default": 30.0}, "deadline": {"type": "float", "default": 300.0}})
 REFUSAL = ArgumentSpec({"fail_on_refusal": {"type": "bool", "default": False}})
+KUBELET = ArgumentSpec({"kubelet_root": {"type": "str", "default": ROOT}})
 PEERS = ArgumentSpec({"peer_initiator_names": {"type": "dict", "default": {}}})
 
 
