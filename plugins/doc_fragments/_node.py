@@ -68,6 +68,16 @@ options:
     default: 300
 """
 
+    KUBELET = r"""
+options:
+  kubelet_root:
+    description:
+      - The kubelet's folder (its C(--root-dir)). Links above it are followed, links within it never are.
+      - Only mounts in it are acted on.
+    type: str
+    default: /var/lib/kubelet
+"""
+
     REFUSAL = r"""
 options:
   fail_on_refusal:

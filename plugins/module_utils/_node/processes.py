@@ -1,0 +1,124 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Every process with its mount namespace, its pod, and the mounts it is inside of: what says whether a mount may be taken away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id_of
+
+# Control groups of pods, by the cgroupfs driver (kubepods/burstable/podUID/ID) and by systemd's (kubepods-burstable-podUID.slice, with
+# each - of the uid as _ ; cri-containerd-ID.scope, or :cri-containerd:ID where runc does not ask systemd). The uid of a static pod is a
+# hash without dashes.
+_UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
+_POD = re.compile(rf"/(?:kubepods[^/:]*-)?pod(?P<uid>{_UID})(?:\.slice)?(?:[/:]|$)", re.ASCII | re.MULTILINE)
+_CONTAINER = re.compile(r"[/:](?:[a-z-]+-)?(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)", re.ASCII | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process.
+
+    ``namespace``: what /proc/PID/ns/mnt says. ``pod``: uid of its pod, or empty. ``container``: id of its container, or
+    empty. ``uses``: (number of a mount of its namespace that it is inside of, how), each once.
+    """
+
+    pid: int
+    command: str
+    namespace: str
+    pod: str
+    container: str
+    uses: tuple[tuple[int, str], ...]
+
+    def describe(self) -> str:
+        """``postgres (pid 4711)``."""
+        return f"{self.command} (pid {self.pid})"
+
+
+def require_host_namespace(host: Host) -> None:
+    """What is unmounted in another mount namespace than that of pid 1 stays mounted for the kubelet."""
+    if host.link("/proc/self/ns/mnt") != host.link("/proc/1/ns/mnt"):
+        raise StorageOpsError("this runs in a mount namespace of its own, not the node's: connect to the node itself (ssh, no container)")
+
+
+def pod_uid_of(cgroup: str) -> str:
+    """Uid of the pod that a /proc/PID/cgroup names; empty if it names none."""
+    match = _POD.search(cgroup)
+    return match["uid"].replace("_", "-") if match else ""
+
+
+def container_id_of(cgroup: str) -> str:
+    """Id of the container that a /proc/PID/cgroup names; empty if it names none of a pod."""
+    match = _CONTAINER.search(cgroup) if pod_uid_of(cgroup) else None
+    return match["id"] if match else ""
+
+
+def read_processes(host: Host) -> list[Process]:
+    """All processes, by number. Those that end meanwhile are left out; those that may not be read are a StorageOpsError."""
+    reply = host.bounded(lambda: [list(fields) for fields in _scan(host.path("/proc"))])
+    if reply.problem:
+        raise StorageOpsError(f"the processes of this node could not be read: {reply.problem}")
+    return [
+        Process(pid, command, namespace, pod, container, tuple((number, how) for number, how in uses))
+        for pid, command, namespace, pod, container, uses in reply.value
+    ]
+
+
+def _scan(proc: str) -> Iterator[tuple[Any, ...]]:
+    for pid in sorted(filter(str.isdigit, os.listdir(proc)), key=int):
+        base = f"{proc}/{pid}"
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            cgroup = _text(f"{base}/cgroup")
+            pod, container = pod_uid_of(cgroup), container_id_of(cgroup)
+            uses = sorted(set(_uses(base)))
+            yield int(pid), _text(f"{base}/comm").rstrip("\n"), os.readlink(f"{base}/ns/mnt"), pod, container, uses
+
+
+def _uses(base: str) -> Iterator[tuple[int, str]]:
+    """Where a process is inside. Opened as paths only: that asks no server, so none can keep us waiting."""
+    for name, how in (("cwd", "working directory"), ("root", "root"), ("exe", "program")):
+        # A kernel thread has no program.
+        with contextlib.suppress(FileNotFoundError):
+            yield _mount_of(f"{base}/{name}"), how
+    for descriptor in os.listdir(f"{base}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            for line in _text(f"{base}/fdinfo/{descriptor}").splitlines():
+                if line.startswith("mnt_id:"):
+                    yield int(line.split()[1]), "open file"
+    # Most files are mapped many times.
+    files: dict[str, str] = {}
+    for line in _text(f"{base}/maps").splitlines():
+        fields = line.split(None, 5)
+        if len(fields) == 6 and fields[5].startswith("/"):
+            files.setdefault(" ".join(fields[3:]), fields[0])
+    for area in files.values():
+        # The one pads its numbers with zeroes, the other does not.
+        area = "-".join(f"{int(end, 16):x}" for end in area.split("-"))
+        with contextlib.suppress(FileNotFoundError):
+            yield _mount_of(f"{base}/map_files/{area}"), "mapped file"
+
+
+def _mount_of(path: str) -> int:
+    # The links in /proc lead to what is open, wherever that lies: nothing is looked up by name.
+    descriptor = os.open(path, os.O_PATH)
+    try:
+        return mount_id_of(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        return file.read()

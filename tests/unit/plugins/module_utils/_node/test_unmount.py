@@ -1,0 +1,63 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is refused before the kernel is asked; what the kernel does is tested on a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, read_table
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import bind, unmount
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host(Deadline(30), 5)
+
+
+def mount_at(point: str, number: int = 0) -> Mount:
+    return Mount(number, 1, "0:99", "/", point, ("rw",), 0, 0, False, "fuse.test", "test", ("rw",), "self")
+
+
+def test_no_mount_there(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "pods/mount").mkdir(parents=True)
+    with pytest.raises(NotStarted, match="another mount lies there now, or none"):
+        unmount(host, mount_at(f"{tmp_path}/pods/mount"), str(tmp_path))
+
+
+def test_number_of_another_mount(host: Host, tmp_path: Path) -> None:
+    """The kernel gives the number of a mount that is gone to the next one."""
+    (tmp_path / "mount").mkdir()
+    there = read_table(host, "self").holding(str(tmp_path.resolve() / "mount"))
+    assert there is not None
+    with pytest.raises(NotStarted, match="another mount"):
+        unmount(host, mount_at(f"{tmp_path}/mount", there.id), str(tmp_path))
+
+
+@pytest.mark.parametrize("point", ["../outside", "link/mount", "gone/mount", "gone"])
+def test_way_that_leads_elsewhere(host: Host, tmp_path: Path, point: str) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "elsewhere/mount").mkdir(parents=True)
+    (tmp_path / "root/link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotStarted):
+        unmount(host, mount_at(f"{tmp_path}/root/{point}"), f"{tmp_path}/root")
+
+
+@pytest.mark.parametrize(
+    ("source", "point"), [("link", "point"), ("link/inside", "point"), ("folder", "link"), ("folder", "gone"), ("gone", "point")]
+)
+def test_bind_follows_no_link(host: Host, tmp_path: Path, source: str, point: str) -> None:
+    """A volume may hold links that its users made."""
+    for folder in ("source/folder", "root/point", "elsewhere/inside"):
+        (tmp_path / folder).mkdir(parents=True)
+    for place in ("source", "root"):
+        (tmp_path / place / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotStarted):
+        bind(host, f"{tmp_path}/source/{source}", f"{tmp_path}/source", f"{tmp_path}/root/{point}", f"{tmp_path}/root")
