@@ -180,6 +180,12 @@ def resolve_root(host: Host, root: str) -> str:
     return real
 
 
+def find_root(host: Host, root: str) -> str:
+    """The same; empty on a machine that is no node of a cluster, of which nobody has said where the folder should be."""
+    reply = host.bounded(lambda: os.path.lexists(host.path(root)))
+    return "" if root == ROOT and not reply.problem and not reply.value else resolve_root(host, root)
+
+
 @contextlib.contextmanager
 def opened_parent(path: str, root: str) -> Iterator[tuple[int, str]]:
     """(descriptor of the folder that ``path`` is in, its name there), with no link followed on the way, to act on just that.
@@ -206,6 +212,26 @@ def opened_parent(path: str, root: str) -> Iterator[tuple[int, str]]:
         yield folder, names[-1]
     finally:
         os.close(folder)
+
+
+def started_pods(host: Host, pods: Sequence[str], root: str) -> frozenset[str]:
+    """Those of the pods (uids) of which the kubelet has started a container at some time: it made a folder for that."""
+
+    def looking(pod: str) -> bool:
+        try:
+            with opened_parent(host.path(f"{root}/pods/{pod}/containers/any"), host.path(root)) as (folder, _name):
+                # An O_PATH descriptor itself cannot be listed.
+                return bool(os.listdir(f"/proc/self/fd/{folder}"))
+        except StorageOpsError:
+            if os.path.lexists(host.path(f"{root}/pods/{pod}/containers")):
+                raise
+            return False
+
+    replies = call_each(looking, pods, host.command_timeout, host.deadline.remaining())
+    for pod, reply in zip(pods, replies):
+        if reply.problem:
+            raise StorageOpsError(f"whether pod {pod} was started cannot be told from its folder: {reply.problem}")
+    return frozenset(pod for pod, reply in zip(pods, replies) if reply.value)
 
 
 def parents_problem(host: Host, paths: Sequence[str], root: str) -> list[str]:

@@ -21,10 +21,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount
 
 # Control groups of pods, by the cgroupfs driver (kubepods/burstable/podUID/ID) and by systemd's (kubepods-burstable-podUID.slice, with
 # each - of the uid as _ ; cri-containerd-ID.scope, or :cri-containerd:ID where runc does not ask systemd). The uid of a static pod is a
-# hash without dashes.
+# hash without dashes. Where the kubelet has a --cgroup-root, as in kind, its name stands before all of these. conmon watches a container of
+# CRI-O's from the node.
 _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
-_POD = re.compile(rf"/(?:kubepods[^/:]*-)?pod(?P<uid>{_UID})(?:\.slice)?(?:[/:]|$)", re.ASCII | re.MULTILINE)
-_CONTAINER = re.compile(r"[/:](?:[a-z-]+-)?(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)", re.ASCII | re.MULTILINE)
+_POD = re.compile(rf"/(?:[^/:]*-)?pod(?P<uid>{_UID})(?:\.slice)?(?:[/:]|$)", re.ASCII | re.MULTILINE)
+_CONTAINER = re.compile(r"[/:](?!crio-conmon-)(?:[a-z-]+-)?(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)", re.ASCII | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,12 @@ def container_id_of(cgroup: str) -> str:
     return match["id"] if match else ""
 
 
-def read_processes(host: Host) -> list[Process]:
-    """All processes, by number. Those that end meanwhile are left out; those that may not be read are a StorageOpsError."""
-    reply = host.bounded(lambda: [list(fields) for fields in _scan(host.path("/proc"))])
+def read_processes(host: Host, uses: bool = True) -> list[Process]:
+    """All processes, by number. Those that end meanwhile are left out; those that may not be read are a StorageOpsError.
+
+    ``uses``: whether to find out what each is inside of. That may fail where a process hangs on a mount; all else never does.
+    """
+    reply = host.bounded(lambda: [list(fields) for fields in _scan(host.path("/proc"), uses)])
     if reply.problem:
         raise StorageOpsError(f"the processes of this node could not be read: {reply.problem}")
     return [
@@ -76,13 +80,13 @@ def read_processes(host: Host) -> list[Process]:
     ]
 
 
-def _scan(proc: str) -> Iterator[tuple[Any, ...]]:
+def _scan(proc: str, with_uses: bool) -> Iterator[tuple[Any, ...]]:
     for pid in sorted(filter(str.isdigit, os.listdir(proc)), key=int):
         base = f"{proc}/{pid}"
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             cgroup = _text(f"{base}/cgroup")
             pod, container = pod_uid_of(cgroup), container_id_of(cgroup)
-            uses = sorted(set(_uses(base)))
+            uses = sorted(set(_uses(base))) if with_uses else []
             yield int(pid), _text(f"{base}/comm").rstrip("\n"), os.readlink(f"{base}/ns/mnt"), pod, container, uses
 
 

@@ -281,3 +281,24 @@ def test_the_root_is_resolved(host: Host) -> None:
     for wrong in ("kubelet", "/kubelet/..", "/gone", "/", "//", "", f"{VOLUMES}/{PV}/vol_data.json"):
         with pytest.raises(StorageOpsError, match="the kubelet's folder"):
             kubelet.resolve_root(host, wrong)
+
+
+def test_pods_that_were_started(tmp_path: Path) -> None:
+    for pod, folder in (("started", "containers/app"), ("waits", "containers"), ("new", "volumes")):
+        (tmp_path / "pods" / pod / folder).mkdir(parents=True)
+    host = Host(Deadline(30), 5)
+    root = str(tmp_path.resolve())
+    assert kubelet.started_pods(host, ["started", "waits", "new", "gone"], root) == {"started"}
+    (tmp_path / "pods/new/containers").symlink_to(tmp_path)
+    with pytest.raises(StorageOpsError, match="whether pod new was started cannot be told"):
+        kubelet.started_pods(host, ["new"], root)
+
+
+def test_root_of_a_machine_that_is_no_node(tmp_path: Path) -> None:
+    """Only where nobody has said that there should be one."""
+    host = Host(Deadline(30), 5, str(tmp_path))
+    assert kubelet.find_root(host, kubelet.ROOT) == ""
+    with pytest.raises(StorageOpsError, match="is not there"):
+        kubelet.find_root(host, "/data/kubelet")
+    (tmp_path / "var/lib/kubelet").mkdir(parents=True)
+    assert kubelet.find_root(host, kubelet.ROOT) == kubelet.ROOT

@@ -26,6 +26,7 @@ ID = "0123456789abcdef" * 4
     [
         f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{POD.replace('-', '_')}.slice/cri-containerd-{ID}.scope",
         f"0::/kubepods.slice/kubepods-pod{POD.replace('-', '_')}.slice/crio-{ID}.scope/container",
+        f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{POD.replace('-', '_')}.slice/cri-containerd-{ID}.scope",
         f"12:memory:/kubepods/besteffort/pod{POD}/{ID}\n0::/",
         f"0::/../../kubepods/pod{POD}/{ID}",
         f"1:name=systemd:/system.slice/containerd.service/kubepods-burstable-pod{POD.replace('-', '_')}.slice:cri-containerd:{ID}",
@@ -34,6 +35,11 @@ ID = "0123456789abcdef" * 4
 def test_pod_and_container_of_a_control_group(line: str) -> None:
     assert processes.pod_uid_of(line) == POD
     assert processes.container_id_of(line) == ID
+
+
+def test_watcher_of_a_container_is_of_its_pod_and_no_container() -> None:
+    line = f"0::/kubepods.slice/kubepods-pod{POD.replace('-', '_')}.slice/crio-conmon-{ID}.scope"
+    assert (processes.pod_uid_of(line), processes.container_id_of(line)) == (POD, "")
 
 
 def test_static_pods_have_a_hash_for_a_uid() -> None:
@@ -50,7 +56,7 @@ def test_static_pods_have_a_hash_for_a_uid() -> None:
         "0::/system.slice/ssh.service",
         f"0::/system.slice/docker-{ID}.scope",
         "0::/kubepods.slice/kubepods-burstable.slice",
-        f"0::/user.slice/notkubepods-pod{POD}x.slice/{ID}",
+        f"0::/user.slice/kubepods-pod{POD}x.slice/{ID}",
         "",
     ],
 )

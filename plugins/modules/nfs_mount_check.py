@@ -1,0 +1,307 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nfs_mount_check
+short_description: Find out why NFS shares cannot be mounted
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Finds out whether a node can mount NFS shares, in time and in the version that is wanted (STOR-09). Looks up the server's name, its
+    routes and its TCP ports, then mounts each share in each version, with a deadline, and takes the time.
+  - Tells apart a name without an address, no route, a connection that is refused or gets no answer, a version that the server does not
+    offer, an export that it denies or does not have, and a mount that is slow. Names the C(mountOptions) for the StorageClass that worked.
+  - Finds container runtimes that let containers open far too many files (STOR-10), by their systemd unit and by the running process.
+    A program of NFSv3 that closes all files it might have open then takes minutes.
+  - Changes nothing. The shares are mounted read-only in mount namespaces of their own, which end with the mount, so that nobody else sees
+    them. The kernel may load its NFS modules for it.
+  - Linux lets no NFS mount begin as long as that of another server gets no answer. So while a server is being found out not to answer, for
+    at most O(mount_timeout) at a time, other mounts of the node wait, as they do with any mount of that server.
+requirements:
+  - Root's rights (C(become)).
+  - C(mount.nfs) (nfs-common or nfs-utils), C(unshare), C(prlimit) and C(timeout) for the mounts, C(ip) for the routes, C(systemctl) for
+    the limits.
+options:
+  shares:
+    description:
+      - The shares to look at, as V(server:/export), with an IPv6 address in square brackets.
+      - Without any, one share of each server from which there is an NFS mount below O(kubelet_root); if there is none, only STOR-10 is
+        looked at.
+    type: list
+    elements: str
+    default: []
+  versions:
+    description: The versions of NFS that are tried. NFSv3 is mounted with C(nolock), so that C(rpc.statd) is not started for it.
+    type: list
+    elements: str
+    choices: ['3', '4.0', '4.1', '4.2']
+    default: ['3', '4.0', '4.1', '4.2']
+  wanted_version:
+    description:
+      - The version that the StorageClass asks for by C(nfsvers). It is tried even if it is not in O(versions).
+      - If empty, that of the mounts of the share on this node; if there are none, the one that C(mount.nfs) comes to, which is the highest
+        that the server offers. V(4) means the highest of NFSv4.
+    type: str
+    choices: ['', '3', '4', '4.0', '4.1', '4.2']
+    default: ''
+  mount_options:
+    description: More options for the mounts, such as V(sec=krb5), as they are in C(mountOptions) of the StorageClass; but not the version.
+    type: list
+    elements: str
+    default: []
+  mount_timeout:
+    description: Seconds that a mount may take. CSI drivers give up after about 30.
+    type: float
+    default: 30
+  slow_seconds:
+    description: Seconds from which on a mount counts as slow. A healthy one takes less than a second.
+    type: float
+    default: 10
+  connect_timeout:
+    description: Seconds to wait for a TCP connection; what did not answer by then is taken for dropped.
+    type: float
+    default: 3
+  runtimes:
+    description: The container runtimes whose limits are looked at. If empty, all that systemd knows on the node.
+    type: list
+    elements: str
+    choices: [containerd, crio, docker]
+    default: []
+  limit_nofile_max:
+    description: The largest C(LimitNOFILE) that is in order. The default is what runtimes were shipped with before they used V(infinity).
+    type: int
+    default: 1048576
+attributes:
+  check_mode:
+    details: This module never changes anything. In check mode too it mounts the shares, where nobody else sees them.
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes.info_module
+  - storage_ops.runbooks._attributes.actiongroup_node
+  - storage_ops.runbooks._node.kubelet
+  - storage_ops.runbooks._node.bounds
+seealso:
+  - module: storage_ops.runbooks.node_storage_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Show whether the NFS servers of this node's volumes can be mounted from, and the limits of the container runtime
+  storage_ops.runbooks.nfs_mount_check:
+  become: true
+
+- name: Find out why pods of a StorageClass with nfsvers=4.1 wait for their volumes
+  storage_ops.runbooks.nfs_mount_check:
+    shares:
+      - nas.example.com:/vol/pvc-1
+    wanted_version: '4.1'
+  become: true
+
+- name: The same by IPv6, with Kerberos, and with two versions only
+  storage_ops.runbooks.nfs_mount_check:
+    shares:
+      - '[2001:db8::10]:/vol/pvc-1'
+    versions:
+      - '3'
+      - '4.1'
+    mount_options:
+      - sec=krb5
+  become: true
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 only reported
+findings:
+  description: What is wrong, most severe first.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Control that found it.
+      type: str
+      returned: always
+      sample: STOR-09
+    severity:
+      description: One of V(critical), V(major), V(minor) or V(info).
+      type: str
+      returned: always
+      sample: major
+    object:
+      description: What it is about, by C(kind), C(name) and C(node).
+      type: dict
+      returned: always
+      sample: {"kind": "NFS share", "name": "192.0.2.10:/vol/pvc-1", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description: What was read; lists are cut after 50 items, with a count.
+      type: dict
+      returned: always
+    verdict:
+      description: V(report), or V(refuse) where something could not be found out.
+      type: str
+      returned: always
+      sample: report
+    reason:
+      description: The next step, with the exact C(mountOptions) or drop-in.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that looks at it, and that can write the drop-in.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.check_nfs
+    repair:
+      description: Always empty.
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: Always empty, since this module never changes anything.
+  returned: always
+  type: list
+  elements: dict
+shares:
+  description: What was measured of each share.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    share:
+      description: As it was given, or as it is mounted on the node.
+      type: str
+      returned: always
+      sample: 192.0.2.10:/vol/pvc-1
+    server:
+      description: Name or address of its server.
+      type: str
+      returned: always
+    addresses:
+      description: Addresses of the server, at most eight.
+      type: list
+      elements: str
+      returned: always
+    name_problem:
+      description: Why the server's name has no address; else empty.
+      type: str
+      returned: always
+    routes:
+      description: What C(ip route get) says of each address.
+      type: list
+      elements: str
+      returned: always
+    ports:
+      description: >-
+        What became of each TCP connection. C(service) is V(nfs), V(portmapper) or V(mountd); C(state) is V(ok), V(refused), V(no answer),
+        V(no route) or V(failed); then C(address), C(port), C(seconds) and C(text).
+      type: list
+      elements: dict
+      returned: always
+      sample: [{"service": "nfs", "address": "192.0.2.10", "port": 2049, "state": "ok", "seconds": 0.001, "text": ""}]
+    versions:
+      description: >-
+        What became of the mount in each version, empty if the server could not be reached. C(ok); C(state) is V(ok), V(not offered),
+        V(denied), V(no such export), V(no answer), V(refused), V(no route), V(no mount.nfs), V(failed) or V(not tried); C(seconds);
+        C(error), what C(mount.nfs) said; C(alone), V(false) if other mounts may have held it up.
+      type: dict
+      returned: always
+      sample: {"4.1": {"ok": true, "state": "ok", "seconds": 0.042, "error": "", "alone": true}}
+    versions_in_use:
+      description: Versions of the server's mounts on the node, if the share was found there.
+      type: list
+      elements: str
+      returned: always
+    mounts:
+      description: How many NFS mounts of that server the node has, if the share was found there.
+      type: int
+      returned: always
+runtimes:
+  description: The container runtimes and their limits.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    runtime:
+      description: V(containerd), V(crio) or V(docker).
+      type: str
+      returned: always
+      sample: containerd
+    unit:
+      description: Its systemd unit.
+      type: str
+      returned: always
+      sample: containerd.service
+    unit_limit:
+      description: C(LimitNOFILE) of the unit.
+      type: str
+      returned: always
+      sample: infinity
+    process_limit:
+      description: The running process's hard limit, V(0) if it does not run.
+      type: int
+      returned: always
+      sample: 1073741816
+    limit_after_restart:
+      description: What the limit will be after a restart, which for V(infinity) is systemd's own, mostly C(fs.nr_open).
+      type: int
+      returned: always
+    pid:
+      description: The main process, V(0) if it does not run.
+      type: int
+      returned: always
+    drop_in:
+      description: C(path) and C(text) of the drop-in that sets the limit.
+      type: dict
+      returned: always
+    drop_in_needed:
+      description: Whether the limit after a restart would be too large.
+      type: bool
+      returned: always
+    restart_needed:
+      description: Whether the running process's limit is too large.
+      type: bool
+      returned: always
+    keeps_containers:
+      description: >-
+        Whether containers outlive a restart of the runtime; V(false) where the unit's C(KillMode) is not C(process), and for a docker
+        without C(live-restore).
+      type: bool
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Audit, report
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.nfs import NFS_SPEC, NfsShares, nfs_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, make_host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.runtime_limit import LIMIT_SPEC, RuntimeLimits, limit_options
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **NFS_SPEC.merge(LIMIT_SPEC, KUBELET, BOUNDS).to_kwargs())
+    params: dict[str, Any] = module.params
+
+    def audits() -> list[Audit[Any]]:
+        host, limits = make_host(params), limit_options(params)
+        return [NfsShares(host, nfs_options(params), limits, params["kubelet_root"]), RuntimeLimits(host, limits)]
+
+    report(module, audits, {"STOR-09", "STOR-10"})
+
+
+if __name__ == "__main__":
+    main()
