@@ -1,0 +1,201 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: csi_mount_repair
+short_description: Find pod mounts of another source and volumes that turned read-only
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Finds mount points of pods where something else lies than the CSI volume that is staged for them, or the volume twice (STOR-07), and
+    takes away exactly the wrong topmost layers.
+  - Finds volumes whose filesystem turned read-only or shut down after I/O errors (STOR-08). That is never repaired by a remount. The
+    workload has to be moved off the node and back, as M(storage_ops.runbooks.workload_redrive) does; the finding's RV(findings[].workload)
+    says which volume it is about.
+  - A mount is compared with the staging mount of its volume by device and folder. Which volume that is, the kubelet has noted beside it,
+    in C(vol_data.json). Volumes of drivers that do not stage are only reported, and only when several mounts lie on one another.
+  - A filesystem counts as turned read-only when its superblock is read-only although the mount was made to be written, or when it gives
+    C(EIO), and the kernel shows that an error was the reason (the flags C(emergency_ro) or C(shutdown), the error counter of ext4, or
+    what the kernel has logged since it was mounted). A volume that is mounted read-only on purpose is none.
+  - Some kernels, as the 6.1 of Debian 12, tell of ext4 only in their log that it no longer takes writes. There it is found for as long as
+    the log's buffer has that line.
+  - Refuses when a process is inside, in any mount namespace, when a container of the pod runs, when the wrong layer lies underneath, and,
+    for STOR-08, while a path to the volume is down.
+  - Block volumes (C(volumeDevices)), in-tree volumes and dead FUSE mounts are not looked at.
+requirements:
+  - Root's rights (C(become)), in the mount namespace of the node.
+options:
+  paths:
+    description: Look only at these mount points, for example V(/var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/PV/mount).
+    type: list
+    elements: str
+    default: []
+  volumes:
+    description: Look only at these PersistentVolumes.
+    type: list
+    elements: str
+    default: []
+  probe_timeout:
+    description: Seconds within which a filesystem, or the device below it, must answer. All filesystems are asked in parallel.
+    type: float
+    default: 5
+  max_repairs:
+    description: How many mount points one run may repair, and filesystems it may call fit to be repaired.
+    type: int
+    default: 10
+  accept_majority_broken:
+    description:
+      - Accept that more than half of the node's pod mounts, or of its volumes' filesystems, look broken at once.
+      - Without it nothing is repaired then, since that may be an outage. It counts from four of them on.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_node
+  - storage_ops.runbooks._node.kubelet
+  - storage_ops.runbooks._node.bounds
+  - storage_ops.runbooks._node.refusal
+seealso:
+  - module: storage_ops.runbooks.node_storage_info
+  - module: storage_ops.runbooks.workload_redrive
+"""
+
+EXAMPLES = r"""
+---
+- name: Show pod mounts that are not their volume, and volumes that turned read-only
+  storage_ops.runbooks.csi_mount_repair:
+  check_mode: true
+  become: true
+
+- name: Take wrong mounts away
+  storage_ops.runbooks.csi_mount_repair:
+  become: true
+
+- name: Look at one volume only, and fail if it cannot be repaired
+  storage_ops.runbooks.csi_mount_repair:
+    volumes:
+      - pvc-7f3f2f0e-0000-1111-2222-333344445555
+  become: true
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+findings:
+  description: What is wrong, most severe first.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Control that found it.
+      type: str
+      returned: always
+      sample: STOR-07
+    severity:
+      description: One of V(critical), V(major), V(minor) or V(info).
+      type: str
+      returned: always
+      sample: critical
+    object:
+      description: What it is about, by C(kind), C(name) (a mount point) and C(node).
+      type: dict
+      returned: always
+      sample: {"kind": "pod mount", "name": "/var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/PV/mount", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description: What was read; lists are cut after 50 items, with a count. Layers of a mount point are listed from the lowest up.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair), V(refuse) or V(report).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is repaired, refused or only reported, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that repairs it.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.repair_pod_mounts
+    repair:
+      description: The actions that repair it, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+    workload:
+      description: What has to be moved off the node and back, by PersistentVolume, CSI driver, volume handle and uids of the pods here.
+      type: dict
+      returned: when moving the workload is what repairs it
+      sample: {"volume": "pvc-1", "driver": "csi.example.com", "handle": "vol-1", "pods": ["0a1b2c3d-1111-2222-3333-444455556666"]}
+actions:
+  description: What was done, or would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description: V(unmount).
+      type: str
+      returned: always
+      sample: unmount
+    target:
+      description: What it changes.
+      type: str
+      returned: always
+    command:
+      description: The system call and its arguments. The mount is checked to be the topmost one right before it.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, REFUSAL, ArgumentSpec, make_host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mounts import OPTIONS_SPEC, PodMounts, pod_mount_options
+
+RISKS = ArgumentSpec(
+    {
+        "max_repairs": {"type": "int", "default": 10},
+        "accept_majority_broken": {"type": "bool", "default": False},
+    }
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **RISKS.merge(OPTIONS_SPEC, KUBELET, BOUNDS, REFUSAL).to_kwargs())
+    params: dict[str, Any] = module.params
+    run(module, lambda: PodMounts(make_host(params), pod_mount_options(params)), params["fail_on_refusal"])
+
+
+if __name__ == "__main__":
+    main()

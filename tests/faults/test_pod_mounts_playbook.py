@@ -1,0 +1,174 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The playbook repair_pod_mounts: a real control plane and a real node of one name, where a stand-in for the kubelet mounts the volume."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cluster import LOCAL, Cluster, Played
+from faults.test_pod_mounts import Mounts
+from faults.test_pod_mounts_readonly import turn
+from fixtures import control_plane_current, plane_current
+from lab.kubernetes import api as k8s
+from lab.kubernetes.api import Api, Object
+from lab.kubernetes.kubelets import KubeletStandIn
+from node import ANSIBLE_DEADLINE, COLLECTION, Node, environment
+from redrive import DRIVER, REPAIR, no_trace
+
+__all__ = ["control_plane_current", "plane_current"]
+
+NODE = "node1"
+VOLUME = "pv-web"
+SURVEY = {
+    "target": "node1",
+    "serial": "",
+    "pod_mounts_volumes": "",
+    "pod_mounts_max_repairs": "",
+    "pod_mounts_fail_on_refusal": "false",
+    "workload_redrive_scale_down": "",
+}
+
+
+class Kubelet(KubeletStandIn):
+    """Mounts the volume for each pod that it runs, in which a process of the pod is at work; unmounts it before it calls it unused."""
+
+    def __init__(self, api: Api, mounts: Mounts) -> None:
+        super().__init__(api, [NODE])
+        self.mounts = mounts
+        # Uid of a pod -> its process on the node.
+        self.running: dict[str, int] = {}
+
+    def point(self, uid: str) -> str:
+        """Where a pod has the volume."""
+        return self.mounts.point_of(uid, VOLUME)
+
+    def _run(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        if not self.running:
+            self.mounts.csi(f"stage {VOLUME} {self.mounts.devices[1]}")
+        self.mounts.csi(f"publish {uid} {VOLUME}")
+        self.running[uid] = self.mounts.pod(uid, self.point(uid))
+        super()._run(pod)
+
+    def _report(self, name: str, volumes: set[str]) -> None:
+        for uid in set(self.running) - set(self._mounted[name]):
+            self.mounts.node.sh(f"kill {self.running[uid]}; while [ -e /proc/{self.running[uid]}/root/proc ]; do :; done")
+            self.mounts.csi(f"unpublish {uid} {VOLUME}")
+            del self.running[uid]
+            if not self.running:
+                self.mounts.csi(f"unstage {VOLUME}")
+        super()._report(name, volumes)
+
+
+class Scene:
+    """A Deployment whose pod runs on the node, with its volume mounted."""
+
+    def __init__(self, cluster: Cluster, node: Node) -> None:
+        self.cluster, self.node = cluster, node
+        self.mounts = Mounts(node, flaky=True, volumes=False)
+        cluster.api.create(k8s.csi_driver(DRIVER))
+        cluster.api.add_node(NODE, DRIVER)
+        self.kubelet = Kubelet(cluster.api, self.mounts)
+        self.kubelet.start()
+        cluster.api.add_volume("web", DRIVER, f"vol-{VOLUME}")
+        cluster.api.create(k8s.workload("Deployment", "web", ["web"]))
+        cluster.wait(lambda: bool(self.kubelet.running), "the pod runs on the node", 60)
+
+    @property
+    def pod(self) -> str:
+        """Uid of the pod."""
+        (uid,) = self.kubelet.running
+        return uid
+
+    @property
+    def point(self) -> str:
+        """Where it has the volume."""
+        return self.kubelet.point(self.pod)
+
+    def play(self, check: bool = False, redrive: str = "true", **extra: Any) -> Played:
+        """The playbook, as AWX runs it: all answers as strings."""
+        command = ["ansible-playbook", f"{COLLECTION}.repair_pod_mounts", *LOCAL[:2], "-i", str(self.node.vm.inventory())]
+        command += ["-e", json.dumps({**SURVEY, "pod_mounts_redrive": redrive, **extra}), *(["--check"] if check else [])]
+        settings = {**environment(), "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR))}
+        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
+        return Played(answer.returncode, answer.stdout + answer.stderr)
+
+
+@pytest.fixture
+def scene(control_plane_current: Cluster, node: Node) -> Iterator[Scene]:
+    """See Scene; its kubelet ends with the test."""
+    scene = Scene(control_plane_current, node)
+    yield scene
+    scene.kubelet.stop()
+
+
+def test_workloads_are_moved(scene: Scene) -> None:
+    """First a volume that turned read-only, then a wrong mount that is in use: planned, refused without leave, done, proven."""
+    cluster, mounts, node = scene.cluster, scene.mounts, scene.node
+    first = scene.pod
+    node.sh(f"touch {scene.point}/data && sync -f {scene.point}")
+    mounts.break_device(1)
+    turn(mounts, scene.point)
+    refused = scene.play()
+    assert refused.rc == 0 and "cannot be read: Input/output error" in refused.text, refused.text
+    mounts.mend_device(1)
+    planned = scene.play(check=True)
+    assert planned.rc == 0, planned.text
+    assert "STOR-08 critical: volume filesystem" in planned.text
+    assert "planned: evict_pod default/web-" in planned.text
+    assert "| CHANGED" not in scene.play(redrive="").text
+    assert scene.pod == first
+    no_trace(cluster)
+
+    done = scene.play()
+    assert done.rc == 0, done.text
+    assert "done: evict_pod default/web-" in done.text
+    assert "none wrong or read-only by error" in done.text
+    cluster.wait(lambda: bool(scene.kubelet.running), "the pod is back", 60)
+    second = scene.pod
+    assert second != first
+    node.sh(f"echo written > {scene.point}/data")
+    no_trace(cluster)
+
+    # Another volume on it, while its container runs.
+    node.sh(
+        f"mkdir -p /mnt/b && mount {mounts.devices[2]} /mnt/b && mount --make-private {scene.point} && mount --bind /mnt/b {scene.point}"
+    )
+    old = scene.point
+    named = scene.play(redrive="false", pod_mounts_volumes=VOLUME)
+    assert named.rc != 0 and "of a container of the pod runs" in named.text, named.text
+    assert (scene.pod, mounts.layers(old)) == (second, 2)
+    done = scene.play(pod_mounts_volumes=f"{VOLUME}\n")
+    assert done.rc == 0, done.text
+    assert "done: evict_pod default/web-" in done.text
+    cluster.wait(lambda: bool(scene.kubelet.running), "the pod is back", 60)
+    assert (mounts.layers(old), node.sh(f"cat {scene.point}/data")) == (0, "written")
+    third = scene.pod
+    no_trace(cluster)
+
+    again = scene.play()
+    assert again.rc == 0 and "none wrong or read-only by error" in again.text, again.text
+    assert "evict_pod" not in again.text
+    assert scene.pod == third
+
+
+def test_another_cluster(scene: Scene) -> None:
+    """It has a volume of that name, and it is not the one that the node has."""
+    mounts = scene.mounts
+    uid = scene.pod
+    note = f"{scene.point.rpartition('/')[0]}/vol_data.json"
+    staging = mounts.staging_of(VOLUME)
+    moved = staging.replace(staging.split("/")[-2], scene.node.sh("printf other | sha256sum").split()[0])
+    scene.node.sh(f"sed -i 's/vol-pv-web/other/' {note}; mkdir -p {moved} && mount --bind {staging} {moved}")
+    scene.node.sh(f"mount --make-private {scene.point} && mount --bind /mnt {scene.point}")
+    run = scene.play()
+    assert run.rc != 0 and "is this the cluster that the node belongs to?" in run.text, run.text
+    assert scene.pod == uid
+    scene.node.sh(f"umount {scene.point} {moved}; sed -i 's/other/vol-pv-web/' {note}")
