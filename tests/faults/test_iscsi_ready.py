@@ -92,19 +92,16 @@ def test_iscsid_is_not_started_unasked(unloaded: Node) -> None:
     assert node.sh("systemctl is-active iscsid", check=False) == "inactive"
 
 
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [
-        ("rm /etc/iscsi/initiatorname.iscsi", "is missing"),
+def test_initiator_name(node: Node) -> None:
+    for command, text in (
         ("echo InitiatorName=iqn.2026-01.lab.x:b >> /etc/iscsi/initiatorname.iscsi", "2 initiator names"),
         ("echo InitiatorName=worker > /etc/iscsi/initiatorname.iscsi", "not of the form"),
-    ],
-)
-def test_initiator_name(node: Node, command: str, text: str) -> None:
-    node.sh(command)
-    outcome = node.ansible("iscsi_module_check", persist=False)
-    assert [text in finding["summary"] for finding in outcome.findings] == [True]
-    assert {finding["verdict"] for finding in outcome.findings} == {"refuse"}
+        ("rm /etc/iscsi/initiatorname.iscsi", "is missing"),
+    ):
+        node.sh(command)
+        outcome = node.ansible("iscsi_module_check", persist=False)
+        assert [text in finding["summary"] for finding in outcome.findings] == [True]
+        assert {finding["verdict"] for finding in outcome.findings} == {"refuse"}
 
 
 def test_duplicate_of_another_node(node: Node) -> None:

@@ -12,58 +12,61 @@ import pytest
 from node import Node
 
 
-def mounted(node: Node, device: str) -> None:
-    node.sh(f"mkfs.ext4 -q {device} && mkdir -p /mnt/a && mount {device} /mnt/a")
+def mounted(node: Node, device: str) -> str:
+    folder = f"/mnt/{device.rpartition('/')[2]}"
+    node.sh(f"mkfs.ext4 -q {device} && mkdir -p {folder} && mount {device} {folder}")
+    return f"mounted at {folder}"
 
 
-def mounted_elsewhere(node: Node, device: str) -> None:
-    node.sh(f"mkfs.ext4 -q {device} && mkdir -p /mnt/a")
-    node.sh(f"setsid unshare --mount sh -c 'mount {device} /mnt/a && exec sleep 900' >/dev/null 2>&1 </dev/null &")
+def mounted_elsewhere(node: Node, device: str) -> str:
+    folder = f"/mnt/{device.rpartition('/')[2]}"
+    node.sh(f"mkfs.ext4 -q {device} && mkdir -p {folder}")
+    node.sh(f"setsid unshare --mount sh -c 'mount {device} {folder} && exec sleep 900' >/dev/null 2>&1 </dev/null &")
     node.wait(lambda: node.sh("dmsetup info -c --noheadings -o open " + device) == "1", "mounted in a namespace of its own")
-    assert "/mnt/a" not in node.sh("cat /proc/1/mountinfo")
+    assert folder not in node.sh("cat /proc/1/mountinfo")
+    return f"mounted at {folder} in the mount namespace of pid"
 
 
-def logical_volume(node: Node, device: str) -> None:
+def logical_volume(node: Node, device: str) -> str:
     node.sh(f"pvcreate -qq {device} && vgcreate -qq vglab {device} && lvcreate -qq -y -n lv1 -L 12M vglab")
+    return "(vglab-lv1, LVM)"
 
 
-def partition_mounted(node: Node, _device: str) -> None:
-    mounted(node, node.partition(2)[0])
-
-
-def swapped_on(node: Node, device: str) -> None:
+def swapped_on(node: Node, device: str) -> str:
     node.sh(f"mkswap {device} && swapon {device}")
+    return "is swap"
 
 
-def opened(node: Node, device: str) -> None:
+def opened(node: Node, device: str) -> str:
     node.labctl(f"hold {device}")
+    return "opened by"
 
 
-def bound_into_a_container(node: Node, device: str) -> None:
+def bound_into_a_container(node: Node, device: str) -> str:
     """As the kubelet does it for a raw block volume."""
     node.sh(
         f"mkdir -p /var/lib/kubelet/dev && touch /var/lib/kubelet/dev/pod && mount --bind $(readlink -f {device}) /var/lib/kubelet/dev/pod"
     )
+    return "its device node is bound at /var/lib/kubelet/dev/pod"
 
 
-@pytest.mark.parametrize(
-    ("use", "reason"),
-    [
-        (mounted, "mounted at /mnt/a"),
-        (mounted_elsewhere, "mounted at /mnt/a in the mount namespace of pid"),
-        (logical_volume, "(vglab-lv1, LVM)"),
-        (partition_mounted, "mounted at /mnt/a"),
-        (swapped_on, "is swap"),
-        (opened, "opened by"),
-        (bound_into_a_container, "its device node is bound at /var/lib/kubelet/dev/pod"),
-    ],
-)
-def test_map_in_use(node: Node, use: Callable[[Node, str], None], reason: str) -> None:
-    name, _wwid = node.map_of(2)
-    use(node, f"/dev/mapper/{name}")
-    node.unmap(2)
-    # The risk that may be accepted is about readers that hang, not about users.
-    node.refused(name, reason, fail_hung_readers=True)
+@pytest.mark.parametrize("uses", [(mounted, mounted_elsewhere, logical_volume), (swapped_on, opened, bound_into_a_container)])
+def test_maps_in_use(node: Node, uses: tuple[Callable[[Node, str], str], ...]) -> None:
+    names = {lun: node.map_of(lun)[0] for lun in (1, 2, 3)}
+    partition = mounted(node, node.partition(4)[0])
+    reasons = {names[lun]: use(node, f"/dev/mapper/{names[lun]}") for lun, use in zip(names, uses, strict=True)}
+    reasons[node.map_of(4)[0]] = partition
+    node.unmap(1, 2, 3, 4)
+    before = node.shape()
+    # The risks that may be accepted are about readers that hang and about an outage, not about users.
+    outcome = node.residual(fail_hung_readers=True, accept_majority_dead=True)
+    assert {finding["object"]["name"] for finding in outcome.findings} == set(reasons)
+    for name, reason in reasons.items():
+        assert outcome.finding(name)["verdict"] == "refuse"
+        assert reason in outcome.finding(name)["reason"], outcome.finding(name)["reason"]
+    assert not outcome.changed
+    assert outcome.outcomes == []
+    assert node.shape() == before
 
 
 def test_refusal_fails_the_task_when_asked_for(node: Node) -> None:
@@ -75,7 +78,7 @@ def test_refusal_fails_the_task_when_asked_for(node: Node) -> None:
         outcome = node.residual(**options)
         assert outcome.failed
         assert not outcome.changed
-        assert "mounted at /mnt/a" in outcome.msg
+        assert f"mounted at /mnt/{name}" in outcome.msg
     assert node.shape() == before
 
 
@@ -227,23 +230,14 @@ def plain_disk(node: Node) -> str:
     return node.paths_of(2)[0]
 
 
-def claimed(node: Node, disk: str) -> None:
-    node.labctl(f"hold --excl /dev/{disk}")
+def claimed(node: Node, disk: str) -> str:
+    node.labctl(f"hold --excl {disk}")
+    return "claimed exclusively"
 
 
-def open_file(node: Node, disk: str) -> None:
-    node.labctl(f"hold /dev/{disk}")
-
-
-def plain_mount(node: Node, disk: str) -> None:
-    mounted(node, f"/dev/{disk}")
-
-
-@pytest.mark.parametrize(
-    ("use", "reason"), [(claimed, "claimed exclusively"), (open_file, "opened by"), (plain_mount, "mounted at /mnt/a")]
-)
-def test_plain_disk_in_use(node: Node, plain_disk: str, use: Callable[[Node, str], None], reason: str) -> None:
-    use(node, plain_disk)
+@pytest.mark.parametrize("use", [claimed, opened, mounted])
+def test_plain_disk_in_use(node: Node, plain_disk: str, use: Callable[[Node, str], str]) -> None:
+    reason = use(node, f"/dev/{plain_disk}")
     node.labctl("lun unmap 2")
     outcome = node.residual()
     finding = outcome.finding(plain_disk)
