@@ -20,9 +20,10 @@ demo: ## boot a node, make a residual disk, find it, clean it, show the proof
 
 test: lint sanity units importer integration molecule ## everything, with one scenario of each class on a real node
 
-# What tests/vm/test_scenarios.py has run already. Names are prefixes here.
+# What tests/vm has run already. Names are prefixes here.
 TESTED := iscsi_ready.py::test_four_ways residual_interrupted.py::test_killed_while_removing_a_dead_map[flush_map] \
-	residual_refusals.py::test_one_portal_down residual_repair.py::test_hung_reader_on residual_reuse.py::test_unused_map
+	residual_refusals.py::test_one_portal_down residual_repair.py::test_hung_reader_on residual_reuse.py::test_unused_map \
+	pod_mounts.py::test_wrong_source pod_mounts_readonly.py::test_error_below
 
 test-faults: ## every fault that `make test` leaves out, on a real node, on real control planes and on a real Ceph
 	@status=0; for suite in faults cluster_faults failover_faults; do \

@@ -47,7 +47,10 @@ MASKED_UNITS = (
     *("serial-getty@ttyS0.service", "systemd-timesyncd.service", "xfs_scrub_all.timer"),
 )
 # Started by the tests that need them; at every boot they would cost seconds.
-DISABLED_UNITS = ("nfs-server.service", "rpcbind.service", "rpcbind.socket", "nfs-client.target", "nfs-blkmap.service", "containerd.service")
+DISABLED_UNITS = (
+    *("nfs-server.service", "rpcbind.service", "rpcbind.socket", "nfs-client.target"),
+    *("nfs-blkmap.service", "containerd.service"),
+)
 MODULES = (
     *("iscsi_tcp", "iscsi_target_mod", "target_core_mod", "target_core_file", "scsi_debug", "sg"),
     *("dm_multipath", "scsi_dh_alua", "scsi_dh_rdac", "scsi_dh_emc", "nf_tables", "xfs"),
