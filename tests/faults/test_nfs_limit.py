@@ -143,7 +143,8 @@ def test_playbook_that_only_writes(containers: Node) -> None:
     pid = node.sh("systemctl show -P MainPID containerd")
     overruled = play(node)
     assert overruled.rc != 0
-    assert "LimitNOFILE=infinity" in overruled.text
+    assert "another one comes after it" in overruled.text
+    assert "containerd.service still has LimitNOFILE=infinity" in overruled.text
     assert node.sh("systemctl show -P MainPID containerd") == pid
 
 

@@ -180,6 +180,8 @@ def test_killed_in_the_middle(nfs: Node) -> None:
     assert OURS not in node.sh("cat /proc/[0-9]*/mountinfo", check=False)
     assert node.sh(f"ls /run | grep {OURS}") != ""
     node.sh("pkill -CONT rpc.mountd")
+    mount = f"mkdir -p /mnt/mine && timeout 20 mount -t nfs -o vers=4.1 {SHARE} /mnt/mine && umount /mnt/mine && echo mounted"
+    node.wait(lambda: node.sh(mount, check=False) == "mounted", "the server is itself again", 90)
     assert node.ansible("nfs_mount_check", shares=[SHARE], versions=["4.1"], **PATIENT).findings == []
     assert left_behind(node) == ""
 
