@@ -83,7 +83,9 @@ options:
   fail_on_refusal:
     description:
       - Fail the task when a repair is refused.
-      - M(storage_ops.runbooks.multipath_residual) always fails when the refused object was named by its options C(maps) or C(wwids).
+      - A task always fails when the refused object was named, by the options C(maps) or C(wwids) of
+        M(storage_ops.runbooks.multipath_residual), C(paths) of M(storage_ops.runbooks.fuse_remount), and C(paths) or C(volumes) of
+        M(storage_ops.runbooks.csi_mount_repair).
     type: bool
     default: false
 """

@@ -24,8 +24,8 @@ DEAD = "dead"
 HUNG = "hung"
 ERROR = "error"
 
-# ENOTCONN: the server is gone. ECONNABORTED: it went while we were asking. ESTALE: it no longer knows the folder.
-_DEAD = ("ENOTCONN", "ECONNABORTED", "ESTALE")
+# ENOTCONN: the server is gone. ECONNABORTED: it went while we were asking. ESTALE is said by a server that lives.
+_DEAD = ("ENOTCONN", "ECONNABORTED")
 # A server whose backend is stuck still answers the first of them.
 _STEPS = ("", "statvfs", "listing")
 
@@ -78,8 +78,12 @@ def _list(path: str) -> None:
             raise
         os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
         return
-    with os.scandir(folder) as entries:
-        next(entries, None)
+    try:
+        # It has a descriptor of its own.
+        with os.scandir(folder) as entries:
+            next(entries, None)
+    finally:
+        os.close(folder)
 
 
 def _judge(reply: Reply, step: str) -> Answer:

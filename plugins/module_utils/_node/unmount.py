@@ -4,7 +4,7 @@
 
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 
-"""Take exactly one layer off a mount point of the kubelet's, or put one on it: no link on the way is followed, and nothing else is hit.
+"""Take exactly these layers off a mount point of the kubelet's, or put one on it: no link on the way is followed, and nothing else is hit.
 
 umount(8) and mount(8) look paths up by themselves, and may ask a dead server for it. The system calls do neither.
 """
@@ -16,7 +16,7 @@ import ctypes
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import ActionFailed, NotStarted, StorageOpsError
@@ -28,6 +28,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 _MS_BIND = 4096
+
+_ANOTHER = "another mount lies there now, or none"
 
 _WORDS = {
     errno.EBUSY: "a process is inside, or another mount lies on it",
@@ -45,14 +47,9 @@ def unmount(host: Host, mount: Mount, root: str, lazy: bool = False) -> None:
 
     def taking() -> str:
         with opened_parent(host.path(mount.point), host.path(root)) as (folder, name):
-            top = mount_id(name, folder)
-            # Its number is given to the next mount that is made.
-            now = [
-                other for other in parse_mountinfo(host.read("/proc/self/mountinfo", "surrogateescape") or "", "self") if other.id == top
-            ]
-            if top != mount.id or not now or _identity(now[0]) != _identity(mount):
-                return "another mount lies there now, or none"
-            _call("umount2", _at(folder, name), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
+            if not _is_top(host, mount, folder, name):
+                return _ANOTHER
+            call_libc("umount2", _at(folder, name), _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
         return ""
 
     _do(host, f"unmount {mount.point!r}", taking)
@@ -68,10 +65,71 @@ def bind(host: Host, source: str, trusted: str, point: str, root: str) -> None:
 
     def binding() -> str:
         with _opened_itself(host, source, trusted) as what, _opened_itself(host, point, root) as where:
-            _call("mount", f"/proc/self/fd/{what}".encode(), f"/proc/self/fd/{where}".encode(), None, _MS_BIND, None)
+            _bind(what, where)
         return ""
 
     _do(host, f"bind {source!r} at {point!r}", binding)
+
+
+def replace(host: Host, layers: Sequence[Mount], source: str, trusted: str, point: str, root: str) -> None:
+    """Take these layers off ``point``, the topmost first, lazily, and bind ``source`` there, in one child: little can come between.
+
+    Both are found before anything is taken away. ``trusted``, ``root``: as for ``bind``.
+    NotStarted if nothing was done; ActionFailed if the kernel refuses or does not answer, or where layers are gone and nothing is there.
+    """
+
+    def replacing() -> str:
+        taken = 0
+        with _opened_itself(host, source, trusted) as what, opened_parent(host.path(point), host.path(root)) as (folder, name):
+            wanted = _shown(host, what)
+            try:
+                for mount in layers:
+                    if not _is_top(host, mount, folder, name):
+                        raise StorageOpsError(_ANOTHER)
+                    call_libc("umount2", _at(folder, name), _UMOUNT_NOFOLLOW | _MNT_DETACH)
+                    taken += 1
+                with _topmost(folder, name, point) as where:
+                    # Where mount points are peers it may have come by itself.
+                    if _shown(host, where) != wanted:
+                        _bind(what, where)
+            except (OSError, StorageOpsError) as error:
+                if not taken:
+                    raise
+                why = _words(error) if isinstance(error, OSError) else str(error)
+                raise _HalfDone(
+                    f"{taken} of {len(layers)} dead mounts were taken off, and nothing was put in their place: {why}"
+                ) from error
+        return ""
+
+    _do(host, f"replace the mount at {point!r} by {source!r}", replacing)
+
+
+class _HalfDone(Exception):
+    """Something was done, but not all of it."""
+
+
+def _is_top(host: Host, mount: Mount, folder: int, name: str) -> bool:
+    """Whether this very mount is the topmost there. Its number alone is given to the next mount that is made."""
+    now = _mount_of(host, mount_id(name, folder))
+    return now is not None and now.id == mount.id and _identity(now) == _identity(mount)
+
+
+def _mount_of(host: Host, number: int) -> Mount | None:
+    mounts = parse_mountinfo(host.read("/proc/self/mountinfo", "surrogateescape") or "", "self")
+    return next((mount for mount in mounts if mount.id == number), None)
+
+
+def _shown(host: Host, descriptor: int) -> tuple[str, str]:
+    """(device, path within its filesystem) of an open folder or file."""
+    mount = _mount_of(host, mount_id_of(descriptor))
+    if mount is None:
+        raise StorageOpsError("which mount it is in cannot be told")
+    inside = os.readlink(f"/proc/self/fd/{descriptor}")[len(mount.point.rstrip("/")) :]
+    return mount.device, (mount.root.rstrip("/") + inside) or "/"
+
+
+def _bind(what: int, where: int) -> None:
+    call_libc("mount", f"/proc/self/fd/{what}".encode(), f"/proc/self/fd/{where}".encode(), None, _MS_BIND, None)
 
 
 def _identity(mount: Mount) -> tuple[str, ...]:
@@ -96,8 +154,15 @@ def mount_id_of(descriptor: int) -> int:
 @contextlib.contextmanager
 def _opened_itself(host: Host, path: str, root: str) -> Iterator[int]:
     """What is topmost at a path, opened as a path only."""
-    with opened_parent(host.path(path), host.path(root)) as (folder, name):
-        descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
+    with contextlib.ExitStack() as opened:
+        folder, name = opened.enter_context(opened_parent(host.path(path), host.path(root)))
+        yield opened.enter_context(_topmost(folder, name, path))
+
+
+@contextlib.contextmanager
+def _topmost(folder: int, name: str, path: str) -> Iterator[int]:
+    """The same, in a folder that is open."""
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
     try:
         if stat.S_ISLNK(os.fstat(descriptor).st_mode):
             raise StorageOpsError(f"{path!r} is a link")
@@ -110,12 +175,16 @@ def _at(folder: int, name: str) -> bytes:
     return f"/proc/self/fd/{folder}/".encode() + os.fsencode(name)
 
 
-def _call(function: str, *arguments: bytes | int | None) -> None:
-    """A function of the C library that returns 0 or sets errno."""
+def call_libc(function: str, *arguments: bytes | int | None) -> None:
+    """A function of the C library that returns 0, or sets errno, which is an OSError."""
     library = ctypes.CDLL(None, use_errno=True)
     if getattr(library, function)(*(ctypes.c_ulong(word) if isinstance(word, int) else word for word in arguments)) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def _words(error: OSError) -> str:
+    return _WORDS.get(error.errno or 0, "") or str(error.strerror)
 
 
 def _do(host: Host, what: str, function: Callable[[], str]) -> None:
@@ -129,8 +198,10 @@ def _do(host: Host, what: str, function: Callable[[], str]) -> None:
             return {"moved": str(error.strerror)}
         except StorageOpsError as error:
             return {"moved": str(error)}
+        except _HalfDone as error:
+            return {"failed": str(error)}
         except OSError as error:
-            return {"failed": _WORDS.get(error.errno or 0, "") or str(error.strerror)}
+            return {"failed": _words(error)}
 
     reply = host.bounded(trying)
     if reply.problem:

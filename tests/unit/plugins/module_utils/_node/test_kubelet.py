@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -142,7 +141,7 @@ FORMS = [f"pods/{UID}/volumes/kubernetes.io~csi/{PV}/mount", f"{CSI}/pv/{PV}/glo
 
 
 @st.composite
-def paths(draw: Any) -> str:
+def paths(draw: st.DrawFn) -> str:
     """A true path with parts of it changed, or any other."""
     parts = draw(st.one_of(st.sampled_from(FORMS).map(lambda form: form.split("/")), st.lists(st.sampled_from(PARTS), max_size=9)))
     for _change in range(draw(st.integers(0, 3))):

@@ -52,13 +52,20 @@ def test_dead_and_other_errors(tmp_path: Path) -> None:
         ("ok", "", ""),
         ("dead", "statvfs", "ENOTCONN"),
         ("dead", "listing", "ENOTCONN"),
-        ("dead", "listing", "ESTALE"),
+        ("error", "listing", "ESTALE"),
         ("error", "statvfs", "EIO"),
         ("dead", "listing", "ECONNABORTED"),
         ("error", "listing", "EACCES"),
     ]
     assert (answers[0].text, answers[3].text) == ("", os.strerror(errno.ESTALE))
     assert {answer.left for answer in answers} == {0}
+
+
+def test_no_descriptor_is_kept(tmp_path: Path) -> None:
+    """One that a hung neighbour's process kept would hold a healthy mount."""
+    before = os.listdir("/proc/self/fd")
+    probes._list(str(tmp_path))
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_which_step_hangs(tmp_path: Path) -> None:

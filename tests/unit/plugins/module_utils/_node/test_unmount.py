@@ -6,15 +6,18 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import ActionFailed, NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import unmount as unmount_module
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, read_table
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import bind, unmount
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import bind, replace, unmount
 
 
 @pytest.fixture
@@ -48,6 +51,8 @@ def test_way_that_leads_elsewhere(host: Host, tmp_path: Path, point: str) -> Non
     (tmp_path / "root/link").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(NotStarted):
         unmount(host, mount_at(f"{tmp_path}/root/{point}"), f"{tmp_path}/root")
+    with pytest.raises(NotStarted):
+        replace(host, [], str(tmp_path / "elsewhere/mount"), str(tmp_path), f"{tmp_path}/root/{point}", f"{tmp_path}/root")
 
 
 @pytest.mark.parametrize(
@@ -59,5 +64,50 @@ def test_bind_follows_no_link(host: Host, tmp_path: Path, source: str, point: st
         (tmp_path / folder).mkdir(parents=True)
     for place in ("source", "root"):
         (tmp_path / place / "link").symlink_to(tmp_path / "elsewhere")
+    places = f"{tmp_path}/source/{source}", f"{tmp_path}/source", f"{tmp_path}/root/{point}", f"{tmp_path}/root"
     with pytest.raises(NotStarted):
-        bind(host, f"{tmp_path}/source/{source}", f"{tmp_path}/source", f"{tmp_path}/root/{point}", f"{tmp_path}/root")
+        bind(host, *places)
+    with pytest.raises(NotStarted):
+        replace(host, [], *places)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The system calls are only written down; a mount is refused where a file says so."""
+
+    def noting(function: str, *arguments: Any) -> None:
+        with open(tmp_path / "calls", "a", encoding="ascii") as file:
+            file.write(f"{function}\n")
+        if function == "mount" and (tmp_path / "refuse").exists():
+            raise OSError(errno.ENOMEM, "no memory")
+
+    monkeypatch.setattr(unmount_module, "call_libc", noting)
+    monkeypatch.setattr(unmount_module, "_is_top", lambda _host, mount, _folder, _name: mount.id < 100)
+    for folder in ("root/point", "source/folder"):
+        (tmp_path / folder).mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("numbers", "refuse", "error", "made"),
+    [
+        ([7, 8], False, None, ["umount2", "umount2", "mount"]),
+        ([100, 7], False, "another mount lies there now, or none", []),
+        ([7, 100], False, "1 of 2 dead mounts were taken off, and nothing was put in their place: another mount", ["umount2"]),
+        ([7], True, "1 of 1 dead mounts were taken off, and nothing was put in their place: no memory", ["umount2", "mount"]),
+    ],
+)
+def test_layers_go_and_another_mount_comes(
+    host: Host, calls: Path, numbers: list[int], refuse: bool, error: str | None, made: list[str]
+) -> None:
+    """In one go; when it breaks off half way, that is told."""
+    if refuse:
+        (calls / "refuse").touch()
+    places = f"{calls}/source/folder", f"{calls}/source", f"{calls}/root/point", f"{calls}/root"
+    layers = [mount_at(places[2], number) for number in numbers]
+    if error is None:
+        replace(host, layers, *places)
+    else:
+        with pytest.raises(ActionFailed if made else NotStarted, match=error):
+            replace(host, layers, *places)
+    assert ((calls / "calls").read_text().split() if (calls / "calls").exists() else []) == made

@@ -1,0 +1,388 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fuse_remount
+short_description: Find dead and hung FUSE mounts of the kubelet's and replace them
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Finds FUSE mounts in the kubelet's folder whose server is gone (STOR-05, C(Transport endpoint is not connected)) or does not
+    answer (STOR-06), as after a CSI driver's pod was restarted and took its C(s3fs) processes with it.
+  - Each FUSE filesystem is asked once, by C(statvfs) and a listing in a child process that is never waited for, since C(stat),
+    C(mountpoint) and mountinfo say that all is well. A filesystem is one finding, with all mounts of it. Staging, publish and subPath
+    mounts share one server.
+  - With O(strategy=remount) the volume is mounted anew in a private folder, by a systemd unit of its own that outlives the connection
+    of Ansible. When that mount lists, and is of the right type and, as far as mountinfo tells, of the same source as the dead one, it takes
+    its place at each mount point. The dead layers are unmounted lazily and the new mount is bound there at once.
+  - With O(strategy=kubelet) nothing is mounted. What the kubelet left behind of pods without any container is unmounted, so that it
+    can unstage the volume and the next pod gets a fresh mount.
+  - A dead mount of C(fuse.glusterfs) is only reported, since its client says so of its servers and may live itself.
+  - Only mounts below O(kubelet_root) are acted on whose whole path is one that Kubernetes gives. Only the dead layers go. A
+    filesystem below them stays, and where a mount that answers lies on them, nothing is done.
+  - A mount that the CSI driver has renewed at the staging path is used as it is; nothing is mounted anew then.
+  - Running containers keep the dead mount, unless it reaches them by mount propagation. RV(stale) lists them.
+  - A run that was interrupted leaves a note in C(/run/storage_ops/fuse), and the next run finishes it.
+requirements:
+  - Root's rights (C(become)), in the mount namespace of the node.
+  - With O(strategy=remount) the program that serves the mount, on the node itself, and C(systemd).
+options:
+  paths:
+    description: Look only at the FUSE mounts with these mount points. One that answers, or is none, fails the task.
+    type: list
+    elements: str
+    default: []
+  strategy:
+    description:
+      - V(remount) mounts the volume anew; running pods stay. It needs O(volumes).
+      - V(kubelet) unmounts what is left behind by pods that are gone, and leaves the rest to the kubelet. It needs O(volumes[].pods).
+    type: str
+    choices:
+      - remount
+      - kubelet
+    default: remount
+  volumes:
+    description:
+      - What each volume's mount should be. The playbook C(storage_ops.runbooks.recover_fuse_mounts) fills it in from the cluster.
+      - An entry belongs to a mount by O(volumes[].volume), O(volumes[].handle) or O(volumes[].paths). One of them must be given.
+      - A mount of which only the pod's own name for the volume is known, as that of a volume that is no CSI one, is found by
+        O(volumes[].paths) alone.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      volume:
+        description: Name of the PersistentVolume.
+        type: str
+        default: ''
+      driver:
+        description: CSI driver, to tell volume handles of two drivers apart.
+        type: str
+        default: ''
+      handle:
+        description: Volume handle, as the kubelet's C(vol_data.json) has it.
+        type: str
+        default: ''
+      paths:
+        description: Mount points, for mounts of which the kubelet left no C(vol_data.json).
+        type: list
+        elements: str
+        default: []
+      recipe:
+        description:
+          - V(s3fs), V(ossfs), V(obsfs), V(geesefs), V(goofys), V(rclone), V(juicefs) or V(cephfs-fuse). Any other is
+            refused. By default it is found by the file system type of the dead mount, which for V(goofys) does not tell it.
+          - V(s3fs) and V(rclone) (a bucket of an S3 server) are tested with the real programs. The others follow the documentation of their
+            programs. V(rclone) of another kind, and the cloud edition of V(juicefs), need a O(volumes[].command).
+          - The source of V(juicefs) is the address of its metadata engine, without a password (that is the credential C(secret_key)).
+            The source of V(cephfs-fuse) is a folder of the file system, its user is the credential C(access_key), and the endpoint is its
+            monitors.
+        type: str
+        default: ''
+      sources:
+        description: What is to be mounted, for example a bucket. Different candidates are refused, since only one can be right.
+        type: list
+        elements: str
+        default: []
+      options:
+        description:
+          - Mount options. One that begins with a dash is given to the program as it is, any other by C(-o).
+          - C(allow_other) and C(default_permissions) are added when the dead mount had them, and the new one must have them, too.
+          - A password in them is refused, as it is in O(volumes[].sources) and O(volumes[].endpoint).
+        type: list
+        elements: str
+        default: []
+      endpoint:
+        description: Address of the server, for example V(https://s3.example.com).
+        type: str
+        default: ''
+      region:
+        description: Region of the server. The recipe V(rclone) uses it; others take it as one of O(volumes[].options).
+        type: str
+        default: ''
+      credentials:
+        description:
+          - C(access_key), C(secret_key) and, where the recipe knows it, C(session_token). A O(volumes[].command) may have any keys.
+          - They are written to a file that only root can read, and that is removed as soon as the mount is there, or has failed. The
+            systemd unit does so, too, should this module be killed.
+        type: dict
+        default: {}
+      command:
+        description:
+          - Command line to use in place of a recipe. C({source}), C({target}), C({endpoint}) and C({credentials_file}) are filled in, and
+            C({options}) becomes the mount options.
+          - The credentials file holds the credential C(file) as it is, or else a line C(KEY=VALUE) for each credential.
+          - On a node without systemd it is run as it is, and must go into the background by itself.
+        type: list
+        elements: str
+        default: []
+      foreground:
+        description: Whether O(volumes[].command) stays in the foreground. If not, systemd waits until it has gone into the background.
+        type: bool
+        default: true
+      pods:
+        description:
+          - The pods of the volume on this node. An empty list says that the cluster knows none; without it nobody has said.
+        type: list
+        elements: dict
+        suboptions:
+          uid:
+            description: Uid of the pod.
+            type: str
+            required: true
+          namespace:
+            description: Namespace of the pod.
+            type: str
+            default: ''
+          name:
+            description: Name of the pod.
+            type: str
+            default: ''
+          terminating:
+            description: Whether the pod is being deleted.
+            type: bool
+            default: false
+  probe_timeout:
+    description: Seconds after which a mount that does not answer counts as hung. All mounts are asked in parallel.
+    type: float
+    default: 5
+  node_name:
+    description:
+      - Name of the node in Kubernetes for which O(volumes) was made.
+      - Where it is given, and the kubelet's own notes have another name, nothing is repaired.
+    type: str
+    default: ''
+  remount_timeout:
+    description: Seconds that a new mount may take to come up.
+    type: float
+    default: 30
+  containers_timeout:
+    description:
+      - With O(strategy=kubelet), seconds to wait for the containers of the volume's pods to end. The wait ends with the deadline.
+      - V(0) refuses at once while one runs. Whatever it is, a pod that is not being deleted (O(volumes[].pods[].terminating)) is refused.
+    type: float
+    default: 0
+  unstage_timeout:
+    description:
+      - With O(strategy=kubelet), seconds to wait for the kubelet to unstage the volume. A staging mount that is left after that, and of
+        which no pod has a folder any more, is unmounted.
+      - Nothing is unmounted when the deadline leaves it less.
+    type: float
+    default: 60
+  abort_hung_connections:
+    description:
+      - Accept that the connection to a server that hangs is cut, after another look. What it has not written yet is lost, and
+        processes that wait for it get an error.
+      - Without it a hung mount is refused, since it may only be slow.
+    type: bool
+    default: false
+  max_repairs:
+    description: Repair at most this many filesystems in one run; the others are refused until the next run.
+    type: int
+    default: 10
+  accept_majority_broken:
+    description:
+      - Accept repairs although more than half of the FUSE filesystems (of at least four) look broken, as after a restart of their driver.
+      - Without it that counts as an outage, and everything is refused.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_node
+  - storage_ops.runbooks._node.kubelet
+  - storage_ops.runbooks._node.bounds
+  - storage_ops.runbooks._node.refusal
+seealso:
+  - module: storage_ops.runbooks.node_storage_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Show dead FUSE mounts and what would be done about them
+  storage_ops.runbooks.fuse_remount:
+  check_mode: true
+  become: true
+
+- name: Mount a bucket anew
+  storage_ops.runbooks.fuse_remount:
+    volumes:
+      - volume: pvc-7f3f2f0e-0000-1111-2222-333344445555
+        recipe: s3fs
+        sources:
+          - bucket-a
+        endpoint: https://s3.example.com
+        options:
+          - use_path_request_style
+        credentials:
+          access_key: "{{ lookup('ansible.builtin.env', 'ACCESS_KEY') }}"
+          secret_key: "{{ lookup('ansible.builtin.env', 'SECRET_KEY') }}"
+  become: true
+
+- name: Mount with a program that has no recipe
+  storage_ops.runbooks.fuse_remount:
+    volumes:
+      - paths:
+          - /var/lib/kubelet/pods/0a1b2c3d-1111-2222-3333-444455556666/volumes/kubernetes.io~csi/pvc-7f3f2f0e/mount
+        sources:
+          - /srv/data
+        command:
+          - bindfs
+          - -f
+          - "{options}"
+          - "{source}"
+          - "{target}"
+  become: true
+
+- name: Unmount what is left of a pod that is gone
+  storage_ops.runbooks.fuse_remount:
+    strategy: kubelet
+    volumes:
+      - volume: pvc-7f3f2f0e-0000-1111-2222-333344445555
+        pods: []
+  become: true
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+findings:
+  description: What is wrong, most severe first.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: Control that found it.
+      type: str
+      returned: always
+      sample: STOR-05
+    severity:
+      description: One of V(critical), V(major), V(minor) or V(info).
+      type: str
+      returned: always
+      sample: major
+    object:
+      description: What it is about, by C(kind), C(name) and C(node). The name is the staging path, or else the first mount point.
+      type: dict
+      returned: always
+      sample: {"kind": "FUSE mount", "name": "/var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-1/globalmount", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description: What was read; lists are cut after 50 items, with a count.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair), V(refuse) or V(report).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is repaired, refused or only reported, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that repairs it.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.recover_fuse_mounts
+    repair:
+      description: The actions that repair it, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: What was done, or would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description:
+        - V(mount), V(adopt_mount), V(abort_connection), V(replace_mount), V(clean_up), V(wait_for_containers), V(unmount) or
+          V(wait_unstaged); to take something back, V(bind_mount) or V(stop_service).
+      type: str
+      returned: always
+      sample: replace_mount
+    target:
+      description: What it changes.
+      type: str
+      returned: always
+    command:
+      description:
+        - Exactly what is run, or the command line that does the same as the system calls that are made.
+        - C(write FILE TEXT) stands for a write to a file, C(use MOUNT) for a mount that is there, C(wait SECONDS ...) for waiting. To abort
+          a connection C(fusectl) is mounted first, and stays, where it is not.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+stale:
+  description:
+    - Mounts in other mount namespaces that stay dead whatever becomes of the node's own, as those of running containers.
+    - What it says is from after the repair; in check mode it is what there is now.
+  returned: always, once the node could be read
+  type: list
+  elements: dict
+  contains:
+    pod:
+      description: Uid of the pod, by the control group of the process; empty if it is none of a pod.
+      type: str
+      returned: always
+    container:
+      description: Id of the container, or empty.
+      type: str
+      returned: always
+    pid:
+      description: A process of that mount namespace.
+      type: int
+      returned: always
+    point:
+      description: Mount point in that namespace.
+      type: str
+      returned: always
+      sample: /data
+    device:
+      description: Device number of the dead filesystem.
+      type: str
+      returned: always
+      sample: '0:52'
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse import OPTIONS_SPEC, FuseRecovery, fuse_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, REFUSAL, make_host
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **OPTIONS_SPEC.merge(KUBELET, BOUNDS, REFUSAL).to_kwargs())
+    params: dict[str, Any] = module.params
+    run(module, lambda: FuseRecovery(make_host(params), fuse_options(params)), params["fail_on_refusal"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Options of fuse_remount, and what it reads of files; all that mounts takes a real kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import ActionFailed, NotStarted, Prevented, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse_plan import Options, Pod, Recovery, Step, Target, Volume
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable
+
+TARGET = Target("/var/lib/kubelet/p", "publish", (), "/", ("ro",), 7)
+
+
+def host(root: Path) -> Host:
+    return Host(Deadline(60), 10, str(root))
+
+
+def test_an_audit_has_the_defaults() -> None:
+    """And no limit to stay under, since it repairs nothing."""
+    options = fuse.fuse_options({"probe_timeout": 2.0, "kubelet_root": "/k", "maps": []})
+    assert options == Options(probe_timeout=2.0, kubelet_root="/k", max_repairs=1_000_000)
+
+
+def test_volumes_as_ansible_hands_them_over() -> None:
+    entry = dict.fromkeys(Volume.__dataclass_fields__)
+    entry.update({"volume": "pvc-1", "sources": ["a"], "credentials": {"secret_key": 5, "x": None}, "paths": ["/a/"]})
+    entry["pods"] = [{"uid": "u", "namespace": "", "name": "", "terminating": True}]
+    (volume,) = fuse.fuse_options({"volumes": [entry]}).volumes
+    assert volume == Volume("pvc-1", paths=("/a",), sources=("a",), credentials={"secret_key": "5"}, pods=(Pod("u", terminating=True),))
+    (unknown,) = fuse.fuse_options({"volumes": [{"handle": "h", "pods": None}]}).volumes
+    assert unknown.pods is None
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"probe_timeout": 0.0}, "probe_timeout is 0; give at least 0.1"),
+        ({"remount_timeout": float("nan")}, "remount_timeout is nan"),
+        ({"max_repairs": -1}, "max_repairs is -1"),
+        ({"paths": ["/a", ""]}, "paths has an empty path"),
+        ({"volumes": [{"sources": ["a"]}]}, "says neither 'volume' nor 'handle' nor 'paths'"),
+    ],
+)
+def test_options_that_cannot_be(params: dict[str, Any], reason: str) -> None:
+    with pytest.raises(StorageOpsError, match=reason):
+        fuse.fuse_options(params)
+
+
+def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
+    """By nobody but root; a note that is damaged names no mount point."""
+    recovery = Recovery("abc", "/name", ("0:5",), (TARGET,), "fuse.s3fs", "bucket-a", ("allow_other",))
+    fuse.FuseRecovery(host(tmp_path), Options())._record(recovery, begun=True)
+    folder = tmp_path / "run/storage_ops/fuse/abc"
+    assert (folder.stat().st_mode & 0o777, (folder / "plan.json").stat().st_mode & 0o777) == (0o700, 0o600)
+    (folder.parent / "def").mkdir()
+    (folder.parent / "def/plan.json").write_text('{"name": ')
+    one, damaged = fuse._read_unfinished(host(tmp_path))
+    assert (one.key, one.name, one.devices, one.targets) == ("abc", "/name", ("0:5",), (TARGET,))
+    assert (one.fstype, one.origin, one.kept, one.begun) == ("fuse.s3fs", "bucket-a", ("allow_other",), True)
+    # Whether something lives in the service of a note that cannot be read, nobody knows.
+    assert (damaged.key, damaged.targets, damaged.begun) == ("def", (), True)
+
+
+def test_what_was_begun_stays_so(tmp_path: Path) -> None:
+    """Else the service would be stopped that repaired mounts live in; and a file of credentials that was left is seen."""
+    recovery = Recovery("abc", "/name", (), ())
+    runbook = fuse.FuseRecovery(host(tmp_path), Options())
+    for begun, noted in ((False, False), (True, True), (False, True)):
+        runbook._record(recovery, begun)
+        assert fuse._note(host(tmp_path), "abc")["begun"] is noted
+    assert not fuse._read_unfinished(host(tmp_path))[0].credentials
+    (tmp_path / "run/storage_ops/fuse/abc/credentials").touch()
+    assert fuse._read_unfinished(host(tmp_path))[0].credentials
+
+
+def test_paths_by_a_link_to_the_kubelets_folder() -> None:
+    runbook = fuse.FuseRecovery(host(Path("/")), Options(kubelet_root="/var/lib/kubelet/"))
+    runbook._root = "/data/kubelet"
+    given = ("/var/lib/kubelet/pods/a", "/var/lib/kubelets/b", "/data/kubelet/pods/c")
+    assert runbook._resolved(given) == ("/data/kubelet/pods/a", "/var/lib/kubelets/b", "/data/kubelet/pods/c")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "running", "error"), [(60.0, [], None), (0.0, [], None), (0.0, ["x"], Prevented), (60.0, ["x"], NotStarted)]
+)
+def test_waiting_for_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, running: list[str], error: type[Exception] | None
+) -> None:
+    """It looks first; only what there is to wait for needs time."""
+    monkeypatch.setattr(fuse, "_running", lambda _host, _pods: running)
+    runbook = fuse.FuseRecovery(Host(Deadline(seconds), 10, str(tmp_path)), Options(containers_timeout=0.1))
+    step = Step(Recovery("abc", "/name", (), (), pods=("u",)))
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        runbook._wait_for_containers(fuse.Action("wait_for_containers", "x", [], step), step)
+
+
+def test_the_kubelets_time_is_not_cut_short(tmp_path: Path) -> None:
+    """What would leave it less is not begun."""
+    staged = replace(TARGET, kind="staging")
+    runbook = fuse.FuseRecovery(Host(Deadline(30), 10, str(tmp_path)), Options(unstage_timeout=60))
+    step = Step(Recovery("abc", "/name", (), (staged, TARGET), pods=("u",)), TARGET)
+    with pytest.raises(Prevented, match="less than 65 s are left of the deadline"):
+        runbook._unmount(fuse.Action("unmount", TARGET.point, [], step), step)
+
+
+def test_a_new_mount_that_is_gone_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = MountTable([Mount(1, 0, "8:1", "/", "/", ("rw",), 0, 0, False, "ext4", "sda1", ("rw",), "1")])
+    monkeypatch.setattr(fuse, "read_table", lambda _host, _pid: table)
+    runbook = fuse.FuseRecovery(host(tmp_path), Options())
+    step = Step(Recovery("abc", "/name", (), (TARGET,)), TARGET)
+    for verb in ("replace_mount", "adopt_mount"):
+        with pytest.raises(NotStarted, match="is gone"):
+            runbook.apply(fuse.Action(verb, TARGET.point, [], replace(step, recovery=replace(step.recovery, targets=()))))
+
+
+def test_a_secret_is_written_for_root_alone_and_never_through_a_link(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("mine")
+    os.symlink(other, tmp_path / "credentials")
+    fuse._write(str(tmp_path / "credentials"), "s3cr3t")
+    assert other.read_text() == "mine"
+    assert (tmp_path / "credentials").stat().st_mode & 0o777 == 0o600
+
+
+def test_no_error_tells_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = Volume("pvc-1", region="eu", credentials={"secret_key": "s3cr3t"})
+    recovery = fuse.FuseRecovery(host(tmp_path), Options(volumes=(volume,)))
+
+    def failing(*_args: Any) -> None:
+        raise ActionFailed("cannot use s3cr3t in eu")
+
+    monkeypatch.setattr(recovery, "_clean_up", failing)
+    action = fuse.Action("clean_up", "x", [], Step(Recovery("abc", "/name", (), ())))
+    with pytest.raises(ActionFailed, match=r"^cannot use \*{8} in eu$"):
+        recovery.apply(action)
+
+
+def test_folders_of_pods(tmp_path: Path) -> None:
+    """Only names are read; links and names that Kubernetes does not give count for nothing."""
+    uid = "0a1b2c3d-1111-2222-3333-444455556666"
+    volumes = tmp_path / f"var/lib/kubelet/pods/{uid}/volumes"
+    (volumes / "kubernetes.io~csi/pvc-1/mount").mkdir(parents=True)
+    (volumes / "kubernetes.io~csi/pvc-1/vol_data.json").write_text(
+        json.dumps({"driverName": "d", "volumeHandle": "h", "specVolID": "pvc-1"})
+    )
+    (volumes / "kubernetes.io~csi/x y/mount").mkdir(parents=True)
+    (volumes / "kubernetes.io~nfs/pvc-2").mkdir(parents=True)
+    os.symlink(volumes.parent, tmp_path / "var/lib/kubelet/pods/0a1b2c3d-1111-2222-3333-777777777777")
+    found = fuse._pod_folders(host(tmp_path), "/var/lib/kubelet")
+    assert [(folder.pod, folder.volume, folder.driver, folder.handle) for folder in found] == [
+        (uid, "pvc-1", "d", "h"),
+        (uid, "pvc-2", "", ""),
+    ]

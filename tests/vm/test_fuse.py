@@ -1,0 +1,66 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""s3fs on a real S3 server dies under a volume: mounted anew by fuse_remount, or left to the kubelet. The rest is in tests/faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from lab.ceph.gateway import Gateway
+from mounts import Bucket, Kubelet, die, layers, lists, mounts, remount, start, verbose
+from node import Node
+from storage import Storage
+
+
+@pytest.fixture
+def bucket(node: Node, storage: Storage) -> Iterator[Bucket]:
+    """A bucket with two files."""
+    gateway = Gateway(storage.ceph)
+    gateway.start()
+    bucket = Bucket(node, gateway)
+    yield bucket
+    bucket.close()
+    gateway.close()
+
+
+def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Bucket) -> None:
+    """Content before, ENOTCONN after kill -9, content again, also when all connections are closed; a second run changes nothing."""
+    kubelet = Kubelet(node)
+    volume, other = kubelet.volume(), kubelet.volume("pvc-2")
+    servers = [bucket.s3fs(volume.stage()), bucket.rclone(other.stage())]
+    published = [volume.publish(), other.publish()]
+    told = {"volumes": [bucket.told(volume, options=["use_path_request_style"]), bucket.told(other)]}
+    for server, point in zip(servers, published, strict=True):
+        assert lists(node, point) == ["file", "sub"]
+        die(node, server)
+        assert "Transport endpoint is not connected" in node.sh(f"ls {point} 2>&1", check=False)
+
+    before = mounts(node)
+    planned = remount(node, check=True, **told)
+    assert [action for action, _outcome in planned.outcomes] == ["mount", "replace_mount", "replace_mount", "clean_up"] * 2
+    assert mounts(node) == before
+
+    watcher = start(node, "sh -c 'while sleep 0.2; do ps -eo args; done > /tmp/seen'")
+    said = verbose(node, **told)
+    assert "2 repaired and proven" in said, said
+    node.sh(f"kill {watcher}")
+    node.vm._close_connections()
+    for point in published:
+        assert lists(node, point) == ["file", "sub"]
+        assert node.sh(f"cat {point}/sub/file") == "inner"
+    assert [layers(node, one.staging)[-1][1] for one in (volume, other)] == ["fuse.s3fs", "fuse.rclone"]
+    assert [len(layers(node, point)) for point in (*published, volume.staging, other.staging)] == [1] * 4
+
+    node.sh("journalctl > /tmp/journal; systemctl cat 'storage_ops-fuse-*' > /tmp/unit; systemctl show 'storage_ops-fuse-*' >> /tmp/unit")
+    assert "passwd_file=/run/storage_ops/fuse/" in node.sh("cat /tmp/seen")
+    assert "rclone mount --config=/run/storage_ops/fuse/" in node.sh("cat /tmp/unit")
+    for secret in bucket.secrets:
+        assert secret not in said
+        assert secret not in str(planned.result)
+        assert node.sh(f"grep -rl {secret} /tmp/seen /tmp/journal /tmp/unit /run /etc /var/lib/systemd 2> /dev/null", check=False) == ""
+    assert node.sh("ls -A /run/storage_ops/fuse") == ""
+    again = remount(node, **told)
+    assert (again.findings, again.changed) == ([], False)
