@@ -14,7 +14,12 @@ author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Runs all node controls in one call and changes nothing. It reads and decides with the same code as the modules that repair.
-  - STOR-01 residual multipath maps, STOR-02 paths that read another LUN, STOR-03 residual SCSI disks, STOR-04 iSCSI readiness.
+  - STOR-01 residual multipath maps, STOR-02 paths that read another LUN, STOR-03 residual SCSI disks, STOR-04 iSCSI readiness,
+    STOR-05 dead FUSE mounts, STOR-06 FUSE mounts that do not answer, STOR-07 pod mounts with another source or twice, STOR-08 filesystems
+    that turned read-only after I/O errors, STOR-09 NFS servers that cannot be mounted from, STOR-10 container runtimes that let
+    containers open far too many files.
+  - For STOR-09 a share of each NFS server in use is mounted where nobody else sees it, and unmounted again; see
+    M(storage_ops.runbooks.nfs_mount_check).
 requirements:
   - Root's rights (C(become)).
 options:
@@ -27,20 +32,48 @@ options:
       - STOR-02
       - STOR-03
       - STOR-04
+      - STOR-05
+      - STOR-06
+      - STOR-07
+      - STOR-08
+      - STOR-09
+      - STOR-10
     default:
       - STOR-01
       - STOR-02
       - STOR-03
       - STOR-04
+      - STOR-05
+      - STOR-06
+      - STOR-07
+      - STOR-08
+      - STOR-09
+      - STOR-10
+  shares:
+    description:
+      - NFS shares to look at for STOR-09, as V(server:/export).
+      - Without any, one share of each server from which there is an NFS mount below O(kubelet_root).
+    type: list
+    elements: str
+    default: []
+  limit_nofile_max:
+    description: The largest C(LimitNOFILE) of a container runtime that is in order.
+    type: int
+    default: 1048576
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._attributes.actiongroup_node
   - storage_ops.runbooks._node.residual
   - storage_ops.runbooks._node.peers
+  - storage_ops.runbooks._node.kubelet
   - storage_ops.runbooks._node.bounds
 seealso:
   - module: storage_ops.runbooks.multipath_residual
   - module: storage_ops.runbooks.iscsi_module_check
+  - module: storage_ops.runbooks.fuse_remount
+  - module: storage_ops.runbooks.container_restart
+  - module: storage_ops.runbooks.csi_mount_repair
+  - module: storage_ops.runbooks.nfs_mount_check
 """
 
 EXAMPLES = r"""
@@ -49,6 +82,15 @@ EXAMPLES = r"""
   storage_ops.runbooks.node_storage_info:
   become: true
   register: audit
+
+- name: Look only at mounts
+  storage_ops.runbooks.node_storage_info:
+    controls:
+      - STOR-05
+      - STOR-06
+      - STOR-07
+      - STOR-08
+  become: true
 
 - name: Show what would be repaired
   ansible.builtin.debug:
@@ -138,42 +180,82 @@ actions:
       description: How long it took.
       type: float
       returned: always
+stale:
+  description: Containers that see a dead FUSE mount; see M(storage_ops.runbooks.fuse_remount).
+  returned: with STOR-05 or STOR-06
+  type: list
+  elements: dict
+pods:
+  description: Pods of which a container cannot be restarted alone; see M(storage_ops.runbooks.container_restart).
+  returned: with STOR-05 or STOR-06
+  type: list
+  elements: dict
+shares:
+  description: What was measured of each NFS share; see M(storage_ops.runbooks.nfs_mount_check).
+  returned: with STOR-09
+  type: list
+  elements: dict
+runtimes:
+  description: Container runtimes and their limits; see M(storage_ops.runbooks.nfs_mount_check).
+  returned: with STOR-10
+  type: list
+  elements: dict
 """
 
-from typing import Any
+from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Runbook, report
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Audit, report
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.containers import StaleContainers, container_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse import FuseRecovery, fuse_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import IscsiReady
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import Options as ReadyOptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.nfs import NFS_SPEC, NfsShares, nfs_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
     BOUNDS,
+    KUBELET,
     PEERS,
     RESIDUAL,
     ArgumentSpec,
     make_host,
     residual_options,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mounts import PodMounts, pod_mount_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import ResidualPaths
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.runtime_limit import LIMIT_SPEC, RuntimeLimits, limit_options
 
-CONTROLS = ["STOR-01", "STOR-02", "STOR-03", "STOR-04"]
-SCOPE = ArgumentSpec({"controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS}})
+CONTROLS = [f"STOR-{number:02d}" for number in range(1, 11)]
+SCOPE = ArgumentSpec(
+    {
+        "controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS},
+        "shares": NFS_SPEC.options["shares"],
+        "limit_nofile_max": LIMIT_SPEC.options["limit_nofile_max"],
+    }
+)
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(RESIDUAL, PEERS, BOUNDS).to_kwargs())
+    module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(RESIDUAL, PEERS, KUBELET, BOUNDS).to_kwargs())
     params: dict[str, Any] = module.params
     wanted = set(params["controls"])
 
-    def runbooks() -> list[Runbook[Any]]:
-        host = make_host(params)
-        residual = [ResidualPaths(host, residual_options(params))] if wanted & {"STOR-01", "STOR-02", "STOR-03"} else []
-        ready = [IscsiReady(host, ReadyOptions(peer_initiator_names=params["peer_initiator_names"]))] if "STOR-04" in wanted else []
-        return [*residual, *ready]
+    def audits() -> list[Audit[Any]]:
+        host, limits = make_host(params), limit_options(params)
+        # What the mounts themselves answer comes first: everything that hangs is paid from one deadline.
+        every: list[tuple[set[str], Callable[[], Audit[Any]]]] = [
+            ({"STOR-05", "STOR-06"}, lambda: FuseRecovery(host, fuse_options(params))),
+            ({"STOR-05", "STOR-06"}, lambda: StaleContainers(host, container_options(params))),
+            ({"STOR-07", "STOR-08"}, lambda: PodMounts(host, pod_mount_options(params))),
+            ({"STOR-01", "STOR-02", "STOR-03"}, lambda: ResidualPaths(host, residual_options(params))),
+            ({"STOR-04"}, lambda: IscsiReady(host, ReadyOptions(peer_initiator_names=params["peer_initiator_names"]))),
+            ({"STOR-10"}, lambda: RuntimeLimits(host, limits)),
+            ({"STOR-09"}, lambda: NfsShares(host, nfs_options(params), limits, params["kubelet_root"])),
+        ]
+        return [make() for controls, make in every if controls & wanted]
 
-    report(module, runbooks, wanted)
+    report(module, audits, wanted)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,13 @@ options:
     type: list
     elements: str
     required: true
+  nodes:
+    description:
+      - Move only the pods on these nodes, for example of a volume that is used on many and is broken on one.
+      - By default the pods on all nodes are moved.
+    type: list
+    elements: str
+    default: []
   attachments:
     description:
       - Uids of the VolumeAttachments that must go. Only the pods that stand on them are moved.
@@ -64,6 +71,12 @@ options:
     type: str
     choices: [detached, unstaged]
     default: detached
+  unstage_seconds:
+    description:
+      - With O(wait_for=unstaged), seconds for which a node stays cordoned after the last pod, where the volume has no VolumeAttachment.
+      - Such a volume is in no C(volumesInUse). Its kubelet unmounts it for good some moments after its last pod is gone.
+    type: float
+    default: 10
   eviction_timeout:
     description: Seconds for which an eviction that a PodDisruptionBudget refuses is tried again.
     type: float
@@ -241,9 +254,11 @@ SCOPE = ArgumentSpec(
     {
         "namespace": {"type": "str", "required": True},
         "claims": {"type": "list", "elements": "str", "required": True},
+        "nodes": {"type": "list", "elements": "str", "default": []},
         "attachments": {"type": "list", "elements": "str", "default": []},
         "required_metadata": {"type": "list", "elements": "str", "default": []},
         "wait_for": {"type": "str", "choices": ["detached", "unstaged"], "default": "detached"},
+        "unstage_seconds": {"type": "float", "default": 10.0},
         "eviction_timeout": {"type": "float", "default": 120.0},
         "detach_timeout": {"type": "float", "default": 120.0},
         "ready_timeout": {"type": "float", "default": 300.0},

@@ -84,7 +84,7 @@ class Scene:
     @property
     def pod(self) -> str:
         """Uid of the pod."""
-        (uid,) = self.kubelet.running
+        (uid,) = tuple(self.kubelet.running)
         return uid
 
     @property

@@ -16,17 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 COLLECTION = "storage_ops.runbooks"
-# Playbooks that can be run today; a command is printed for these only.
-SHIPPED = (
-    "clean_residual_paths",
-    "fail_over_volumes",
-    "load_iscsi_modules",
-    "prepare_network_fences",
-    "release_fenced_node",
-    "repair_volumeattachments",
-    "replace_residual_volume",
-    "triage",
-)
 
 # Events of these reasons are about volumes, whatever they say.
 VOLUME_REASONS = (
@@ -238,8 +227,8 @@ ENTRIES: tuple[Entry, ...] = (
         rf"input/output error|{_OF_A_VOLUME}read-only file system",
         "STOR-08",
         "the volume answers with I/O errors, or its filesystem turned read-only after such",
-        "first the volume's paths on node {node} (multipath -ll, dmesg) and the storage; then move the pod with workload_redrive, since "
-        "the filesystem stays as it is until it is unmounted",
+        "first the volume's paths on node {node} (multipath -ll, dmesg) and the storage: the filesystem stays as it is until it is "
+        "unmounted, and the playbook refuses while paths are down",
     ),
     Entry(
         "wrong-filesystem",
@@ -442,9 +431,9 @@ def match(reason: str, message: str) -> Entry | None:
 
 
 def runbook(control: str) -> str:
-    """Full name of the playbook that repairs a control; empty when there is none yet."""
+    """Full name of the playbook that repairs a control; empty when there is none."""
     playbook, _arguments = REPAIRS.get(control, ("", ""))
-    return f"{COLLECTION}.{playbook}" if playbook in SHIPPED else ""
+    return f"{COLLECTION}.{playbook}" if playbook else ""
 
 
 def command(control: str, facts: Mapping[str, str]) -> str:

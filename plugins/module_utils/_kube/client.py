@@ -61,6 +61,7 @@ _AUDITED = {
     "persistentvolumeclaims",
     "persistentvolumes",
     "pods",
+    "storageclasses",
     "volumeattachments",
 }
 _FENCING = {"configmaps", "csiaddonsnodes", "leases", "networkfences"}

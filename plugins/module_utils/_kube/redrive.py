@@ -168,7 +168,8 @@ class Redrive:
             return f"none of the {len(options.attachments)} attachments of {names} that were named is there any more"
         if options.required_metadata:
             return f"every attachment of {names} has {', '.join(options.required_metadata)}"
-        return f"no pod that runs on a node uses {names}"
+        where = ", ".join(options.nodes) or "a node"
+        return f"no pod that runs on {where} uses {names}"
 
     # apply
 
@@ -401,6 +402,10 @@ class Redrive:
         left = self._until_none(seconds, lambda: self._left(group))
         if left:
             raise ActionFailed(f"not within {seconds:.0f} s (grace period and detach_timeout): {'; '.join(left)}")
+        if self._options.wait_for == "unstaged" and not group.leaving:
+            # What is not attached is in no volumesInUse, and its kubelet unstages it some moments after its last pod is gone.
+            self._sleep(self._cluster.deadline.cap(self._options.unstage_seconds))
+            self._left(group)
 
     def _left(self, group: Group) -> list[str]:
         """What of the old place is still to be seen."""
@@ -541,16 +546,18 @@ class Redrive:
 
 def redrive_options(params: Mapping[str, Any]) -> Options:
     """Options of Redrive, checked."""
-    for name, least in (("eviction_timeout", 1), ("detach_timeout", 1), ("ready_timeout", 1), ("max_repairs", 0), ("deadline", 60)):
+    least_of = {"eviction_timeout": 1, "detach_timeout": 1, "ready_timeout": 1, "unstage_seconds": 0, "max_repairs": 0, "deadline": 60}
+    for name, least in least_of.items():
         if not params[name] >= least:  # not a number is neither
             raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}")
-    for name in ("claims", "attachments", "required_metadata"):
+    names = ("claims", "nodes", "attachments", "required_metadata")
+    for name in names:
         if any(not item.strip() for item in params[name]):
             raise StorageOpsError(f"{name} has an empty name")
     if not params["claims"] or not params["namespace"].strip():
         raise StorageOpsError("name the namespace and at least one claim")
     given: dict[str, Any] = {name: params[name] for name in Options.__dataclass_fields__}
-    lists = {name: tuple(dict.fromkeys(item.strip() for item in params[name])) for name in ("claims", "attachments", "required_metadata")}
+    lists = {name: tuple(dict.fromkeys(item.strip() for item in params[name])) for name in names}
     return Options(**{**given, **lists, "namespace": params["namespace"].strip()})
 
 

@@ -67,9 +67,11 @@ class Options:
 
     namespace: str
     claims: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
     attachments: tuple[str, ...] = ()
     required_metadata: tuple[str, ...] = ()
     wait_for: str = "detached"
+    unstage_seconds: float = 10.0
     eviction_timeout: float = 120.0
     detach_timeout: float = 120.0
     ready_timeout: float = 300.0
@@ -382,6 +384,8 @@ def _evades_cordon(pod: Pod, workload: Workload | None) -> bool:
 
 def judge(state: State, claims: tuple[str, ...], options: Options, budget: int, only: frozenset[str] | None = None) -> list[Finding]:
     """What becomes of claims that are moved together, and may evict so many pods; ``only``: on these nodes."""
+    if options.nodes:
+        only = frozenset(options.nodes) if only is None else only & frozenset(options.nodes)
     bound = [state.claims[name].claim.volume for name in claims if name in state.claims]
     volumes = tuple(state.volumes[name] for name in bound if name in state.volumes)
     group = Group(options.namespace, claims, volumes)

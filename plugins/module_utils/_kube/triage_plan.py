@@ -469,8 +469,7 @@ def _reason(cause: Cause, facts: Mapping[str, str]) -> str:
         return f"{command} (with --check first); {look}"
     if cause.severity == "info":
         return f"not storage: {look}"
-    playbook = catalogue.REPAIRS.get(cause.control, ("", ""))[0]
-    return f"{f'no playbook of this version repairs {cause.control}: ' if playbook and not catalogue.runbook(cause.control) else ''}{look}"
+    return look
 
 
 def _fill(text: str, facts: Mapping[str, str]) -> str:

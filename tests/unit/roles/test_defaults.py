@@ -22,6 +22,9 @@ PAIRS = [
     ("node_fence", "node_fence"),
     ("volume_failover", "volume_failover"),
     ("node_release", "node_release"),
+    ("fuse_recovery", "fuse_remount"),
+    ("nfs_check", "nfs_mount_check"),
+    ("pod_mounts", "csi_mount_repair"),
 ]
 # How a role finds Ceph.
 CEPH = {"rados_namespaces": {}, "ceph_host": "", "ceph_conf": "", "ceph_keyring": "", "ceph_user": "", "ceph_cluster": ""}
@@ -36,9 +39,20 @@ MORE: dict[str, dict[str, Any]] = {
         "redrive_missing_metadata": False,
         "provisioner": {},
     },
+    "fuse_recovery": {
+        **{"cluster": True, "node": "", "provisioners": [], "namespaces": [], "claims": [], "drivers": {}, "credential_keys": {}},
+        **{"method": "auto", "liveness_timeout": 120, "stop_timeout": 30, "restart_timeout": 120, "crictl": "crictl"},
+        **{"runtime_endpoint": "", "restart_pods": False, "move_timeout": 600},
+    },
+    "nfs_check": {"write_limit": False, "restart_runtime": False},
+    "pod_mounts": {"redrive": False, "node": ""},
 }
 # Options that the role itself gives, from what another module returned.
-GIVEN = {"node_fence": {"state", "ceph", "proof", "fence"}, "node_release": {"state", "ceph", "clients", "fence"}}
+GIVEN = {
+    "node_fence": {"state", "ceph", "proof", "fence"},
+    "node_release": {"state", "ceph", "clients", "fence"},
+    "fuse_recovery": {"node_name"},
+}
 # The API server is taken from the environment, so that AWX's credential serves all roles alike.
 LEFT_OUT = ["storage_ops.runbooks._kubernetes.auth"]
 

@@ -56,6 +56,7 @@ REQUESTS = [
     ("storage.k8s.io", "v1", "volumeattachments", "get list delete"),
     ("storage.k8s.io", "v1", "csidrivers", "get list"),
     ("storage.k8s.io", "v1", "csinodes", "get list"),
+    ("storage.k8s.io", "v1", "storageclasses", "list"),
     ("", "v1", "persistentvolumes", "get list"),
     ("", "v1", "persistentvolumeclaims", "get list"),
     ("", "v1", "nodes", "get list patch"),

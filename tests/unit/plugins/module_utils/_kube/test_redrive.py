@@ -650,6 +650,32 @@ def test_unstaged_does_not_wait_for_the_attachment() -> None:
     assert ("wait_unstaged", "done") in outcomes(result)
 
 
+def test_what_is_not_attached_gets_the_time_to_be_unstaged_before_pods_may_come_back() -> None:
+    world = World(*claim("data"), pod("web-a", "n1", "data"), workload("Deployment", "web"))
+    world.returns_to = "n1"
+    cordoned = []
+
+    def sleep(seconds: float) -> None:
+        cordoned.append((seconds, world.objects["/api/v1/nodes/n1"]["spec"].get("unschedulable")))
+
+    result = run(world, wait_for="unstaged", unstage_seconds=7.0, sleep=sleep)
+    assert not result["failed"], result["msg"]
+    assert (7.0, True) in cordoned
+    # Of what is attached, volumesInUse tells.
+    cordoned.clear()
+    world = standard()
+    world.returns_to = "n1"
+    run(world, wait_for="unstaged", unstage_seconds=7.0, sleep=sleep)
+    assert (7.0, True) not in cordoned
+
+
+def test_a_pod_that_comes_while_its_volume_is_unstaged() -> None:
+    world = World(*claim("data"), pod("web-a", "n1", "data"), workload("Deployment", "web"))
+    result = run(world, wait_for="unstaged", sleep=lambda _seconds: world.add(pod("early", "n1", "data", made_by=("Custom", "x"))))
+    assert result["failed"] and "came to n1 before the volume had left it" in result["msg"]
+    assert "unschedulable" not in world.objects["/api/v1/nodes/n1"]["spec"]
+
+
 def test_pods_that_do_not_become_ready_are_no_proof() -> None:
     world = standard()
     world.returns_to = "nowhere"
@@ -791,6 +817,19 @@ def test_nodes_are_left_one_after_the_other(condition: str, returns_to: str) -> 
     evicted = len([action for action in result["actions"] if action["action"] == "evict_pod"])
     assert evicted == {"n1": 3, "n2": 4, "n3": 5}[returns_to], "what came to a node that is left later goes once more"
     assert len(result["findings"][-1]["evidence"]["pods"]) == (3 if returns_to == "n3" else 1)
+
+
+def test_only_the_nodes_that_were_named_are_left() -> None:
+    world = shared("n1", "n2")
+    world.returns_to = "n3"
+    world.add(node("n3"))
+    left = world.at("Pod", "web-n2")
+    result = run(world, nodes=("n1",))
+    assert not result["failed"], result["msg"]
+    assert [finding["object"]["node"] for finding in result["findings"]] == ["n1"]
+    assert [action["target"] for action in result["actions"] if action["action"] == "evict_pod"] == ["shop/web-n1"]
+    assert world.at("Pod", "web-n2") == left
+    assert run(world, nodes=("n1",))["findings"] == []
 
 
 def test_what_comes_to_the_next_node_counts_for_max_repairs() -> None:

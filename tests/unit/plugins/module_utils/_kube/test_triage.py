@@ -409,8 +409,8 @@ def test_message_on_the_node() -> None:
     # What a playbook would move.
     assert found.workload == {"namespace": "shop", "claims": ["data"]}
     other = one(pod(), *FINE, event("FailedMount", "mount.nfs: No route to host"))
-    assert (other.control, other.runbook) == ("STOR-09", "")
-    assert other.reason.startswith("no playbook of this version repairs STOR-09: from the node")
+    assert (other.control, other.runbook) == ("STOR-09", "storage_ops.runbooks.check_nfs")
+    assert other.reason.startswith(f"{RUN}.check_nfs -i inventory -e target=worker-1 (with --check first); from the node")
 
 
 def test_unknown_message_is_shown() -> None:

@@ -1,0 +1,310 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: container_restart
+short_description: Restart containers that still have a dead FUSE mount
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Finds containers that still see a dead FUSE mount (STOR-05) while the node's mount of the same volume answers again, as after
+    M(storage_ops.runbooks.fuse_remount), and restarts just these, in the least disruptive way.
+  - A container has a copy of each mount in a mount namespace of its own. Only a mount within a folder with C(HostToContainer) propagation
+    is renewed by itself. So every FUSE mount of every container is listed as the container sees it; one that answers is never touched.
+  - Where a liveness probe covers the mount, the kubelet is given the time to restart the container by itself. Else the container runtime is
+    told to stop it, by C(crictl), and the kubelet starts it again. Its pod stays.
+  - A restart is proven by a new container of the same name in the same pod that can list the folder, on the file system that the node has
+    there.
+  - Refuses when the node's mount does not answer either, when it is not known which volume a mount is, when it is no CSI volume of the
+    container's own pod (a CSI driver sees those of all pods), when the container mounts for others, and when the kubelet would not start it
+    again. Pods that must be restarted as a whole are told in RV(pods).
+requirements:
+  - Root's rights (C(become)), in the node's own mount namespace.
+  - C(crictl), unless liveness probes cover all dead mounts.
+options:
+  containers:
+    description:
+      - What the cluster says of mounts in containers, as from M(storage_ops.runbooks.csi_volume_info). Where it is given, only the
+        containers that are in it are looked at.
+      - Without it, all containers are looked at, but none is restarted, since the restart policy is not known.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      pod:
+        description: Uid of the pod.
+        type: str
+        required: true
+      mount_path:
+        description: Where the volume is in the container.
+        type: str
+        required: true
+      container:
+        description: Name of the container.
+        type: str
+        default: ''
+      id:
+        description: Id of the container in the runtime. Needed where there is no C(crictl) and containers of a pod have the same path.
+        type: str
+        default: ''
+      namespace:
+        description: Namespace of the pod.
+        type: str
+        default: ''
+      pod_name:
+        description: Name of the pod.
+        type: str
+        default: ''
+      volume:
+        description: Name of the PersistentVolume.
+        type: str
+        default: ''
+      claim:
+        description: Name of the claim.
+        type: str
+        default: ''
+      host_path:
+        description: What of the node is mounted there. The runtime's word counts more, where it can be asked.
+        type: str
+        default: ''
+      probe:
+        description: Whether the container's liveness probe would notice that the mount is dead.
+        type: bool
+        default: false
+      restart_policy:
+        description:
+          - V(Always), V(OnFailure) or V(Never).
+          - Only with V(Always) a container is started again for sure.
+        type: str
+        default: ''
+  method:
+    description:
+      - How a container is restarted.
+      - V(probe) only waits for the kubelet, and refuses where no liveness probe covers the mount.
+      - V(cri) has the runtime stop it at once.
+      - V(auto) waits where a probe covers the mount, and has the runtime stop it otherwise, or when the kubelet did not.
+    type: str
+    choices: [auto, probe, cri]
+    default: auto
+  probe_timeout:
+    description: Seconds that a folder gets to be listed. All are asked in parallel.
+    type: float
+    default: 5
+  liveness_timeout:
+    description:
+      - Seconds that the kubelet gets to restart a container by its liveness probe. V(0) does not wait for it.
+      - All containers that a probe covers wait at the same time.
+      - By default a probe fails three times, ten seconds apart, and the container then has thirty seconds to end.
+    type: float
+    default: 120
+  stop_timeout:
+    description: Seconds from SIGTERM to SIGKILL when the runtime stops a container.
+    type: int
+    default: 30
+  restart_timeout:
+    description:
+      - Seconds within which the new container must list the folder.
+      - The kubelet starts a container that has ended often only after some minutes.
+    type: float
+    default: 120
+  crictl:
+    description: The program C(crictl), by name or absolute path.
+    type: str
+    default: crictl
+  runtime_endpoint:
+    description:
+      - Socket of the container runtime, for example V(unix:///run/containerd/containerd.sock).
+      - By default that of C(/etc/crictl.yaml), or else the only known one that exists.
+    type: str
+    default: ''
+  planned_paths:
+    description:
+      - In check mode, mount points of the node that M(storage_ops.runbooks.fuse_remount) would repair before this (the targets of its
+        C(replace_mount)). Their containers are judged as if it had.
+      - They count for nothing in a run that is real.
+    type: list
+    elements: str
+    default: []
+  max_repairs:
+    description:
+      - Restart at most this many containers in one run; the others are refused.
+      - The pods in RV(pods) count, too.
+    type: int
+    default: 10
+  accept_majority_broken:
+    description:
+      - Accept that containers are restarted although more than half of those with FUSE mounts, of at least four, have a dead one.
+      - When a driver has failed for all volumes at once, this is so.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_node
+  - storage_ops.runbooks._node.kubelet
+  - storage_ops.runbooks._node.bounds
+  - storage_ops.runbooks._node.refusal
+seealso:
+  - module: storage_ops.runbooks.fuse_remount
+  - module: storage_ops.runbooks.csi_volume_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Which containers still have a dead mount?
+  storage_ops.runbooks.container_restart:
+  check_mode: true
+  become: true
+
+- name: Restart a container that has one
+  storage_ops.runbooks.container_restart:
+    containers:
+      - pod: 5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11
+        container: main
+        mount_path: /data
+        restart_policy: Always
+  become: true
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: 1 finding, 1 repaired and proven
+pods:
+  description:
+    - Pods that must be restarted as a whole, since a container of theirs with a dead mount cannot be restarted alone.
+    - Empty where more than half of the containers have a dead mount, unless O(accept_majority_broken).
+  returned: success, and when a refusal fails the task
+  type: list
+  elements: dict
+  contains:
+    uid:
+      description: Uid.
+      type: str
+      returned: always
+    namespace:
+      description: Namespace; empty if it is not known.
+      type: str
+      returned: always
+    name:
+      description: Name; empty if it is not known.
+      type: str
+      returned: always
+    claims:
+      description: Claims of its dead mounts, as far as O(containers) names them.
+      type: list
+      elements: str
+      returned: always
+    reasons:
+      description: Why.
+      type: list
+      elements: str
+      returned: always
+findings:
+  description: Containers with a dead or hung FUSE mount.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    control:
+      description: V(STOR-05), or V(STOR-06) for a mount that hangs.
+      type: str
+      returned: always
+      sample: STOR-05
+    severity:
+      description: One of V(critical), V(major), V(minor) or V(info).
+      type: str
+      returned: always
+      sample: major
+    object:
+      description: The container, by C(kind), C(namespace) where it is known, C(name) (pod and container) and C(node).
+      type: dict
+      returned: always
+      sample: {"kind": "container", "namespace": "shop", "name": "web-0/main", "node": "worker01"}
+    summary:
+      description: One sentence.
+      type: str
+      returned: always
+    evidence:
+      description: What was read; lists are cut after 50 items, with a count. C(proof) says what the new container answers.
+      type: dict
+      returned: always
+    verdict:
+      description: V(repair) or V(refuse).
+      type: str
+      returned: always
+      sample: repair
+    reason:
+      description: Why it is repaired or refused, with the next step.
+      type: str
+      returned: always
+    runbook:
+      description: Playbook that repairs it.
+      type: str
+      returned: always
+      sample: storage_ops.runbooks.recover_fuse_mounts
+    repair:
+      description: The actions that repair it, in order; each as in RV(actions).
+      type: list
+      elements: dict
+      returned: always
+actions:
+  description: What was done, or would be done, in order.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    action:
+      description: V(await_liveness_probe) or V(stop_container).
+      type: str
+      returned: always
+      sample: stop_container
+    target:
+      description: What it changes.
+      type: str
+      returned: always
+    command:
+      description: Exactly what is run; C(wait SECONDS ...) stands for waiting.
+      type: list
+      elements: str
+      returned: always
+    outcome:
+      description: V(planned), V(done), V(failed) or V(skipped).
+      type: str
+      returned: always
+      sample: done
+    seconds:
+      description: How long it took.
+      type: float
+      returned: always
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.containers import (
+    OPTIONS_SPEC,
+    StaleContainers,
+    container_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, REFUSAL, make_host
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **OPTIONS_SPEC.merge(KUBELET, BOUNDS, REFUSAL).to_kwargs())
+    params: dict[str, Any] = module.params
+    run(module, lambda: StaleContainers(make_host(params), container_options(params, module.check_mode)), params["fail_on_refusal"])
+
+
+if __name__ == "__main__":
+    main()

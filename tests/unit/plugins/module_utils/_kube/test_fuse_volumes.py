@@ -1,0 +1,156 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the cluster says of volumes, as a node is told it."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import FilterModule, fuse_volumes
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fuse_volumes import credentials_of, option_words
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse import OPTIONS_SPEC
+
+ROLE = Path(__file__).resolve().parents[5] / "roles/fuse_recovery/vars/main.yml"
+
+
+def volume(**changes: Any) -> dict[str, Any]:
+    return {
+        "volume": "pv-1",
+        "driver": "ru.yandex.s3.csi",
+        "handle": "shared/pv-1",
+        "claim": "data",
+        "parameters": {"mounter": "geesefs", "options": "--memory-limit 1000 --dir-mode=0777 -o allow_other,uid=1"},
+        "attributes": {},
+        "mount_options": ["gid=2"],
+        "sources": ["shared/pv-1"],
+        "secret": {"namespace": "kube-system", "name": "s3"},
+        "pods": [{"uid": "u", "namespace": "shop", "name": "web-0", "terminating": False, "phase": "Running", "containers": []}],
+        **changes,
+    }
+
+
+def secret(name: str = "s3", **data: str) -> dict[str, Any]:
+    encoded = {key: b64encode(text.encode()).decode() for key, text in data.items()}
+    return {"metadata": {"namespace": "kube-system", "name": name}, "data": encoded}
+
+
+KEYS = {"access_key": ["accessKeyID", "key_id"], "secret_key": ["secretAccessKey"], "endpoint": ["endpoint"], "region": ["region"]}
+OURS = secret(accessKeyID="AK", secretAccessKey="SK\n", endpoint="https://s3.example.com", region="eu", other="x")
+
+
+def test_a_volume_with_all_of_its_parts() -> None:
+    (entry,) = fuse_volumes([volume()], secrets=[secret("other", accessKeyID="no"), OURS], credential_keys=KEYS)
+    assert entry == {
+        "volume": "pv-1",
+        "driver": "ru.yandex.s3.csi",
+        "handle": "shared/pv-1",
+        "recipe": "geesefs",
+        "sources": ["shared:pv-1"],
+        "options": ["--memory-limit=1000", "--dir-mode=0777", "allow_other,uid=1", "gid=2"],
+        "endpoint": "https://s3.example.com",
+        "region": "eu",
+        "credentials": {"access_key": "AK", "secret_key": "SK"},
+        "pods": [{"uid": "u", "namespace": "shop", "name": "web-0", "terminating": False}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("recipe", "source"), [("s3fs", "b:/a/c"), ("geesefs", "b:a/c"), ("goofys", "b:a/c"), ("rclone", "b/a/c"), ("", "b/a/c")]
+)
+def test_a_folder_in_a_bucket_as_each_program_wants_it(recipe: str, source: str) -> None:
+    (entry,) = fuse_volumes([volume(sources=["b/a/c", "b"], parameters={"mounter": recipe})])
+    assert entry["sources"] == [source, "b"]
+
+
+def test_attributes_of_a_volume_count_more_than_parameters_of_its_class() -> None:
+    own = {"mounter": "s3fs", "url": "https://own", "everest.io/region": "eu"}
+    (entry,) = fuse_volumes([volume(attributes=own, parameters={"mounter": "rclone", "url": "x"})])
+    assert (entry["recipe"], entry["endpoint"], entry["region"]) == ("s3fs", "https://own", "eu")
+    # What it takes is what fuse_remount takes.
+    assert set(entry) <= set(OPTIONS_SPEC.options["volumes"]["options"])
+
+
+def test_no_secret_no_credentials() -> None:
+    for told in ({}, {"namespace": "kube-system", "name": "gone"}):
+        (entry,) = fuse_volumes([volume(secret=told)], secrets=[OURS], credential_keys=KEYS)
+        assert (entry["credentials"], entry["endpoint"]) == ({}, "")
+
+
+def test_the_user_knows_better() -> None:
+    driver = {"ru.yandex.s3.csi": {"command": ["geesefs", "{source}", "{target}"], "endpoint": "https://driver"}}
+    given = [{"volume": "pv-1", "sources": ["mine"], "recipe": None}, {"paths": ["/var/lib/kubelet/x"], "recipe": "s3fs"}]
+    entries = fuse_volumes([volume(), volume(volume="pv-2")], drivers=driver, given=given)
+    assert [entry.get("volume") for entry in entries] == ["pv-1", "pv-2", None]
+    assert [entry.get("endpoint") for entry in entries] == ["https://driver", "https://driver", None]
+    assert entries[0]["sources"] == ["mine"]
+    assert entries[0]["recipe"] == "geesefs"
+    assert entries[0]["command"] == driver["ru.yandex.s3.csi"]["command"]
+    assert entries[2] == given[1]
+    # Another program wants the source in another way.
+    (other,) = fuse_volumes([volume()], given=[{"volume": "pv-1", "recipe": "s3fs"}])
+    assert other["sources"] == ["shared:/pv-1"]
+
+
+def test_pods_that_are_about_to_be_moved_count_as_leaving() -> None:
+    for leaving in (True, False):
+        (entry,) = fuse_volumes([volume()], leaving=leaving)
+        assert [pod["terminating"] for pod in entry["pods"]] == [leaving]
+
+
+def test_a_volume_that_no_pod_has_says_so() -> None:
+    entries = fuse_volumes([], unused=[{"volume": "pv-9", "driver": "d", "handle": "h"}])
+    assert entries == [{"volume": "pv-9", "driver": "d", "handle": "h", "pods": []}]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        ("-o a -o b,c", ["a", "b,c"]),
+        ("-oallow_other -odbglevel=info", ["allow_other", "dbglevel=info"]),
+        ("allow_other,umask=0", ["allow_other,umask=0"]),
+        ("--debug_s3 --list-type 2 --no-checksum", ["--debug_s3", "--list-type=2", "--no-checksum"]),
+        ("--name='a b' -o", ["--name=a b"]),
+    ],
+)
+def test_options(text: str, words: list[str]) -> None:
+    assert option_words(text) == words
+
+
+def test_errors_show_no_secret() -> None:
+    with pytest.raises(StorageOpsError) as caught:
+        credentials_of({"accessKeyID": "planted!"}, KEYS)
+    assert "planted" not in str(caught.value)
+    with pytest.raises(AnsibleFilterError, match="cannot be taken apart"):
+        fuse_volumes([volume(parameters={"options": "'"})])
+    with pytest.raises(AnsibleFilterError, match="not what csi_volume_info"):
+        fuse_volumes([{"volume": "x", "driver": "d"}])
+    assert list(FilterModule().filters()) == ["fuse_volumes"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"accessKeyID": "AK", "secretAccessKey": "SK"},
+        {"akId": "AK", "akSecret": "SK"},
+        {"access-key": "AK", "secret-key": "SK"},
+        {"access_key": "AK", "secret_key": "SK"},
+        {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK"},
+        # Of Mountpoint for S3, whose access_key is the secret.
+        {"key_id": "AK", "access_key": "SK"},
+        {"access.key": "AK", "secret.key": "SK"},
+    ],
+)
+def test_the_keys_that_the_role_knows(data: dict[str, str]) -> None:
+    keys = yaml.safe_load(ROLE.read_text())["__fuse_recovery_credential_keys_known"]
+    encoded = secret(**data)["data"]
+    assert credentials_of(encoded, keys) == {"access_key": "AK", "secret_key": "SK"}
