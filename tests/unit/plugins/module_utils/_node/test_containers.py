@@ -252,11 +252,11 @@ class Watching(StaleContainers):
     def _containers(self, only: str = "") -> list[Container]:
         return self.now
 
-    def _ask(self, found: Sequence[Container]) -> list[Container]:
-        return list(found)
+    def _ask(self, containers: Sequence[Container]) -> list[Container]:
+        return list(containers)
 
-    def _described(self, found: Sequence[Container]) -> list[Container]:
-        return list(found)
+    def _described(self, containers: Sequence[Container]) -> list[Container]:
+        return list(containers)
 
     def _is_there(self, container: Container) -> bool:
         return True
