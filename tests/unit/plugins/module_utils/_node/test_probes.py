@@ -26,13 +26,13 @@ def _sick_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder whose name is STEP-ERRNO fails so at that step; STEP-hung never answers. Real ones take a server that died."""
 
     def sick(real: Any, step: str) -> Any:
-        def asking(path: Any, *args: Any) -> Any:
+        def asking(path: Any, *args: Any, **named: Any) -> Any:
             at, _dash, how = os.path.basename(str(path)).partition("-")
             if at == step and how.rstrip("0123456789") == "hung":
                 time.sleep(600)
             elif at == step:
                 raise OSError(getattr(errno, how), os.strerror(getattr(errno, how)))
-            return real(path, *args)
+            return real(path, *args, **named)
 
         return asking
 

@@ -19,7 +19,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fuse_volumes import credentials_of, option_words
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse import OPTIONS_SPEC
 
-ROLE = Path(__file__).resolve().parents[5] / "roles/fuse_recovery/vars/main.yml"
+ROLE = Path(__file__).resolve().parents[4] / "roles/fuse_recovery/vars/main.yml"
 
 
 def volume(**changes: Any) -> dict[str, Any]:
