@@ -22,7 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 
 
 @pytest.fixture(autouse=True)
-def _sick_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+def _sick_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder whose name is STEP-ERRNO fails so at that step; STEP-hung never answers. Real ones take a server that died."""
 
     def sick(real: Any, step: str) -> Any:
