@@ -49,7 +49,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet
     parents_problem,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import MountTable, read_table
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, ERROR, HUNG, OK, Answer, probe_folders
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    DEAD,
+    DEAD_ERRORS,
+    ERROR,
+    HUNG,
+    OK,
+    Answer,
+    probe_folders,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
     container_id_of,
     pod_uid_of,
@@ -98,8 +106,6 @@ _SOCKETS = (
     "/run/k0s/containerd.sock",
 )
 _POLL_SECONDS = 1.0
-# As in probes.
-_DEAD = ("ENOTCONN", "ECONNABORTED")
 
 
 @dataclass(frozen=True)
@@ -419,7 +425,7 @@ def _judge(reply: Any) -> tuple[Answer, str]:
     if reply.problem:
         return Answer(HUNG if reply.timed_out else ERROR, "listing", text=reply.problem, left=reply.left), ""
     if "error" in reply.value:
-        return Answer(DEAD if reply.value["error"] in _DEAD else ERROR, "listing", **reply.value), ""
+        return Answer(DEAD if reply.value["error"] in DEAD_ERRORS else ERROR, "listing", **reply.value), ""
     return Answer(OK), reply.value["device"]
 
 

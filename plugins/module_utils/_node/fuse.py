@@ -41,7 +41,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse_pl
     Unfinished,
     Volume,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import UNDO_SECONDS, Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable, all_mounts, read_table
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, ERROR, HUNG, OK, Answer, probe_folders
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
@@ -53,8 +53,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.process
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import bind, call_libc, unmount
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import replace as replace_mount
 
-# Kept back from the deadline for taking an action back.
-UNDO_SECONDS = 10.0
 # What replacing the mounts of one volume may take besides the time-outs that the user has set.
 _STEP_SECONDS = 5.0
 # linux/sched.h, linux/fs.h, linux/mount.h

@@ -25,6 +25,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded impo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
 
+# Kept back from the deadline for taking an action back (seconds).
+UNDO_SECONDS = 10.0
+
 
 class Host:
     """Files, commands and SCSI disks of this node, all of it paid from one deadline.

@@ -13,9 +13,8 @@ from typing import Any
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import UNDO_SECONDS, Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import UNDO_SECONDS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual_plan import Options
 
 __all__ = ["BOUNDS", "KUBELET", "PEERS", "REFUSAL", "RESIDUAL", "ArgumentSpec", "make_host", "residual_options"]

@@ -25,7 +25,7 @@ HUNG = "hung"
 ERROR = "error"
 
 # ENOTCONN: the server is gone. ECONNABORTED: it went while we were asking. ESTALE is said by a server that lives.
-_DEAD = ("ENOTCONN", "ECONNABORTED")
+DEAD_ERRORS = ("ENOTCONN", "ECONNABORTED")
 # A server whose backend is stuck still answers the first of them.
 _STEPS = ("", "statvfs", "listing")
 
@@ -93,5 +93,5 @@ def _judge(reply: Reply, step: str) -> Answer:
     if reply.problem:
         return Answer(ERROR, step, text=reply.problem, left=reply.left)
     if said:
-        return Answer(DEAD if said["error"] in _DEAD else ERROR, step, **said)
+        return Answer(DEAD if said["error"] in DEAD_ERRORS else ERROR, step, **said)
     return Answer(OK)

@@ -23,7 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, multipath, usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import residual_plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import UNDO_SECONDS, Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual_plan import (
     MapSubject,
     Observation,
@@ -38,8 +38,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi im
 _SETTLE = 15.0
 # A reader freed by disabling queueing ends within a second; one that is still there after this (seconds) is not going to.
 _READERS_END = 10.0
-# Kept back from the deadline for taking an action back.
-UNDO_SECONDS = 10.0
 # A map is not begun with less time left: disabling queueing, flushing and proving must fit.
 _MAP_SECONDS = 2 * _SETTLE + _READERS_END
 # The same for a path: deleting, and the scan that may have to follow.

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import subprocess
 import time
 from pathlib import Path
@@ -68,15 +68,18 @@ def test_what_is_no_pod(line: str) -> None:
 def test_uses_of_a_process(tmp_path: Path) -> None:
     """Of a process of our own: the mounts of its folder, its root, its program, and of what it has open and mapped."""
     with (tmp_path / "file").open("w") as file, subprocess.Popen(["sleep", "60"], cwd=tmp_path, stdout=file) as sleeper:
+        here = mount_id(str(tmp_path))
+        wanted = {(here, "working directory"), (here, "open file"), (mount_id("/"), "root")}
+        uses: set[tuple[int, str]] = set()
         try:
-            until = time.monotonic() + 10
-            while os.readlink(f"/proc/{sleeper.pid}/exe") == os.readlink("/proc/self/exe") and time.monotonic() < until:
-                time.sleep(0.01)
-            uses = set(processes._uses(f"/proc/{sleeper.pid}"))
+            # A process that has just begun maps its files one after the other.
+            until = time.monotonic() + 20
+            while not (wanted <= uses and {"program", "mapped file"} <= {how for number, how in uses}) and time.monotonic() < until:
+                with contextlib.suppress(FileNotFoundError):
+                    uses = set(processes._uses(f"/proc/{sleeper.pid}"))
         finally:
             sleeper.kill()
-    here = mount_id(str(tmp_path))
-    assert {(here, "working directory"), (here, "open file"), (mount_id("/"), "root")} <= uses
+    assert wanted <= uses
     assert {"program", "mapped file"} <= {how for number, how in uses}
 
 
