@@ -94,8 +94,8 @@ def test_deleting_a_fence_takes_nothing_away_but_making_one_does(failover_curren
     addons.create("b", RANGE)
     assert not storage.entries()
     # And so does a controller that starts.
-    storage.ceph.run("osd", "blocklist", "range", "add", RANGE, "3600")
     addons.stop_manager()
+    storage.ceph.run("osd", "blocklist", "range", "add", RANGE, "3600")
     assert storage.entries() == {ENTRY}
     addons.start_manager()
     failover_current.cluster.wait(lambda: not storage.entries(), "the controller has unfenced", 20)
