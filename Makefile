@@ -24,19 +24,12 @@ test: lint sanity units importer integration molecule ## everything, with one sc
 TESTED := iscsi_ready.py::test_four_ways residual_interrupted.py::test_killed_while_removing_a_dead_map[flush_map] \
 	residual_refusals.py::test_one_portal_down residual_repair.py::test_hung_reader_on residual_reuse.py::test_unused_map \
 	pod_mounts.py::test_wrong_source pod_mounts_readonly.py::test_error_below
-# Variations of what the other tests, or `make test-matrix`, test too. CI has 90 minutes, so they run with ALL=1 only.
-VARIATIONS := residual_interrupted.py::test_somebody_opens_the_map_in_the_middle residual_refusals.py::test_all_portals_down \
-	residual_refusals.py::test_foreign_sense_code residual_repair.py::test_disks_left residual_repair.py::test_map_without_paths \
-	residual_repair.py::test_dead_map fuse.py::test_staging fuse.py::test_containers fuse_interrupted.py::test_killed[the \
-	fuse_interrupted.py::test_killed[all fuse_interrupted.py::test_the_server fuse_kubelet.py::test_a_ fuse_recovery.py::test_left \
-	fuse_recovery.py::test_without stale_containers.py nfs_limit.py::test_unit nfs_limit.py::test_program nfs_limit.py::test_playbook_that \
-	nfs_limit.py::test_docker nfs_mounts.py::test_portal nfs_mounts.py::test_exports nfs_mounts.py::test_server nfs_mounts.py::test_what \
-	pod_mounts.py::test_tangle pod_mounts.py::test_only pod_mounts.py::test_what pod_mounts.py::test_most pod_mounts_playbook.py::test_another
-LEFT_OUT := $(TESTED) $(if $(ALL),,$(VARIATIONS))
+# CI has 90 minutes, so what is marked as a variation of another test runs with ALL=1 only.
+SELECTION := $(patsubst %,--deselect 'tests/faults/test_%',$(TESTED)) $(if $(ALL),,-m 'not variation')
 
 test-faults: ## every kind of fault that `make test` leaves out, on real parts; with ALL=1 every variation, too
 	@status=0; for suite in faults cluster_faults failover_faults; do \
-		$(LAB) pytest -n 2 -v --durations=15 $(patsubst %,--deselect 'tests/faults/test_%',$(LEFT_OUT)) tests/$$suite || status=1; \
+		$(LAB) pytest -n 2 -v --durations=15 $(SELECTION) tests/$$suite || status=1; \
 		done; exit $$status
 
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13

@@ -25,6 +25,7 @@ from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.faults import DRIVER
 from lab.kubernetes.proxy import Proxy
 from node import COLLECTION, Outcome, environment
+from selection import variation
 
 REPAIRER = Path(__file__).parents[2] / "playbooks/files/rbac-repair.yml"
 QUICK: dict[str, Any] = {"min_age": 1, "observation_seconds": 1, "detach_timeout": 10}
@@ -187,7 +188,9 @@ def test_too_many_requests(cluster: Cluster) -> None:
     done(run(cluster, proxy))
 
 
-@pytest.mark.parametrize("action", [{"status": 429, "headers": {"Retry-After": "1"}}, {"status": 503}, {"reset": True}], ids=str)
+@pytest.mark.parametrize(
+    "action", [{"status": 429, "headers": {"Retry-After": "1"}}, variation({"status": 503}), variation({"reset": True})], ids=str
+)
 def test_a_storm_that_does_not_end(cluster: Cluster, action: dict[str, Any]) -> None:
     proxy = cluster.proxy()
     proxy.on("GET", "/nodes", **action)
@@ -235,7 +238,7 @@ def test_a_list_that_is_always_cut_is_no_list(cluster: Cluster) -> None:
     """Half a list of pods would make an orphan of what a pod of the other half needs."""
     proxy = cluster.proxy()
     proxy.on("GET", r"/pods\?", cut=0.5)
-    refused(cluster, proxy, "pods", failed=True)
+    refused(cluster, proxy, "pods", failed=True, deadline=30)
 
 
 def test_forbidden_to_delete_is_told_in_check_mode(cluster: Cluster) -> None:

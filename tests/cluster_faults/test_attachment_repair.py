@@ -24,6 +24,7 @@ from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.build import OLD
 from lab.kubernetes.controlplane import ControlPlane
 from redrive import DRIVER, REPAIR, Workload, no_trace
+from selection import variation
 
 HUAWEI = "csi.huawei.com"
 RACK = "csi-rack.example.com"
@@ -276,6 +277,7 @@ def test_a_lost_status_is_repaired_by_a_restart_of_the_leader(led: Cluster, inve
     assert "STOR-13 major" not in again.text
 
 
+@pytest.mark.variation
 def test_a_restart_by_a_command(led: Cluster, tmp_path: Path) -> None:
     led.kubelets("n1", "n2", drivers=(DRIVER,))
     lose(led)
@@ -310,8 +312,8 @@ HANDLE = "{}-0123456789-iSCSI-fnm00153800463-sv_99"
     ("fixture", "prefix", "args", "wanted"),
     [
         ("control_plane_1_20", "pvc", None, ["--volume-name-prefix=pvcxxxxxxxx"]),
-        ("control_plane_1_20", "csivol", ["--volume-name-prefix", "csivol"], ["--volume-name-prefix", "csivolxxxxx"]),
-        ("control_plane_current", "pvc", ["--v=5"], ["--v=5", "--volume-name-prefix=pvcxxxxxxxx"]),
+        variation("control_plane_1_20", "csivol", ["--volume-name-prefix", "csivol"], ["--volume-name-prefix", "csivolxxxxx"]),
+        variation("control_plane_current", "pvc", ["--v=5"], ["--v=5", "--volume-name-prefix=pvcxxxxxxxx"]),
         ("control_plane_current", "csivol", ["--volume-name-prefix=csivol", "--v=5"], ["--volume-name-prefix=csivolxxxxx", "--v=5"]),
     ],
 )

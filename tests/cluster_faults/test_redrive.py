@@ -18,6 +18,7 @@ from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from node import Outcome
 from redrive import DRIVER, REPAIR, TOLERANT, Workload, kill_module, no_trace
+from selection import variation
 
 QUICK = {"eviction_timeout": 6, "detach_timeout": 8, "ready_timeout": 30}
 
@@ -59,7 +60,7 @@ def budgets(old: bool) -> str:
     return f"/apis/policy/{'v1beta1' if old else 'v1'}/namespaces/default/poddisruptionbudgets"
 
 
-@pytest.mark.parametrize("fixture", ["control_plane_1_20", "control_plane_current"])
+@pytest.mark.parametrize("fixture", [variation("control_plane_1_20"), "control_plane_current"])
 def test_a_budget_that_allows_no_disruption(request: pytest.FixtureRequest, fixture: str) -> None:
     """Check mode has found it out by a rehearsal; a real run has tried for a while, and has left nothing behind."""
     cluster: Cluster = request.getfixturevalue(fixture)
@@ -97,6 +98,7 @@ def test_what_tolerates_a_cordon_is_scaled_when_that_is_accepted(cluster: Cluste
     no_trace(cluster)
 
 
+@pytest.mark.variation
 def test_scaling_asks_budgets_first(cluster: Cluster) -> None:
     web = Workload(cluster, "web", **TOLERANT)
     hold_with_budget(cluster, "web")
@@ -180,7 +182,8 @@ def test_an_attacher_that_never_detaches(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("moment", "scaled"), [("held", False), ("evicted", False), ("detached", False), ("held", True), ("detached", True)]
+    ("moment", "scaled"),
+    [("held", False), variation("evicted", False), variation("detached", False), variation("held", True), ("detached", True)],
 )
 def test_killed_and_run_again(cluster: Cluster, moment: str, scaled: bool) -> None:
     """Without any condition: the next run takes up what was begun, evicts nobody twice, and leaves nothing behind."""
@@ -204,6 +207,7 @@ def test_killed_and_run_again(cluster: Cluster, moment: str, scaled: bool) -> No
     no_trace(cluster)
 
 
+@pytest.mark.variation
 def test_killed_and_the_rest_was_done_by_others(cluster: Cluster) -> None:
     """Only the cordon is left: it is a finding of its own."""
     web = Workload(cluster, "web")
@@ -221,7 +225,7 @@ def test_killed_and_the_rest_was_done_by_others(cluster: Cluster) -> None:
     no_trace(cluster)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, variation(signal.SIGINT), variation(signal.SIGHUP)])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_cancelled(cluster: Cluster, scaled: bool, number: signal.Signals) -> None:
     """As by Ctrl-C, or "Cancel" in AWX."""
@@ -276,6 +280,7 @@ def test_a_cordon_after_a_killed_run_is_an_operators(cluster: Cluster) -> None:
     web.wait_ready()
 
 
+@pytest.mark.variation
 def test_another_run_is_at_work(cluster: Cluster) -> None:
     """On another host, so nobody knows whether it lives, until its time is over."""
     web = Workload(cluster, "web")
@@ -288,6 +293,7 @@ def test_another_run_is_at_work(cluster: Cluster) -> None:
     assert (cluster.api.find("Node", node) or {})["spec"]["unschedulable"] is True
 
 
+@pytest.mark.variation
 def test_a_claim_that_is_being_deleted(cluster: Cluster) -> None:
     """Its pod keeps it, and with it the data."""
     web = Workload(cluster, "web")

@@ -14,6 +14,7 @@ from failover import ADDRESSES, NODE_A, NODE_B, Failover
 from lab.kubernetes.api import path
 from node import Outcome
 from redrive import kill_module
+from selection import variation
 
 A, B = ADDRESSES[NODE_A], ADDRESSES[NODE_B]
 CONFIG_MAP = path("ConfigMap", f"storage-ops-fence-{NODE_A}", "kube-system")
@@ -191,7 +192,7 @@ def test_a_fence_is_proven_by_ceph_alone(lost: Failover) -> None:
     assert not unlocked.failed and not unlocked.changed and not traces(lost)["lease"]
 
 
-@pytest.mark.parametrize(("method", "where"), [("POST", "/configmaps"), ("PATCH", f"/nodes/{NODE_A}")])
+@pytest.mark.parametrize(("method", "where"), [("POST", "/configmaps"), variation("PATCH", f"/nodes/{NODE_A}")])
 def test_killed_right_after_a_write(lost: Failover, method: str, where: str) -> None:
     """Its Lease stays; the next run waits for that to run out, and comes to one ledger, and one cordon that is noted as ours."""
     proxy = lost.cluster.proxy()

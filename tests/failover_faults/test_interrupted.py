@@ -130,6 +130,7 @@ def test_killed_after_each_step(fencing: Fencing) -> None:
     released(fencing)
 
 
+@pytest.mark.variation
 def test_killed_at_each_write(fencing: Fencing) -> None:
     writes = each_write(fencing, FAIL_OVER, lambda: safe(fencing))
     assert len(writes) > 5, writes

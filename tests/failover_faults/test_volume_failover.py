@@ -20,6 +20,7 @@ from lab.kubernetes.attacher import OK, Behaviour
 from lab.kubernetes.proxy import Proxy
 from node import Outcome
 from redrive import kill_module
+from selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Entry, Ledger, Ledgers
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import make_cluster
@@ -188,7 +189,7 @@ def converged(lost: Lost) -> None:
     lost.no_lease()
 
 
-@pytest.mark.parametrize(("fixture", "tainting"), [("lost_current", True), ("lost_1_20", False)])
+@pytest.mark.parametrize(("fixture", "tainting"), [("lost_current", True), variation("lost_1_20", False)])
 def test_from_a_to_b(request: pytest.FixtureRequest, fixture: str, tainting: bool) -> None:
     """Check mode changes nothing; then the new pod, which has waited, gets its volume; a second run changes nothing."""
     lost: Lost = request.getfixturevalue(fixture)
@@ -303,7 +304,7 @@ def test_a_finalizer_that_holds(lost_1_20: Lost) -> None:
     converged(lost)
 
 
-@pytest.mark.parametrize("fixture", ["lost_1_20", "lost_current"])
+@pytest.mark.parametrize("fixture", [variation("lost_1_20"), "lost_current"])
 def test_the_node_is_back(request: pytest.FixtureRequest, fixture: str) -> None:
     lost: Lost = request.getfixturevalue(fixture)
     lost.volume("db")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from mounts import Kubelet, Volume, bindfs, die, layers, lists, mounts, remount, served, upload
 from node import Node
 
@@ -20,6 +21,7 @@ def known(volume: Volume, **more: Any) -> dict[str, Any]:
     return {"volumes": [{"volume": volume.name, "handle": volume.handle, "sources": ["/srv/data"], "command": BINDFS, **more}]}
 
 
+@pytest.mark.variation
 def test_staging_publish_and_subpath_share_one_server(node: Node) -> None:
     """Check, run, run again; each mount point gets the new mount as it was, also read-only, and nothing of the repair is left."""
     volume = Kubelet(node).volume()
@@ -54,6 +56,7 @@ def test_staging_publish_and_subpath_share_one_server(node: Node) -> None:
     assert (again.findings, again.changed) == ([], False)
 
 
+@pytest.mark.variation
 def test_stacked_dead_mounts_go_and_what_lies_below_stays(node: Node) -> None:
     """Two dead ones on a filesystem of another kind; elsewhere a dead one below a mount that answers, which is left alone."""
     kubelet = Kubelet(node)
@@ -92,6 +95,7 @@ def test_stacked_dead_mounts_go_and_what_lies_below_stays(node: Node) -> None:
     assert remount(node).findings == []
 
 
+@pytest.mark.variation
 def test_containers_that_keep_the_dead_mount_are_told(node: Node) -> None:
     """A bind of the mount itself keeps it, private or slave; a slave of the folder above it gets the new one."""
     volume = Kubelet(node).volume()

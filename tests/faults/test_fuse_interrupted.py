@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from mounts import Kubelet, Volume, bindfs, die, layers, lists, remount, start
 from node import Node
+from selection import variation
 
 SECRET = "pl4nted-s3cret"
 BINDFS = ["bindfs", "-f", "{options}", "{source}", "{target}"]
@@ -45,7 +46,7 @@ def kill_when(node: Node, condition: str) -> None:
     start(node, f"sh -c {node.quote(f'until {condition}; do :; done; kill -9 $({module}); touch /run/killed')}")
 
 
-@pytest.mark.parametrize("when", ["the new mount is there", "a dead mount is taken off", "all have it"])
+@pytest.mark.parametrize("when", ["a dead mount is taken off", variation("the new mount is there"), variation("all have it")])
 def test_killed(node: Node, when: str) -> None:
     volume, points = dead_volume(node)
     device = layers(node, volume.staging)[0][0]
@@ -69,6 +70,7 @@ def test_killed(node: Node, when: str) -> None:
     assert (again.findings, again.changed) == ([], False)
 
 
+@pytest.mark.variation
 def test_a_new_mount_that_is_none_changes_nothing(node: Node) -> None:
     """The program ends, does not mount in time, mounts something that does not list: taken back, and the dead mounts are as they were."""
     volume, points = dead_volume(node)
@@ -95,6 +97,7 @@ def test_a_new_mount_that_is_none_changes_nothing(node: Node) -> None:
     healed(node, points)
 
 
+@pytest.mark.variation
 def test_the_server_of_the_new_mount_dies_after_an_interruption(node: Node) -> None:
     """What was made is dead, too, and so it is made once more."""
     volume, points = dead_volume(node)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
 from mounts import Kubelet, Volume, bindfs, die, layers, lists, mounts, remount, start
 from node import Node
 
@@ -61,6 +62,7 @@ def test_left_behind_by_a_pod_that_is_deleted(node: Node) -> None:
     assert (again.findings, again.changed) == ([], False)
 
 
+@pytest.mark.variation
 def test_a_staging_mount_that_the_kubelet_has_forgotten(node: Node) -> None:
     """It goes at once when no pod has a folder of the volume, and after a while when the kubelet does not unstage; not before."""
     kubelet = Kubelet(node)
@@ -86,6 +88,7 @@ def test_a_staging_mount_that_the_kubelet_has_forgotten(node: Node) -> None:
     assert [layers(node, volume.staging) == [] for volume in (forgotten, slow, wanted)] == [True, True, False]
 
 
+@pytest.mark.variation
 def test_a_driver_that_shares_the_folder_does_not_count(node: Node) -> None:
     """Its copies go with the node's own; those of a stranger's namespace do not, and so nothing is done."""
     volume = Kubelet(node).volume()

@@ -206,6 +206,7 @@ def test_mounted_anew_and_the_container_restarted(scene: Scene) -> None:
     no_trace(scene.cluster)
 
 
+@pytest.mark.variation
 def test_left_to_the_kubelet(scene: Scene) -> None:
     """The pods go, what keeps them is unmounted, the volume is unstaged, and only then may they come back.
 
@@ -245,6 +246,7 @@ def test_left_to_the_kubelet(scene: Scene) -> None:
     assert not changed(again) and scene.pods() == after
 
 
+@pytest.mark.variation
 def test_without_the_cluster_only_the_node_is_repaired(scene: Scene) -> None:
     node = scene.node
     die(node, scene.server)

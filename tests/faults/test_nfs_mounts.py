@@ -48,6 +48,7 @@ def left_behind(node: Node) -> str:
     return node.sh(f"pgrep -a 'mount|timeout|unshare' | grep {OURS}; {mounts}; ls /run | grep {OURS}", check=False)
 
 
+@pytest.mark.variation
 def test_versions_switched_off_one_by_one(nfs: Node) -> None:
     """From the highest down, as mount.nfs tries them: what is wanted and not offered is found, with what would do instead."""
     node, ok, off = nfs, "ok", "not offered"
@@ -73,6 +74,7 @@ def test_versions_switched_off_one_by_one(nfs: Node) -> None:
     assert left_behind(node) == ""
 
 
+@pytest.mark.variation
 def test_portal(nfs: Node) -> None:
     """Dropped, refused, rejected, no route, no such name, all in one call; the one that works is not among the findings."""
     node = nfs
@@ -107,6 +109,7 @@ def test_portal(nfs: Node) -> None:
     assert "set mountOptions [nfsvers=4.2]" in reason
 
 
+@pytest.mark.variation
 def test_exports_that_are_closed_or_not_there(nfs: Node) -> None:
     shares = ["192.0.2.10:/srv/closed", "192.0.2.10:/srv/none"]
     outcome = nfs.ansible("nfs_mount_check", shares=shares, versions=["3", "4.2"], **PATIENT)
@@ -137,6 +140,7 @@ def test_share_that_takes_longer_than_the_deadline(nfs: Node) -> None:
     assert node.ansible("nfs_mount_check", shares=[SHARE], versions=["4.1"], **PATIENT).findings == []
 
 
+@pytest.mark.variation
 def test_server_that_hangs_does_not_make_others_look_slow(nfs: Node) -> None:
     """Linux lets no NFS mount begin while that of another server hangs; so the good one is measured once more, alone."""
     node = nfs
@@ -186,6 +190,7 @@ def test_killed_in_the_middle(nfs: Node) -> None:
     assert left_behind(node) == ""
 
 
+@pytest.mark.variation
 def test_what_the_kubelet_has_mounted(nfs: Node) -> None:
     """Without shares, one of each server from which the kubelet has mounted, and the version that these mounts have."""
     node = nfs

@@ -6,20 +6,21 @@
 
 from __future__ import annotations
 
+import pytest
 from node import Node
 
 # More than these, and a busy machine without KVM needs minutes only to make them; 4 more are always there.
-MORE = 16
+MORE = 8
 MAPS = MORE + 4
 
 
 def test_many_hung_maps_cost_about_one_time_out(node: Node) -> None:
-    """Both portals are silent, and nothing has noticed yet: 40 questions hang at once, longer than the deadline if asked one by one."""
+    """Both portals are silent, and nothing has noticed yet: 24 questions hang at once, longer than the deadline if asked one by one."""
     node.labctl(f"lun many {MORE}", timeout=500)
     node.wait(lambda: sum(len(entry["paths"]) == 2 for entry in node.state()["maps"].values()) == MAPS, f"{MAPS} maps", 300)
     for portal in ("127.0.0.1", "127.0.0.2"):
         node.labctl(f"portal down {portal}")
-    outcome = node.residual(probe_timeout=5, deadline=150, observation_seconds=3)
+    outcome = node.residual(probe_timeout=5, deadline=100, observation_seconds=3)
     assert not outcome.failed, outcome.msg
     assert len(outcome.findings) == MAPS
     assert {finding["verdict"] for finding in outcome.findings} == {"refuse"}
@@ -27,6 +28,7 @@ def test_many_hung_maps_cost_about_one_time_out(node: Node) -> None:
     assert len(node.state()["maps"]) == MAPS
 
 
+@pytest.mark.variation
 def test_node_without_multipath_and_iscsi(node: Node) -> None:
     """Clear words, no traceback."""
     node.guarded = False
@@ -43,6 +45,7 @@ def test_node_without_multipath_and_iscsi(node: Node) -> None:
     assert "/etc/iscsi/initiatorname.iscsi is missing" in summaries
 
 
+@pytest.mark.variation
 def test_maps_without_the_tools(node: Node) -> None:
     """Maps stand in the kernel, and nothing is there to ask about them: refused by name."""
     node.unmap(2)
@@ -58,6 +61,7 @@ def test_maps_without_the_tools(node: Node) -> None:
     node.sh("mv /root/away/* /usr/sbin/")
 
 
+@pytest.mark.variation
 def test_without_root(node: Node) -> None:
     node.sh("useradd -m -s /bin/sh ops && cp -r /root/.ssh /home/ops/ && chown -R ops: /home/ops")
     for module in ("multipath_residual", "iscsi_module_check", "node_storage_info"):
@@ -66,6 +70,7 @@ def test_without_root(node: Node) -> None:
         assert "run it as root (become: true)" in outcome.msg
 
 
+@pytest.mark.variation
 def test_bad_options(node: Node) -> None:
     for options, text in (
         ({"observations": 0}, "observations is 0; give at least 1"),

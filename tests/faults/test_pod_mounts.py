@@ -132,6 +132,7 @@ def test_wrong_source_four_ways(mounts: Mounts) -> None:
         assert (again.changed, again.findings) == (False, [])
 
 
+@pytest.mark.variation
 def test_tangle_of_shared_mounts(mounts: Mounts) -> None:
     """What is mounted on a mount of B comes onto every mount of B, and goes from all of them at once."""
     node, point = mounts.node, mounts.point
@@ -147,6 +148,7 @@ def test_tangle_of_shared_mounts(mounts: Mounts) -> None:
     assert mounts.repair().findings == []
 
 
+@pytest.mark.variation
 def test_only_a_wrong_mount(mounts: Mounts) -> None:
     """The kubelet mounts anew what it finds bare, when it starts the containers: so none may run."""
     node, point = mounts.node, mounts.point
@@ -190,6 +192,7 @@ def test_processes_inside(mounts: Mounts) -> None:
     assert node.sh(f"cat {point}/data") == "A"
 
 
+@pytest.mark.variation
 def test_what_cannot_be_told(mounts: Mounts) -> None:
     """A wrong layer underneath, a mount on top, another volume's note, a note that is a link, and what is not the kubelet's."""
     node, point = mounts.node, mounts.point
@@ -250,6 +253,7 @@ def test_killed_in_the_middle(mounts: Mounts) -> None:
     assert mounts.repair().findings == []
 
 
+@pytest.mark.variation
 def test_most_of_the_node_looks_wrong(mounts: Mounts) -> None:
     node = mounts.node
     for number in range(4):

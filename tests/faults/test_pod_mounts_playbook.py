@@ -159,6 +159,7 @@ def test_workloads_are_moved(scene: Scene) -> None:
     assert scene.pod == third
 
 
+@pytest.mark.variation
 def test_another_cluster(scene: Scene) -> None:
     """It has a volume of that name, and it is not the one that the node has."""
     mounts = scene.mounts

@@ -174,6 +174,7 @@ def test_hidden_lun(make_scene: Callable[..., Scene]) -> None:
     assert "Clean residual maps and disks" not in again.text
 
 
+@pytest.mark.variation
 def test_pod_that_needs_to_be_made_anew(make_scene: Callable[..., Scene]) -> None:
     scene = make_scene()
     cluster = scene.cluster
@@ -194,6 +195,7 @@ def test_mounted_map_is_refused_and_the_pod_left_alone(make_scene: Callable[...,
     scene.refused("the pod was not touched", residual_paths_fail_on_refusal="false")
 
 
+@pytest.mark.variation
 def test_refused_before_the_node_is_touched(make_scene: Callable[..., Scene]) -> None:
     scene = make_scene()
     cluster = scene.cluster
@@ -207,12 +209,14 @@ def test_refused_before_the_node_is_touched(make_scene: Callable[..., Scene]) ->
     assert "Clean residual maps and disks" not in scene.refused("is not Ready")
 
 
+@pytest.mark.variation
 def test_pod_that_nobody_would_make_again(make_scene: Callable[..., Scene]) -> None:
     scene = make_scene(bare=True)
     text = scene.refused("has no controller that would make it again")
     assert "Clean residual maps and disks" not in text
 
 
+@pytest.mark.variation
 def test_unscheduled_pod(make_scene: Callable[..., Scene]) -> None:
     scene = make_scene()
     cluster, node = scene.cluster, scene.node
@@ -227,6 +231,7 @@ def test_unscheduled_pod(make_scene: Callable[..., Scene]) -> None:
     assert (scene.pods(), node.shape()) == (before, shape)
 
 
+@pytest.mark.variation
 def test_scan_finds_what_was_hidden_and_leaves_no_finding(node: Node) -> None:
     """The module alone: another LUN number, which nobody has scanned for yet."""
     node.labctl("lun new fresh 48 FRESH")
@@ -248,6 +253,7 @@ def test_scan_finds_what_was_hidden_and_leaves_no_finding(node: Node) -> None:
         assert (again.findings, again.changed) == ([], False)
 
 
+@pytest.mark.variation
 def test_scan_that_brings_nothing(node: Node) -> None:
     node.unmap(2)
     run = node.residual(rescan_targets=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from node import Node
+from selection import variation
 
 # The parent of the command is the module itself.
 KILL = "kill -9 $PPID"
@@ -28,7 +29,7 @@ def hctl_of(node: Node, path: str) -> str:
     return str(node.state()["disks"][path]["hctl"])
 
 
-@pytest.mark.parametrize("after", ["disable_queueing", "flush_map", "first delete_path"])
+@pytest.mark.parametrize("after", [variation("disable_queueing"), "flush_map", "first delete_path"])
 def test_killed_while_removing_a_dead_map(node: Node, after: str) -> None:
     node.queue()
     hctls = [hctl_of(node, path) for path in node.paths_of(2)]
@@ -49,7 +50,7 @@ def test_killed_while_removing_a_dead_map(node: Node, after: str) -> None:
     assert again.findings == []
 
 
-@pytest.mark.parametrize("after", ["flush_map", "first replace_path"])
+@pytest.mark.parametrize("after", ["flush_map", variation("first replace_path")])
 def test_killed_while_replacing_a_reused_lun(node: Node, after: str) -> None:
     hctls = [hctl_of(node, path) for path in node.paths_of(2)]
     other = node.labctl("lun new victim 48 VICTIM-DATA").split()[-1]
@@ -68,6 +69,7 @@ def test_killed_while_replacing_a_reused_lun(node: Node, after: str) -> None:
     assert node.residual().findings == []
 
 
+@pytest.mark.variation
 @pytest.mark.parametrize("when", ["after queueing is off", "while it is flushed"])
 def test_somebody_opens_the_map_in_the_middle(node: Node, when: str) -> None:
     """The flush fails: no path is deleted, queueing is as it was, and the failure names who it was."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from node import Node
+from selection import variation
 
 
 def mounted(node: Node, device: str) -> str:
@@ -50,7 +51,7 @@ def bound_into_a_container(node: Node, device: str) -> str:
     return "its device node is bound at /var/lib/kubelet/dev/pod"
 
 
-@pytest.mark.parametrize("uses", [(mounted, mounted_elsewhere, logical_volume), (swapped_on, opened, bound_into_a_container)])
+@pytest.mark.parametrize("uses", [(mounted, mounted_elsewhere, logical_volume), variation((swapped_on, opened, bound_into_a_container))])
 def test_maps_in_use(node: Node, uses: tuple[Callable[[Node, str], str], ...]) -> None:
     names = {lun: node.map_of(lun)[0] for lun in (1, 2, 3)}
     partition = mounted(node, node.partition(4)[0])
@@ -69,6 +70,7 @@ def test_maps_in_use(node: Node, uses: tuple[Callable[[Node, str], str], ...]) -
     assert node.shape() == before
 
 
+@pytest.mark.variation
 def test_refusal_fails_the_task_when_asked_for(node: Node) -> None:
     name, _wwid = node.map_of(2)
     mounted(node, f"/dev/mapper/{name}")
@@ -98,6 +100,7 @@ def test_one_portal_down(node: Node) -> None:
     assert node.shape() == before
 
 
+@pytest.mark.variation
 def test_all_portals_down(node: Node) -> None:
     """Every path of every map is dead, and nothing proves that a LUN is gone."""
     node.queue()
@@ -112,6 +115,7 @@ def test_all_portals_down(node: Node) -> None:
     assert node.shape() == before
 
 
+@pytest.mark.variation
 def test_portal_down_just_now(node: Node) -> None:
     """The kernel has not noticed yet: disks still run, sessions are logged in, and only the question gets no answer."""
     node.labctl("portal down 127.0.0.2")
@@ -122,6 +126,7 @@ def test_portal_down_just_now(node: Node) -> None:
     assert node.shape() == before
 
 
+@pytest.mark.variation
 def test_path_deleted_by_hand(node: Node) -> None:
     """A map with one path left that serves it is no finding at all."""
     path = node.paths_of(2)[0]
@@ -134,6 +139,7 @@ def test_path_deleted_by_hand(node: Node) -> None:
     node.wait(lambda: len(node.state()["maps"][node.map_of(2)[1]]["paths"]) == 2, "the path is back")
 
 
+@pytest.mark.variation
 @pytest.mark.parametrize("state", ["standby", "unavailable"])
 def test_foreign_sense_code(node: Node, state: str) -> None:
     """A controller that is not ready (02/04/0b, 02/04/0c) still has the LUN."""
@@ -143,6 +149,7 @@ def test_foreign_sense_code(node: Node, state: str) -> None:
     node.refused(name, "no sign that the LUN is gone: TEST UNIT READY 02/04/")
 
 
+@pytest.mark.variation
 def test_missing_vpd_page(node: Node) -> None:
     """A disk that answers and names itself in no way: whether it is the map's LUN cannot be told."""
     before = set(node.state()["disks"])
@@ -160,6 +167,7 @@ def test_missing_vpd_page(node: Node) -> None:
         node.vm.unplug_disk("nameless")
 
 
+@pytest.mark.variation
 def test_multipathd_down(node: Node) -> None:
     node.unmap(2)
     name, _wwid = node.map_of(2)
@@ -183,6 +191,7 @@ def test_multipathd_frozen(node: Node) -> None:
     assert node.shape() == before
 
 
+@pytest.mark.variation
 def test_multipathd_answers_timeout(node: Node) -> None:
     """What a busy daemon's client prints, with exit status 0."""
     node.unmap(2)
@@ -191,6 +200,7 @@ def test_multipathd_answers_timeout(node: Node) -> None:
     node.refused(name, "multipathd answered 'timeout' instead of JSON")
 
 
+@pytest.mark.variation
 def test_observation_too_short(node: Node) -> None:
     node.unmap(2)
     name, _wwid = node.map_of(2)
@@ -235,6 +245,7 @@ def claimed(node: Node, disk: str) -> str:
     return "claimed exclusively"
 
 
+@pytest.mark.variation
 @pytest.mark.parametrize("use", [claimed, opened, mounted])
 def test_plain_disk_in_use(node: Node, plain_disk: str, use: Callable[[Node, str], str]) -> None:
     reason = use(node, f"/dev/{plain_disk}")

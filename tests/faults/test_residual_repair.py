@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from node import Node
 
 CLEANED = [("flush_map", "done"), ("delete_path", "done"), ("delete_path", "done")]
@@ -37,6 +38,7 @@ def four_ways(node: Node, lun: int, **options: Any) -> None:
     assert check_again.findings == []
 
 
+@pytest.mark.variation
 def test_dead_map(node: Node) -> None:
     node.unmap(2)
     four_ways(node, 2)
@@ -65,6 +67,7 @@ def test_hung_reader_on_a_queueing_map(node: Node) -> None:
     assert node.residual(fail_hung_readers=True).findings == []
 
 
+@pytest.mark.variation
 def test_reader_of_a_map_that_does_not_queue(node: Node) -> None:
     """no_path_retry is fail, but the kernel was told to queue: dd hangs until multipathd takes that back, then nothing is in the way."""
     name, _wwid = node.map_of(2)
@@ -78,6 +81,7 @@ def test_reader_of_a_map_that_does_not_queue(node: Node) -> None:
     node.gone(2)
 
 
+@pytest.mark.variation
 def test_unused_partitions_go_with_the_map(node: Node) -> None:
     assert len(node.partition(2, count=2)) == 2
     node.unmap(2)
@@ -88,6 +92,7 @@ def test_unused_partitions_go_with_the_map(node: Node) -> None:
     assert "part" not in node.sh("dmsetup info -c --noheadings -o uuid")
 
 
+@pytest.mark.variation
 def test_scope_and_limit(node: Node) -> None:
     """Only what is in scope goes, and only max_repairs of it."""
     node.unmap(2, 3)
@@ -106,6 +111,7 @@ def test_scope_and_limit(node: Node) -> None:
     node.gone(3)
 
 
+@pytest.mark.variation
 def test_disks_left_without_a_map(node: Node) -> None:
     """Somebody flushed the map by hand and forgot the disks (STOR-03)."""
     node.unmap(2)
@@ -120,6 +126,7 @@ def test_disks_left_without_a_map(node: Node) -> None:
     assert node.residual().findings == []
 
 
+@pytest.mark.variation
 def test_lun_0(node: Node) -> None:
     """LUN 0 is what the target itself answers on, also after it is unmapped."""
     node.labctl("lun new zero 32")
@@ -137,6 +144,7 @@ def test_lun_0(node: Node) -> None:
     assert node.residual().findings == []
 
 
+@pytest.mark.variation
 def test_map_without_paths(node: Node) -> None:
     """Its disks were deleted under it: flushed only when that is allowed."""
     node.queue()
@@ -162,6 +170,7 @@ def test_map_without_paths(node: Node) -> None:
     assert node.residual(flush_empty_maps=True).findings == []
 
 
+@pytest.mark.variation
 def test_node_that_rebooted_while_the_lun_was_unmapped(node: Node) -> None:
     """What was unmapped before the boot is not there; what is unmapped after it is found and cleaned."""
     node.labctl("lun unmap 2")
@@ -182,6 +191,7 @@ def test_node_that_rebooted_while_the_lun_was_unmapped(node: Node) -> None:
     assert set(node.state()["maps"]) == {node.map_of(lun)[1] for lun in (1, 4)}
 
 
+@pytest.mark.variation
 def test_the_module_ends_by_its_deadline(node: Node) -> None:
     """Less time than the observation needs: an error that says so, and nothing done."""
     node.unmap(2)

@@ -59,6 +59,7 @@ def test_mounted_map_is_refused(node: Node) -> None:
     assert finding["evidence"]["other_wwids"] == [other]
 
 
+@pytest.mark.variation
 def test_after_a_rescan(node: Node, reused: tuple[str, str, str]) -> None:
     """sysfs has learnt the new name, the map has not."""
     _name, wwid, other = reused

@@ -86,6 +86,7 @@ def scene(node: Node) -> Scene:
     return Scene(node)
 
 
+@pytest.mark.variation
 def test_four_ways(scene: Scene) -> None:
     """Planned, done, proven, and nothing left to do. Who sees the new mount by itself, or never had a dead one, is left alone.
 
