@@ -3,9 +3,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Installs what is missing: bootstrap.sh [lab] [lowest]
+# Installs what is missing: bootstrap.sh [lab] [report] [lowest]
 #   always  Debian packages for linting, and the controller's virtual environment
 #   lab     also Debian packages for the virtual machines and for Ceph
+#   report  also Debian packages for the reports: a browser, Prometheus, and Java for ansible-rulebook
 #   lowest  also a virtual environment with the lowest supported ansible-core
 # Does nothing, in a fraction of a second, when everything is there.
 set -euo pipefail
@@ -65,6 +66,7 @@ packages=("$root/requirements/apt.txt")
 lowest=
 for part in "$@"; do
     case $part in
+        report) packages+=("$root/tests/report/apt-packages.txt") ;;
         lab) packages+=("$root/tests/lab/apt-packages.txt") ;;
         lowest) lowest=yes ;;
         *) die "unknown part: $part" ;;

@@ -3,17 +3,17 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Runs a command where the tests run, installing what is missing first: run.sh [--lab] COMMAND [ARGUMENT...]
+# Runs a command where the tests run, installing what is missing first: run.sh [--lab] [--report] COMMAND [ARGUMENT...]
 set -euo pipefail
 
 # shellcheck source=tests/tools/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
 parts=()
-if [ "$1" = --lab ]; then
-    parts=(lab)
+while [[ $1 == --* ]]; do
+    parts+=("${1#--}")
     shift
-fi
+done
 "$root/tests/lab/bootstrap.sh" "${parts[@]}"
 
 cd "$root"
