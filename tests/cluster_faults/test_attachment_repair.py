@@ -181,6 +181,7 @@ def lose(cluster: Cluster, name: str = "lost", node: str = "n1", ready: bool = T
     return found
 
 
+@pytest.mark.variation
 def test_a_lost_status_is_repaired_by_moving_the_pod(control_plane_1_20: Cluster) -> None:
     cluster = control_plane_1_20
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))

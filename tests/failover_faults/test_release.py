@@ -250,6 +250,7 @@ def test_what_is_left_behind_is_found(fenced: Fenced) -> None:
     assert [(found["name"], found["node"]) for found in entries] == [("127.0.0.8/29", NODE_A)]
 
 
+@pytest.mark.variation
 def test_what_a_fail_over_is_told_of_a_lost_node(failover_current: Failover) -> None:
     """As much as rbd_watcher_info needs to find A's watcher."""
     failover_current.lose()

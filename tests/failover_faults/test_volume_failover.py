@@ -227,6 +227,7 @@ def test_from_a_to_b(request: pytest.FixtureRequest, fixture: str, tainting: boo
     print(f"\n{fixture}, {'taint' if tainting else 'one by one'}: {seconds:.1f} s; {steps}")
 
 
+@pytest.mark.variation
 def test_another_drivers_volume_stays(lost_current: Lost) -> None:
     """It is not fenced, so the taint would go too far, and the only way is one by one. An inline one has no VolumeAttachment at all."""
     lost = lost_current
@@ -261,6 +262,7 @@ def test_a_pod_that_tolerates_the_taint(lost_current: Lost) -> None:
     assert lost.api.find("Pod", "agent")
 
 
+@pytest.mark.variation
 def test_a_new_pod_that_cannot_mount(lost_current: Lost) -> None:
     """What is attached is not all: the run says what the kubelet says, and so does every further one until the pod runs."""
     lost = lost_current
@@ -283,6 +285,7 @@ def test_a_new_pod_that_cannot_mount(lost_current: Lost) -> None:
     converged(lost)
 
 
+@pytest.mark.variation
 def test_a_finalizer_that_holds(lost_1_20: Lost) -> None:
     """It stays, and the run ends in time and says who holds it. When the driver can again, the next run ends it."""
     lost = lost_1_20
@@ -331,6 +334,7 @@ def test_the_node_comes_back_in_the_middle(lost_1_20: Lost) -> None:
     assert lost.ledger()["phase"] == "fenced"
 
 
+@pytest.mark.variation
 def test_the_nodes_object_is_deleted(lost_current: Lost) -> None:
     """The ledger is in a ConfigMap too. Nothing can be tainted, so it goes one by one."""
     lost = lost_current
