@@ -32,6 +32,10 @@ options:
     type: list
     elements: str
     default: []
+"""
+
+    JUDGING = r"""
+options:
   min_age:
     description:
       - Seconds that a VolumeAttachment must be old before it can be called left over.

@@ -15,9 +15,11 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Protocol, TypeVar, runtime_checkable
+from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 
 # AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence are cut, with a count,
 # and then the evidence of the least severe findings is left out.
@@ -208,26 +210,99 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
     module.exit_json(msg=_message(plan, runbook.healthy(state), module.check_mode), **result)
 
 
-def report(module: Any, make_audits: Callable[[], Sequence[Audit[Any]]], controls: set[str]) -> None:
+class Part(NamedTuple):
+    """One of several audits of a report, and the controls that it looks at.
+
+    ``deadline``: what all of them are paid from. ``alone``: makes the audit of one of the controls, where they do not need the same: of one
+    that cannot be read the others are still looked at. ``tells``: what it would hand on to other modules belongs in the result.
+    """
+
+    controls: frozenset[str]
+    make: Callable[[], Audit[Any]]
+    deadline: Deadline | None = None
+    alone: Callable[[str], Audit[Any]] | None = None
+    tells: bool = True
+
+
+def report(module: Any, make_audit: Callable[[], Audit[Any]], controls: Collection[str]) -> None:
     """Gather and plan only, for ``*_info`` modules: never changes anything, and every finding carries its planned repair."""
+    report_parts(module, lambda: [Part(frozenset(controls), make_audit)], controls)
+
+
+def report_parts(module: Any, make_parts: Callable[[], Sequence[Part]], controls: Collection[str]) -> None:
+    """The same with several audits: what one of them cannot read is not assessed, and the others go on. The task fails at its end."""
     findings: list[Finding] = []
     facts: dict[str, Any] = {}
-    healthy = []
+    healthy: list[str] = []
+    missed: list[tuple[frozenset[str], Exception]] = []
+    wanted = frozenset(controls)
+    parts: list[Part] = []
     try:
-        for audit in make_audits():
+        # A part without any control is never left out: it only tells.
+        parts += [part for part in make_parts() if not part.controls or part.controls & wanted]
+    except Exception as error:
+        missed.append((wanted, error))
+    while parts:
+        part = parts.pop(0)
+        try:
+            _require_time(part, "before it was read")
+            audit = part.make()
             state = audit.gather()
             found = audit.plan(state).findings
             # What no control stands for, nobody can leave out.
-            wanted = [finding for finding in found if finding.control in controls or not finding.control]
-            findings += wanted
-            left = len(found) - len(wanted)
+            kept = [finding for finding in found if finding.control in wanted or (not finding.control and finding not in findings)]
+            findings += kept
+            left = len(found) - len(kept)
             healthy.append(f"{left} findings of controls that were not asked for" if left else audit.healthy(state))
-            facts.update(_facts(audit))
-    except Exception as error:
-        module.fail_json(msg=_error(error), **_traceback(error), **{**_result(Plan(findings)), "changed": False, "actions": []})
+            facts.update(_facts(audit) if part.tells else {})
+            _require_time(part, "while it was read, so part of it may be missing")
+        except Exception as error:  # whatever it was, the other controls are looked at
+            controls_left = sorted(part.controls & wanted)
+            if part.alone is None or len(controls_left) < 2:
+                missed.append((part.controls & wanted, error))
+            else:
+                parts[:0] = [_alone(part, part.alone, control) for control in controls_left]
     plan = Plan(findings)
-    result = {**facts, **_result(plan), "changed": False, "actions": []}
+    not_assessed = _not_assessed(missed)
+    more = {"not_assessed": not_assessed} if not_assessed else {}
+    result = {**facts, **_result(plan), **more, "changed": False, "actions": []}
+    if missed:
+        module.fail_json(msg=_missed_message(missed, wanted, plan), **_first_traceback(missed), **result)
     module.exit_json(msg=_message(plan, "; ".join(healthy), check_mode=True), **result)
+
+
+def _alone(part: Part, make: Callable[[str], Audit[Any]], control: str) -> Part:
+    return part._replace(controls=frozenset({control}), make=lambda: make(control), alone=None)
+
+
+def _require_time(part: Part, when: str) -> None:
+    """What is read after the deadline looks like nothing, and nothing would look healthy."""
+    if part.deadline is not None and not part.deadline.remaining():
+        raise StorageOpsError(f"the deadline passed {when}: raise deadline, or ask for fewer controls")
+
+
+def _not_assessed(missed: Sequence[tuple[frozenset[str], Exception]]) -> dict[str, str]:
+    """Control -> why it could not be looked at, or not wholly."""
+    reasons: dict[str, list[str]] = {}
+    for controls, error in missed:
+        for control in controls:
+            reasons.setdefault(control, []).append(_error(error))
+    return {control: "; ".join(dict.fromkeys(reasons[control]))[:MAX_MESSAGE_CHARACTERS] for control in sorted(reasons) if control}
+
+
+def _missed_message(missed: Sequence[tuple[frozenset[str], Exception]], wanted: frozenset[str], plan: Plan) -> str:
+    """Reasons with their controls; where there is only one reason for all of them, that alone."""
+    controls_by_reason: dict[str, set[str]] = {}
+    for controls, error in missed:
+        controls_by_reason.setdefault(_error(error), set()).update(controls)
+    if len(controls_by_reason) == 1 and wanted in controls_by_reason.values():
+        return next(iter(controls_by_reason))
+    parts = [f"{', '.join(sorted(controls))} not assessed: {reason}" for reason, controls in controls_by_reason.items()]
+    return f"{'; '.join(parts)}. {len(plan.findings)} finding{'s' * (len(plan.findings) != 1)} of the others"[:MAX_MESSAGE_CHARACTERS]
+
+
+def _first_traceback(missed: Sequence[tuple[frozenset[str], Exception]]) -> dict[str, str]:
+    return next((told for _controls, error in missed for told in [_traceback(error)] if told), {})
 
 
 def _carry_out(runbook: Runbook[State], plan: Plan) -> None:

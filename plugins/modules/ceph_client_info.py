@@ -143,7 +143,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(supports_check_mode=True, **BOUNDS.to_kwargs())
-    report(module, lambda: [CephClients(make_host(module.params))], {""})
+    report(module, lambda: CephClients(make_host(module.params)), {""})
 
 
 if __name__ == "__main__":

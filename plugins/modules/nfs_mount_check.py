@@ -168,6 +168,11 @@ findings:
       type: list
       elements: dict
       returned: always
+not_assessed:
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  returned: when there are any
+  type: dict
+  sample: {"STOR-09": "/run/storage_ops-nfs-4711 cannot be made"}
 actions:
   description: Always empty, since this module never changes anything.
   returned: always
@@ -285,7 +290,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Audit, report
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Part, report_parts
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.nfs import NFS_SPEC, NfsShares, nfs_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, make_host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.runtime_limit import LIMIT_SPEC, RuntimeLimits, limit_options
@@ -296,11 +301,14 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **NFS_SPEC.merge(LIMIT_SPEC, KUBELET, BOUNDS).to_kwargs())
     params: dict[str, Any] = module.params
 
-    def audits() -> list[Audit[Any]]:
+    def parts() -> list[Part]:
         host, limits = make_host(params), limit_options(params)
-        return [NfsShares(host, nfs_options(params), limits, params["kubelet_root"]), RuntimeLimits(host, limits)]
+        return [
+            Part(frozenset({"STOR-09"}), lambda: NfsShares(host, nfs_options(params), limits, params["kubelet_root"]), host.deadline),
+            Part(frozenset({"STOR-10"}), lambda: RuntimeLimits(host, limits), host.deadline),
+        ]
 
-    report(module, audits, {"STOR-09", "STOR-10"})
+    report_parts(module, parts, {"STOR-09", "STOR-10"})
 
 
 if __name__ == "__main__":

@@ -478,12 +478,12 @@ def main() -> None:
         begun.append(Fence(make_cluster(params), options, wanted, params["state"], params["fence_timeout"]))
         return begun[0]
 
-    def hold() -> list[Hold]:
+    def hold() -> Hold:
         options = run_options(params, check)
-        return [Hold(make_cluster(params), options, fence_options(params, options, check))]
+        return Hold(make_cluster(params), options, fence_options(params, options, check))
 
     if params["state"] == "unlocked":
-        report(module, lambda: [Unlock(make_cluster(params), run_options(params, check), check)], set())
+        report(module, lambda: Unlock(make_cluster(params), run_options(params, check), check), set())
     if params["state"] == "held":
         report(module, hold, set())
     try:

@@ -20,6 +20,8 @@ description:
     containers open far too many files.
   - For STOR-09 a share of each NFS server in use is mounted where nobody else sees it, and unmounted again; see
     M(storage_ops.runbooks.nfs_mount_check).
+  - What cannot be read, as for missing rights, or since O(deadline) has passed, is told in RV(not_assessed) for the controls that need it.
+    The others are looked at all the same, and the task fails.
 requirements:
   - Root's rights (C(become)).
 options:
@@ -151,6 +153,11 @@ findings:
       type: list
       elements: dict
       returned: always
+not_assessed:
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  returned: when there are any
+  type: dict
+  sample: {"STOR-08": "the kernel's log cannot be read"}
 actions:
   description: Always empty; what a repair would do is in each finding.
   returned: always
@@ -206,7 +213,7 @@ from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Audit, report
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Audit, Part, report_parts
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.containers import StaleContainers, container_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse import FuseRecovery, fuse_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import IscsiReady
@@ -239,23 +246,25 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(RESIDUAL, PEERS, KUBELET, BOUNDS).to_kwargs())
     params: dict[str, Any] = module.params
-    wanted = set(params["controls"])
 
-    def audits() -> list[Audit[Any]]:
+    def parts() -> list[Part]:
         host, limits = make_host(params), limit_options(params)
-        # What the mounts themselves answer comes first: everything that hangs is paid from one deadline.
-        every: list[tuple[set[str], Callable[[], Audit[Any]]]] = [
-            ({"STOR-05", "STOR-06"}, lambda: FuseRecovery(host, fuse_options(params))),
-            ({"STOR-05", "STOR-06"}, lambda: StaleContainers(host, container_options(params))),
-            ({"STOR-07", "STOR-08"}, lambda: PodMounts(host, pod_mount_options(params))),
-            ({"STOR-01", "STOR-02", "STOR-03"}, lambda: ResidualPaths(host, residual_options(params))),
-            ({"STOR-04"}, lambda: IscsiReady(host, ReadyOptions(peer_initiator_names=params["peer_initiator_names"]))),
-            ({"STOR-10"}, lambda: RuntimeLimits(host, limits)),
-            ({"STOR-09"}, lambda: NfsShares(host, nfs_options(params), limits, params["kubelet_root"])),
-        ]
-        return [make() for controls, make in every if controls & wanted]
 
-    report(module, audits, wanted)
+        def part(controls: str, make: Callable[[], Audit[Any]]) -> Part:
+            return Part(frozenset(controls.split()), make, host.deadline)
+
+        return [
+            # What the mounts themselves answer comes first: everything that hangs is paid from one deadline.
+            part("STOR-05 STOR-06", lambda: FuseRecovery(host, fuse_options(params))),
+            part("STOR-05 STOR-06", lambda: StaleContainers(host, container_options(params))),
+            part("STOR-07 STOR-08", lambda: PodMounts(host, pod_mount_options(params))),
+            part("STOR-01 STOR-02 STOR-03", lambda: ResidualPaths(host, residual_options(params))),
+            part("STOR-04", lambda: IscsiReady(host, ReadyOptions(peer_initiator_names=params["peer_initiator_names"]))),
+            part("STOR-10", lambda: RuntimeLimits(host, limits)),
+            part("STOR-09", lambda: NfsShares(host, nfs_options(params), limits, params["kubelet_root"])),
+        ]
+
+    report_parts(module, parts, params["controls"])
 
 
 if __name__ == "__main__":

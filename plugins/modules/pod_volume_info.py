@@ -139,6 +139,11 @@ findings:
       type: dict
       returned: when the pod has claims
       sample: {"namespace": "shop", "claims": ["data-web-0"]}
+not_assessed:
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  returned: when there are any
+  type: dict
+  sample: {"STOR-15": "cannot list pods"}
 actions:
   description: Always empty.
   returned: always
@@ -171,7 +176,7 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(AUTH, BOUNDS).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
-    report(module, lambda: [Triage(make_cluster(params), triage_options(params))], CONTROLS)
+    report(module, lambda: Triage(make_cluster(params), triage_options(params)), CONTROLS)
 
 
 if __name__ == "__main__":

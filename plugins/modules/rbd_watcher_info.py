@@ -314,6 +314,11 @@ findings:
       type: list
       elements: dict
       returned: always
+not_assessed:
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  returned: when there are any
+  type: dict
+  sample: {"STOR-16": "ceph does not answer"}
 actions:
   description: Always empty.
   returned: always
@@ -356,11 +361,11 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(CONNECTION).to_kwargs())
     params: dict[str, Any] = module.params
 
-    def make_audits() -> list[Watchers]:
+    def make_audit() -> Watchers:
         options = make_options(params)
-        return [Watchers(make_ceph(params, options.observation_seconds + options.gone_timeout), options)]
+        return Watchers(make_ceph(params, options.observation_seconds + options.gone_timeout), options)
 
-    report(module, make_audits, {CONTROL})
+    report(module, make_audit, {CONTROL})
 
 
 if __name__ == "__main__":

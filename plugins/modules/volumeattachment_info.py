@@ -42,6 +42,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._attributes.actiongroup_cluster
   - storage_ops.runbooks._attachments
+  - storage_ops.runbooks._attachments.judging
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 seealso:
@@ -134,6 +135,11 @@ findings:
       type: list
       elements: dict
       returned: always
+not_assessed:
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  returned: when there are any
+  type: dict
+  sample: {"STOR-11": "cannot list volumeattachments"}
 actions:
   description: Always empty; what a repair would do is in each finding.
   returned: always
@@ -182,7 +188,7 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **WANTED.merge(SCOPE, AUTH, BOUNDS).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
-    report(module, lambda: [VolumeAttachments(make_cluster(params), make_options(params))], set(params["controls"]))
+    report(module, lambda: VolumeAttachments(make_cluster(params), make_options(params)), params["controls"])
 
 
 if __name__ == "__main__":

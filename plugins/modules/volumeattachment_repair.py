@@ -54,6 +54,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.actiongroup_cluster
   - storage_ops.runbooks._attachments
+  - storage_ops.runbooks._attachments.judging
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 seealso:

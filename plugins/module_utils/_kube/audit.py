@@ -67,18 +67,18 @@ Key = Union[str, "tuple[str, str]"]
 T = TypeVar("T")
 K = TypeVar("K", bound=Key)
 
-SCOPE = ArgumentSpec(
+# How something is judged, and of what.
+JUDGING = ArgumentSpec(
     {
-        "names": {"type": "list", "elements": "str", "default": []},
-        "drivers": {"type": "list", "elements": "str", "default": []},
-        "nodes": {"type": "list", "elements": "str", "default": []},
-        "namespaces": {"type": "list", "elements": "str", "default": []},
         "min_age": {"type": "float", "default": 300.0},
         "observations": {"type": "int", "default": 2},
         "observation_seconds": {"type": "float", "default": 30.0},
         "pending_seconds": {"type": "float", "default": 120.0},
         "required_metadata": {"type": "dict", "default": {}},
     }
+)
+SCOPE = JUDGING.merge(
+    ArgumentSpec({name: {"type": "list", "elements": "str", "default": []} for name in ("names", "drivers", "nodes", "namespaces")})
 )
 
 
@@ -90,7 +90,7 @@ def make_options(params: dict[str, Any]) -> Options:
             raise StorageOpsError(f"{name} is {params[name]:g}; give at least {minimum:g}")
     if "controls" in params and not params["controls"]:
         raise StorageOpsError("controls is empty, so nothing would be looked at; leave the option out to run all of them")
-    scope = {name: tuple(text.strip() for text in params[name]) for name in ("names", "drivers", "nodes", "namespaces")}
+    scope = {name: tuple(text.strip() for text in params.get(name, ())) for name in ("names", "drivers", "nodes", "namespaces")}
     empty = [name for name, texts in scope.items() if not all(texts)]
     if empty:
         raise StorageOpsError(f"{empty[0]} has an empty name; leave the option out to look at everything")

@@ -203,7 +203,7 @@ def make_audit(cluster: Cluster, params: Mapping[str, Any]) -> FenceAudit:
         raise StorageOpsError(f"grace_seconds is {params['grace_seconds']:g}; give 0 to {_MAX_GRACE:g}")
     if not params["controls"]:
         raise StorageOpsError("controls is empty, so nothing would be looked at; leave the option out to run all of them")
-    nodes = tuple(dict.fromkeys(name.strip() for name in params["nodes"]))
+    nodes = tuple(dict.fromkeys(name.strip() for name in params.get("nodes", ())))
     if not all(nodes):
         raise StorageOpsError("nodes has an empty name; leave the option out to look at everything")
     ceph = parse_reading(params["ceph"]) if params["ceph"] else None

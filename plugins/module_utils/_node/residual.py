@@ -56,7 +56,12 @@ class ResidualPaths:
     def gather(self) -> State:
         """Ask every disk once; where something is wrong, observe that again and find out who uses it."""
         self._host.require_root()
+        if not self._host.exists("/sys/block"):
+            raise StorageOpsError("there is no /sys here, so no disk would be seen: connect to the node itself (ssh, no container)")
         observations = [self._observe(None)]
+        denied = [name for name, answer in observations[0].answers.items() if answer.problem.startswith("PermissionError")]
+        if denied:
+            raise StorageOpsError(f"{', '.join(denied[:3])} may not be asked: run as root, with all of its capabilities")
         wanted = pure.suspects(observations[0])
         if wanted or _empty_maps(observations[0]):
             pause = self._options.observation_seconds / max(1, self._options.observations - 1)

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils import _engine
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
     Action,
     ActionFailed,
     Finding,
     NotStarted,
+    Part,
     Plan,
     Prevented,
     StorageOpsError,
@@ -246,12 +248,12 @@ def test_diff() -> None:
 def test_info_modules_change_nothing_and_carry_the_plan() -> None:
     world, module = World([finding("a")]), Module()
     with pytest.raises(Exit):
-        _engine.report(module, lambda: [world, World([])], {"STOR-01"})
+        _engine.report(module, lambda: world, {"STOR-01"})
     assert (module.result["changed"], module.result["actions"], world.log) == (False, [], [])
     assert [action["outcome"] for action in module.result["findings"][0]["repair"]] == ["planned"] * 3
     other = Module()
     with pytest.raises(Exit):
-        _engine.report(other, lambda: [world], {"STOR-04"})
+        _engine.report(other, lambda: world, {"STOR-04"})
     assert other.result["findings"] == []
 
 
@@ -268,15 +270,91 @@ def test_facts_are_handed_on_as_they_are_after_the_run() -> None:
     assert run(Telling([finding("a", "refuse", named=True)]), Module())["failed"]
     module = Module()
     with pytest.raises(Exit):
-        _engine.report(module, lambda: [Telling([])], {"STOR-01"})
+        _engine.report(module, lambda: Telling([]), {"STOR-01"})
     assert (module.result["ledger"], module.result["changed"]) == ([], False)
 
 
 def test_what_no_control_stands_for_is_always_reported() -> None:
     module = Module()
     with pytest.raises(Exit):
-        _engine.report(module, lambda: [World([replace(finding("a", "report"), control="")])], {"STOR-04"})
+        _engine.report(module, lambda: World([replace(finding("a", "report"), control="")]), {"STOR-04"})
     assert [found["object"]["name"] for found in module.result["findings"]] == ["a"]
+
+
+def report_parts(*parts: Part, wanted: str = "STOR-01 STOR-02 STOR-03") -> dict[str, Any]:
+    module = Module()
+    with pytest.raises(Exit):
+        _engine.report_parts(module, lambda: parts, wanted.split())
+    return module.result
+
+
+def part(controls: str, audit: Any, deadline: Deadline | None = None) -> Part:
+    return Part(frozenset(controls.split()), lambda: audit, deadline)
+
+
+class Unreadable(World):
+    """An audit that cannot read what it needs."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__([])
+        self.error = error
+
+    def gather(self) -> list[Finding]:
+        raise self.error
+
+
+def test_what_one_audit_cannot_read_is_not_assessed_and_the_others_go_on() -> None:
+    result = report_parts(
+        part("STOR-02 STOR-03", Unreadable(StorageOpsError("no kernel log"))),
+        part("STOR-03", Unreadable(ValueError("odd"))),
+        part("STOR-01", Telling([finding("a")])),
+    )
+    assert (result["failed"], result["changed"], result["actions"], result["ledger"]) == (True, False, [], [])
+    assert [found["object"]["name"] for found in result["findings"]] == ["a"]
+    assert result["not_assessed"] == {"STOR-02": "no kernel log", "STOR-03": "no kernel log; ValueError: odd"}
+    assert result["msg"] == "STOR-02, STOR-03 not assessed: no kernel log; STOR-03 not assessed: ValueError: odd. 1 finding of the others"
+    assert "ValueError: odd" in result["exception"]
+
+
+def test_a_reason_that_all_share_is_the_whole_message() -> None:
+    root = Unreadable(StorageOpsError("run it as root"))
+    result = report_parts(part("STOR-01", root), part("STOR-02 STOR-03", root), part("STOR-09", World([])))
+    assert result["msg"] == "run it as root"
+    assert sorted(result["not_assessed"]) == ["STOR-01", "STOR-02", "STOR-03"]
+
+    def broken() -> list[Part]:
+        raise StorageOpsError("deadline is 1 s")
+
+    module = Module()
+    with pytest.raises(Exit):
+        _engine.report_parts(module, broken, ["STOR-01"])
+    assert (module.result["msg"], module.result["not_assessed"]) == ("deadline is 1 s", {"STOR-01": "deadline is 1 s"})
+
+
+def test_nobody_asks_for_the_controls_of_a_part_that_is_left_out() -> None:
+    result = report_parts(part("STOR-02", Unreadable(StorageOpsError("no"))), part("STOR-01", World([finding("a")])), wanted="STOR-01")
+    assert (result["failed"], len(result["findings"])) == (False, 1)
+    assert "not_assessed" not in result
+    result = report_parts(part("STOR-01 STOR-02", Unreadable(StorageOpsError("no"))), wanted="STOR-01")
+    assert result["not_assessed"] == {"STOR-01": "no"}
+
+
+def test_what_is_read_after_the_deadline_is_not_assessed() -> None:
+    now = [0.0]
+    deadline = Deadline(10, lambda: now[0])
+
+    class Slow(World):
+        def gather(self) -> list[Finding]:
+            now[0] += 11
+            return super().gather()
+
+    result = report_parts(
+        part("STOR-01", World([finding("a")]), deadline),
+        part("STOR-02", Slow([replace(finding("b"), control="STOR-02")]), deadline),
+        part("STOR-03", World([]), deadline),
+    )
+    assert [found["object"]["name"] for found in result["findings"]] == ["a", "b"]
+    assert {control: "while" in why for control, why in result["not_assessed"].items()} == {"STOR-02": True, "STOR-03": False}
 
 
 def test_a_workload_is_never_cut() -> None:

@@ -180,7 +180,7 @@ def audit(cluster: FakeCluster, *nodes: str, **options: Any) -> Object:
     }
     module = Module()
     with pytest.raises(SystemExit):
-        _engine.report(module, lambda: [make_audit(cluster, params)], set(params["controls"]))  # type: ignore[arg-type]
+        _engine.report(module, lambda: make_audit(cluster, params), params["controls"])  # type: ignore[arg-type]
     assert "exception" not in module.result, module.result
     assert not module.result["changed"]
     assert all(request.split()[0] in ("get", "list") for request in cluster.requests)

@@ -1,0 +1,93 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""One reading of the long lists of a cluster for several audits that look at them one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Callable, TypeVar
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, KubeError, Object, ServerVersion, path
+
+VOLUME_ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
+# What two audits read as a whole, and what does not have to be the newest for either: suspects are looked at again, one by one.
+_SHARED = {VOLUME_ATTACHMENTS, path("v1", "persistentvolumes"), path("v1", "nodes")}
+
+T = TypeVar("T")
+# Inside the class, "list" is a method.
+Items = list[T]
+
+
+class SharedLists(Cluster):
+    """A cluster that reads each list once, for audits: it only reads.
+
+    An API server that never answered is asked no more: each audit would wait for it anew.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.deadline = cluster.deadline
+        self._cluster = cluster
+        self._kept: dict[str, Items[Object] | KubeError] = {}
+        self._reached = False
+        self._away: KubeError | None = None
+
+    def now(self) -> datetime:
+        """The time by the API server's clock."""
+        return self._cluster.now()
+
+    def version(self) -> ServerVersion:
+        """The server's version."""
+        return self._asked(self._cluster.version)
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Object | None:
+        """An object as etcd has it now; None when there is none."""
+        return self._asked(lambda: self._cluster.get(path, query))
+
+    def list(
+        self,
+        path: str,
+        pick: Callable[[Object], T | None],
+        *,
+        cached: bool = False,
+        fields: str = "",
+        labels: str = "",
+        limit: int = 500,
+    ) -> Items[T]:
+        """What ``pick`` makes of every item; of a list that audits share, as it was when the first of them asked."""
+        if path not in _SHARED or not cached or fields or labels:
+            return self._asked(lambda: self._cluster.list(path, pick, cached=cached, fields=fields, labels=labels, limit=limit))
+        if path not in self._kept:
+            try:
+                self._kept[path] = self._asked(lambda: self._cluster.list(path, _slim, cached=True))
+            except KubeError as error:
+                self._kept[path] = error
+        kept = self._kept[path]
+        if isinstance(kept, KubeError):
+            raise kept
+        return [picked for item in kept for picked in [pick(item)] if picked is not None]
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        if self._away:
+            raise self._away
+        try:
+            answer = ask()
+        except KubeError as error:
+            self._reached = self._reached or error.status != 0
+            self._away = None if self._reached else error
+            raise
+        self._reached = True
+        return answer
+
+
+def _slim(item: Object) -> Object:
+    """An object without what no audit looks at, which is most of a node's."""
+    meta: dict[str, Any] = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    slim = {**item, "metadata": meta}
+    if "images" in (item.get("status") or {}):
+        slim["status"] = {key: value for key, value in item["status"].items() if key != "images"}
+    return slim
