@@ -1,0 +1,268 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Documentation only: the action plugin of the same name does it all, on the controller.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: compliance_report
+short_description: Write the report on what the storage audits found
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Makes of what the audits of many hosts, of the cluster and of Ceph returned one report, as JSON, as an HTML page that needs nothing
+    else, as metrics for the text file collector of Prometheus' node_exporter, and as JUnit.
+  - Runs on the controller, whatever host the task is for, so run it once (C(run_once)). It reads the results where Ansible keeps them.
+  - Files are replaced at once, so nobody sees half of one. All can be read by everybody (mode C(0644)).
+requirements:
+  - jmespath on the controller, with O(select) or O(exceptions).
+options:
+  hosts:
+    description:
+      - Names of the inventory's hosts in scope.
+      - One of which there is no result, or none of an audit, is reported as not assessed, with the reason.
+    type: list
+    elements: str
+    default: []
+  result:
+    description: Name of the variable of each host in which C(register) put what M(storage_ops.runbooks.node_storage_info) returned.
+    type: str
+    default: compliance_node
+  others:
+    description:
+      - What else was audited.
+      - Without a cluster the controls STOR-11 to STOR-17 are reported as not assessed, unless O(controls) leaves them out.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: What the report calls it; must not be the name of a host.
+        type: str
+        required: true
+      kind:
+        description: What it is.
+        type: str
+        choices:
+          - cluster
+          - ceph
+        required: true
+      result:
+        description:
+          - Name of the variable that holds what M(storage_ops.runbooks.cluster_storage_info) or M(storage_ops.runbooks.rbd_watcher_info)
+            returned. Not its value, so that it is not copied.
+          - One that is not defined, or of a task that was skipped, means that there is none.
+        type: str
+        required: true
+  inputs:
+    description:
+      - Files C(report.json) of parts of a fleet that become one report; nothing is read of O(hosts) then.
+      - They must be of the same fleet and have asked for the same, and no node may be in two of them. Their O(controls), O(severity),
+        O(select) and O(cluster) count, and without O(exceptions), their exceptions, too.
+      - Each of O(hosts) that is in none of them is reported as not assessed; without O(hosts), each slice of which there is no report.
+      - What O(others) has of the cluster counts more than what the parts say of it.
+    type: list
+    elements: path
+    default: []
+  controls:
+    description: The controls in scope; all without any.
+    type: list
+    elements: str
+    choices:
+      - STOR-01
+      - STOR-02
+      - STOR-03
+      - STOR-04
+      - STOR-05
+      - STOR-06
+      - STOR-07
+      - STOR-08
+      - STOR-09
+      - STOR-10
+      - STOR-11
+      - STOR-12
+      - STOR-13
+      - STOR-14
+      - STOR-15
+      - STOR-16
+      - STOR-17
+    default: []
+  severity:
+    description: The least severe severity that is shown and counted.
+    type: str
+    choices:
+      - critical
+      - major
+      - minor
+      - info
+    default: info
+  select:
+    description:
+      - A JMESPath expression over the findings; only the selected ones are shown.
+      - A control of which it leaves findings out on a host is C(not_in_scope) there, never C(pass).
+    type: str
+    default: ""
+  exceptions:
+    description:
+      - Findings that are accepted, a list of dictionaries with the keys C(select) (a JMESPath expression over the findings), C(owner),
+        C(reason) and C(expires) (the last day, UTC, on which it holds, as C(YYYY-MM-DD)). All are required.
+      - One that expired accepts nothing any more, and is shown, as is one that matches nothing.
+      - May be YAML or JSON in one string, as an AWX survey sends it.
+    type: raw
+    default: []
+  folder:
+    description: Folder on the controller. It is made where it is missing.
+    type: path
+    default: ~/storage_compliance
+  keep:
+    description: How many runs are kept in the folder C(runs) for the trend, and to tell what is new.
+    type: int
+    default: 90
+  formats:
+    description: What is written.
+    type: list
+    elements: str
+    choices:
+      - json
+      - html
+      - prometheus
+      - junit
+    default:
+      - json
+      - html
+      - prometheus
+      - junit
+  prometheus_file:
+    description: File for the metrics, which ends in C(.prom); empty for C(storage_ops.prom) in O(folder).
+    type: path
+    default: ""
+  title:
+    description: The report's title.
+    type: str
+    default: Storage compliance
+  cluster:
+    description: Name of the fleet, a label of its metrics. Only runs of the same fleet are compared.
+    type: str
+    default: default
+  slice:
+    description: Number and count of this part, where a fleet is divided among jobs, as V(2/5); empty where it is not.
+    type: str
+    default: ""
+  started:
+    description: When the run began, as RV(started) of a call with O(validate_only) says. Empty means now.
+    type: str
+    default: ""
+  validate_only:
+    description:
+      - Only check the options, and that the files can be written.
+      - Called first, so that a wrong expression does not cost the time of the audits.
+    type: bool
+    default: false
+attributes:
+  action:
+    description: Has an action plugin of the same name.
+    support: full
+  check_mode:
+    description: Can run in C(check_mode) and return the findings and planned actions of a real run without changing anything.
+    support: none
+    details: Writes the report in check mode, too, since the audits are run in check mode. It writes nothing but that.
+  diff_mode:
+    description: Returns the findings before and after the repair when in diff mode.
+    support: none
+  idempotent:
+    description: A second run right after a successful one finds nothing and changes nothing.
+    support: none
+    details: Each run is kept for the trend.
+  platform:
+    description: Where the module runs.
+    platforms: Linux
+    support: full
+seealso:
+  - module: storage_ops.runbooks.node_storage_info
+  - module: storage_ops.runbooks.cluster_storage_info
+"""
+
+EXAMPLES = r"""
+---
+- name: Look at all nodes
+  storage_ops.runbooks.node_storage_info:
+  become: true
+  register: compliance_node
+  ignore_unreachable: true
+
+- name: Write the report
+  storage_ops.runbooks.compliance_report:
+    hosts: "{{ ansible_play_hosts_all }}"
+    folder: /var/lib/storage_compliance
+    exceptions:
+      - select: "[?control=='STOR-10' && host=='worker01']"
+        owner: platform team
+        reason: gets the new image in January
+        expires: 2027-01-31
+  run_once: true
+
+- name: Check an expression before anything else is done
+  storage_ops.runbooks.compliance_report:
+    select: "[?severity=='critical' && object.node=='worker01']"
+    folder: /var/lib/storage_compliance
+    validate_only: true
+  run_once: true
+"""
+
+RETURN = r"""
+msg:
+  description: The state of the fleet in one sentence.
+  returned: always
+  type: str
+  sample: 3 open findings (1 critical, 2 major) on 2 of 40 hosts; 1 not assessed
+failing:
+  description: A control fails somewhere, or could not be assessed although it was to be.
+  returned: without O(validate_only)
+  type: bool
+summary:
+  description: Numbers only, small enough for an artifact of AWX.
+  returned: without O(validate_only)
+  type: dict
+  contains:
+    run:
+      description: Name of the run.
+      type: str
+      returned: always
+      sample: 20261122T013000Z
+    cluster:
+      description: As O(cluster).
+      type: str
+      returned: always
+    hosts:
+      description: >-
+        How many there are (C(total)), the cluster and Ceph among them, and how many were C(assessed), C(partly_assessed) and
+        C(not_assessed).
+      type: dict
+      returned: always
+    findings:
+      description: >-
+        How many are C(open) by severity, C(accepted), C(new) since the run before and C(resolved) since then; and how many exceptions
+        expired (C(expired_exceptions)).
+      type: dict
+      returned: always
+    controls:
+      description: >-
+        By control, on how many hosts it came to C(pass), C(fail), C(accepted), C(not_assessed) or C(not_in_scope), and how many C(findings)
+        it has. What is zero is left out.
+      type: dict
+      returned: always
+files:
+  description: What was written.
+  returned: without O(validate_only)
+  type: list
+  elements: str
+started:
+  description: When this call was made, for the option of the same name.
+  returned: with O(validate_only)
+  type: str
+  sample: "2026-11-22T01:30:00Z"
+"""

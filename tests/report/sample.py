@@ -1,0 +1,413 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Reports of fleets that do not exist, for tests, benchmarks and pictures: results as the audits return them, and the files made of them.
+
+python -P tests/report/sample.py --hosts 40 --findings 60 --runs 30 FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.action.compliance_report import SPEC, Request
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._report import files, history, model
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.controls import CONTROLS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.selection import make_exceptions
+
+RUNBOOKS = "storage_ops.runbooks"
+# Accepted for a while, accepted until a while ago, and one that matches nothing.
+EXCEPTIONS = [
+    {
+        "select": "[?control=='STOR-10' && starts_with(host, 'worker-1')]",
+        "owner": "platform team",
+        "reason": "these nodes get the new image in January, which limits the open files",
+        "expires": "2099-01-31",
+    },
+    {
+        "select": "[?control=='STOR-03' && severity=='minor']",
+        "owner": "storage team",
+        "reason": "LUNs of the old array are being removed",
+        "expires": "2025-09-30",
+    },
+    {"select": "[?host=='worker-gone']", "owner": "A. Person", "reason": "new mainboard on order", "expires": "2099-01-31"},
+]
+
+
+@dataclass
+class Results:
+    """What the audits returned: by host, and of the cluster."""
+
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    cluster: dict[str, Any] = field(default_factory=dict)
+
+    def rows(self) -> list[model.Row]:
+        """The rows that a report is made from."""
+        rows = [model.read_result(name, "node", result) for name, result in self.nodes.items()]
+        return [row for row in [*rows, model.read_result("cluster", "cluster", self.cluster)] if row]
+
+
+def make_results(hosts: int, findings: int, seed: int = 1) -> Results:
+    """A fleet of that size with that many findings; some hosts cannot be reached, and some controls cannot be read."""
+    dice = random.Random(seed)
+    names = [f"worker-{number:0{len(str(hosts))}d}" for number in range(1, hosts + 1)]
+    results = Results({name: {"changed": False, "msg": "nothing to do", "findings": [], "actions": []} for name in names}, {})
+    results.cluster = {"changed": False, "msg": "nothing to do", "findings": [], "actions": []}
+    lost = names[3::37]
+    ill = [name for name in dice.sample(names, max(1, min(hosts, findings // 3 or 1))) if name not in lost] or names[:1]
+    for number in range(findings):
+        kind = dice.choices(KINDS, weights=[weight for weight, _make in KINDS])[0]
+        finding = kind[1](dice, dice.choice(ill), number)
+        where = results.nodes[finding["object"]["node"]] if CONTROLS[finding["control"]].where == "node" else results.cluster
+        where["findings"].append(finding)
+    for number, name in enumerate(lost):
+        results.nodes[name] = UNSEEN[number % len(UNSEEN)](name)
+    for name in names[11::53]:
+        if "findings" in results.nodes[name]:
+            results.nodes[name].update(
+                failed=True, msg="STOR-09 could not be assessed", not_assessed={"STOR-09": "mount.nfs is not installed"}
+            )
+    return results
+
+
+UNSEEN: list[Callable[[str], dict[str, Any]]] = [
+    lambda name: {
+        "unreachable": True,
+        "changed": False,
+        "msg": f"Failed to connect to the host via ssh: ssh: connect to host {name} port 22: Connection timed out",
+    },
+    lambda _name: {"failed": True, "changed": False, "msg": "Missing sudo password"},
+    lambda _name: {"failed": True, "changed": False, "msg": "Timed out after 300 second(s)."},
+]
+
+
+def _finding(
+    control: str, severity: str, kind: str, name: str, node: str, summary: str, verdict: str, reason: str, **more: Any
+) -> dict[str, Any]:
+    thing = {"kind": kind, **({"namespace": more.pop("namespace")} if "namespace" in more else {}), "name": name, "node": node}
+    runbook, repair = more.pop("runbook"), more.pop("repair", [])
+    return {
+        "control": control,
+        "severity": severity,
+        "object": thing,
+        "summary": summary,
+        "evidence": more,
+        "verdict": verdict,
+        "reason": reason,
+        "runbook": f"{RUNBOOKS}.{runbook}",
+        "repair": [
+            {"action": verb, "target": target, "command": command, "outcome": "planned", "seconds": 0.0} for verb, target, command in repair
+        ],
+    }
+
+
+def _wwid(dice: random.Random) -> str:
+    return f"36{dice.getrandbits(120):030x}"
+
+
+def _dead_map(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    name, wwid, disks = (
+        f"mpath{chr(97 + dice.randrange(26))}",
+        _wwid(dice),
+        [f"sd{chr(98 + dice.randrange(20))}{letter}" for letter in "abcd"],
+    )
+    return _finding(
+        "STOR-01",
+        "major",
+        "multipath map",
+        name,
+        node,
+        f"{name}: the array serves the LUN on none of its 4 paths any more",
+        "repair",
+        "nothing holds it open, and 3 observations over 60 s agree",
+        runbook="clean_residual_paths",
+        repair=[
+            ("flush_map", name, ["multipath", "-f", name]),
+            *(("delete_path", disk, ["write", f"/sys/block/{disk}/device/delete", "1"]) for disk in disks),
+        ],
+        wwid=wwid,
+        vendor="EMC",
+        product="SYMMETRIX",
+        paths=[f"{disk} {dice.randrange(4)}:0:{place}:{dice.randrange(64)} failed faulty running" for place, disk in enumerate(disks)],
+        serving=0,
+        open_count=0,
+        holders=[],
+    )
+
+
+def _reused(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    name, wwid, other = f"mpath{chr(97 + dice.randrange(26))}", _wwid(dice), _wwid(dice)
+    return _finding(
+        "STOR-02",
+        "critical",
+        "multipath map",
+        name,
+        node,
+        f"{name} was made for {wwid}, but 2 of its 4 paths read {other}: another volume's data",
+        "refuse",
+        f"{name} is mounted at /var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-7/globalmount: move its pods first",
+        runbook="clean_residual_paths",
+        wwid=wwid,
+        read=[other],
+        paths=[f"sd{letter} reads {other if letter in 'bc' else wwid}" for letter in "abcd"],
+        open_count=1,
+    )
+
+
+def _disk(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    disk, hctl = f"sd{chr(98 + dice.randrange(20))}{chr(97 + dice.randrange(26))}", f"{dice.randrange(4)}:0:0:{dice.randrange(64)}"
+    return _finding(
+        "STOR-03",
+        "minor",
+        "SCSI disk",
+        disk,
+        node,
+        f"{disk} ({hctl}): the array no longer serves it",
+        "repair",
+        "in no map, not mounted, and it answers 'logical unit not supported'",
+        runbook="clean_residual_paths",
+        repair=[("delete_path", disk, ["write", f"/sys/block/{disk}/device/delete", "1"])],
+        hctl=hctl,
+        sense="ILLEGAL REQUEST, asc 0x25 ascq 0x00",
+    )
+
+
+def _iscsi(_dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    return _finding(
+        "STOR-04",
+        "major",
+        "kernel module",
+        "iscsi_tcp",
+        node,
+        "iscsi_tcp is not loaded, so no iSCSI volume can be attached",
+        "repair",
+        "the module is there for the running kernel 6.1.0-31-amd64",
+        runbook="load_iscsi_modules",
+        repair=[("load_module", "iscsi_tcp", ["modprobe", "iscsi_tcp"])],
+        kernel="6.1.0-31-amd64",
+        iscsid="active (running)",
+    )
+
+
+def _fuse(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    pod = f"{dice.getrandbits(32):08x}-5c1d-4f0e-9d7a-{dice.getrandbits(48):012x}"
+    dead = dice.random() < 0.8
+    return _finding(
+        "STOR-05" if dead else "STOR-06",
+        "major",
+        "FUSE mount",
+        f"/var/lib/kubelet/pods/{pod}/volumes/kubernetes.io~csi/pvc-{dice.getrandbits(32):08x}/mount",
+        node,
+        "the process behind the mount is gone: every access fails with 'Transport endpoint is not connected'"
+        if dead
+        else "the mount did not answer for 10 s",
+        "repair" if dead else "refuse",
+        "the driver's node pod can mount it again" if dead else "process 4711 (s3fs) still runs, and may yet answer",
+        runbook="recover_fuse_mounts",
+        repair=[("remount", f"pod {pod}", ["s3fs", "bucket", "/var/lib/kubelet/…", "-o", "passwd_file=…"])] if dead else [],
+        fstype="fuse.s3fs",
+        errno="ENOTCONN" if dead else "",
+        pod=f"shop/web-{dice.randrange(99)}",
+        containers=[f"nginx ({dice.getrandbits(48):012x})"],
+    )
+
+
+def _pod_mount(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    return _finding(
+        "STOR-07",
+        "critical",
+        "pod mount",
+        f"shop/db-{dice.randrange(20)}",
+        node,
+        "what is mounted is /dev/mapper/mpathc, and the volume's staging mount is /dev/mapper/mpathk: the pod may write to another volume",
+        "refuse",
+        "the pod must be moved first: -e pod_mounts_redrive=true",
+        runbook="repair_pod_mounts",
+        staged="/dev/mapper/mpathk (253:11)",
+        mounted="/dev/mapper/mpathc (253:3)",
+    )
+
+
+def _read_only(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    return _finding(
+        "STOR-08",
+        "critical",
+        "filesystem",
+        f"/dev/mapper/mpath{chr(97 + dice.randrange(26))}",
+        node,
+        "ext4 turned read-only after I/O errors; 3 pods can no longer write",
+        "repair",
+        "the device is healthy again",
+        runbook="repair_pod_mounts",
+        kernel=[
+            "EXT4-fs error (device dm-3): ext4_journal_check_start:83: comm postgres: Detected aborted journal",
+            "EXT4-fs (dm-3): Remounting filesystem read-only",
+        ],
+        pods=[f"shop/db-{place}" for place in range(3)],
+    )
+
+
+def _nfs(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    address = f"192.0.2.{dice.randrange(1, 255)}"
+    return _finding(
+        "STOR-09",
+        "major",
+        "NFS share",
+        f"{address}:/vol/pvc",
+        node,
+        f"{address}:/vol/pvc cannot be mounted: TCP 2049 of {address} does not answer",
+        "report",
+        "packets are dropped without a word: a firewall or security group on the way, a route that leads elsewhere, or the host is off",
+        runbook="check_nfs",
+        addresses=[address],
+        routes=[f"{address}: dev eth1 src 192.0.2.10"],
+        ports=[f"nfs at {address} TCP 2049: no answer (3.03 s): timed out", f"portmapper at {address} TCP 111: ok (0.11 s)"],
+    )
+
+
+def _nofile(_dice: random.Random, node: str, _number: int) -> dict[str, Any]:
+    return _finding(
+        "STOR-10",
+        "minor",
+        "container runtime",
+        "containerd",
+        node,
+        "containerd and its containers may open 1073741816 files each",
+        "report",
+        "write /etc/systemd/system/containerd.service.d/50-storage_ops-nofile.conf and restart containerd.service",
+        runbook="check_nfs",
+        unit_limit="infinity",
+        process_limit=1073741816,
+        limit_nofile_max=1048576,
+    )
+
+
+def _attachment(dice: random.Random, node: str, number: int) -> dict[str, Any]:
+    name = f"csi-{dice.getrandbits(256):064x}"
+    control, what = dice.choice(
+        [
+            ("STOR-11", f"keeps PersistentVolume pvc-{number} on {node}, where no pod needs it"),
+            ("STOR-13", f"PersistentVolume pvc-{number} is attached to {node}, and the node's volumesAttached does not list it"),
+            ("STOR-14", f"the attachment of PersistentVolume pvc-{number} to {node} lacks hostLunId"),
+        ]
+    )
+    return _finding(
+        control,
+        "major",
+        "VolumeAttachment",
+        name,
+        node,
+        f"{name[:12]}… {what}",
+        "repair" if control == "STOR-11" else "report",
+        "seen in two observations; the volume is Released",
+        runbook="repair_volumeattachments",
+        repair=[("delete_volumeattachment", name, ["DELETE", f"/apis/storage.k8s.io/v1/volumeattachments/{name}"])]
+        if control == "STOR-11"
+        else [],
+        driver="csi-unity.dellemc.com",
+        age_seconds=86000,
+        pods=[],
+    )
+
+
+def _waiting(dice: random.Random, node: str, number: int) -> dict[str, Any]:
+    return _finding(
+        "STOR-15",
+        "major",
+        "pod",
+        f"web-{number}",
+        node,
+        f"has been waiting on {node} for 12 min: nobody attaches its volume pvc-{number}",
+        "report",
+        "the controller manager attaches other volumes: look in its log for this one",
+        namespace=dice.choice(["shop", "billing", "kube-system"]),
+        runbook="triage",
+    )
+
+
+def _lost(_dice: random.Random, node: str, number: int) -> dict[str, Any]:
+    return _finding(
+        "STOR-16",
+        "critical",
+        "PersistentVolume",
+        f"pvc-{number}",
+        node,
+        f"pvc-{number} is still attached to the lost node {node}",
+        "report",
+        "fence it first",
+        runbook="fail_over_volumes",
+        watchers=["192.0.2.52:0/319745466"],
+    )
+
+
+KINDS: list[tuple[int, Callable[[random.Random, str, int], dict[str, Any]]]] = [
+    (20, _dead_map),
+    (2, _reused),
+    (22, _disk),
+    (3, _iscsi),
+    (14, _fuse),
+    (1, _pod_mount),
+    (2, _read_only),
+    (9, _nfs),
+    (16, _nofile),
+    (6, _attachment),
+    (4, _waiting),
+    (1, _lost),
+]
+
+
+def request(folder: Path, **params: Any) -> Request:
+    """What the module would be asked."""
+    return Request({**{name: option.get("default") for name, option in SPEC.items()}, "folder": str(folder), **params})
+
+
+def _earlier(results: Results, others: Results, nights: int, dice: random.Random) -> list[model.Row]:
+    """The fleet so many nights ago: some of what is found now was not there yet, and some of what was there is gone."""
+    since, until = random.Random(1), random.Random(2)
+    rows = {row.name: row for row in results.rows()}
+    for row in rows.values():
+        row.findings = [finding for finding in row.findings if since.randrange(120) >= nights or since.random() < 0.6]
+    for row in others.rows():
+        gone = [finding for finding in row.findings if until.randrange(100) < nights or dice.random() < 0.01]
+        rows[row.name].findings += [] if rows[row.name].reason else gone
+    return list(rows.values())
+
+
+def write(folder: Path, hosts: int, findings: int, seed: int = 1, runs: int = 0, **params: Any) -> dict[str, Any]:
+    """Write everything a run writes, after so many earlier runs; returns what the module returns."""
+    params = {"title": "Storage compliance", "cluster": "example", "exceptions": EXCEPTIONS, **params}
+    asked, dice, previous = request(folder, **params), random.Random(seed), None
+    results, others = make_results(hosts, findings, seed), make_results(hosts, findings // 2, seed + 1)
+    for nights in range(runs, 0, -1):
+        finished = datetime.now(UTC) - timedelta(days=nights)
+        occasion = model.Occasion(asked.params["title"], asked.params["cluster"], finished - timedelta(minutes=4), finished, "0.1.0")
+        exceptions = make_exceptions(params["exceptions"])
+        report = model.build(_earlier(results, others, nights, dice), asked.scope, exceptions, occasion, previous)
+        previous = history.keep(report, previous)
+        files.keep_run(str(folder), report["run"]["id"], previous, asked.params["keep"])
+    asked.begun = datetime.now(UTC) - timedelta(minutes=3, seconds=48)
+    return asked.write(results.rows())
+
+
+def main() -> None:
+    """As a program."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--hosts", type=int, default=40)
+    parser.add_argument("--findings", type=int, default=60)
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    written = write(options.folder, options.hosts, options.findings, options.seed, options.runs)
+    print(written["msg"], *written["files"], sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The page in Chromium, opened from the disk, as a manager, an engineer, a printer and an attacker use it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sample
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+WIDE = {"width": 1280, "height": 800}
+EVIL = '"\'&</script><img src=x onerror="document.title=1"><script>document.title=1</script>\x1b[2J\u202e{{ 7 * 7 }}'
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fleet of some size, with earlier runs."""
+    folder = tmp_path_factory.mktemp("report")
+    sample.write(folder, hosts=120, findings=160, runs=12)
+    return folder / "report.html"
+
+
+@contextmanager
+def opened(browser: Browser, file: Path, fragment: str = "", **how: Any) -> Iterator[Page]:
+    """The page, which must ask for nothing and complain of nothing."""
+    context = browser.new_context(**{"viewport": WIDE, **how})
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: said.append(request.url) if not request.url.startswith("file:") else None)
+    page.goto(f"{file.as_uri()}{fragment}")
+    yield page
+    context.close()
+    assert not said
+
+
+def accessible(page: Page) -> None:
+    """No serious violation, by axe-core."""
+    found = Axe().run(page).response["violations"]
+    grave = [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found if one["impact"] in ("serious", "critical")]
+    assert not grave
+
+
+def data(file: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((file.parent / "report.json").read_text())
+    return loaded
+
+
+def test_a_manager_sees_the_state_on_the_first_screen(browser: Browser, report: Path) -> None:
+    """Title, fleet, sentence, numbers, the first controls, the trend and what was not assessed; in the dark, too, and without a script."""
+    summary = data(report)["summary"]
+    with opened(browser, report) as page:
+        for text in (
+            "Storage compliance",
+            "Fleet example",
+            "open findings (",
+            "new since the last run",
+            "By control",
+            "Trend",
+            "Not assessed",
+        ):
+            box = page.get_by_text(text).first.bounding_box()
+            assert box and box["y"] + box["height"] <= WIDE["height"] and box["x"] + box["width"] <= WIDE["width"], text
+        numbers = [text.replace("\u202f", "") for text in page.locator(".number b").all_inner_texts()]
+        opened_findings = summary["findings"]["open"]
+        assert numbers[:4] == [str(opened_findings[severity]) for severity in ("critical", "major", "minor", "info")]
+        assert numbers[7] == str(summary["hosts"]["not_assessed"])
+        row = page.locator("tr", has_text="STOR-09").locator("td.n").all_inner_texts()
+        control = summary["controls"]["STOR-09"]
+        assert row == [str(control[result]) for result in ("pass", "fail", "accepted", "not_assessed")]
+        assert page.locator(".chart g").count() == 13
+        expect(page.locator("section", has=page.locator("#h-exceptions"))).to_contain_text("expired 2025-09-30")
+        accessible(page)
+        light = page.screenshot()
+        page.get_by_role("button", name="Dark colours").click()
+        accessible(page)
+        dark = page.screenshot()
+        page.reload()
+        assert page.locator("html").get_attribute("data-theme") == "dark", "what was chosen is remembered"
+    with opened(browser, report, color_scheme="dark") as page:
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 29)"
+    assert dark != light and min(len(dark), len(light)) > 50_000, "a blank picture is smaller"
+    with opened(browser, report, java_script_enabled=False) as page:
+        assert page.get_by_text("open findings (").is_visible() and page.locator("noscript p").is_visible()
+        assert not page.locator("#explorer").is_visible()
+
+
+def test_an_engineer_finds_and_repairs(browser: Browser, report: Path) -> None:
+    """Filtered by everything there is, by mouse and keyboard; the address says what is shown."""
+    findings = data(report)["findings"]
+
+    def count(**wanted: Any) -> int:
+        return sum(all(finding[key] == value for key, value in wanted.items()) for finding in findings)
+
+    with opened(browser, report) as page:
+        status, rows = page.locator("#count"), page.locator("#list .row")
+        expect(status).to_contain_text(f"{len(findings)} of {len(findings)} findings")
+        assert rows.count() == 100
+        page.get_by_role("button", name="Show more").click()
+        assert rows.count() == len(findings)
+        page.get_by_label("Severity", exact=True).select_option("critical")
+        expect(rows).to_have_count(count(severity="critical"))
+        page.get_by_role("button", name="Clear").click()
+        page.get_by_label("Status", exact=True).select_option("accepted")
+        expect(rows).to_have_count(count(status="accepted"))
+        page.get_by_label("Status", exact=True).select_option("new")
+        expect(rows).to_have_count(count(new=True))
+        page.get_by_role("button", name="Clear").click()
+        page.get_by_role("link", name="STOR-01").click()
+        expect(rows).to_have_count(count(control="STOR-01"))
+        expect(page.get_by_label("Control", exact=True)).to_have_value("STOR-01")
+        first = findings[[finding["control"] for finding in findings].index("STOR-01")]
+        page.get_by_label("Search", exact=True).fill(f"{first['evidence']['wwid'].upper()} faulty")
+        expect(rows).to_have_count(1)
+        assert "q=" in page.url and "control=STOR-01" in page.url
+        rows.first.focus()
+        page.keyboard.press("Enter")
+        expect(rows.first).to_have_attribute("aria-expanded", "true")
+        detail = page.locator(".detail")
+        for text in (first["reason"], first["evidence"]["wwid"], first["evidence"]["paths"][3], f"multipath -f {first['object']['name']}"):
+            expect(detail).to_contain_text(text)
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        detail.get_by_role("button", name="Copy").click()
+        expect(detail.get_by_role("button", name="Copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == first["command"]
+        assert first["command"].endswith(f"-e target={first['host']} --check")
+        accessible(page)
+        rows.first.focus()
+        page.keyboard.press("Enter")
+        expect(detail).to_have_count(0)
+        address = page.url
+        page.get_by_role("button", name="Clear").click()
+        page.get_by_role("button", name="Hosts").click()
+        expect(status).to_contain_text("of 121 hosts")
+        accessible(page)
+        page.get_by_label("Search", exact=True).fill("sudo")
+        expect(rows.first).to_contain_text("Missing sudo password")
+        rows.first.click()
+        expect(page.locator("#about-host")).to_contain_text("STOR-01 not assessed")
+        expect(status).to_contain_text("None of")
+    with opened(browser, report, "#" + address.split("#")[1]) as page:
+        expect(page.locator("#list .row")).to_have_count(1)
+
+
+def test_paper_and_a_telephone(browser: Browser, report: Path) -> None:
+    """On paper: black on white, all findings that are filtered, no buttons; 360 pixels are wide enough."""
+    findings = data(report)["findings"]
+    with opened(browser, report, color_scheme="dark") as page:
+        page.emulate_media(media="print")
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("#list .row").count() == len(findings)
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        for gone in ("#filters", "#theme", "#view-hosts"):
+            assert not page.locator(gone).is_visible()
+        assert page.get_by_text("open findings (").is_visible()
+        page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        assert len(page.pdf(format="A4")) > 50_000
+    with opened(browser, report, viewport={"width": 360, "height": 740}, has_touch=True) as page:
+        page.locator("#list .row").first.tap()
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        accessible(page)
+
+
+def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path) -> None:
+    results = sample.make_results(6, 6)
+    for name in list(results.nodes)[:3]:
+        results.nodes[f"{name}{EVIL}"] = results.nodes.pop(name)
+    for returned in results.nodes.values():
+        for finding in returned.get("findings", []):
+            finding.update(summary=EVIL, reason=EVIL, evidence={EVIL: [EVIL]}, runbook=EVIL)
+            finding["object"] = {"kind": EVIL, "name": EVIL, "node": EVIL}
+    results.nodes["unseen"] = {"unreachable": True, "msg": EVIL}
+    exception = {"select": "[?contains(host, '</script>')]", "owner": EVIL, "reason": EVIL, "expires": "2099-01-01"}
+    sample.request(tmp_path, title=f"Title {EVIL}", cluster=EVIL, exceptions=[exception]).write(results.rows())
+    with opened(browser, tmp_path / "report.html") as page:
+        for row in page.locator("#list .row").all():
+            row.click()
+        shown = '</script><img src=x onerror="document.title=1">'
+        expect(page.locator(".detail").first).to_contain_text(shown)
+        expect(page.locator("h1")).to_contain_text(shown)
+        expect(page.locator(".detail").first).to_contain_text(r"\x1b[2J\u202e{{ 7 * 7 }}")
+        assert page.locator("img").count() == 0 and page.title().startswith("Title ")
+        page.get_by_role("button", name="Hosts").click()
+        expect(page.locator("#list")).to_contain_text(shown)
+
+
+def test_twenty_thousand_findings_open(browser: Browser, tmp_path: Path) -> None:
+    """The bound is for a machine that is busy; tests/benchmarks/report.py measures."""
+    sample.write(tmp_path, hosts=5_000, findings=20_000)
+    with opened(browser, tmp_path / "report.html") as page:
+        page.wait_for_selector("html[data-ready]", timeout=20_000)
+        begun = time.monotonic()
+        page.get_by_label("Search", exact=True).fill("worker-0042")
+        expect(page.locator("#count")).not_to_contain_text("20000 of", timeout=20_000)
+        assert time.monotonic() - begun < 20

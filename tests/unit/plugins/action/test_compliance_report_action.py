@@ -1,0 +1,162 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The action behind compliance_report: what it takes, what it refuses before anything runs, and where it reads the results."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.storage_ops.runbooks.plugins.action.compliance_report import SPEC, Request
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.modules import compliance_report
+
+ROLE = Path(__file__).resolve().parents[4] / "roles/compliance_report"
+ENTRIES = ("main", "check")
+
+
+class HostVars:
+    """As Ansible's: what is asked for raw is not templated."""
+
+    def __init__(self, results: Mapping[str, Any]) -> None:
+        self.results = results
+
+    def raw_get(self, host: str) -> Any:
+        return {"compliance_node": self.results[host]} if host in self.results else None
+
+
+def result(*findings: dict[str, Any]) -> dict[str, Any]:
+    return {"msg": "said", "findings": list(findings), "actions": [], "changed": False}
+
+
+def finding(control: str, name: str) -> dict[str, Any]:
+    thing = {"kind": "kind", "name": name, "node": "n1"}
+    whole = {"control": control, "severity": "major", "object": thing, "summary": "bad", "evidence": {}, "verdict": "report"}
+    return {**whole, "reason": "", "runbook": "", "repair": []}
+
+
+def request(folder: Path, **params: Any) -> Request:
+    return Request({**{name: option.get("default") for name, option in SPEC.items()}, "folder": str(folder), **params})
+
+
+def report(folder: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return loaded
+
+
+def options(documented: Mapping[str, Any]) -> dict[str, Any]:
+    """An argument spec as its documentation has it."""
+    told = {}
+    for name, option in documented.items():
+        told[name] = {key: value for key, value in option.items() if key not in ("description", "suboptions")}
+        if "suboptions" in option:
+            told[name]["options"] = options(option["suboptions"])
+    return told
+
+
+def test_the_documentation_the_action_and_the_role_agree() -> None:
+    documented = yaml.safe_load(compliance_report.DOCUMENTATION)["options"]
+    assert options(documented) == SPEC
+    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    offered = {f"compliance_report_{name}": option["default"] for name, option in SPEC.items() if name not in ("started", "validate_only")}
+    assert defaults == {**offered, "compliance_report_fail_on_findings": False}
+    specs = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]
+    for entry in ENTRIES:
+        assert {name: option["default"] for name, option in specs[entry]["options"].items()} == defaults
+    readme = (ROLE / "README.md").read_text()
+    assert not [name for name in defaults if f"| `{name}` |" not in readme]
+
+
+def test_results_of_hosts_and_of_the_cluster(tmp_path: Path) -> None:
+    """Read by name where Ansible keeps them; a host without any is not assessed."""
+    asked = request(
+        tmp_path,
+        hosts=["n1", "n2"],
+        others=[{"name": "kube", "kind": "cluster", "result": "of_cluster"}, {"name": "ceph", "kind": "ceph", "result": "of_ceph"}],
+    )
+    rows = asked.rows({"hostvars": HostVars({"n1": result(finding("STOR-01", "x"))}), "of_cluster": result(), "of_ceph": {"skipped": True}})
+    written = asked.write(rows)
+    assert {host["name"]: host["status"] for host in report(tmp_path)["hosts"]} == {
+        "n1": "assessed",
+        "n2": "not_assessed",
+        "kube": "assessed",
+    }
+    assert written["failing"] and written["summary"]["hosts"]["not_assessed"] == 1 and len(json.dumps(written)) < 10_000
+    assert sorted(written["files"]) == sorted(str(path) for path in tmp_path.iterdir() if path.is_file())
+
+
+def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    asked = request(tmp_path, started="2999-01-01T00:00:00Z")
+    asked.write(asked.rows({"hostvars": HostVars({})}))
+    assert report(tmp_path)["run"]["seconds"] < 60
+
+
+def test_only_what_is_asked_for_is_written(tmp_path: Path) -> None:
+    metrics = tmp_path / "elsewhere.prom"
+    asked = request(tmp_path / "out", formats=["prometheus"], prometheus_file=str(metrics), controls=["STOR-02", "STOR-01"])
+    asked.write(asked.rows({"hostvars": HostVars({})}))
+    assert metrics.exists() and os.listdir(tmp_path / "out") == ["runs"]
+    assert asked.scope.controls == ("STOR-01", "STOR-02"), "in their own order"
+
+
+def test_exceptions_as_text(tmp_path: Path) -> None:
+    asked = request(tmp_path, exceptions="- {select: '[]', owner: me, reason: because, expires: 2099-01-01}")
+    assert asked.exceptions[0].expires == "2099-01-01"
+    assert not request(tmp_path, exceptions="").exceptions and not request(tmp_path, exceptions=" \n").exceptions
+
+
+def test_parts_keep_their_exceptions_and_hosts_of_no_part_are_told(tmp_path: Path) -> None:
+    rule = {"select": "[?host=='n1']", "owner": "me", "reason": "because", "expires": "2099-01-01"}
+    for name in ("n1", "n2"):
+        part = request(tmp_path / name, hosts=[name], exceptions=[rule], title=name, cluster="shop")
+        part.write(part.rows({"hostvars": HostVars({name: result(finding("STOR-01", "x"))})}))
+    files = [str(tmp_path / name / "report.json") for name in ("n1", "n2")]
+    others = [{"name": "cluster", "kind": "cluster", "result": "of_cluster"}]
+    asked = request(tmp_path, inputs=files, hosts=["n1", "n2", "n3"], others=others)
+    asked.write(asked.rows({"of_cluster": result()}))
+    made = report(tmp_path)
+    assert made["run"]["cluster"] == "shop"
+    assert [one["status"] for one in made["findings"]] == ["accepted", "open"] and made["exceptions"][0]["matched"] == 1
+    statuses = {host["name"]: host["status"] for host in made["hosts"]}
+    assert statuses == {"n1": "assessed", "n2": "assessed", "n3": "not_assessed", "cluster": "assessed"}
+    asked = request(tmp_path, inputs=files, exceptions=[{**rule, "select": "[?host=='n2']"}])
+    asked.write(asked.rows({}))
+    assert [one["status"] for one in report(tmp_path)["findings"]] == ["open", "accepted"], "other exceptions count instead"
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"select": "[?severity=='critical'"}, "select is not JMESPath"),
+        ({"exceptions": [{"select": "[]", "owner": "me"}]}, "exception 1 lacks expires, reason"),
+        ({"exceptions": "["}, "exceptions are no YAML"),
+        ({"exceptions": "words"}, "must be a list"),
+        ({"slice": "6/5"}, "slice must be number/count"),
+        ({"slice": "one"}, "slice must be number/count"),
+        ({"keep": 0}, "keep must be 1 or more"),
+        ({"formats": []}, "at least one format"),
+        ({"cluster": " "}, "cluster must not be empty"),
+        ({"started": "yesterday"}, "started must be a time"),
+        ({"prometheus_file": "/tmp/metrics.txt"}, "must end in .prom"),
+        ({"prometheus_file": "/nowhere/x.prom"}, "/nowhere/x.prom cannot be written"),
+        ({"hosts": ["cluster"], "others": [{"name": "cluster", "kind": "cluster", "result": "x"}]}, "used twice: cluster"),
+    ],
+)
+def test_refused_before_anything_runs(tmp_path: Path, params: dict[str, Any], said: str) -> None:
+    with pytest.raises(StorageOpsError, match=said):
+        request(tmp_path, **params)
+
+
+def test_a_run_that_cannot_be_read_and_an_expression_that_does_not_fit_are_told(tmp_path: Path) -> None:
+    asked = request(tmp_path, hosts=["n1"], select="[?evidence.x && contains(evidence.x, 'y')]")
+    (tmp_path / "runs/20260101T000000Z.json").write_text("{")
+    written = asked.write(asked.rows({"hostvars": HostVars({"n1": result({**finding("STOR-01", "x"), "evidence": {"x": 1}})})}))
+    assert [warning.partition(" ")[0] for warning in written["warnings"]] == ["runs/20260101T000000Z.json", "select"]
