@@ -1,0 +1,141 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Playbooks in ansible-runner, which is what AWX runs them in: a private data directory, a survey's answers, and what comes out of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cluster import Cluster
+from lab.kubernetes import api as k8s
+from node import ANSIBLE_DEADLINE, COLLECTION, environment
+
+DRIVER = "csi.example.com"
+# ansible-runner empties the result of an event that is longer, and nobody is told.
+MAX_RESULT = 700_000
+# Nobody is there, and it says so at once.
+ABSENT = "ansible_host=127.0.0.1 ansible_port=1"
+INVENTORY = f"worker01 ansible_connection=local\nworker02 {ABSENT}\n[all:vars]\nansible_become=false\n"
+INVENTORY += "ansible_python_interpreter={{ ansible_playbook_python }}\n"
+# Quick to find out, and the same on every machine.
+CONTROLS = "STOR-04\nSTOR-10"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What AWX knows of a job afterwards."""
+
+    rc: int
+    status: str
+    stdout: str
+    events: list[dict[str, Any]]
+    everything: str
+
+    def results(self, task: str, event: str = "runner_on_ok") -> list[dict[str, Any]]:
+        """The results of a task."""
+        return [each["event_data"]["res"] for each in self.events if each["event"] == event and each["event_data"].get("task") == task]
+
+    @property
+    def artifacts(self) -> dict[str, Any]:
+        """What the job hands on."""
+        found: dict[str, Any] = self.events[-1]["event_data"].get("artifact_data", {})
+        return found
+
+
+def run(folder: Path, playbook: str, answers: dict[str, str], check: bool = False, inventory: str = INVENTORY, **settings: str) -> Job:
+    """Run a playbook of the collection as a job template does that has a project of its own."""
+    data = folder / f"{playbook}{'-check' if check else ''}-{time.monotonic_ns()}"
+    for name in ("env", "inventory", "project"):
+        (data / name).mkdir(parents=True)
+    (data / "env/extravars").write_text(yaml.safe_dump(answers))
+    (data / "env/envvars").write_text(json.dumps({"ANSIBLE_HOST_KEY_CHECKING": "false", **settings}))
+    (data / "env/cmdline").write_text("-vvv" + " --check" * check)
+    (data / "inventory/hosts").write_text(inventory)
+    project = [{"name": "As in the project", "ansible.builtin.import_playbook": f"{COLLECTION}.{playbook}"}]
+    (data / "project/play.yml").write_text(yaml.safe_dump(project))
+    outside = {name: value for name, value in environment().items() if name != "ANSIBLE_STDOUT_CALLBACK"}
+    command = ["ansible-runner", "run", str(data), "-p", "play.yml", "-i", "job"]
+    subprocess.run(command, check=False, capture_output=True, timeout=ANSIBLE_DEADLINE, env=outside)
+    made = data / "artifacts/job"
+    events = [json.loads(path.read_text()) for path in (made / "job_events").glob("[0-9]*-*.json")]
+    # Lines of -vvv are events without data.
+    events = sorted((event for event in events if event.get("event_data")), key=lambda event: int(event["counter"]))
+    # The file "command" holds the environment that the job was given; AWX does not take it over.
+    told = [path.read_text(errors="replace") for path in made.rglob("*") if path.is_file() and path.name != "command"]
+    job = Job(int((made / "rc").read_text()), (made / "status").read_text(), (made / "stdout").read_text(), events, "\n".join(told))
+    for event in events:
+        result = event["event_data"].get("res")
+        # An event that was too long is an empty one.
+        assert result is None or 2 < len(str(result)) < MAX_RESULT, event["event_data"].get("task")
+    return job
+
+
+def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
+    """Findings of a real cluster come as an event, and the token of the credential comes nowhere."""
+    api = control_plane_1_20.api
+    api.create(k8s.csi_driver(DRIVER))
+    api.add_node("worker01", DRIVER)
+    for number in range(30):
+        api.add_volume(f"web-{number}", DRIVER, f"vol-{number}")
+        api.create(k8s.pod(f"web-{number}", [f"web-{number}"], "worker01"))
+    time.sleep(1.2)
+    # As AWX's own credential sets it.
+    settings = {"K8S_AUTH_HOST": f"https://127.0.0.1:{api.port}", "K8S_AUTH_API_KEY": api.token, "K8S_AUTH_SSL_CA_CERT": str(api.ca)}
+    answers = {
+        "triage_namespace": "",
+        "triage_pod": "",
+        "triage_node": "worker01",
+        "triage_stuck_seconds": "1",
+        "triage_required_metadata": "",
+    }
+    job = run(tmp_path, "triage", answers, **settings)
+    assert (job.rc, job.status) == (0, "successful"), job.stdout
+    found = job.results("Look at the pods and their volumes")[0]["findings"]
+    assert {finding["object"]["name"] for finding in found} == {f"web-{number}" for number in range(30)}
+    assert "web-29" in job.stdout
+    # An answer to an alert is the same with another first word, and here nothing may be repaired.
+    answers |= {"triage_namespace": "default", "triage_pod": "web-7", "respond_repair": "", "respond_max_nodes": "", "respond_hosts": ""}
+    answer = run(tmp_path, "respond", answers, check=True, **settings)
+    assert (answer.rc, answer.status) == (0, "successful"), answer.stdout
+    assert [finding["object"]["name"] for finding in answer.results("Look at the pods and their volumes")[0]["findings"]] == ["web-7"]
+    for each in (job, answer):
+        assert api.token not in each.everything
+
+
+def test_compliance_and_its_twin(tmp_path: Path) -> None:
+    """The same as a run and in check mode: the report is written, its numbers are the job's artifact, and a dead host is not assessed."""
+    answers = {"target": "worker01\nworker02\n", "compliance_cluster": "false", "compliance_report_controls": CONTROLS}
+    answers |= {"compliance_node_timeout": "60", "compliance_report_fail_on_findings": "false", "compliance_report_severity": "info"}
+    answers |= {"compliance_report_select": "", "compliance_report_exceptions": "", "compliance_ceph_host": ""}
+    reports = []
+    for check in (False, True):
+        folder = tmp_path / f"report-{check}"
+        job = run(tmp_path, "compliance", {**answers, "compliance_report_folder": str(folder)}, check=check)
+        assert (job.rc, job.status) == (0, "successful"), job.stdout
+        report = json.loads((folder / "report.json").read_text())
+        assert {host["name"]: host["status"] for host in report["hosts"]} == {"worker01": "assessed", "worker02": "not_assessed"}
+        numbers = job.artifacts["storage_compliance"]
+        assert numbers["hosts"]["not_assessed"] == 1 and len(json.dumps(job.artifacts)) < 10_000
+        reports.append(report["summary"]["hosts"])
+    assert reports[0] == reports[1]
+
+
+def test_no_target(tmp_path: Path) -> None:
+    """Whoever forgets to say where does nothing, and is told."""
+    job = run(tmp_path, "clean_residual_paths", {"target": "", "serial": "", "residual_paths_fail_hung_readers": "false"})
+    assert (job.rc, job.status) == (2, "failed")
+    assert "target is required and must not be empty" in job.stdout
+    assert not job.results("Clean residual maps and disks") and len(job.results("Refuse to run without a target", "runner_on_failed")) == 1
+    # There is such a host, and it is asked, but it cannot be reached: the survey's words are understood.
+    twin = run(
+        tmp_path, "clean_residual_paths", {"target": "worker02", "serial": "50%", "residual_paths_flush_empty_maps": "true"}, check=True
+    )
+    assert (twin.rc, twin.status) == (4, "failed") and twin.events[-1]["event_data"]["dark"] == {"worker02": 1}
