@@ -1,0 +1,72 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Event filter for ansible-rulebook: what an Alertmanager says, as one small event for each alert, with nothing in it but valid names."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+DOCUMENTATION = r"""
+---
+short_description: Make events of the alerts in a webhook of Alertmanager
+description:
+  - Makes an event of each alert that fires, C(alert) with C(name), C(namespace), C(pod) and C(node), and drops everything else.
+  - Whoever can write a label would otherwise write variables of a playbook, which Ansible takes for templates. So an alert is
+    dropped when one of these labels is not a name as Kubernetes allows it.
+  - C(exported_namespace) and so on count more. Prometheus renames the labels of kube-state-metrics so, where it does not honor them.
+options:
+  max_alerts:
+    description: How many alerts of one webhook become events. The others are dropped, with a warning.
+    type: int
+    default: 100
+"""
+
+EXAMPLES = r"""
+- eda.builtin.webhook:
+    port: 5000
+  filters:
+    - storage_ops.runbooks.alerts:
+"""
+
+LOG = logging.getLogger(__name__)
+# RFC 1123, as for namespaces, pods and nodes.
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_ALERT = re.compile(r"[a-zA-Z_][a-zA-Z0-9_:.-]{0,127}")
+
+
+def main(event: dict[str, Any], max_alerts: int = 100) -> list[dict[str, Any]]:
+    """The events that a webhook stands for: none, when it is not Alertmanager's."""
+    payload = event.get("payload")
+    alerts = payload.get("alerts") if isinstance(payload, dict) else None
+    if not isinstance(alerts, list):
+        LOG.warning("a webhook was dropped: it has no list of alerts")
+        return []
+    if len(alerts) > max_alerts:
+        LOG.warning("%d of %d alerts were dropped: one webhook may hold %d", len(alerts) - max_alerts, len(alerts), max_alerts)
+    found = [_alert(alert) for alert in alerts[:max_alerts]]
+    # Alerts of several metrics about the same pod are one question.
+    unique = {tuple(sorted(kept.items())): kept for kept in found if kept}
+    return [{"alert": kept} for kept in unique.values()]
+
+
+def _alert(alert: Any) -> dict[str, str] | None:
+    """What is kept of an alert; None when it does not fire, or is not what it should be."""
+    labels = alert.get("labels") if isinstance(alert, dict) else None
+    if not isinstance(labels, dict) or alert.get("status") != "firing":
+        return None
+    kept = {"name": labels.get("alertname", "")}
+    for name in ("namespace", "pod", "node"):
+        kept[name] = labels.get(f"exported_{name}") or labels.get(name) or ""
+    if not _is(_ALERT, kept["name"]) or not all(kept[name] == "" or _is(_NAME, kept[name]) for name in ("namespace", "pod", "node")):
+        LOG.warning("an alert was dropped: its name, or its namespace, pod or node, is not a valid name")
+        return None
+    # The pod of no namespace is no pod.
+    return {**kept, "pod": kept["pod"] if kept["namespace"] else ""}
+
+
+def _is(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None

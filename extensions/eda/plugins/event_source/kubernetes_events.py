@@ -1,0 +1,276 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Event source for ansible-rulebook: warnings of Kubernetes about the volumes of pods, as they are made."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+DOCUMENTATION = r"""
+---
+short_description: Receive events of Kubernetes that are about the volumes of pods
+description:
+  - Watches the warnings about pods, beginning with now, and makes an event of each that has one of the wanted reasons,
+    C(kubernetes_event) with C(reason), C(namespace), C(pod) and C(node) (the node of the kubelet that says it, or nothing). The
+    message is left out, since anybody's words may be in it, and triage reads it anyway.
+  - A watch that ends is resumed where it was. Where that is not possible, it begins with now. That loses nothing that lasts, since
+    Kubernetes repeats a warning as long as its cause is there.
+  - Needs the Python library kubernetes, and the right to list and watch events.
+options:
+  kubeconfig:
+    description:
+      - Path of a kubeconfig. Empty means the service account of the pod that this runs in, or else what the environment variable
+        E(K8S_AUTH_KUBECONFIG), E(KUBECONFIG) or the home directory has.
+    type: str
+    default: ""
+  context:
+    description: Context of the kubeconfig. Empty means its current one.
+    type: str
+    default: ""
+  namespace:
+    description: Only events of this namespace. Empty means all.
+    type: str
+    default: ""
+  reasons:
+    description: Reasons of events that count. A list, or one string separated by commas or blanks.
+    type: raw
+    default: [FailedAttachVolume, FailedMount, FailedMapVolume]
+  lasting_seconds:
+    description:
+      - Seconds that a warning must have lasted, from its first to its last occurrence. Most pods whose volume is not there at once find it
+        a little later.
+    type: float
+    default: 120
+  quiet_seconds:
+    description: Seconds for which the same reason for the same pod is not said again.
+    type: float
+    default: 60
+"""
+
+EXAMPLES = r"""
+- storage_ops.runbooks.kubernetes_events:
+    namespace: shop
+"""
+
+LOG = logging.getLogger(__name__)
+REASONS = ("FailedAttachVolume", "FailedMount", "FailedMapVolume")
+# Seconds after which the server ends a watch, so that it is resumed, and how long it may then be silent.
+WATCH_SECONDS = 60
+SILENT_SECONDS = 30
+# Seconds before the next try, after an error; they double.
+PAUSE, MAX_PAUSE = 1.0, 60.0
+# An event is a few kilobytes.
+MAX_LINE = 1 << 20
+MAX_REMEMBERED = 10_000
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+class Expired(Exception):
+    """The server no longer knows the point from which to go on."""
+
+
+class Recent:
+    """What was said within the last seconds; bounded."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._said: OrderedDict[tuple[str, ...], float] = OrderedDict()
+
+    def is_new(self, key: tuple[str, ...]) -> bool:
+        """Not said within the last seconds; it is from now on."""
+        now = self._clock()
+        if key in self._said and now - self._said[key] < self._seconds:
+            return False
+        self._said[key] = now
+        self._said.move_to_end(key)
+        if len(self._said) > MAX_REMEMBERED:
+            self._said.popitem(last=False)
+        return True
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which events count."""
+
+    reasons: tuple[str, ...] = REASONS
+    lasting_seconds: float = 120
+
+
+def pick(event: Any, wanted: Wanted) -> dict[str, str] | None:
+    """What is kept of an event object; None for all that is not a lasting warning of these reasons about a pod, with valid names."""
+    involved = event.get("involvedObject") or {}
+    if event.get("type") != "Warning" or event.get("reason") not in wanted.reasons or involved.get("kind") != "Pod":
+        return None
+    if lasted(event) < wanted.lasting_seconds:
+        return None
+    kept = {
+        "reason": event["reason"],
+        "namespace": involved.get("namespace") or "",
+        "pod": involved.get("name") or "",
+        "node": (event.get("source") or {}).get("host") or "",
+    }
+    if not _NAME.fullmatch(kept["namespace"]) or not _NAME.fullmatch(kept["pod"]):
+        return None
+    return {**kept, "node": kept["node"] if _NAME.fullmatch(kept["node"]) else ""}
+
+
+def lasted(event: Any) -> float:
+    """Seconds from an event's first to its last occurrence; 0 for what has no times."""
+    series = event.get("series") or {}
+    first = event.get("firstTimestamp") or event.get("eventTime")
+    last = event.get("lastTimestamp") or series.get("lastObservedTime") or first
+    if not first or not last:
+        return 0
+    # Python 3.9 and 3.10 do not know the Z.
+    begin, end = (datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (first, last))
+    return (end - begin).total_seconds()
+
+
+def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a stream, as they arrive. One that is far too long ends it."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from filter(None, whole)
+        if len(rest) > MAX_LINE:
+            raise ValueError("a line of the watch is far too long")
+
+
+def follow(chunks: Iterable[bytes], wanted: Wanted) -> Iterator[tuple[str, dict[str, str] | None]]:
+    """Read a watch: for each change the version to go on from, and what is kept of it. Raises Expired."""
+    for line in lines(chunks):
+        change = json.loads(line)
+        found = change["object"]
+        if change["type"] == "ERROR":
+            raise Expired if found.get("code") == 410 else ValueError(f"the watch ended with status {found.get('code')}")
+        made = change["type"] in ("ADDED", "MODIFIED")
+        yield found["metadata"]["resourceVersion"], pick(found, wanted) if made else None
+
+
+class Watcher:
+    """Watches in a thread of its own, and hands what it finds to a function."""
+
+    def __init__(self, args: dict[str, Any], say: Callable[[dict[str, str]], None]) -> None:
+        self._args, self._say = args, say
+        reasons = args.get("reasons") or REASONS
+        listed = re.split(r"[,\s]+", reasons.strip()) if isinstance(reasons, str) else reasons
+        self._wanted = Wanted(tuple(listed), float(args.get("lasting_seconds", 120)))
+        self._recent = Recent(float(args.get("quiet_seconds", 60)))
+        self._stopped = threading.Event()
+        self._response: Any = None
+        self.failed: Exception | None = None
+
+    def run(self) -> None:
+        """Watch until stopped. What can pass is tried again; a configuration that cannot work ends it."""
+        try:
+            list_events = self._connect()
+        except Exception as error:
+            self.failed = error
+            return
+        version, pause = "", PAUSE
+        while not self._stopped.is_set():
+            try:
+                if not version:
+                    version = json.loads(list_events(limit=1).data)["metadata"]["resourceVersion"]
+                    LOG.info("watching the warnings about pods from now on")
+                for seen, kept in follow(self._watch(list_events, version), self._wanted):
+                    version, pause = seen, PAUSE
+                    if kept and self._recent.is_new((kept["namespace"], kept["pod"], kept["reason"])):
+                        self._say(kept)
+                # One that ends at once must not be asked for in a tight loop.
+                self._stopped.wait(PAUSE)
+            except Expired:
+                version = ""
+            except Exception as error:
+                if self._stopped.is_set():
+                    return
+                # Not the error's own words: they may hold headers.
+                status = getattr(error, "status", None)
+                LOG.warning("the API server cannot be watched (%s, status %s); next try in %d s", type(error).__name__, status, pause)
+                version = "" if status == 410 else version
+                self._stopped.wait(pause)
+                pause = min(2 * pause, MAX_PAUSE)
+
+    def stop(self) -> None:
+        """End the thread soon."""
+        self._stopped.set()
+        response = self._response
+        if response is not None:
+            with contextlib.suppress(Exception):
+                response.close()
+
+    def _connect(self) -> Callable[..., Any]:
+        """The API's call that lists events, raw. It is also the one that watches."""
+        from kubernetes import client, config
+
+        path = self._args.get("kubeconfig") or os.environ.get("K8S_AUTH_KUBECONFIG")
+        loaded = client.Configuration()
+        if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
+            config.load_incluster_config(client_configuration=loaded)
+        else:
+            config.load_kube_config(config_file=path or None, context=self._args.get("context") or None, client_configuration=loaded)
+        api = client.CoreV1Api(client.ApiClient(loaded))
+        namespace = self._args.get("namespace")
+
+        def list_events(timeout: float = SILENT_SECONDS, **options: Any) -> Any:
+            options = {
+                **options,
+                "field_selector": "involvedObject.kind=Pod,type=Warning",
+                "_preload_content": False,
+                "_request_timeout": timeout,
+            }
+            if namespace:
+                return api.list_namespaced_event(namespace, **options)
+            return api.list_event_for_all_namespaces(**options)
+
+        return list_events
+
+    def _watch(self, list_events: Callable[..., Any], version: str) -> Iterator[bytes]:
+        """The bytes of one watch."""
+        self._response = list_events(
+            timeout=WATCH_SECONDS + SILENT_SECONDS,
+            watch=True,
+            resource_version=version,
+            timeout_seconds=WATCH_SECONDS,
+            allow_watch_bookmarks=True,
+        )
+        try:
+            yield from self._response.stream(amt=None, decode_content=True)
+        finally:
+            self._response.close()
+
+
+async def main(queue: asyncio.Queue[Any], args: dict[str, Any]) -> None:
+    """Put events into the queue until cancelled."""
+    loop = asyncio.get_running_loop()
+
+    def say(kept: dict[str, str]) -> None:
+        asyncio.run_coroutine_threadsafe(queue.put({"kubernetes_event": kept}), loop).result()
+
+    watcher = Watcher(args, say)
+    # A daemon: one that waits for the server must not keep the program from ending.
+    thread = threading.Thread(target=watcher.run, name="kubernetes_events", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            await asyncio.sleep(0.5)
+    finally:
+        watcher.stop()
+    if watcher.failed:
+        # A kubeconfig that cannot be read. Its words are not shown either: the file may hold a token.
+        raise RuntimeError(f"no API server to watch: {type(watcher.failed).__name__}; check kubeconfig and context")

@@ -1,0 +1,16 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Tests in this folder run ansible-rulebook, with Java, beside a control plane."""
+
+from __future__ import annotations
+
+from fixtures import control_plane_current, plane_current
+from hypothesis import settings
+
+__all__ = ["control_plane_current", "plane_current"]
+
+# Property tests are about what comes out, not about how busy the machine is.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")

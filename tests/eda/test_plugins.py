@@ -1,0 +1,204 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The filter and the event source by themselves: nothing but names gets through, whatever comes in; a watch is resumed, and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import runpy
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+PLUGINS = Path(__file__).parents[2] / "extensions" / "eda" / "plugins"
+# As ansible-rulebook loads them.
+FILTER = runpy.run_path(str(PLUGINS / "event_filter" / "alerts.py"))
+SOURCE = runpy.run_path(str(PLUGINS / "event_source" / "kubernetes_events.py"))
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?|")
+
+JSON = st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+WORDS = st.text() | st.sampled_from(["shop", "web-0", "{{ 1 }}", "{% raw %}", "$(id)", "a\nb", "1e5", "2024", "0x10", "'", "-x", "x" * 300])
+LABELS = st.dictionaries(st.sampled_from(["alertname", "namespace", "exported_namespace", "pod", "node", "other"]), WORDS)
+
+
+@given(JSON)
+def test_filter_takes_anything(payload: Any) -> None:
+    assert all(set(event) == {"alert"} for event in FILTER["main"]({"payload": payload}))
+    assert FILTER["main"]({"payload": {"alerts": [payload]}}) == []
+
+
+@given(st.lists(LABELS, max_size=5))
+def test_filter_lets_only_names_through(alerts: list[dict[str, str]]) -> None:
+    payload = {"alerts": [{"status": "firing", "labels": labels, "annotations": {"summary": "{{ 1 }}"}} for labels in alerts]}
+    for event in FILTER["main"]({"payload": payload, "meta": {"hosts": "everywhere"}}):
+        assert set(event) == {"alert"} and set(event["alert"]) == {"name", "namespace", "pod", "node"}
+        assert all(NAME.fullmatch(event["alert"][label]) and len(event["alert"][label]) < 254 for label in ("namespace", "pod", "node"))
+        assert event["alert"]["namespace"] or not event["alert"]["pod"]
+
+
+def firing(**labels: Any) -> dict[str, Any]:
+    return {"status": "firing", "labels": {"alertname": "KubePodNotReady", **labels}}
+
+
+def test_filter() -> None:
+    """One event for each pod, by the name that kube-state-metrics means; a number that is a name stays as it is."""
+    alerts = [firing(namespace="monitoring", exported_namespace="shop", pod="web-0"), firing(namespace="shop", pod="web-0"), firing()]
+    alerts += [
+        {**firing(namespace="old"), "status": "resolved"},
+        firing(namespace="2024"),
+        "no alert",
+        firing(pod=["x"]),
+    ]
+    kept = [event["alert"] for event in FILTER["main"]({"payload": {"alerts": alerts}})]
+    assert [(alert["namespace"], alert["pod"]) for alert in kept] == [("shop", "web-0"), ("", ""), ("2024", "")]
+    flood = {"payload": {"alerts": [firing(namespace=f"n{number}") for number in range(500)]}}
+    assert len(FILTER["main"](flood)) == 100 and len(FILTER["main"](flood, max_alerts=7)) == 7
+
+
+# The event source
+
+
+def event(**more: Any) -> dict[str, Any]:
+    """As the API server has it, of a kubelet."""
+    return {
+        "metadata": {"resourceVersion": "7"},
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": "{{ lookup('pipe', 'id') }}",
+        "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web-0"},
+        "source": {"component": "kubelet", "host": "worker01"},
+        "firstTimestamp": "2026-11-21T20:00:00Z",
+        "lastTimestamp": "2026-11-21T20:05:00Z",
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        ({}, True),
+        ({"lastTimestamp": "2026-11-21T20:00:30Z"}, False),
+        # Of the newer kind of events.
+        ({"firstTimestamp": None, "lastTimestamp": None, "eventTime": "2026-11-21T20:00:00.000001Z"}, False),
+        (
+            {"firstTimestamp": None, "lastTimestamp": None, "eventTime": "2026-11-21T20:00:00.000001Z"}
+            | {"series": {"count": 3, "lastObservedTime": "2026-11-21T20:05:00.000001Z"}},
+            True,
+        ),
+        ({"firstTimestamp": None, "lastTimestamp": None}, False),
+        ({"type": "Normal"}, False),
+        ({"reason": "BackOff"}, False),
+        ({"involvedObject": {"kind": "Node", "name": "worker01"}}, False),
+        ({"involvedObject": {"kind": "Pod", "namespace": "shop", "name": "{{ 1 }}"}}, False),
+    ],
+)
+def test_picked(more: dict[str, Any], kept: bool) -> None:
+    found = SOURCE["pick"](event(**more), SOURCE["Wanted"]())
+    assert found == ({"reason": "FailedMount", "namespace": "shop", "pod": "web-0", "node": "worker01"} if kept else None)
+
+
+@given(st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)), st.lists(st.integers(1, 40)))
+def test_lines_whatever_the_chunks(wanted: list[bytes], cuts: list[int]) -> None:
+    whole = b"".join(line + b"\n" for line in wanted)
+    chunks, at = [], 0
+    for cut in cuts:
+        chunks.append(whole[at : at + cut])
+        at += cut
+    assert list(SOURCE["lines"]([*chunks, whole[at:]])) == wanted
+
+
+def test_a_line_without_end() -> None:
+    with pytest.raises(ValueError, match="far too long"):
+        list(SOURCE["lines"](b"x" * 100_000 for _chunk in range(100)))
+
+
+def test_said_once() -> None:
+    now = [0.0]
+    recent = SOURCE["Recent"](60, lambda: now[0])
+    assert recent.is_new(("a",)) and not recent.is_new(("a",)) and recent.is_new(("b",))
+    now[0] = 61
+    assert recent.is_new(("a",))
+    for number in range(20_000):
+        recent.is_new((str(number),))
+    assert len(recent._said) == 10_000
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[str], list[Any]]]:
+    """An API server that says what it is told to: (its URL, the versions that were asked for, its answers to watches, in order)."""
+    asked: list[str] = []
+    answers: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            query = parse_qs(urlsplit(self.path).query)
+            if "watch" not in query:
+                status, body = 200, json.dumps({"kind": "EventList", "metadata": {"resourceVersion": "100"}, "items": []})
+            else:
+                asked.append(query["resourceVersion"][0])
+                status, body = answers.pop(0) if answers else (200, "")
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", asked, answers
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_watch_is_resumed(server: tuple[str, list[str], list[Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where it was, after its end, after an error, and from now on when its place is no longer known. The token is told to nobody."""
+    url, asked, answers = server
+    kubeconfig = tmp_path / "kubeconfig"
+    user = {"name": "u", "user": {"token": "c3ecre7"}}
+    context = {"name": "c", "context": {"cluster": "k", "user": "u"}}
+    whole = {"clusters": [{"name": "k", "cluster": {"server": url}}], "users": [user], "contexts": [context], "current-context": "c"}
+    kubeconfig.write_text(yaml.safe_dump(whole))
+
+    def change(version: str, name: str, kind: str = "ADDED") -> str:
+        found = event(metadata={"resourceVersion": version}, involvedObject={"kind": "Pod", "namespace": "shop", "name": name})
+        return json.dumps({"type": kind, "object": found}) + "\n"
+
+    bookmark = json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "103"}}}) + "\n"
+    gone = json.dumps({"type": "ERROR", "object": {"code": 410}}) + "\n"
+    answers += [(200, change("101", "a") + change("102", "a") + bookmark), (500, "c3ecre7"), (200, change("104", "b")), (200, gone)]
+    answers += [(200, change("105", "gone", "DELETED") + change("106", "d"))]
+
+    async def watch() -> list[dict[str, Any]]:
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        task = asyncio.create_task(SOURCE["main"](queue, {"kubeconfig": str(kubeconfig), "reasons": "FailedMount, Other"}))
+        found = [await asyncio.wait_for(queue.get(), 20) for _event in range(3)]
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return found
+
+    found = asyncio.run(watch())
+    assert [each["kubernetes_event"]["pod"] for each in found] == ["a", "b", "d"]
+    assert asked[:5] == ["100", "103", "103", "104", "100"]
+    assert "c3ecre7" not in caplog.text and "500" in caplog.text
+
+
+def test_no_server_to_watch(tmp_path: Path) -> None:
+    """A kubeconfig that cannot be used ends the rulebook, and its content is not shown."""
+    (tmp_path / "kubeconfig").write_text("users: [{user: {token: c3ecre7}}]")
+    with pytest.raises(RuntimeError, match="no API server to watch") as caught:
+        asyncio.run(SOURCE["main"](asyncio.Queue(), {"kubeconfig": str(tmp_path / "kubeconfig")}))
+    assert "c3ecre7" not in str(caught.value)
