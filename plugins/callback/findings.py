@@ -1,0 +1,190 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: findings
+type: stdout
+short_description: Print findings as a table
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Prints what the modules of this collection return as a table that is as wide as the terminal, then why something is refused or only
+    reported, and what was or would be done. A module that found nothing has one line.
+  - With C(-v) also the evidence and the exact commands; from C(-vvv) on everything as JSON, as C(ansible.builtin.default) prints it.
+  - What other modules return looks as C(ansible.builtin.default) prints it.
+  - The tasks of the role P(storage_ops.runbooks.show_findings#role) stay silent, since they would show the same once more.
+extends_documentation_fragment:
+  - default_callback
+  - result_format_callback
+requirements:
+  - set as stdout in configuration; the command C(ansible) also needs E(ANSIBLE_LOAD_CALLBACK_PLUGINS)
+"""
+
+import shlex
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible.plugins.callback.default import CallbackModule as Default
+
+_INDENT = "  "
+_GAP = "  "
+# A module that is not of this collection may have findings of another kind.
+_KEYS = {"control", "severity", "object", "verdict", "reason", "summary", "evidence"}
+_ROLE = "storage_ops.runbooks.show_findings"
+
+
+def printable(text: str) -> str:
+    """Text on one line, with what a terminal would obey or not show written as escapes."""
+    return "".join(character if character.isprintable() else character.encode("unicode_escape").decode() for character in text)
+
+
+def width(text: str) -> int:
+    """Columns that printable text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    marks = sum(unicodedata.category(character) in ("Mn", "Me") for character in text)
+    return len(text) - marks + sum(unicodedata.east_asian_width(character) in ("W", "F") for character in text)
+
+
+def wrap(text: str, columns: int) -> list[str]:
+    """Text in lines of at most that many columns, broken between words where there are any."""
+    lines, line = [], ""
+    for word in text.split():
+        longer = f"{line} {word}" if line else word
+        if width(longer) <= columns:
+            line = longer
+            continue
+        if line:
+            lines.append(line)
+        line = ""
+        for character in word:
+            if line and width(line + character) > columns:
+                lines.append(line)
+                line = ""
+            line += character
+    return [*lines, line]
+
+
+def render(result: Mapping[str, Any], columns: int, verbose: bool) -> list[str]:
+    """A result with findings in lines: the message, the table, the reasons, the actions and, if verbose, the evidence."""
+    lines = [printable(str(result.get("msg", "")))]
+    findings = result["findings"]
+    if findings:
+        lines += _table(findings, columns)
+    actions = result.get("actions") or [action for finding in findings for action in finding.get("repair", [])]
+    # Not wrapped: there are commands among them, to be copied.
+    for notes in (_notes(findings), _steps(actions, verbose)):
+        lines += ["", *notes] if notes else []
+    if verbose:
+        for finding in findings:
+            lines += ["", f"{_INDENT}{_object(finding)}"]
+            for name, value in finding["evidence"].items():
+                lines += [_INDENT * 2 + printable(line) for line in _evidence(name, value)]
+    return lines
+
+
+def _table(findings: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
+    rows = [["SEVERITY", "CONTROL", "OBJECT", "VERDICT", "SUMMARY"]]
+    for finding in findings:
+        cells = [finding["severity"], finding["control"] or "-", _object(finding), finding["verdict"], finding["summary"]]
+        rows.append([printable(str(cell)) for cell in cells])
+    widths = [max(width(row[column]) for row in rows) for column in range(5)]
+    room = columns - len(_INDENT) - len(_GAP) * 4 - widths[0] - widths[1] - widths[3]
+    # On a terminal that is too narrow for all of them, lines are longer than it.
+    widths[2] = min(widths[2], max(room // 2, 10))
+    widths[4] = max(room - widths[2], 10)
+    return [line for row in rows for line in _row(row, widths)]
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    """One row of the table, in as many lines as its longest cell needs."""
+    wrapped = [wrap(cell, columns) for cell, columns in zip(cells, widths)]
+    for number in range(max(len(lines) for lines in wrapped)):
+        parts = [lines[number] if number < len(lines) else "" for lines in wrapped]
+        yield (_INDENT + _GAP.join(part + " " * (columns - width(part)) for part, columns in zip(parts, widths))).rstrip()
+
+
+def _notes(findings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why something is refused, and what to do about what is only reported."""
+    told = [finding for finding in findings if finding["verdict"] != "repair" and finding["reason"]]
+    return [
+        _note("refused" if finding["verdict"] == "refuse" else "reported", f"{_object(finding)}: {finding['reason']}") for finding in told
+    ]
+
+
+def _steps(actions: Sequence[Mapping[str, Any]], verbose: bool) -> list[str]:
+    lines = []
+    for action in actions:
+        seconds = f" ({action['seconds']:.1f} s)" if action["seconds"] else ""
+        command = f": {shlex.join(action['command'])}" if verbose else ""
+        lines.append(_note(action["outcome"], f"{action['action']} {action['target']}{seconds}{command}"))
+    return lines
+
+
+def _note(headword: str, text: str) -> str:
+    return printable(f"{_INDENT}{headword:<8}{_GAP}{text}")
+
+
+def _object(finding: Mapping[str, Any]) -> str:
+    what = finding["object"]
+    namespace = f"{what['namespace']}/" if what.get("namespace") else ""
+    return printable(f"{what['kind']} {namespace}{what['name']}")
+
+
+def _evidence(name: str, value: Any) -> list[str]:
+    """One thing that was read: a long list item by item, the rest on one line, so that it can be copied."""
+    line = f"{name}: {_plain(value)}"
+    return [f"{name}:", *(f"{_INDENT}- {_plain(item)}" for item in value)] if isinstance(value, list) and len(line) > 120 else [line]
+
+
+def _plain(value: Any) -> str:
+    """A value as the role show_findings writes it: JSON without its quotes and braces."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_plain(inner)}" for name, inner in value.items())
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_plain(inner) for inner in value) + "]"
+    return str(value)
+
+
+class CallbackModule(Default):  # type: ignore[misc]
+    """The default callback, which has only another opinion of what a result with findings looks like."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "storage_ops.runbooks.findings"
+
+    def _tells(self, result: Mapping[str, Any]) -> bool:
+        """A module of this collection returned it, and nobody wants to see it raw."""
+        findings = result.get("findings")
+        ours = isinstance(findings, list) and all(isinstance(finding, dict) and _KEYS.issubset(finding) for finding in findings)
+        return ours and "actions" in result and self._display.verbosity < 3
+
+    def _run_is_verbose(self, result: Any, verbosity: int = 0) -> bool:
+        # `_result` and `_task` are what ansible-core 2.16 has; `result` and `task` came with 2.19.
+        role = result._task._role
+        if role is not None and role.get_name() == _ROLE and self._display.verbosity < 3:
+            return False
+        return (verbosity == 0 and self._tells(result._result)) or bool(super()._run_is_verbose(result, verbosity))
+
+    def _dump_results(self, result: Any, *arguments: Any, **named: Any) -> str:
+        if self._tells(result):
+            return "\n".join(render(result, self._display.columns, self._display.verbosity > 0))
+        return str(super()._dump_results(result, *arguments, **named))
+
+    def _handle_exception(self, result: Any, *arguments: Any, **named: Any) -> None:
+        """The message follows with the findings, and it is printable there."""
+        if not self._tells(result):
+            super()._handle_exception(result, *arguments, **named)
+
+    def v2_on_file_diff(self, result: Any) -> None:
+        """Names in a diff are as hostile as elsewhere."""
+        diff = result._result.get("diff")
+        if isinstance(diff, dict) and self._tells(result._result):
+            for side in ("before", "after"):
+                diff[side] = "".join(f"{printable(line)}\n" for line in diff.get(side, "").split("\n")[:-1])
+        super().v2_on_file_diff(result)

@@ -1,0 +1,124 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The callback, as somebody at a shell uses it, with both ansible-cores. The host is this machine, so there is little to find."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MODULE = "storage_ops.runbooks.iscsi_module_check"
+EVIL = "mnt\x1b[31m\x9b2J\u202e"
+SHOWN = "mnt\\x1b[31m\\x9b2J\\u202e"
+PLAYBOOK = """
+- name: Look, and show it
+  hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: Look
+      storage_ops.runbooks.iscsi_module_check:
+        modules: [not_a_module]
+      register: seen
+      check_mode: true
+
+    - name: Show it
+      ansible.builtin.import_role:
+        name: storage_ops.runbooks.show_findings
+      vars:
+        show_findings_result: "{{ seen }}"
+"""
+
+
+def hostile(fails: bool) -> dict[str, Any]:
+    """A result of which every text would clear the screen."""
+    repair = {"action": "unmount", "target": EVIL, "command": ["umount", EVIL], "outcome": "planned", "seconds": 0.0}
+    finding = {
+        "control": "STOR-05",
+        "severity": "major",
+        "object": {"kind": "FUSE mount", "name": EVIL, "node": "worker01"},
+        "summary": EVIL,
+        "evidence": {"source": EVIL},
+        "verdict": "repair",
+        "reason": EVIL,
+        "runbook": "storage_ops.runbooks.recover_fuse_mounts",
+        "repair": [repair],
+    }
+    diff = {"before": f"{EVIL}\n", "after": ""}
+    return {"fails": fails, "msg": EVIL, "changed": True, "findings": [finding], "actions": [repair], "diff": diff, "exception": EVIL}
+
+
+@pytest.fixture(params=["current", "lowest"])
+def programs(request: pytest.FixtureRequest) -> Path:
+    """Where the programs of an ansible-core are."""
+    if request.param == "current":
+        return Path(sys.executable).parent
+    if sys.version_info >= (3, 13):
+        pytest.skip("ansible-core 2.16 does not run on Python 3.13, which this machine's tests run on")
+    return Path(os.environ["STORAGE_OPS_LOWEST"]) / "bin"
+
+
+def run(*command: str | Path) -> str:
+    """What is printed, as to a file."""
+    environment = {
+        **os.environ,
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1",
+        "ANSIBLE_STDOUT_CALLBACK": "storage_ops.runbooks.findings",
+        "ANSIBLE_LIBRARY": str(Path(__file__).parent / "modules"),
+    }
+    python = f"ansible_python_interpreter={sys.executable}"
+    answer = subprocess.run(
+        [*command, "-i", "localhost,", "-c", "local", "-e", python],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "Traceback" not in answer.stdout + answer.stderr and "Callback" not in answer.stderr, answer.stdout + answer.stderr
+    return answer.stdout + answer.stderr
+
+
+def test_ad_hoc(programs: Path) -> None:
+    """A table and no JSON; on one line what found nothing; -v adds evidence, -vvv is what it always was."""
+
+    def look(*arguments: str) -> str:
+        return run(programs / "ansible", "all", "-m", MODULE, "--check", "-a", '{"modules": ["not_a_module"]}', *arguments)
+
+    text = look()
+    assert "SEVERITY  CONTROL  OBJECT" in text and "kernel module" in text and "{" not in text, text
+    assert "  refused   kernel module not_a_module: " in text
+    evidence = look("-v")
+    assert "\n  kernel module not_a_module\n    kernel: " in evidence, evidence
+    assert '"invocation": {' in look("-vvv")
+
+
+def test_hostile_results(programs: Path) -> None:
+    """Nothing reaches the terminal that it would obey: not in a table, a failure, evidence or a diff. Other modules print as ever."""
+    for fails in (False, True):
+        text = run(programs / "ansible", "all", "-m", "says", "-a", json.dumps({"result": json.dumps(hostile(fails))}), "-v", "--diff")
+        assert f"{'FAILED!' if fails else 'changed: [localhost]'} => {SHOWN}\n" in text, text
+        assert f"  planned   unmount {SHOWN}: umount '{SHOWN}'\n" in text, text
+        assert f"    source: {SHOWN}\n" in text
+        assert fails or f"\n-{SHOWN}\n" in text, text
+        assert all(character.isprintable() or character == "\n" for character in text), text
+    assert "ok: [localhost]" in run(programs / "ansible", "all", "-m", "ansible.builtin.ping")
+    assert "UNREACHABLE! => {" in run(programs / "ansible", "all", "-m", MODULE, "-e", "ansible_connection=ssh ansible_port=1")
+
+
+def test_playbook(programs: Path, tmp_path: Path) -> None:
+    """What the callback has shown the role show_findings does not show once more."""
+    playbook = tmp_path / "playbook.yml"
+    playbook.write_text(PLAYBOOK)
+    text = run(programs / "ansible-playbook", playbook)
+    assert text.count("kernel module not_a_module: ") == 2, text
+    assert "\nok: [localhost]\n\nPLAY RECAP" in text, text
