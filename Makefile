@@ -7,18 +7,22 @@
 SHELL := /bin/bash
 RUN := tests/tools/run.sh
 LAB := $(RUN) --lab
+REPORT := $(RUN) --report
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-faults test-matrix lint format units sanity importer integration molecule bench clean
+.PHONY: help demo docs test test-faults test-matrix lint format units sanity importer reports integration molecule bench clean
 
 help: ## show this
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
-demo: ## boot a node, make a residual disk, find it, clean it, show the proof
+demo: ## boot a node, make a residual disk, find it, clean it, show the proof, write the report
 	@$(LAB) python -m lab.demo
 
-test: lint sanity units importer integration molecule ## everything, with one scenario of each class on a real node
+docs: ## the documentation as a site, with pictures of the report, in build/docs
+	@$(REPORT) tests/tools/docs.sh
+
+test: lint sanity units importer docs reports integration molecule ## everything, with one scenario of each class on a real node
 
 # What tests/vm has run already. Names are prefixes here.
 TESTED := iscsi_ready.py::test_four_ways residual_interrupted.py::test_killed_while_removing_a_dead_map[flush_map] \
@@ -51,6 +55,10 @@ sanity: ## ansible-test sanity with both ansible-cores
 importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh
 
+reports: ## the report in a browser and in Prometheus, what AWX runs inside, ansible-rulebook, the callback
+	@tests/lab/bootstrap.sh lowest
+	@$(REPORT) --lab pytest -n 2 -v --durations=10 tests/report tests/runner tests/eda tests/adhoc
+
 integration: ## one scenario of each class, on a real node, on real control planes and on a real Ceph
 	@tests/lab/bootstrap.sh lowest
 	@$(LAB) pytest -n 2 -v --durations=15 tests/vm
@@ -61,10 +69,12 @@ integration: ## one scenario of each class, on a real node, on real control plan
 molecule: ## the roles, by molecule, on a real node
 	@$(LAB) molecule test --all --report
 
-bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes; how long a failover takes
+bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes; how long a failover takes; fleets and reports
 	@$(LAB) python tests/benchmarks/cluster.py
 	@$(LAB) python tests/benchmarks/run.py
 	@$(LAB) python -P tests/benchmarks/failover.py
+	@$(RUN) python -P tests/benchmarks/fleet.py
+	@$(REPORT) python -P tests/benchmarks/report.py
 
 clean: ## stop the nodes, the control planes and Ceph, and remove everything that was installed or built
 	@tests/tools/clean.sh

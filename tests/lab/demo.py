@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""make demo: a real node, a real residual disk, and the playbook that finds it, removes it and proves that it is gone."""
+"""make demo: a real node, a real residual disk, and the playbook that finds it, removes it and proves that it is gone; then the report."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -20,10 +21,13 @@ from lab.common import LabError
 from lab.vm import Vm
 
 PLAYBOOK = "storage_ops.runbooks.clean_residual_paths"
+COMPLIANCE = "storage_ops.runbooks.compliance"
 # LUN 2 is mpathb (tests/lab/README.md). Only the demo looks for so short a time: the default is 25 s.
 LUN = 2
 MAP = "mpathb"
 SECONDS = 10
+CHECKOUT = Path(__file__).resolve().parents[2]
+REPORT = CHECKOUT / "build/demo-report"
 STARTED = time.monotonic()
 
 
@@ -45,10 +49,14 @@ def show(vm: Vm, command: str) -> str:
     return result.stdout
 
 
-def play(inventory: Path, *arguments: str) -> str:
-    """Run the playbook as an operator would; return its output."""
-    extra = ["-e", "target=node1", "-e", f"residual_paths_observation_seconds={SECONDS}"]
-    command = ["ansible-playbook", PLAYBOOK, "-i", str(inventory), *extra, *arguments]
+def clean(inventory: Path, *arguments: str) -> str:
+    """Run the playbook that cleans the node; return its output."""
+    return play(PLAYBOOK, inventory, "-e", "target=node1", "-e", f"residual_paths_observation_seconds={SECONDS}", *arguments)
+
+
+def play(playbook: str, inventory: Path, *arguments: str) -> str:
+    """Run a playbook as an operator would; return its output."""
+    command = ["ansible-playbook", playbook, "-i", str(inventory), *arguments]
     print(f"\n$ {shlex.join(command)}", flush=True)
     environment = {**os.environ, "ANSIBLE_FORCE_COLOR": "1" if sys.stdout.isatty() else "0"}
     lines = []
@@ -88,11 +96,11 @@ def demo(vm: Vm, inventory: Path) -> None:
     show(vm, f"dd if=/dev/mapper/{MAP} of=/dev/null bs=4k count=1 iflag=direct")
 
     say("Run the playbook in check mode: it finds the map and shows why, and changes nothing")
-    if "planned: flush_map" not in play(inventory, "--check"):
+    if "planned: flush_map" not in clean(inventory, "--check"):
         raise DemoError("check mode planned nothing")
 
     say("Run it for real")
-    if "done: flush_map" not in play(inventory):
+    if "done: flush_map" not in clean(inventory):
         raise DemoError("nothing was repaired")
 
     say("The proof: map and paths are gone, the other three maps have both their paths")
@@ -103,21 +111,37 @@ def demo(vm: Vm, inventory: Path) -> None:
         raise DemoError("the node is not as it should be")
 
     say("Run it again: nothing to do")
-    if "nothing to do" not in play(inventory):
+    if "nothing to do" not in clean(inventory):
         raise DemoError("the second run found something")
+
+    say("The nightly run: all controls of the node in one call, changing nothing, and the report")
+    # Nobody wants the demo to look at the cluster that happens to be in ~/.kube/config.
+    play(COMPLIANCE, inventory, "-e", "compliance_cluster=false", "-e", f"compliance_report_folder={REPORT}")
+    report = json.loads((REPORT / "report.json").read_text())
+    if [host["name"] for host in report["hosts"] if host["status"] == "assessed"] != ["node1"]:
+        raise DemoError("the report does not have the node")
 
 
 def farewell() -> None:
-    say("Done. Now on your own inventory, which must name the hosts as ansible reaches them:")
+    say(
+        "Done. The report:",
+        f"{REPORT}/report.html      to read, in any browser",
+        f"{REPORT}/report.json      all of it, for programs",
+        f"{REPORT}/storage_ops.prom metrics for Prometheus",
+        f"{REPORT}/junit.xml        for CI",
+    )
+    say("Now on your own inventory, which must name the hosts as ansible reaches them:")
     print(f"""
     Install the collection from this checkout:
-        ansible-galaxy collection install {Path(__file__).resolve().parents[2]}
+        ansible-galaxy collection install {CHECKOUT}
     Look first, nothing is changed:
         ansible-playbook {PLAYBOOK} -i INVENTORY -e target=worker01 --check
     Then repair, one host at a time:
         ansible-playbook {PLAYBOOK} -i INVENTORY -e target=worker01
-    A quick look at many hosts:
+    A quick look at many hosts (docs/guides/ad_hoc.md):
         ansible -i INVENTORY all -b -m storage_ops.runbooks.multipath_residual --check
+    The report of all controls, on all hosts:
+        ansible-playbook {COMPLIANCE} -i INVENTORY
     What is refused and why: docs/guides/residual_paths.md
 """)
 

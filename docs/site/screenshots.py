@@ -1,0 +1,66 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pictures of the report, of a fleet that does not exist, for the guide: python -P docs/site/screenshots.py FOLDER"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Page, ViewportSize, sync_playwright
+from report import sample
+
+WIDE = ViewportSize(width=1280, height=860)
+NARROW = ViewportSize(width=390, height=844)
+PAPER = ViewportSize(width=794, height=1123)
+
+
+def take(page: Page, address: str, folder: Path) -> None:
+    """One picture of each way to look at it."""
+
+    def show(part: str = "") -> None:
+        # A new address that differs only behind the # would not be loaded again.
+        page.goto("about:blank")
+        page.goto(address + part)
+        page.wait_for_selector("html[data-ready=true]")
+
+    show()
+    page.screenshot(path=folder / "light.png")
+    page.emulate_media(color_scheme="dark")
+    page.screenshot(path=folder / "dark.png")
+    page.emulate_media(color_scheme="light")
+    show("#control=STOR-01&status=open")
+    page.locator("#list button.row").first.click()
+    page.locator("#findings").evaluate("section => section.scrollIntoView({behavior: 'instant'})")
+    page.screenshot(path=folder / "finding.png")
+    page.set_viewport_size(NARROW)
+    show()
+    page.screenshot(path=folder / "narrow.png")
+    page.set_viewport_size(PAPER)
+    page.emulate_media(media="print")
+    page.screenshot(path=folder / "print.png")
+
+
+def main() -> None:
+    """Make a report, open it in a browser, and take the pictures. Whatever the page complains of is an error."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    complaints: list[str] = []
+    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+        sample.write(Path(temporary), hosts=400, findings=250, seed=1, runs=30)
+        # Chromium has no sandbox as root, as which CI runs.
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport=WIDE, device_scale_factor=1)
+        page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        take(page, (Path(temporary) / "report.html").as_uri(), folder)
+        browser.close()
+    if complaints:
+        sys.exit("the report complains: " + "; ".join(complaints))
+
+
+if __name__ == "__main__":
+    main()
