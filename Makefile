@@ -29,11 +29,11 @@ TESTED := iscsi_ready.py::test_four_ways residual_interrupted.py::test_killed_wh
 	residual_refusals.py::test_one_portal_down residual_repair.py::test_hung_reader_on residual_reuse.py::test_unused_map \
 	pod_mounts.py::test_wrong_source pod_mounts_readonly.py::test_error_below
 # CI has 90 minutes, so what is marked as a variation of another test runs with ALL=1 only.
-SELECTION := $(patsubst %,--deselect 'tests/faults/test_%',$(TESTED)) $(if $(ALL),,-m 'not variation')
+SELECTION := $(if $(ALL),,-m 'not variation')
 
 test-faults: ## every kind of fault that `make test` leaves out, on real parts; with ALL=1 every variation, too
 	@status=0; for suite in faults cluster_faults failover_faults; do \
-		$(LAB) pytest -n 2 -v --durations=15 $(SELECTION) tests/$$suite || status=1; \
+		$(LAB) pytest -n 2 -v --durations=15 $(SELECTION) $(patsubst %,--deselect 'tests/faults/test_%',$(TESTED)) tests/$$suite || status=1; \
 		done; exit $$status
 
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13
@@ -57,7 +57,7 @@ importer: ## build the collection and import it as Galaxy would
 
 reports: ## the report in a browser and in Prometheus, what AWX runs inside, ansible-rulebook, the callback
 	@tests/lab/bootstrap.sh lowest
-	@$(REPORT) --lab pytest -n 2 -v --durations=10 tests/report tests/runner tests/eda tests/adhoc
+	@$(REPORT) --lab pytest -n 2 -v --durations=10 $(SELECTION) tests/report tests/runner tests/eda tests/adhoc
 
 integration: ## one scenario of each class, on a real node, on real control planes and on a real Ceph
 	@tests/lab/bootstrap.sh lowest

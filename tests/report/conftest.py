@@ -20,7 +20,8 @@ CHROMIUM = "/usr/bin/chromium"
 expect.set_options(timeout=20_000)
 
 
-@pytest.fixture(scope="session")
+# Not for the session: as long as it is there, no other test of this process can run an event loop.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, without a window."""
     with sync_playwright() as playwright:
