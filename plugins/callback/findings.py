@@ -15,7 +15,7 @@ description:
   - Prints what the modules of this collection return as a table that is as wide as the terminal, then why something is refused or only
     reported, and what was or would be done. A module that found nothing has one line.
   - With C(-v) also the evidence and the exact commands; from C(-vvv) on everything as JSON, as C(ansible.builtin.default) prints it.
-  - What other modules return looks as C(ansible.builtin.default) prints it.
+  - What other modules return looks as C(ansible.builtin.default) prints it; for the command C(ansible) also without C(-v).
   - The tasks of the role P(storage_ops.runbooks.show_findings#role) stay silent, since they would show the same once more.
 extends_documentation_fragment:
   - default_callback
@@ -29,6 +29,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible import context
 from ansible.plugins.callback.default import CallbackModule as Default
 
 _INDENT = "  "
@@ -82,7 +83,7 @@ def render(result: Mapping[str, Any], columns: int, verbose: bool) -> list[str]:
         lines += ["", *notes] if notes else []
     if verbose:
         for finding in findings:
-            lines += ["", f"{_INDENT}{_object(finding)}"]
+            lines += ["", f"{_INDENT}{_object(finding)}"] if finding["evidence"] else []
             for name, value in finding["evidence"].items():
                 lines += [_INDENT * 2 + printable(line) for line in _evidence(name, value)]
     return lines
@@ -169,7 +170,9 @@ class CallbackModule(Default):  # type: ignore[misc]
         role = result._task._role
         if role is not None and role.get_name() == _ROLE and self._display.verbosity < 3:
             return False
-        return (verbosity == 0 and self._tells(result._result)) or bool(super()._run_is_verbose(result, verbosity))
+        # Who asks for one module by the command ansible wants its answer; the default callback is made for playbooks.
+        asked = "module_name" in context.CLIARGS
+        return (verbosity == 0 and (asked or self._tells(result._result))) or bool(super()._run_is_verbose(result, verbosity))
 
     def _dump_results(self, result: Any, *arguments: Any, **named: Any) -> str:
         if self._tells(result):

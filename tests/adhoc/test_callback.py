@@ -111,7 +111,8 @@ def test_hostile_results(programs: Path) -> None:
         assert f"    source: {SHOWN}\n" in text
         assert fails or f"\n-{SHOWN}\n" in text, text
         assert all(character.isprintable() or character == "\n" for character in text), text
-    assert "ok: [localhost]" in run(programs / "ansible", "all", "-m", "ansible.builtin.ping")
+    pong = run(programs / "ansible", "all", "-m", "ansible.builtin.ping")
+    assert "ok: [localhost] => {" in pong and '"pong"' in pong, pong
     assert "UNREACHABLE! => {" in run(programs / "ansible", "all", "-m", MODULE, "-e", "ansible_connection=ssh ansible_port=1")
 
 
