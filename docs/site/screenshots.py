@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from playwright.sync_api import Page, ViewportSize, sync_playwright
-from report import sample
+from report import pixels, sample
 
 WIDE = ViewportSize(width=1280, height=860)
 NARROW = ViewportSize(width=390, height=844)
@@ -27,21 +27,27 @@ def take(page: Page, address: str, folder: Path) -> None:
         page.goto(address + part)
         page.wait_for_selector("html[data-ready=true]")
 
+    def shoot(name: str, *texts: str, dark: bool = False) -> None:
+        picture = page.screenshot(path=folder / f"{name}.png")
+        unseen = [text for text in texts if not pixels.legible(page, picture, page.get_by_text(text).locator("visible=true").first)]
+        if unseen or pixels.dark(page, picture) != dark:
+            sys.exit(f"{name}.png does not show what it should: {unseen or 'its colours'}")
+
     show()
-    page.screenshot(path=folder / "light.png")
+    shoot("light", "open findings (", "By control", "Trend", "Not assessed")
     page.emulate_media(color_scheme="dark")
-    page.screenshot(path=folder / "dark.png")
+    shoot("dark", "open findings (", "By control", "Trend", "Not assessed", dark=True)
     page.emulate_media(color_scheme="light")
     show("#control=STOR-01&status=open")
     page.locator("#list button.row").first.click()
     page.locator("#findings").evaluate("section => section.scrollIntoView({behavior: 'instant'})")
-    page.screenshot(path=folder / "finding.png")
+    shoot("finding", "Repair: this shows what would be done", "Planned actions")
     page.set_viewport_size(NARROW)
     show()
-    page.screenshot(path=folder / "narrow.png")
+    shoot("narrow", "open findings (")
     page.set_viewport_size(PAPER)
     page.emulate_media(media="print")
-    page.screenshot(path=folder / "print.png")
+    shoot("print", "open findings (", "By control")
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.selec
 COLLECTION = Path(__file__).resolve().parents[2]
 ASSETS = COLLECTION / "roles/compliance_report/files"
 NAMES = {"json": "report.json", "html": "report.html", "prometheus": "storage_ops.prom", "junit": "junit.xml"}
+PARTIAL = "a part of the fleet only, so neither metrics nor a run to compare with were written"
 MAX_WARNINGS = 10
 SPEC: dict[str, dict[str, Any]] = {
     "hosts": {"type": "list", "elements": "str", "default": []},
@@ -52,6 +53,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "title": {"type": "str", "default": "Storage compliance"},
     "cluster": {"type": "str", "default": "default"},
     "slice": {"type": "str", "default": ""},
+    "partial": {"type": "bool"},
     "started": {"type": "str", "default": ""},
     "validate_only": {"type": "bool", "default": False},
 }
@@ -89,7 +91,8 @@ class Request:
         self.scope = Scope(controls, params["severity"], params["select"].strip())
         if self.scope.select:
             Expression(self.scope.select, "select")
-        self.exceptions = make_exceptions(_parsed(params["exceptions"]))
+        now = datetime.now(timezone.utc)
+        self.exceptions = make_exceptions(_parsed(params["exceptions"]), now.date())
         self.slice = _slice(params["slice"].strip())
         if params["keep"] < 1:
             raise StorageOpsError("keep must be 1 or more: the last run is what the next one is compared with")
@@ -98,14 +101,20 @@ class Request:
         self.cluster = params["cluster"].strip()
         if not self.cluster:
             raise StorageOpsError("cluster must not be empty: it tells the fleets of one Prometheus apart")
-        now = datetime.now(timezone.utc)
         self.started = params["started"] or now.strftime(model.TIME)
         # A clock that was set back must not cost the report.
         self.begun = min(_time(self.started), now)
-        self._check_names()
+        self.parts = self._parts()
+        # What hides some of what there is must not pass for the fleet, in metrics or as the run before the next one.
+        narrow = self.scope != Scope() or self.slice is not None
+        self.partial = narrow if params["partial"] is None else params["partial"]
         self.folder = os.path.abspath(os.path.expanduser(params["folder"]))
-        files.prepare(self.folder)
+        if self.partial and files.has_runs(self.folder):
+            self.folder = os.path.join(self.folder, "partial")
+        files.prepare(self.folder, *([] if self.partial else ["runs"]))
         self.paths = {name: os.path.join(self.folder, NAMES[name]) for name in NAMES if name in params["formats"]}
+        if self.partial:
+            self.paths.pop("prometheus", None)
         if "prometheus" in self.paths and params["prometheus_file"]:
             self.paths["prometheus"] = os.path.abspath(params["prometheus_file"])
             if not self.paths["prometheus"].endswith(".prom"):
@@ -113,16 +122,24 @@ class Request:
         for path in self.paths.values():
             files.check(path)
 
-    def _check_names(self) -> None:
-        names = [other["name"] for other in self.params["others"]]
-        twice = sorted({name for name in names if names.count(name) > 1 or name in set(self.params["hosts"])})
-        if twice:
-            raise StorageOpsError(f"others must have names of their own, and these are used twice: {', '.join(twice)}")
+    def _parts(self) -> list[model.Part]:
+        """Earlier reports that become one: of the fleet that they are of, with what they asked, begun when the first of them was."""
+        paths = [os.path.abspath(os.path.expanduser(path)) for path in self.params["inputs"]]
+        parts = [model.read_report(files.read_report(path), path) for path in paths]
+        if not parts:
+            return []
+        asked, told = self.scope, parts[0].scope
+        for name, default in Scope().to_result().items():
+            if asked.to_result()[name] not in (default, told.to_result()[name]):
+                raise StorageOpsError(f"{name} cannot differ from what the inputs asked for: what they left out is in none of them")
+        self.scope, self.cluster = told, parts[0].cluster
+        self.begun = min(part.started for part in parts)
+        return parts
 
     def rows(self, task_vars: Mapping[str, Any]) -> list[Row]:
         """What is reported on."""
         others = self._others(task_vars)
-        if self.params["inputs"]:
+        if self.parts:
             return self._joined(others)
         hostvars = task_vars.get("hostvars")
         if hostvars is None or not hasattr(hostvars, "raw_get"):
@@ -132,53 +149,54 @@ class Request:
             variables = hostvars.raw_get(name)
             found = variables.get(self.params["result"]) if isinstance(variables, Mapping) else None
             nodes.append(model.read_result(name, "node", found, self.scope.controls))
-        return [row for row in [*nodes, *others] if row]
+        return model.name_apart([row for row in [*nodes, *others] if row])
 
     def _others(self, task_vars: Mapping[str, Any]) -> list[Row]:
         others = list(self.params["others"])
         if not any(other["kind"] == "cluster" for other in others):
-            others.append({"name": _free_name("cluster", self.params["hosts"]), "kind": "cluster", "result": ""})
+            others.append({"name": "cluster", "kind": "cluster", "result": ""})
         rows = [model.read_result(one["name"], one["kind"], task_vars.get(one["result"]), self.scope.controls) for one in others]
         return [row for row in rows if row]
 
     def _joined(self, others: Sequence[Row]) -> list[Row]:
-        """Earlier reports as one; it is of the fleet that they are of, asks what they asked, and began when the first of them did."""
-        paths = [os.path.abspath(os.path.expanduser(path)) for path in self.params["inputs"]]
-        parts = [model.read_report(files.read_report(path), path) for path in paths]
-        self.scope, self.cluster = parts[0].scope, parts[0].cluster
-        self.begun = min(part.started for part in parts)
+        """Earlier reports as one."""
         if not self.exceptions:
-            told = {tuple(sorted(one.items())): one for part in parts for one in part.exceptions}
-            self.exceptions = make_exceptions(list(told.values()))
-        return model.join(parts, others, self.params["hosts"])
+            told = {tuple(sorted(one.items())): one for part in self.parts for one in part.exceptions}
+            self.exceptions = make_exceptions(list(told.values()), datetime.now(timezone.utc).date())
+        return model.join(self.parts, others, self.params["hosts"])
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Make the report and write all of it."""
         params = self.params
-        runs, unread = files.read_runs(self.folder)
+        runs, unread = files.read_runs(self.folder) if not self.partial else ([], [])
         now = datetime.now(timezone.utc)
-        occasion = Occasion(params["title"], self.cluster, self.begun, now, _version(), self.slice)
+        occasion = Occasion(params["title"], self.cluster, self.begun, now, _version(), self.slice, self.partial)
         earlier = history.comparable(runs, model.describe_run(occasion, self.scope))
         previous = earlier[-1] if earlier else None
         report = model.build(rows, self.scope, self.exceptions, occasion, previous)
         text = json.dumps(report, separators=(",", ":"))
-        if "json" in self.paths:
-            files.write(self.paths["json"], text + "\n")
-        if "html" in self.paths:
-            files.write(self.paths["html"], html.render(report, text, history.trend(earlier, report), html.Assets.read(ASSETS)))
-        if "prometheus" in self.paths:
-            files.write(self.paths["prometheus"], prometheus.render(report))
-        if "junit" in self.paths:
-            files.write(self.paths["junit"], junit.render(report))
+        render: dict[str, Callable[[], str]] = {
+            "json": lambda: text + "\n",
+            "html": lambda: html.render(report, text, history.trend(earlier, report), html.Assets.read(ASSETS)),
+            "prometheus": lambda: prometheus.render(report),
+            "junit": lambda: junit.render(report),
+        }
+        # All of them first: files of two runs beside each other would be worse than those of the last.
+        rendered = {name: render[name]() for name in self.paths}
+        for name, path in self.paths.items():
+            # Others than node_exporter have no business with the rest.
+            files.write(path, rendered[name], 0o644 if name == "prometheus" else 0o640)
         # Last: a run counts as one when everything of it is there.
-        files.keep_run(self.folder, report["run"]["id"], history.keep(report, previous), params["keep"])
+        if not self.partial:
+            files.keep_run(self.folder, report["run"]["id"], history.keep(report, previous), params["keep"])
         return {
             "changed": True,
-            "msg": model.sentence(report),
+            "msg": model.sentence(report) + (f"; {PARTIAL}" if self.partial else ""),
             "failing": model.failing(report),
+            "unassessed": model.unassessed(report),
             "summary": model.counts(report),
             "files": list(self.paths.values()),
-            **({"warnings": told} if (told := _warnings(report, unread)) else {}),
+            **({"warnings": told} if (told := _warnings(report, unread, self.parts)) else {}),
         }
 
 
@@ -208,10 +226,6 @@ def _time(given: str) -> datetime:
         raise StorageOpsError(f"started must be a time as 2026-12-31T23:59:59Z, and is {given!r}") from error
 
 
-def _free_name(name: str, taken: Sequence[str]) -> str:
-    return name if name not in taken else f"{name} (Kubernetes)"
-
-
 def _version() -> str:
     """Of the collection: as it was installed, or as it is in a checkout."""
     manifest, source = COLLECTION / "MANIFEST.json", COLLECTION / "galaxy.yml"
@@ -220,9 +234,12 @@ def _version() -> str:
     return str(yaml_load(source.read_text(encoding="utf-8"))["version"]) if source.exists() else "unknown"
 
 
-def _warnings(report: Mapping[str, Any], unread: Sequence[str]) -> list[str]:
+def _warnings(report: Mapping[str, Any], unread: Sequence[str], parts: Sequence[model.Part]) -> list[str]:
     said = [f"runs/{name} is no run of this version, and was left out of the trend" for name in unread]
     scope = report["run"]["scope"]
     said += [f"{scope['select_error']}; all findings are shown"] if "select_error" in scope else []
     said += [f"{one['error']}; it accepts nothing" for one in report["exceptions"] if "error" in one]
+    twice = model.repeated(parts)
+    more = f" and {len(twice) - MAX_WARNINGS} more" if len(twice) > MAX_WARNINGS else ""
+    said += [f"in more than one report, of which the newest counts: {', '.join(twice[:MAX_WARNINGS])}{more}"] if twice else []
     return said[:MAX_WARNINGS]

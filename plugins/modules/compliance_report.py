@@ -17,7 +17,8 @@ description:
   - Makes of what the audits of many hosts, of the cluster and of Ceph returned one report, as JSON, as an HTML page that needs nothing
     else, as metrics for the text file collector of Prometheus' node_exporter, and as JUnit.
   - Runs on the controller, whatever host the task is for, so run it once (C(run_once)). It reads the results where Ansible keeps them.
-  - Files are replaced at once, so nobody sees half of one. All can be read by everybody (mode C(0644)).
+  - Files are replaced at once, so nobody sees half of one. Only the metrics can be read by everybody (mode C(0644)), all others by the
+    user's group, too (C(0640)).
 requirements:
   - jmespath on the controller, with O(select) or O(exceptions).
 options:
@@ -41,7 +42,7 @@ options:
     default: []
     suboptions:
       name:
-        description: What the report calls it; must not be the name of a host.
+        description: What the report calls it; where a host has that name, its kind is added.
         type: str
         required: true
       kind:
@@ -61,8 +62,9 @@ options:
   inputs:
     description:
       - Files C(report.json) of parts of a fleet that become one report; nothing is read of O(hosts) then.
-      - They must be of the same fleet and have asked for the same, and no node may be in two of them. Their O(controls), O(severity),
-        O(select) and O(cluster) count, and without O(exceptions), their exceptions, too.
+      - They must be of the same fleet and have asked for the same. Their O(controls), O(severity), O(select) and O(cluster) count, and
+        without O(exceptions), their exceptions, too. What is given besides must not differ.
+      - Of a node that is in two of them, the newer one counts, with a warning.
       - Each of O(hosts) that is in none of them is reported as not assessed; without O(hosts), each slice of which there is no report.
       - What O(others) has of the cluster counts more than what the parts say of it.
     type: list
@@ -92,7 +94,9 @@ options:
       - STOR-17
     default: []
   severity:
-    description: The least severe severity that is shown and counted.
+    description:
+      - The least severe severity that is shown and counted.
+      - A control whose findings are all less severe is C(not_in_scope) there, never C(pass).
     type: str
     choices:
       - critical
@@ -102,7 +106,8 @@ options:
     default: info
   select:
     description:
-      - A JMESPath expression over the findings; only the selected ones are shown.
+      - A JMESPath expression over the findings; only the selected ones are shown. It must give a list, and one that asks for what no
+        finding can have, such as a severity that is none, is refused.
       - A control of which it leaves findings out on a host is C(not_in_scope) there, never C(pass).
     type: str
     default: ""
@@ -110,6 +115,7 @@ options:
     description:
       - Findings that are accepted, a list of dictionaries with the keys C(select) (a JMESPath expression over the findings), C(owner),
         C(reason) and C(expires) (the last day, UTC, on which it holds, as C(YYYY-MM-DD)). All are required.
+      - C(expires) must be within 366 days. A selection of everything, or by places in the list, is refused.
       - One that expired accepts nothing any more, and is shown, as is one that matches nothing.
       - May be YAML or JSON in one string, as an AWX survey sends it.
     type: raw
@@ -152,6 +158,13 @@ options:
     description: Number and count of this part, where a fleet is divided among jobs, as V(2/5); empty where it is not.
     type: str
     default: ""
+  partial:
+    description:
+      - Whether this is a run of a part of the fleet, or of what there is to find.
+      - Such a run writes no metrics, and is not kept for the trend, since later ones cannot be compared with it. Where runs are kept in
+        O(folder), its report goes into the folder C(partial) there and leaves that of the fleet alone.
+      - By default it is one with O(controls), O(severity), O(select) or O(slice).
+    type: bool
   started:
     description: When the run began, as RV(started) of a call with O(validate_only) says. Empty means now.
     type: str
@@ -223,6 +236,11 @@ failing:
   description: A control fails somewhere, or could not be assessed although it was to be.
   returned: without O(validate_only)
   type: bool
+unassessed:
+  description: What was not assessed and why, a line for each of the most frequent reasons.
+  returned: without O(validate_only)
+  type: list
+  elements: str
 summary:
   description: Numbers only, small enough for an artifact of AWX.
   returned: without O(validate_only)

@@ -23,13 +23,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.contr
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.selection import make_exceptions
 
 RUNBOOKS = "storage_ops.runbooks"
+NEXT_YEAR = datetime.now(UTC) + timedelta(days=200)
 # Accepted for a while, accepted until a while ago, and one that matches nothing.
 EXCEPTIONS = [
     {
         "select": "[?control=='STOR-10' && starts_with(host, 'worker-1')]",
         "owner": "platform team",
         "reason": "these nodes get the new image in January, which limits the open files",
-        "expires": "2099-01-31",
+        "expires": f"{NEXT_YEAR:%Y-%m-%d}",
     },
     {
         "select": "[?control=='STOR-03' && severity=='minor']",
@@ -37,7 +38,7 @@ EXCEPTIONS = [
         "reason": "LUNs of the old array are being removed",
         "expires": "2025-09-30",
     },
-    {"select": "[?host=='worker-gone']", "owner": "A. Person", "reason": "new mainboard on order", "expires": "2099-01-31"},
+    {"select": "[?host=='worker-gone']", "owner": "A. Person", "reason": "new mainboard on order", "expires": f"{NEXT_YEAR:%Y-%m-%d}"},
 ]
 
 
@@ -385,10 +386,10 @@ def write(folder: Path, hosts: int, findings: int, seed: int = 1, runs: int = 0,
     params = {"title": "Storage compliance", "cluster": "example", "exceptions": EXCEPTIONS, **params}
     asked, dice, previous = request(folder, **params), random.Random(seed), None
     results, others = make_results(hosts, findings, seed), make_results(hosts, findings // 2, seed + 1)
-    for nights in range(runs, 0, -1):
+    for nights in range(0 if asked.partial else runs, 0, -1):
         finished = datetime.now(UTC) - timedelta(days=nights)
         occasion = model.Occasion(asked.params["title"], asked.params["cluster"], finished - timedelta(minutes=4), finished, "0.1.0")
-        exceptions = make_exceptions(params["exceptions"])
+        exceptions = make_exceptions(params["exceptions"], datetime.now(UTC).date())
         report = model.build(_earlier(results, others, nights, dice), asked.scope, exceptions, occasion, previous)
         previous = history.keep(report, previous)
         files.keep_run(str(folder), report["run"]["id"], previous, asked.params["keep"])

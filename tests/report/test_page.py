@@ -13,11 +13,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pixels
 import pytest
 import sample
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+FIRST_SCREEN = (
+    "Storage compliance",
+    "Fleet example",
+    "open findings (",
+    "new since the last run",
+    "By control",
+    "Trend",
+    "Not assessed",
+)
 WIDE = {"width": 1280, "height": 800}
 EVIL = '"\'&</script><img src=x onerror="document.title=1"><script>document.title=1</script>\x1b[2J\u202e{{ 7 * 7 }}'
 
@@ -45,6 +55,14 @@ def opened(browser: Browser, file: Path, fragment: str = "", **how: Any) -> Iter
     assert not said
 
 
+def processor(page: Page) -> float:
+    """Seconds that the page's process has used so far."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+    return float(metrics["ProcessTime"])
+
+
 def accessible(page: Page) -> None:
     """No serious violation, by axe-core."""
     found = Axe().run(page).response["violations"]
@@ -57,19 +75,19 @@ def data(file: Path) -> dict[str, Any]:
     return loaded
 
 
+def seen(page: Page, dark: bool) -> None:
+    """A picture of the first screen shows its texts, on the ground that was asked for."""
+    picture = page.screenshot()
+    assert pixels.dark(page, picture) == dark
+    texts = {text: page.get_by_text(text).first for text in FIRST_SCREEN}
+    assert not [text for text, where in texts.items() if not pixels.legible(page, picture, where)]
+
+
 def test_a_manager_sees_the_state_on_the_first_screen(browser: Browser, report: Path) -> None:
     """Title, fleet, sentence, numbers, the first controls, the trend and what was not assessed; in the dark, too, and without a script."""
     summary = data(report)["summary"]
     with opened(browser, report) as page:
-        for text in (
-            "Storage compliance",
-            "Fleet example",
-            "open findings (",
-            "new since the last run",
-            "By control",
-            "Trend",
-            "Not assessed",
-        ):
+        for text in FIRST_SCREEN:
             box = page.get_by_text(text).first.bounding_box()
             assert box and box["y"] + box["height"] <= WIDE["height"] and box["x"] + box["width"] <= WIDE["width"], text
         numbers = [text.replace("\u202f", "") for text in page.locator(".number b").all_inner_texts()]
@@ -82,15 +100,14 @@ def test_a_manager_sees_the_state_on_the_first_screen(browser: Browser, report: 
         assert page.locator(".chart g").count() == 13
         expect(page.locator("section", has=page.locator("#h-exceptions"))).to_contain_text("expired 2025-09-30")
         accessible(page)
-        light = page.screenshot()
+        seen(page, dark=False)
         page.get_by_role("button", name="Dark colours").click()
         accessible(page)
-        dark = page.screenshot()
+        seen(page, dark=True)
         page.reload()
         assert page.locator("html").get_attribute("data-theme") == "dark", "what was chosen is remembered"
     with opened(browser, report, color_scheme="dark") as page:
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 29)"
-    assert dark != light and min(len(dark), len(light)) > 50_000, "a blank picture is smaller"
     with opened(browser, report, java_script_enabled=False) as page:
         assert page.get_by_text("open findings (").is_visible() and page.locator("noscript p").is_visible()
         assert not page.locator("#explorer").is_visible()
@@ -153,6 +170,15 @@ def test_an_engineer_finds_and_repairs(browser: Browser, report: Path) -> None:
         expect(page.locator("#list .row")).to_have_count(1)
 
 
+def test_an_address_that_asks_for_what_there_is_not(browser: Browser, report: Path) -> None:
+    """Shows what its filters show: everything."""
+    findings = len(data(report)["findings"])
+    for fragment in ("#status=__proto__", "#status=constructor&severity=bogus", "#control=STOR-99&view=toString"):
+        with opened(browser, report, fragment) as page:
+            expect(page.locator("#count")).to_contain_text(f"{findings} of {findings} findings")
+            assert [page.locator(f"#{name}").input_value() for name in ("severity", "control", "status")] == ["", "", ""]
+
+
 def test_paper_and_a_telephone(browser: Browser, report: Path) -> None:
     """On paper: black on white, all findings that are filtered, no buttons; 360 pixels are wide enough."""
     findings = data(report)["findings"]
@@ -181,7 +207,7 @@ def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path
             finding.update(summary=EVIL, reason=EVIL, evidence={EVIL: [EVIL]}, runbook=EVIL)
             finding["object"] = {"kind": EVIL, "name": EVIL, "node": EVIL}
     results.nodes["unseen"] = {"unreachable": True, "msg": EVIL}
-    exception = {"select": "[?contains(host, '</script>')]", "owner": EVIL, "reason": EVIL, "expires": "2099-01-01"}
+    exception = {"select": "[?contains(host, '</script>')]", "owner": EVIL, "reason": EVIL, "expires": sample.EXCEPTIONS[0]["expires"]}
     sample.request(tmp_path, title=f"Title {EVIL}", cluster=EVIL, exceptions=[exception]).write(results.rows())
     with opened(browser, tmp_path / "report.html") as page:
         for row in page.locator("#list .row").all():
@@ -196,10 +222,11 @@ def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path
 
 
 def test_twenty_thousand_findings_open(browser: Browser, tmp_path: Path) -> None:
-    """The bound is for a machine that is busy; tests/benchmarks/report.py measures."""
+    """Within 3 s of the processor, which other work of the machine does not lengthen; tests/benchmarks/report.py measures by the clock."""
     sample.write(tmp_path, hosts=5_000, findings=20_000)
     with opened(browser, tmp_path / "report.html") as page:
         page.wait_for_selector("html[data-ready]", timeout=20_000)
+        assert processor(page) < 3
         begun = time.monotonic()
         page.get_by_label("Search", exact=True).fill("worker-0042")
         expect(page.locator("#count")).not_to_contain_text("20000 of", timeout=20_000)

@@ -78,7 +78,7 @@ def test_promtool_accepts_metrics_and_rules(tmp_path: Path) -> None:
     evil = 'a"b\\c\nd'
     sample.request(tmp_path, cluster=evil, exceptions=sample.EXCEPTIONS).write(results.rows())
     assert not run("promtool", "check", "metrics", given=(tmp_path / "storage_ops.prom").read_text())
-    assert "5 rules found" in run("promtool", "check", "rules", str(RULES))
+    assert "7 rules found" in run("promtool", "check", "rules", str(RULES))
     assert "SUCCESS" in run("promtool", "test", "rules", str(Path(__file__).parent / "rules_test.yml"))
 
 
@@ -123,11 +123,20 @@ def test_scraped_and_the_alerts_fire(tmp_path: Path) -> None:
 
         expected = {f"StorageCompliance{what}" for what in ("Critical", "Major", "NotAssessed", "ExceptionExpired")}
         wait(f"alerts fire: {expected}", lambda: firing() >= expected)
-        assert "StorageComplianceStale" not in firing()
+        assert not firing() & {f"StorageCompliance{what}" for what in ("Stale", "Missing", "Unreadable")}
         # A run that did not come: the file stays as it is.
         old = re.sub(r"(last_run_timestamp_seconds{.*}) .*", r"\1 1000000000", metrics)
         (folder / "storage_ops.prom").write_text(old)
         wait("the alert for an old run fires", lambda: "StorageComplianceStale" in firing())
+
+        # Read again below.
+        (folder / "storage_ops.prom").write_text("no metrics")
+        wait(
+            "the alerts for a file that cannot be read fire",
+            lambda: firing() >= {"StorageComplianceMissing", "StorageComplianceUnreadable"},
+        )
+        (folder / "storage_ops.prom").write_text(metrics)
+        wait("metrics are scraped again", lambda: query(ours))
 
         dashboard = json.loads((FILES / "grafana-dashboard.json").read_text())
         queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]

@@ -48,7 +48,8 @@ SURVEY = {
     "compliance_report_controls": "",
     "compliance_report_severity": "minor",
     "compliance_report_select": "",
-    "compliance_report_exceptions": "- {select: \"[?control=='STOR-10']\", owner: me, reason: because, expires: 2099-12-31}",
+    "compliance_report_exceptions": "- {select: \"[?control=='STOR-10']\", owner: me, reason: because, expires: "
+    + f"{sample.NEXT_YEAR:%Y-%m-%d}}}",
     "compliance_report_keep": "2",
     "compliance_report_formats": "json, junit\nhtml prometheus",
     "compliance_report_prometheus_file": "",
@@ -56,6 +57,7 @@ SURVEY = {
     "compliance_report_cluster": "shop",
     "compliance_report_slice": "",
     "compliance_report_inputs": "",
+    "compliance_report_partial": "false",
     "compliance_report_fail_on_findings": "false",
 }
 
@@ -103,7 +105,8 @@ def test_survey_strings_and_a_second_run(fleet: Fleet) -> None:
     assert {host["name"] for host in first["hosts"] if host["status"] == "not_assessed"} == {"worker-4"}
     assert len(first["hosts"]) == 9, "Ceph was not asked"
     assert sorted(os.listdir(fleet.out)) == ["junit.xml", "report.html", "report.json", "runs", "storage_ops.prom"]
-    assert {path.stat().st_mode & 0o777 for path in fleet.out.iterdir() if path.is_file()} == {0o644}
+    modes = {path.name: path.stat().st_mode & 0o777 for path in fleet.out.iterdir()}
+    assert (modes.pop("storage_ops.prom"), modes.pop("runs")) == (0o644, 0o750) and set(modes.values()) == {0o640}
     cases = list(ElementTree.parse(fleet.out / "junit.xml").iter("testcase"))
     assert len(cases) == sum(len(host["controls"]) for host in first["hosts"])
     # The artifact: numbers only, and nothing of the findings is in the output, however loud.
@@ -130,6 +133,7 @@ def test_refused_before_anything_runs(fleet: Fleet) -> None:
         ({"compliance_report_select": "[?severity=='critical'"}, "select is not JMESPath"),
         ({"compliance_report_controls": "STOR-01,STOR-18"}, "STOR-18"),
         ({"compliance_report_fail_on_findings": "flase"}, "Only true or false"),
+        ({"compliance_report_partial": "nope"}, "Only true or false"),
     ):
         ran = fleet.run(**variables)
         assert ran.returncode == 2 and said in ran.stdout + ran.stderr, ran.stdout

@@ -21,7 +21,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._report impor
 _RUN = re.compile(r"\d{8}T\d{6}Z(_\d+)?\.json")
 
 
-def write(path: str, text: str) -> None:
+def write(path: str, text: str, mode: int = 0o640) -> None:
     """Write a file that others read: they see the old one or the new one."""
     folder, name = os.path.split(path)
     # No name that a reader of the folder would take for one of its files.
@@ -29,7 +29,7 @@ def write(path: str, text: str) -> None:
     try:
         with open(handle, "w", encoding="utf-8") as file:
             file.write(text)
-            os.fchmod(file.fileno(), 0o644)
+            os.fchmod(file.fileno(), mode)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -52,15 +52,22 @@ def check(path: str) -> None:
         raise StorageOpsError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def prepare(folder: str) -> None:
-    """Make the folder, and see that it can be written to."""
-    runs = os.path.join(folder, "runs")
-    try:
-        os.makedirs(runs, mode=0o755, exist_ok=True)
-    except OSError as error:
-        raise StorageOpsError(f"the folder {folder} cannot be made: {error.strerror or error}") from error
-    check(os.path.join(folder, "report.json"))
-    check(os.path.join(runs, "run.json"))
+def prepare(folder: str, *inner: str) -> None:
+    """Make the folder and what is to be in it, and see that they can be written to. What is there keeps its mode: somebody chose it."""
+    for path in (folder, *(os.path.join(folder, name) for name in inner)):
+        try:
+            if not os.path.isdir(path):
+                os.makedirs(path, exist_ok=True)
+                # What hosts have said is not for every user of the controller.
+                os.chmod(path, 0o750)
+        except OSError as error:
+            raise StorageOpsError(f"the folder {path} cannot be made: {error.strerror or error}") from error
+        check(os.path.join(path, "report.json"))
+
+
+def has_runs(folder: str) -> bool:
+    """Whether runs of a whole fleet are kept there."""
+    return os.path.isdir(os.path.join(folder, "runs")) and bool(_names(folder))
 
 
 def read_runs(folder: str) -> tuple[list[dict[str, Any]], list[str]]:

@@ -39,12 +39,16 @@ def is_kept(data: Any) -> bool:
         and data.get("kept_version") == KEPT_VERSION
         and all(isinstance(data.get(key), dict) for key in ("run", "summary", "findings"))
         and isinstance(data["run"].get("id"), str)
+        and isinstance(data["run"].get("scope"), dict)
+        and all(isinstance(hosts, dict) for hosts in data["findings"].values())
+        and all(isinstance(prints, list) for hosts in data["findings"].values() for prints in hosts.values())
+        and all(isinstance(one, str) for hosts in data["findings"].values() for prints in hosts.values() for one in prints)
     )
 
 
 def asked(run: Mapping[str, Any]) -> str:
     """Of what, and what, a run asked: only runs that agree in this can be compared."""
-    scope = run.get("scope") or {}
+    scope = run["scope"]
     return json.dumps([run.get("cluster"), run.get("slice"), *(scope.get(key) for key in ("controls", "severity", "select"))])
 
 
@@ -80,12 +84,15 @@ def trend(earlier: Sequence[Mapping[str, Any]], report: Mapping[str, Any], most:
     points = []
     for run in [*earlier, report][-most:]:
         try:
+            # A night on which nobody could look was no perfect one.
+            if run["summary"]["hosts"]["assessed"] == run["summary"]["hosts"]["partly_assessed"] == 0:
+                continue
             point = {
                 "started": str(run["run"]["started"]),
-                **{severity: int(number) for severity, number in run["summary"]["findings"]["open"].items()},
-                "not_assessed": int(run["summary"]["hosts"]["not_assessed"]),
+                **{severity: abs(int(number)) for severity, number in run["summary"]["findings"]["open"].items()},
+                "not_assessed": abs(int(run["summary"]["hosts"]["not_assessed"])),
             }
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             continue
         points.append(point)
     return points

@@ -73,6 +73,8 @@ def _meta(run: Mapping[str, Any]) -> str:
 
 def _notes(run: Mapping[str, Any]) -> str:
     scope, notes = run["scope"], []
+    if run["partial"]:
+        notes.append(("", "This run was of a part of the fleet, or of what there is to find: it is compared with no other."))
     if len(scope["controls"]) < len(CONTROLS):
         notes.append(("", f"Only {len(scope['controls'])} of {len(CONTROLS)} controls were in scope."))
     if scope["severity"] != SEVERITIES[-1]:

@@ -13,7 +13,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._report import clean
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.model import stands_for
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.model import fails, stands_for
 
 _MAX_FINDINGS = 20
 _SKIPPED = ("not_assessed", "not_in_scope")
@@ -43,7 +43,7 @@ def render(report: Mapping[str, Any]) -> str:
 
 def _case(control: str, host: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
     result = host["controls"][control]
-    failing = [finding for finding in findings if finding["status"] == "open" and finding["severity"] != "info"]
+    failing = [finding for finding in findings if finding["status"] == "open" and fails(finding)]
     other = [finding for finding in findings if not (result == "fail" and finding in failing)]
     inner = ""
     if result == "fail":
@@ -75,7 +75,7 @@ def _line(finding: Mapping[str, Any]) -> str:
     parts = [f"{finding['severity']}: {thing['kind']} {name}: {finding['summary']}"]
     parts += [f"accepted by {accepted['owner']} until {accepted['expires']}: {accepted['reason']}"] if accepted else []
     parts += [f"{finding['verdict']}: {finding['reason']}"] if finding["reason"] else []
-    parts += [f"repair: {finding['command']}"] if finding["command"] else []
+    parts += [f"{'repair' if finding['verdict'] == 'repair' else 'look closer'}: {finding['command']}"] if finding["command"] else []
     return "\n  ".join(parts)
 
 

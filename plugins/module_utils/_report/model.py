@@ -35,6 +35,8 @@ NO_CLUSTER = "no access to a cluster is configured"
 
 _MAX_REASON = 1_000
 _VERDICTS = ("repair", "refuse", "report")
+# The kind of the object of a finding that stands for others.
+LEFT_OUT = "findings"
 # A finding that is only a note does not make a control fail.
 _FAILING = SEVERITIES[:-1]
 
@@ -67,6 +69,8 @@ class Occasion:
     finished: datetime
     version: str
     slice: tuple[int, int] | None = None
+    # Of some of the fleet, or some of what there is to find: no numbers of the fleet come of it.
+    partial: bool = False
 
     @property
     def id(self) -> str:
@@ -123,9 +127,9 @@ def read_result(name: str, kind: str, result: Any, controls: Sequence[str] = tup
 
 
 def _last_words(stderr: Any) -> str:
-    """Of a module that could not even begin, where the message alone says nothing."""
+    """Of a module that could not even begin, where the message alone says nothing: how it begins, but of a traceback the end."""
     lines = [line for line in str(stderr or "").splitlines() if line.strip()]
-    return f": {clean.line(lines[-1], _MAX_REASON)}" if lines else ""
+    return f": {clean.line(lines[-1 if lines[0].startswith('Traceback') else 0], _MAX_REASON)}" if lines else ""
 
 
 def _read_finding(raw: Mapping[str, Any], host: str) -> dict[str, Any]:
@@ -202,7 +206,7 @@ def _read_host(host: Mapping[str, Any]) -> Row:
 
 
 def join(parts: Sequence[Part], others: Iterable[Row], hosts: Sequence[str]) -> list[Row]:
-    """The rows of several reports, and of what was read besides; a node may be in one report only.
+    """The rows of several reports, and of what was read besides. What is in two reports counts as the newer one has it: a job ran again.
 
     Each of ``hosts`` that is in no report is a row, too; where they are not known, each slice of the fleet that has no report.
     """
@@ -210,20 +214,37 @@ def join(parts: Sequence[Part], others: Iterable[Row], hosts: Sequence[str]) -> 
     for part in parts[1:]:
         if (part.cluster, part.scope) != (first.cluster, first.scope):
             raise StorageOpsError(f"{first.file} and {part.file} are not of the same fleet, or did not ask the same")
-    joined: dict[str, tuple[str, Row]] = {}
-    for part in sorted(parts, key=lambda part: part.started):
-        for row in part.rows:
-            file, other = joined.get(row.name, ("", row))
-            if other is not row and (row.kind == "node" or other.kind != row.kind):
-                raise StorageOpsError(f"{row.name} is in {file} and in {part.file}: these reports overlap")
-            # Of the cluster the newest counts, but not of who had no access.
-            if other is row or row.reason != NO_CLUSTER:
-                joined[row.name] = part.file, row
-    for row in others:
-        if row.name not in joined or (joined[row.name][1].kind == row.kind and row.reason != NO_CLUSTER):
-            joined[row.name] = "", row
-    absent = [Row(clean.line(name, 300), "node", "no report of a part of the fleet has this host") for name in hosts if name not in joined]
-    return [*(row for _file, row in joined.values()), *(absent if hosts else _missing_slices(parts))]
+    joined: dict[tuple[str, str], Row] = {}
+    for row in [*(row for part in sorted(parts, key=lambda part: part.started) for row in part.rows), *others]:
+        # Of the cluster the newest counts, but not of who had no access.
+        if row.reason != NO_CLUSTER or not any(kind == row.kind for kind, _name in joined):
+            joined[row.kind, row.name] = row
+    clusters = [key for key in joined if key[0] == "cluster"]
+    for key in clusters:
+        if joined[key].reason == NO_CLUSTER and len(clusters) > 1:
+            del joined[key]
+    names = {clean.line(name, 300): None for name in hosts}
+    absent = [Row(name, "node", "no report of a part of the fleet has this host") for name in names if ("node", name) not in joined]
+    return name_apart([*joined.values(), *(absent if hosts else _missing_slices(parts))])
+
+
+def repeated(parts: Sequence[Part]) -> list[str]:
+    """Nodes that are in more than one report."""
+    times = Counter(row.name for part in parts for row in part.rows if row.kind == "node")
+    return sorted(name for name, number in times.items() if number > 1)
+
+
+def name_apart(rows: list[Row]) -> list[Row]:
+    """The rows; the cluster and Ceph with other names where a host has theirs."""
+    taken = {row.name for row in rows if row.kind == "node"}
+    for row in rows:
+        if row.kind != "node":
+            while row.name in taken:
+                row.name = f"{row.name} ({row.kind})"
+            taken.add(row.name)
+            for finding in row.findings:
+                finding["host"] = row.name
+    return rows
 
 
 def _missing_slices(parts: Sequence[Part]) -> list[Row]:
@@ -253,10 +274,9 @@ def build(
     today = occasion.finished.strftime("%Y-%m-%d")
     rows = [row for row in rows if set(KINDS[row.kind]).intersection(scope.controls)]
     found = [finding for row in rows for finding in row.findings if finding["control"] in ("", *scope.controls)]
-    found = [finding for finding in found if finding["severity"] in scope.severities]
     found.sort(key=lambda one: (SEVERITIES.index(one["severity"]), one["control"] or "~", one["host"], one["object"]["name"]))
     rules = _accept(found, exceptions)
-    shown, select_error = _select(found, scope.select)
+    shown, select_error = _select(found, scope)
     by_host: dict[str, list[tuple[dict[str, Any], bool]]] = {row.name: [] for row in rows}
     for index, finding in enumerate(found):
         finding.update(_judgement(rules.get(index, []), today))
@@ -295,11 +315,13 @@ def build(
 
 
 def _accept(found: Sequence[Mapping[str, Any]], exceptions: Iterable[ExceptionRule]) -> dict[int, list[ExceptionRule]]:
-    """By index of a finding, the exceptions that select it."""
+    """By index of a finding, the exceptions that select it; none selects what stands for findings that nobody has seen."""
     rules: dict[int, list[ExceptionRule]] = {}
+    known = [index for index, finding in enumerate(found) if finding["control"] or finding["object"]["kind"] != LEFT_OUT]
+    acceptable = [found[index] for index in known]
     for exception in exceptions:
         try:
-            indices = exception.expression.of(found)
+            indices = [known[place] for place in exception.expression.of(acceptable)]
         except StorageOpsError as error:
             # It accepts nothing then, which is the safe side, and the report is there.
             exception.error, indices = str(error), []
@@ -309,17 +331,18 @@ def _accept(found: Sequence[Mapping[str, Any]], exceptions: Iterable[ExceptionRu
     return rules
 
 
-def _select(found: Sequence[Mapping[str, Any]], select: str) -> tuple[set[int], str]:
-    """Indices of the findings that are shown; all of them where the selection cannot be applied, and why."""
-    everything = set(range(len(found)))
-    if not select:
-        return everything, ""
-    try:
-        chosen = set(Expression(select, "select").of(found))
-    except StorageOpsError as error:
-        return everything, str(error)
+def _select(found: Sequence[Mapping[str, Any]], scope: Scope) -> tuple[set[int], str]:
+    """Indices of the findings that are shown; of any that are grave enough where the selection cannot be applied, and why."""
+    grave = [index for index, finding in enumerate(found) if finding["severity"] in scope.severities]
     # What stands for findings that were left out of a result is no finding that could be selected.
-    return chosen | {index for index in everything if not found[index]["control"]}, ""
+    always = {index for index, finding in enumerate(found) if not finding["control"]}
+    if not scope.select:
+        return always.union(grave), ""
+    try:
+        chosen = Expression(scope.select, "select").of([found[index] for index in grave])
+    except StorageOpsError as error:
+        return always.union(grave), str(error)
+    return always.union(grave[place] for place in chosen), ""
 
 
 def _judgement(rules: Sequence[ExceptionRule], today: str) -> dict[str, Any]:
@@ -338,7 +361,7 @@ def _host(row: Row, scope: Scope, found: Sequence[tuple[Mapping[str, Any], bool]
     worst: dict[str, set[str]] = {}
     for finding, shown in found:
         for control in stands_for(finding):
-            if finding["severity"] in _FAILING or not finding["control"]:
+            if fails(finding):
                 worst.setdefault(control, set()).add(finding["status"] if shown else "unselected")
     results = {}
     for control in KINDS[row.kind]:
@@ -367,11 +390,16 @@ def _host(row: Row, scope: Scope, found: Sequence[tuple[Mapping[str, Any], bool]
     return {"name": row.name, "kind": row.kind, "status": status, "reason": reason, "controls": results, "reasons": reasons}
 
 
+def fails(finding: Mapping[str, Any]) -> bool:
+    """It makes its controls fail, unless it is accepted; so does what nobody has seen, however harmless it is said to be."""
+    return finding["severity"] in _FAILING or not finding["control"]
+
+
 def stands_for(finding: Mapping[str, Any]) -> list[str]:
     """Controls that a finding is about: those that a result had no room for are counted in one finding of no control."""
     if finding["control"]:
         return [finding["control"]]
-    counted = finding["evidence"].get("controls") if finding["object"]["kind"] == "findings" else None
+    counted = finding["evidence"].get("controls") if finding["object"]["kind"] == LEFT_OUT else None
     return [str(item).partition(":")[0] for item in counted] if isinstance(counted, list) else []
 
 
@@ -397,6 +425,7 @@ def describe_run(occasion: Occasion, scope: Scope) -> dict[str, Any]:
         "check_mode": True,
         "scope": scope.to_result(),
         "slice": {"number": occasion.slice[0], "count": occasion.slice[1]} if occasion.slice else None,
+        "partial": occasion.partial,
         "compared_with": None,
     }
 
@@ -422,6 +451,14 @@ def sentence(report: Mapping[str, Any]) -> str:
     """The state of the fleet in one sentence."""
     opened = report["summary"]["findings"]["open"]
     total = sum(opened.values())
+    scope = report["run"]["scope"]
+    asked = (
+        [f"of severity {scope['severity']}{' or worse' * (scope['severity'] != SEVERITIES[0])}"]
+        if scope["severity"] != SEVERITIES[-1]
+        else []
+    )
+    asked += ["of the selected"] if scope["select"] and "select_error" not in scope else []
+    of_selected = "".join(f" {one}" for one in asked)
     counted = ", ".join(f"{opened[severity]} {severity}" for severity in SEVERITIES if opened[severity])
     nodes = [host for host in report["hosts"] if host["kind"] == "node"]
     ill = {finding["host"] for finding in report["findings"] if finding["status"] == "open"}
@@ -431,10 +468,16 @@ def sentence(report: Mapping[str, Any]) -> str:
     where = [f"on {ill_nodes} of {hosts}"] if nodes else []
     where += ["in the cluster"] if any(host["name"] in ill for host in report["hosts"] if host["kind"] != "node") else []
     if total:
-        said = f"{total} open finding{'s' * (total != 1)} ({counted}) {' and '.join(where)}"
+        said = f"{total} open finding{'s' * (total != 1)}{of_selected} ({counted}) {' and '.join(where)}"
     else:
         # Not of what nobody looked at.
-        said = f"no open findings on {len(nodes) - statuses['not_assessed']} of {hosts}" if nodes else "no open findings"
+        said = (
+            f"no open findings{of_selected} on {len(nodes) - statuses['not_assessed']} of {hosts}"
+            if nodes
+            else f"no open findings{of_selected}"
+        )
+    if not total and all(host["status"] == "not_assessed" for host in report["hosts"]):
+        said = "nothing was assessed"
     lacking = [f"{number} {text}" for number, text in zip(statuses.values(), ("not assessed", "only partly assessed")) if number]
     lacking += [f"the cluster {text}" for text in _unseen_clusters(report["hosts"])]
     return f"{said}{'; ' * bool(lacking)}{', '.join(lacking)}"
@@ -457,10 +500,29 @@ def counts(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def unwanted(host: Mapping[str, Any], report: Mapping[str, Any]) -> bool:
+    """It is a cluster that nobody asked for, neither by access to one nor by naming controls."""
+    return host["reason"] == NO_CLUSTER and len(report["run"]["scope"]["controls"]) == len(CONTROLS)
+
+
+def unassessed(report: Mapping[str, Any], most: int = 5) -> list[str]:
+    """Why what was not assessed: a line for each reason, those of the most hosts first."""
+    by_reason: dict[str, list[str]] = {}
+    for host in report["hosts"]:
+        for why in dict.fromkeys([host["reason"]] if host["reason"] else host["reasons"].values()):
+            by_reason.setdefault(why, []).append(host["name"])
+    lines = []
+    for why, names in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        lines.append(f"not assessed, or not all of it: {', '.join(names[:3])}{more}: {clean.line(why, 300)}")
+    left = len(lines) - most
+    return [*lines[:most], f"and {left} more reasons: see the report"] if left > 0 else lines
+
+
 def failing(report: Mapping[str, Any]) -> bool:
     """Not all is well: something failed, or could not be assessed although it was to be."""
     return any(
-        result == "fail" or (result == "not_assessed" and host["reason"] != NO_CLUSTER)
+        result == "fail" or (result == "not_assessed" and not unwanted(host, report))
         for host in report["hosts"]
         for result in host["controls"].values()
     )

@@ -14,9 +14,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.controls import SEVERITIES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.model import RESULTS, TIME
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.model import RESULTS, TIME, unwanted
 
 PREFIX = "storage_ops_compliance"
+STATUSES = ("assessed", "partly_assessed", "not_assessed")
 
 Sample = tuple[dict[str, str], float]
 
@@ -25,12 +26,14 @@ def render(report: Mapping[str, Any]) -> str:
     """The metrics. What is zero is there, too, so that an alert sees it end and a rate has two ends."""
     run, summary = report["run"], report["summary"]
     finished = datetime.strptime(run["finished"], TIME).replace(tzinfo=timezone.utc)
+    # At a site without one, an alert would never end.
+    no_cluster = sum(unwanted(host, report) for host in report["hosts"])
     families: list[tuple[str, str, Iterable[Sample]]] = [
         ("findings", "Findings of the last compliance run.", _findings(report)),
         (
             "hosts",
             "Hosts and clusters of the last compliance run, by how far they were assessed.",
-            [({"status": status}, summary["hosts"][status]) for status in ("assessed", "partly_assessed", "not_assessed")],
+            [({"status": status}, summary["hosts"][status] - (no_cluster if status == "not_assessed" else 0)) for status in STATUSES],
         ),
         (
             "control_hosts",

@@ -63,7 +63,12 @@ SPDX-License-Identifier: GPL-3.0-or-later
   // The address remembers what is looked at, so that it can be sent to somebody.
   const readHash = () => {
     const given = new URLSearchParams(location.hash.slice(1));
-    for (const field of fields) { state[field] = given.get(field) ?? ""; byId(field).value = state[field]; }
+    for (const field of fields) {
+      // A list takes only what it offers; what it does not show must not filter.
+      byId(field).value = given.get(field) ?? "";
+      if (byId(field).selectedIndex === -1) byId(field).value = "";
+      state[field] = byId(field).value;
+    }
     state.view = given.get("view") === "hosts" ? "hosts" : "findings";
     state.shown = PAGE;
   };
@@ -166,7 +171,7 @@ SPDX-License-Identifier: GPL-3.0-or-later
     if (finding.exception) inner.push(...part("Accepted", make("p", {}, exceptionText(finding.exception))));
     if (finding.expired_exception) inner.push(...part("Was accepted, and counts again", make("p", {}, exceptionText(finding.expired_exception))));
     if (finding.command) {
-      inner.push(...part("Repair: this shows what would be done; run it again without --check to do it",
+      inner.push(...part(finding.verdict === "repair" ? "Repair: this shows what would be done; run it again without --check to do it" : "To look closer: this changes nothing",
         make("div", { class: "command" }, make("code", {}, finding.command), copyButton(finding.command))));
     }
     if (finding.repair.length) {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ import yaml
 
 from ansible_collections.storage_ops.runbooks.plugins.action.compliance_report import SPEC, Request
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._report import junit
 from ansible_collections.storage_ops.runbooks.plugins.modules import compliance_report
 
 ROLE = Path(__file__).resolve().parents[4] / "roles/compliance_report"
 ENTRIES = ("main", "check")
+SOON = (datetime.now(timezone.utc) + timedelta(days=30)).strftime("%Y-%m-%d")
 
 
 class HostVars:
@@ -66,7 +69,9 @@ def test_the_documentation_the_action_and_the_role_agree() -> None:
     documented = yaml.safe_load(compliance_report.DOCUMENTATION)["options"]
     assert options(documented) == SPEC
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
-    offered = {f"compliance_report_{name}": option["default"] for name, option in SPEC.items() if name not in ("started", "validate_only")}
+    offered = {
+        f"compliance_report_{name}": option.get("default", "") for name, option in SPEC.items() if name not in ("started", "validate_only")
+    }
     assert defaults == {**offered, "compliance_report_fail_on_findings": False}
     specs = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]
     for entry in ENTRIES:
@@ -101,20 +106,66 @@ def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
 
 def test_only_what_is_asked_for_is_written(tmp_path: Path) -> None:
     metrics = tmp_path / "elsewhere.prom"
-    asked = request(tmp_path / "out", formats=["prometheus"], prometheus_file=str(metrics), controls=["STOR-02", "STOR-01"])
+    asked = request(tmp_path / "out", formats=["prometheus"], prometheus_file=str(metrics), controls=["STOR-02", "STOR-01"], partial=False)
     asked.write(asked.rows({"hostvars": HostVars({})}))
     assert metrics.exists() and os.listdir(tmp_path / "out") == ["runs"]
     assert asked.scope.controls == ("STOR-01", "STOR-02"), "in their own order"
 
 
 def test_exceptions_as_text(tmp_path: Path) -> None:
-    asked = request(tmp_path, exceptions="- {select: '[]', owner: me, reason: because, expires: 2099-01-01}")
-    assert asked.exceptions[0].expires == "2099-01-01"
+    asked = request(tmp_path, exceptions=f"- {{select: \"[?host=='n1']\", owner: me, reason: because, expires: {SOON}}}")
+    assert asked.exceptions[0].expires == SOON
     assert not request(tmp_path, exceptions="").exceptions and not request(tmp_path, exceptions=" \n").exceptions
 
 
+def test_a_run_of_a_part_leaves_the_fleets_numbers_alone(tmp_path: Path) -> None:
+    """No metrics and no run of it; the report stands beside the fleet's where there is one. The next whole run finds nothing new."""
+
+    def write(**params: Any) -> dict[str, Any]:
+        asked = request(tmp_path, hosts=["n1"], **params)
+        return asked.write(asked.rows({"hostvars": HostVars({"n1": result(finding("STOR-01", "x"), finding("STOR-03", "y"))})}))
+
+    first = write(controls=["STOR-01"])
+    assert sorted(os.listdir(tmp_path)) == ["junit.xml", "report.html", "report.json"] and "a part of the fleet" in first["msg"]
+    write()
+    whole = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert len(whole) == 4 and not report(tmp_path)["run"]["partial"]
+    for part in ({"controls": ["STOR-01"]}, {"severity": "major"}, {"select": "[?host=='n2']"}, {"slice": "1/2"}, {"partial": True}):
+        written = write(**part)
+        assert {os.path.dirname(path) for path in written["files"]} == {str(tmp_path / "partial")}
+        assert report(tmp_path / "partial")["run"]["partial"]
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == whole
+        assert sorted(os.listdir(tmp_path / "partial")) == ["junit.xml", "report.html", "report.json"]
+    assert len(os.listdir(tmp_path / "runs")) == 1
+    write()
+    again = report(tmp_path)
+    assert again["run"]["compared_with"] and again["summary"]["findings"]["new"] == again["summary"]["findings"]["resolved"] == 0
+
+
+def test_a_host_of_the_clusters_name(tmp_path: Path) -> None:
+    others = [{"name": name, "kind": name, "result": f"of_{name}"} for name in ("cluster", "ceph")]
+    asked = request(tmp_path, hosts=["ceph", "cluster"], others=others)
+    read = {"hostvars": HostVars({"ceph": result(), "cluster": result()}), "of_cluster": result(), "of_ceph": result()}
+    asked.write(asked.rows(read))
+    assert sorted((host["kind"], host["name"]) for host in report(tmp_path)["hosts"]) == [
+        ("ceph", "ceph (ceph)"),
+        ("cluster", "cluster (cluster)"),
+        ("node", "ceph"),
+        ("node", "cluster"),
+    ]
+
+
+def test_nothing_is_written_unless_everything_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = request(tmp_path, hosts=["n1"])
+    rows = asked.rows({"hostvars": HostVars({"n1": result()})})
+    monkeypatch.setattr(junit, "render", lambda _report: [][0])
+    with pytest.raises(IndexError):
+        asked.write(rows)
+    assert os.listdir(tmp_path) == ["runs"]
+
+
 def test_parts_keep_their_exceptions_and_hosts_of_no_part_are_told(tmp_path: Path) -> None:
-    rule = {"select": "[?host=='n1']", "owner": "me", "reason": "because", "expires": "2099-01-01"}
+    rule = {"select": "[?host=='n1']", "owner": "me", "reason": "because", "expires": SOON}
     for name in ("n1", "n2"):
         part = request(tmp_path / name, hosts=[name], exceptions=[rule], title=name, cluster="shop")
         part.write(part.rows({"hostvars": HostVars({name: result(finding("STOR-01", "x"))})}))
@@ -130,6 +181,10 @@ def test_parts_keep_their_exceptions_and_hosts_of_no_part_are_told(tmp_path: Pat
     asked = request(tmp_path, inputs=files, exceptions=[{**rule, "select": "[?host=='n2']"}])
     asked.write(asked.rows({}))
     assert [one["status"] for one in report(tmp_path)["findings"]] == ["open", "accepted"], "other exceptions count instead"
+    with pytest.raises(StorageOpsError, match="severity cannot differ from what the inputs asked for"):
+        request(tmp_path, inputs=files, severity="major")
+    twice = request(tmp_path, inputs=[*files, files[0]])
+    assert twice.write(twice.rows({}))["warnings"] == ["in more than one report, of which the newest counts: n1"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +202,6 @@ def test_parts_keep_their_exceptions_and_hosts_of_no_part_are_told(tmp_path: Pat
         ({"started": "yesterday"}, "started must be a time"),
         ({"prometheus_file": "/tmp/metrics.txt"}, "must end in .prom"),
         ({"prometheus_file": "/nowhere/x.prom"}, "/nowhere/x.prom cannot be written"),
-        ({"hosts": ["cluster"], "others": [{"name": "cluster", "kind": "cluster", "result": "x"}]}, "used twice: cluster"),
     ],
 )
 def test_refused_before_anything_runs(tmp_path: Path, params: dict[str, Any], said: str) -> None:
@@ -156,7 +210,8 @@ def test_refused_before_anything_runs(tmp_path: Path, params: dict[str, Any], sa
 
 
 def test_a_run_that_cannot_be_read_and_an_expression_that_does_not_fit_are_told(tmp_path: Path) -> None:
-    asked = request(tmp_path, hosts=["n1"], select="[?evidence.x && contains(evidence.x, 'y')]")
-    (tmp_path / "runs/20260101T000000Z.json").write_text("{")
+    asked = request(tmp_path, hosts=["n1"], select="[?evidence.x && contains(evidence.x, 'y')]", partial=False)
+    kept = {"kept_version": 1, "run": {"id": "x", "scope": {}}, "summary": {}, "findings": {"STOR-10": ["x"]}}
+    (tmp_path / "runs/20260101T000000Z.json").write_text(json.dumps(kept))
     written = asked.write(asked.rows({"hostvars": HostVars({"n1": result({**finding("STOR-01", "x"), "evidence": {"x": 1}})})}))
     assert [warning.partition(" ")[0] for warning in written["warnings"]] == ["runs/20260101T000000Z.json", "select"]

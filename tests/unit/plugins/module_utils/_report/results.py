@@ -42,7 +42,9 @@ def build(
     rows = [model.read_result(name, "node", one) for name, one in nodes.items()]
     rows += [model.read_result("cluster", "cluster", cluster), model.read_result("ceph", "ceph", ceph)]
     occasion = model.Occasion("Title", "fleet", NOW, NOW, "0.1.0")
-    return model.build([row for row in rows if row], model.Scope(**scope), make_exceptions(exceptions or []), occasion, previous)
+    return model.build(
+        [row for row in rows if row], model.Scope(**scope), make_exceptions(exceptions or [], NOW.date()), occasion, previous
+    )
 
 
 def host(report: dict[str, Any], name: str) -> dict[str, Any]:

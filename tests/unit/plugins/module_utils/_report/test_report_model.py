@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report import history, model
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._report import history, html, model, prometheus
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.controls import CONTROLS, NODE_CONTROLS, command
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._report.results import (
     HOSTILE,
@@ -42,6 +44,14 @@ from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._r
             {"failed": True, "msg": "MODULE FAILURE", "module_stderr": "Traceback:\nsudo: no password\n\n"},
             "MODULE FAILURE: sudo: no password",
         ),
+        (
+            {
+                "failed": True,
+                "msg": "MODULE FAILURE",
+                "module_stderr": "pyenv: python3.13: command not found\n\nThe command exists in\n  3.12\n",
+            },
+            "MODULE FAILURE: pyenv: python3.13: command not found",
+        ),
         (result({"control": "STOR-01"}), "what it returned is not what an audit returns: KeyError 'object'"),
         (result(finding("STOR-99")), "what it returned is not what an audit returns: ValueError STOR-99 major repair"),
         (result(finding(severity="fatal")), "what it returned is not what an audit returns: ValueError STOR-01 fatal repair"),
@@ -54,7 +64,8 @@ def test_what_cannot_be_read_is_not_assessed(returned: Any, reason: str) -> None
     assert set(row["controls"].values()) == {"not_assessed"} and len(row["controls"]) == len(NODE_CONTROLS)
     assert report["summary"]["controls"]["STOR-01"]["pass"] == 0
     assert model.failing(report)
-    assert model.sentence(report) == "no open findings on 0 of 1 host; 1 not assessed, the cluster not assessed"
+    assert model.sentence(report) == "nothing was assessed; 1 not assessed, the cluster not assessed"
+    assert not history.trend([], report), "and it was no perfect night"
 
 
 def test_some_controls_that_could_not_be_read() -> None:
@@ -82,6 +93,12 @@ def test_without_a_cluster_its_controls_are_not_assessed_and_without_ceph_there_
     report = build({"n1": result()})
     assert host(report, "cluster")["reason"] == model.NO_CLUSTER and len(report["hosts"]) == 2
     assert not model.failing(report), "nobody asked for the cluster"
+    named = build({"n1": result()}, controls=("STOR-01", "STOR-11"))
+    assert model.failing(named), "its controls were named"
+    assert 'status="not_assessed"} 1' in prometheus.render(named) and 'hosts{cluster="fleet",status="not_assessed"} 0' in prometheus.render(
+        report
+    )
+    assert model.unassessed(named) == [f"not assessed, or not all of it: cluster: {model.NO_CLUSTER}"]
     assert model.sentence(report) == "no open findings on 1 of 1 host; the cluster not assessed"
     report = build({"n1": result()}, cluster={"failed": True, "msg": "refused"}, ceph=result(blocklist=[]))
     assert model.failing(report)
@@ -99,7 +116,11 @@ def test_scope() -> None:
     assert [one["name"] for one in report["hosts"]] == ["n1"], "no control of the cluster is in scope"
     report = build({"n1": returned}, severity="major")
     assert [one["control"] for one in report["findings"]] == ["STOR-01"]
-    assert host(report, "n1")["controls"]["STOR-03"] == "pass"
+    assert host(report, "n1")["controls"]["STOR-03"] == "not_in_scope", "not grave enough to be shown, but no pass"
+    assert host(report, "n1")["controls"]["STOR-10"] == "pass"
+    assert model.sentence(report).startswith("1 open finding of severity major or worse (1 major) on 1 of 1 host")
+    report = build({"n1": returned}, severity="major", select="[?severity=='minor']")
+    assert not report["findings"] and model.sentence(report).startswith("no open findings of severity major or worse of the selected on 1")
     report = build({"n1": returned}, select="[?control=='STOR-03']")
     assert [one["control"] for one in report["findings"]] == ["STOR-03"]
     assert host(report, "n1")["controls"]["STOR-01"] == "not_in_scope", "left out is not passed"
@@ -111,6 +132,11 @@ def test_findings_that_a_result_had_no_room_for() -> None:
     report = build({"n1": result(finding(), others)}, select="[?control=='STOR-01']")
     assert host(report, "n1")["controls"]["STOR-05"] == "fail"
     assert len(report["findings"]) == 2 and report["summary"]["controls"]["STOR-05"]["findings"] == 0
+    report = build({"n1": result(finding(), others)}, [exception("[?host=='n1']")], severity="critical")
+    assert host(report, "n1")["controls"]["STOR-05"] == "fail", "nobody accepts what nobody has seen, and nothing hides it"
+    assert report["exceptions"][0]["matched"] == 1
+    node = finding("", "minor", "n9", kind="Node")
+    assert build({}, [exception("[?object.name=='n9']")], cluster=result(node))["findings"][0]["status"] == "accepted"
 
 
 def exception(select: str = "[?control=='STOR-01']", expires: str = "2026-11-22") -> dict[str, str]:
@@ -205,7 +231,6 @@ def test_parts_of_a_fleet_become_one_report() -> None:
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ([part({"n1": None}, 1), part({"n1": None}, 2)], "n1 is in slice1.json and in slice2.json: these reports overlap"),
         ([part({"n1": None}, 1), part({"n2": None})], "divided differently"),
         ([part({"n1": None}, 1), part({"n2": None}, 2, severity="major")], "did not ask the same"),
     ],
@@ -213,6 +238,28 @@ def test_parts_of_a_fleet_become_one_report() -> None:
 def test_parts_that_do_not_fit(parts: list[model.Part], said: str) -> None:
     with pytest.raises(StorageOpsError, match=said):
         model.join(parts, [], [])
+
+
+def test_a_part_that_ran_again_counts_once_as_the_newer_has_it() -> None:
+    older, newer = part({"n1": result(finding()), "n2": result()}, 1), part({"n1": result()}, 1)
+    newer = dataclasses.replace(newer, started=NOW + timedelta(minutes=5))
+    for parts in ([older, newer], [newer, older]):
+        rows = {row.name: row for row in model.join(parts, [], ["n1", "n2"])}
+        assert not rows["n1"].findings and set(rows) == {"n1", "n2", "cluster"}
+        assert model.repeated(parts) == ["n1"]
+
+
+def test_hosts_of_the_names_of_the_others() -> None:
+    """The host keeps its name, and what was found in the cluster stays the cluster's."""
+    found = result(finding("STOR-11", kind="VolumeAttachment"))
+    rows = [model.read_result("cluster", "node", result()), model.read_result("cluster (cluster)", "node", result())]
+    rows += [model.read_result("cluster", "cluster", found), model.read_result("ceph", "ceph", result())]
+    named = model.name_apart([row for row in rows if row])
+    assert [row.name for row in named] == ["cluster", "cluster (cluster)", "cluster (cluster) (cluster)", "ceph"]
+    report = model.build(named, model.Scope(), [], model.Occasion("Title", "fleet", NOW, NOW, "0.1.0"))
+    assert report["findings"][0]["host"] == "cluster (cluster) (cluster)" and host(report, "cluster")["controls"]["STOR-01"] == "pass"
+    joined = model.join([part({"cluster": result()}, cluster=found), part({"n1": result()}, 1)], [], ["cluster", "n1"])
+    assert sorted((row.kind, row.name) for row in joined) == [("cluster", "cluster (cluster)"), ("node", "cluster"), ("node", "n1")]
 
 
 @pytest.mark.parametrize("wrong", [[], {}, {"schema_version": 2}, {"schema_version": 1, "hosts": [{"name": "x", "kind": "pet"}]}, None, 7])
@@ -290,3 +337,24 @@ def test_whatever_a_node_answers_there_is_a_report_and_every_control_has_a_resul
     if not isinstance(answer, dict) or not isinstance(answer.get("findings"), list):
         assert set(row["controls"].values()) == {"not_assessed"}
     json.dumps(report, allow_nan=False).encode()
+
+
+@given(st.data())
+def test_a_file_of_a_run_that_is_damaged_is_none(data: Any) -> None:
+    """Or its damage does no harm."""
+    report = build({"n1": result(finding())})
+    kept = json.loads(json.dumps(history.keep(report, None)))
+    places: list[tuple[Any, str]] = []
+    inner: list[Any] = [kept]
+    while inner:
+        there = inner.pop()
+        if isinstance(there, dict):
+            places += [(there, key) for key in there]
+            inner += there.values()
+    there, key = data.draw(st.sampled_from(places))
+    there[key] = data.draw(json_values)
+    if history.is_kept(kept):
+        earlier = history.comparable(history.lighten([kept]), report["run"])
+        again = build({"n1": result(finding())}, previous=kept)
+        history.keep(again, kept)
+        html._trend(history.trend([*earlier, kept], again), again["summary"])

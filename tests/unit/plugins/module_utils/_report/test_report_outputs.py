@@ -35,7 +35,7 @@ NODES: dict[str, Any] = {
     "n2": {"unreachable": True, "msg": "off"},
     "n3": result(failed=True, not_assessed={"STOR-09": "mount.nfs is not installed"}),
 }
-EXCEPTIONS = [{"select": "[?control=='STOR-03']", "owner": "me", "reason": "why", "expires": "2099-01-01"}]
+EXCEPTIONS = [{"select": "[?control=='STOR-03']", "owner": "me", "reason": "why", "expires": "2027-01-01"}]
 
 
 def hostile(text: str) -> dict[str, Any]:
@@ -60,13 +60,20 @@ def test_one_case_for_each_control_and_host() -> None:
     failure = failed.find("failure")
     assert failure is not None and failure.get("message") == "mpatha is dead" and "clean_residual_paths" in (failure.text or "")
     accepted = cases["STOR-03", "n1"]
-    assert [part.tag for part in accepted] == ["system-out"] and "accepted by me until 2099-01-01: why" in (accepted[0].text or "")
+    assert [part.tag for part in accepted] == ["system-out"] and "accepted by me until 2027-01-01: why" in (accepted[0].text or "")
     assert [part.tag for part in cases["STOR-10", "n1"]] == ["system-out"], "an info is a note"
     for where, why in (("n2", "not assessed: unreachable: off"), ("n3", "not assessed: mount.nfs is not installed")):
         assert [(part.tag, part.get("message")) for part in cases["STOR-09", where]] == [("skipped", why)]
     assert not list(cases["STOR-01", "n3"])
     tags = [part.tag for part in document.iter()]
     assert (document.get("failures"), document.get("skipped")) == (str(tags.count("failure")), str(tags.count("skipped")))
+
+
+def test_a_note_that_stands_for_findings_left_out() -> None:
+    """The control fails, since nobody has seen them, and the case says why."""
+    others = finding("", "info", "3 more", kind="findings", summary="3 more are left out", evidence={"controls": ["STOR-05: 3"]})
+    document = ElementTree.fromstring(junit.render(build({"n1": result(others)})).encode())
+    assert [failure.get("message") for failure in document.iter("failure")] == ["3 more are left out"]
 
 
 @given(st.text() | st.just(HOSTILE))
@@ -93,7 +100,7 @@ def test_metrics() -> None:
         'findings{cluster="fleet",control="STOR-01",severity="critical",status="open"} 0',
         'findings{cluster="fleet",control="STOR-03",severity="minor",status="accepted"} 1',
         'findings{cluster="fleet",control="none",severity="minor",status="open"} 1',
-        'hosts{cluster="fleet",status="not_assessed"} 2',
+        'hosts{cluster="fleet",status="not_assessed"} 1',
         'control_hosts{cluster="fleet",control="STOR-09",result="not_assessed"} 2',
         'exceptions{cluster="fleet",state="expired"} 0',
         'last_run_timestamp_seconds{cluster="fleet"} 1795311000',
@@ -183,11 +190,14 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         files.write(str(path), "new \ud800")
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["report.json"]
-    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.stat().st_mode & 0o777 == 0o640
+    files.prepare(str(tmp_path / "new"), "runs")
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("new", "new/runs")] == [0o750, 0o750]
 
 
 def test_the_newest_runs_are_kept(tmp_path: Path) -> None:
-    files.prepare(str(tmp_path))
+    files.prepare(str(tmp_path), "runs")
+    assert not files.has_runs(str(tmp_path))
     (tmp_path / "runs/notes.txt").write_text("mine")
     (tmp_path / "runs/20260101T000000Z.json").write_text("no JSON")
     kept = history.keep(build(NODES), None)
@@ -202,6 +212,7 @@ def test_the_newest_runs_are_kept(tmp_path: Path) -> None:
     (tmp_path / "runs/20260104T000000Z.json").write_text("{}")
     runs, unread = files.read_runs(str(tmp_path))
     assert len(runs) == 3 and unread == ["20260104T000000Z.json"]
+    assert files.has_runs(str(tmp_path))
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
