@@ -54,17 +54,33 @@ def firing(**labels: Any) -> dict[str, Any]:
 
 def test_filter() -> None:
     """One event for each pod, by the name that kube-state-metrics means; a number that is a name stays as it is."""
-    alerts = [firing(namespace="monitoring", exported_namespace="shop", pod="web-0"), firing(namespace="shop", pod="web-0"), firing()]
+    alerts = [firing(namespace="monitoring", exported_namespace="shop", pod="ksm", exported_pod="web-0")]
+    alerts += [firing(namespace="shop", pod="web-0"), firing()]
     alerts += [
         {**firing(namespace="old"), "status": "resolved"},
         firing(namespace="2024"),
         "no alert",
         firing(pod=["x"]),
     ]
+    # What is not exported is of kube-state-metrics' own pod.
+    alerts += [
+        firing(namespace="monitoring", pod="ksm", node="infra1", exported_namespace="mail"),
+        firing(pod="ksm", namespace="monitoring", exported_node="n1"),
+    ]
     kept = [event["alert"] for event in FILTER["main"]({"payload": {"alerts": alerts}})]
-    assert [(alert["namespace"], alert["pod"]) for alert in kept] == [("shop", "web-0"), ("", ""), ("2024", "")]
+    assert [(alert["namespace"], alert["pod"]) for alert in kept] == [("shop", "web-0"), ("", ""), ("2024", ""), ("mail", ""), ("", "")]
+    assert [alert["node"] for alert in kept] == ["", "", "", "", "n1"]
     flood = {"payload": {"alerts": [firing(namespace=f"n{number}") for number in range(500)]}}
     assert len(FILTER["main"](flood)) == 100 and len(FILTER["main"](flood, max_alerts=7)) == 7
+
+
+def test_guide_routes_the_alerts_of_the_report() -> None:
+    """What the guide tells Alertmanager to send has the alerts that this collection ships."""
+    root = PLUGINS.parents[2]
+    rules = yaml.safe_load((root / "roles/compliance_report/files/prometheus-rules.yml").read_text())
+    names = [rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
+    routed = re.search(r'alertname =~ "(.*)"', (root / "docs/guides/event_driven.md").read_text())
+    assert routed and names and all(re.fullmatch(routed[1], name) for name in names)
 
 
 # The event source
@@ -202,3 +218,5 @@ def test_no_server_to_watch(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="no API server to watch") as caught:
         asyncio.run(SOURCE["main"](asyncio.Queue(), {"kubeconfig": str(tmp_path / "kubeconfig")}))
     assert "c3ecre7" not in str(caught.value)
+    with pytest.raises(RuntimeError, match="there is no kubeconfig .*/nowhere"):
+        asyncio.run(SOURCE["main"](asyncio.Queue(), {"kubeconfig": str(tmp_path / "nowhere")}))

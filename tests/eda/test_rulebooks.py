@@ -227,7 +227,12 @@ def test_job_templates(tmp_path: Path) -> None:
     with serve(awx) as url:
         more = {"EDA_CONTROLLER_URL": url, "EDA_CONTROLLER_TOKEN": "c3ecre7"}
         with rulebook(
-            tmp_path, "alertmanager_awx", more, storage_ops_port=port, storage_ops_stuck_seconds=90, storage_ops_repair="STOR-04"
+            tmp_path,
+            "alertmanager_awx",
+            more,
+            storage_ops_port=port,
+            storage_ops_stuck_seconds=90,
+            storage_ops_repair=["STOR-04", "STOR-11"],
         ) as running:
             for _again in range(2):
                 assert post(port, notification({"namespace": "1e5", "pod": "web"}, {}, {"namespace": "{{ 1 }}"})) == 200
@@ -238,6 +243,6 @@ def test_job_templates(tmp_path: Path) -> None:
     # All of them texts, as the survey wants them.
     assert respond["extra_vars"] == {
         **{"triage_namespace": "1e5", "triage_pod": "web", "triage_node": "", "triage_stuck_seconds": "90"},
-        "respond_repair": "STOR-04",
+        "respond_repair": "STOR-04,STOR-11",
     }
     assert respond["limit"] == triage["limit"] == "localhost,all" and triage["extra_vars"] == {}

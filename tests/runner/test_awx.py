@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -69,13 +69,17 @@ def fresh() -> StandIn:
     return awx
 
 
+EXCEPTIONS = [{"select": "[?object.name == 'mpatha']", "owner": "storage", "reason": "being replaced", "expires": "2027-01-31"}]
+REPORT = {"compliance_ceph_host": "ceph-admin", "compliance_report_exceptions": EXCEPTIONS, "compliance_report_folder": "/not/this"}
+
+
 def scenario(folder: Path, **variables: Any) -> StandIn:
     """For real, and in check mode again."""
     awx = fresh()
     (folder / "kubeconfig").write_text(SECRET)
     variables |= {"configure_awx_kubeconfig": f"{{{{ lookup('ansible.builtin.file', '{folder}/kubeconfig') }}}}"}
     variables |= {"configure_awx_ceph_conf": "[global]", "configure_awx_ceph_keyring": KEYRING}
-    variables |= {"configure_awx_slices": "4", "configure_awx_inventory_project": "inventories"}
+    variables |= {"configure_awx_report_variables": REPORT, "configure_awx_slices": "4", "configure_awx_inventory_project": "inventories"}
     with serve(awx) as url:
         first = configure(url, **variables, configure_awx_schedule="DTSTART;TZID=Europe/Berlin:20260101T010000 RRULE:FREQ=DAILY;INTERVAL=1")
         assert first.returncode == 0 and "failed=0" in first.stdout, first.stdout + first.stderr
@@ -91,11 +95,11 @@ def scenario(folder: Path, **variables: Any) -> StandIn:
 
 def test_configured_as_code(tmp_path: Path) -> None:
     """A part of the templates is made as it should be, and a second run finds nothing to do."""
-    some = [BY_NAME[name] for name in ("triage", "respond")]
+    some = [BY_NAME[name] for name in ("triage", "respond", "compliance")]
     awx = scenario(tmp_path, __awx_templates=some)
     jobs = {found["name"]: found for found in awx.lists["job_templates"].values()}
     assert set(jobs) == {
-        *("Storage: triage", "Storage: respond", "Storage: respond (check)"),
+        *("Storage: triage", "Storage: respond", "Storage: respond (check)", "Storage: compliance"),
         *("Storage: compliance slices", "Storage: merge compliance slices"),
     }
     twin = jobs["Storage: respond (check)"]
@@ -113,7 +117,16 @@ def test_configured_as_code(tmp_path: Path) -> None:
     assert slices["job_slice_count"] == 4 and slices["forks"] == 50
     given = json.loads(slices["extra_vars"])
     assert given["compliance_report_folder"] == "/var/lib/storage_compliance/slices/{{ awx_workflow_job_id }}/{{ awx_job_id }}"
-    assert given["compliance_cluster"] == "false"
+    assert given["compliance_cluster"] == "false" and given["compliance_report_formats"] == ["json"]
+    # What a scheduled run has to know is code. What is not asked cannot be outdone by the empty answer of a run that nobody has started.
+    whole = jobs["Storage: compliance"]
+    for job, folder in ((whole, "/var/lib/storage_compliance"), (slices, given["compliance_report_folder"])):
+        assert json.loads(job["extra_vars"]).items() >= {**REPORT, "compliance_report_folder": folder}.items()
+    asked = {question["variable"]: question for question in awx.surveys[whole["related"]["survey_spec"]]["spec"]}
+    assert set(asked) == {question["variable"] for question in survey(BY_NAME["compliance"])} - set(REPORT)
+    assert not [name for name, question in asked.items() if question.get("default") == ""]
+    # Nobody gives ssh's options, or anything else that the survey does not ask.
+    assert not [name for name, job in jobs.items() if job["ask_variables_on_launch"]]
 
     nodes = {found["identifier"]: found for found in awx.lists["workflow_job_template_nodes"].values()}
     follows = {name: awx.relations.get(f"{node['url']}{how}_nodes/") for name, node in nodes.items() for how in ("success", "always")}
@@ -151,6 +164,8 @@ def test_an_empty_awx_in_check_mode() -> None:
         assert answer.returncode == 0 and awx.writes == [], answer.stdout + answer.stderr
         refused = configure(url, configure_awx_image="")
     assert refused.returncode != 0 and "configure_awx_image is required" in refused.stdout and awx.writes == []
+    nowhere = configure("")
+    assert nowhere.returncode != 0 and "which AWX it is, as CONTROLLER_HOST" in nowhere.stdout
 
 
 def test_every_argument_is_one_of_the_module() -> None:
@@ -197,7 +212,7 @@ LEFT_OUT = re.compile(
     r"_(timeout|deadline|kubelet_root|crictl|runtime_endpoint|run_id|release_lease|lease_seconds|ledger_namespace|leader_process"
     r"|restart_command|grace_seconds|(min_)?observations|(min_)?observation_seconds|pending_seconds|slow_seconds|unstage_seconds"
     r"|ceph_(conf|keyring|user|cluster)|rados_namespaces|peer_initiator_names|credential_keys|drivers|volumes|fence|wait_for"
-    r"|hosts|result|others|inputs|folder|keep|formats|prometheus_file|title|cluster|slice|namespace|claims|nodes|node|attachments"
+    r"|hosts|result|others|inputs|partial|folder|keep|formats|prometheus_file|title|cluster|slice|namespace|claims|nodes|node|attachments"
     r"|required_metadata|vendor|product|rescan_targets|fail_on_refusal)$"
 )
 
@@ -285,13 +300,20 @@ def test_credential_types() -> None:
 
 
 def test_execution_environment(tmp_path: Path) -> None:
-    """ansible-builder accepts the definition, and takes over what the collection says that it needs."""
-    command = ["ansible-builder", "create", "--file", str(ROOT / "execution-environment.yml"), "--context", str(tmp_path / "context")]
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=dict(os.environ), cwd=tmp_path)
+    """ansible-builder accepts the definition, and the image gets the collection of this checkout, which says what else it needs."""
+
+    def run(*command: str, cwd: Path = tmp_path) -> None:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, env=environment(), cwd=cwd)
+
+    shutil.copy(ROOT / "execution-environment.yml", tmp_path)
+    run("ansible-galaxy", "collection", "build", str(ROOT), "--output-path", str(tmp_path))
+    run("ansible-builder", "create", "--context", str(tmp_path / "context"))
     # Its name depends on which container engine is there.
     made = next((tmp_path / "context").glob("*file")).read_text()
     assert "ansible-galaxy collection install" in made
-    wanted = yaml.safe_load((tmp_path / "context/_build/requirements.yml").read_text())["collections"]
-    assert COLLECTION in [collection["name"] for collection in wanted]
+    # As the image does, but without what the collection depends on.
+    install = ("ansible-galaxy", "collection", "install", "--force", "--no-deps", "--offline", "-r", "requirements.yml")
+    run(*install, "-p", str(tmp_path / "installed"), cwd=tmp_path / "context/_build")
+    assert (tmp_path / "installed/ansible_collections" / COLLECTION.replace(".", "/") / "playbooks/compliance.yml").exists()
     needed = (ROOT / "meta/ee-requirements.txt").read_text()
     assert "kubernetes" in needed and "jmespath" in needed

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from typing import Any
@@ -23,36 +24,47 @@ QUICK = {"triage_stuck_seconds": "1", "attachment_repair_min_age": "1", "attachm
 
 
 def test_only_what_triage_has_named(control_plane_1_20: Cluster) -> None:
-    """Of two VolumeAttachments that the 68-character bug has left, the one goes that a pod waits for, and only where that is allowed."""
+    """Of two VolumeAttachments that the 68-character bug has left, the one goes that a pod waits for, and only where that is allowed, was
+    rehearsed, and is no outage."""
     cluster = control_plane_1_20
     left = faults.collision(cluster.plane, lengths=(68,))[68]
     other = faults.attach(cluster.api, "other", left.driver, left.handle.replace("vol-68-", "vol-xx-"), "other")
     cluster.api.delete(path("Pod", other.pod), grace=0)
     cluster.wait(lambda: other.unique_name not in cluster.api.volumes_attached("other"), "detached, says the controller")
-    cluster.api.add_node("n2", left.driver)
-    cluster.api.create(k8s.pod("web", [left.claim], "n2"))
-    name = k8s.attachment_name(left.handle, left.driver, "n2")
-    cluster.wait(lambda: (cluster.api.find("VolumeAttachment", name) or {}).get("status", {}).get("attachError"), "refused by the array")
+    for node, pod, volume in (("n2", "web", left), ("n3", "web-too", other)):
+        cluster.api.add_node(node, left.driver)
+        cluster.api.create(k8s.pod(pod, [volume.claim], node))
+    for node, volume in (("n2", left), ("n3", other)):
+        name = k8s.attachment_name(volume.handle, volume.driver, node)
+        cluster.wait(lambda name=name: (cluster.api.find("VolumeAttachment", name) or {}).get("status", {}).get("attachError"), "refused")
     time.sleep(1.2)
 
     def there() -> list[bool]:
         return [cluster.api.find("VolumeAttachment", each.attachment) is not None for each in (left, other)]
 
-    def respond(**answers: Any) -> str:
-        played = cluster.playbook("respond", triage_namespace="default", triage_pod="", **QUICK, **answers)
-        assert played.rc == 0, played.text
+    def respond(rc: int = 0, check: bool = False, **answers: Any) -> str:
+        scope = {"triage_namespace": "default", "triage_pod": "web", **QUICK}
+        played = cluster.playbook("respond", check=check, **scope, **answers)
+        assert played.rc == rc, played.text
         return played.text
 
-    assert "attachment_repair_names" in respond(respond_repair="")
-    respond(respond_repair="STOR-04")
+    assert "attachment_repair_names" in respond(respond_repair="STOR-04")
+    # Each alert is about one pod: whether it is an outage, the whole cluster tells.
+    assert "2 nodes are concerned (n2, n3)" in respond(2, respond_repair="STOR-11", respond_max_nodes="1")
+    allowed = {"respond_repair": "STOR-04\nSTOR-11"}
+    rehearsed = respond(check=True, **allowed)
+    assert re.search(rf'"respond_rehearsed": \[\s*"{left.attachment}"\s*\]', rehearsed), rehearsed
+    assert f"This was not rehearsed: {left.attachment}" in respond(2, **allowed, respond_rehearsed=[other.attachment])
     assert there() == [True, True]
-    respond(respond_repair="STOR-04\nSTOR-11")
+    respond(**allowed, respond_rehearsed=[left.attachment])
     assert there() == [False, True]
 
 
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
+        # Also where the answers are none: plays of the localhost are passed over.
+        ({"respond_repair": "STOR-16", "limit": "worker01"}, "Add localhost to the limit"),
         ({"respond_repair": "STOR-16", "triage_namespace": "shop"}, "but not STOR-16"),
         # The role that repairs it would repair others, too.
         ({"respond_repair": "STOR-03,STOR-11", "triage_namespace": "shop"}, "STOR-03 is repaired together with STOR-01, STOR-02"),
@@ -60,7 +72,8 @@ def test_only_what_triage_has_named(control_plane_1_20: Cluster) -> None:
     ],
 )
 def test_refused_before_anything_is_looked_at(answers: dict[str, str], said: str) -> None:
-    command = ["ansible-playbook", f"{COLLECTION}.respond", *LOCAL, "-e", json.dumps(answers)]
+    limit = answers.pop("limit", "all")
+    command = ["ansible-playbook", f"{COLLECTION}.respond", *LOCAL, "-i", "worker01,", "--limit", limit, "-e", json.dumps(answers)]
     answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=environment())
     assert answer.returncode == 2 and said in answer.stdout + answer.stderr
     assert "findings" not in answer.stdout

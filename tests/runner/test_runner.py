@@ -106,6 +106,7 @@ def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
     answer = run(tmp_path, "respond", answers, check=True, **settings)
     assert (answer.rc, answer.status) == (0, "successful"), answer.stdout
     assert [finding["object"]["name"] for finding in answer.results("Look at the pods and their volumes")[0]["findings"]] == ["web-7"]
+    assert answer.artifacts == {"respond_rehearsed": []}
     for each in (job, answer):
         assert api.token not in each.everything
 

@@ -17,7 +17,8 @@ description:
   - Makes an event of each alert that fires, C(alert) with C(name), C(namespace), C(pod) and C(node), and drops everything else.
   - Whoever can write a label would otherwise write variables of a playbook, which Ansible takes for templates. So an alert is
     dropped when one of these labels is not a name as Kubernetes allows it.
-  - C(exported_namespace) and so on count more. Prometheus renames the labels of kube-state-metrics so, where it does not honor them.
+  - Where there is C(exported_namespace), C(exported_pod) or C(exported_node), only these count. Prometheus renames the labels of
+    kube-state-metrics so, where it does not honor them, and then the others are of the pod that was asked for the metric.
 options:
   max_alerts:
     description: How many alerts of one webhook become events. The others are dropped, with a warning.
@@ -59,8 +60,9 @@ def _alert(alert: Any) -> dict[str, str] | None:
     if not isinstance(labels, dict) or alert.get("status") != "firing":
         return None
     kept = {"name": labels.get("alertname", "")}
+    prefix = "exported_" if any(labels.get(f"exported_{name}") for name in ("namespace", "pod", "node")) else ""
     for name in ("namespace", "pod", "node"):
-        kept[name] = labels.get(f"exported_{name}") or labels.get(name) or ""
+        kept[name] = labels.get(prefix + name) or ""
     if not _is(_ALERT, kept["name"]) or not all(kept[name] == "" or _is(_NAME, kept[name]) for name in ("namespace", "pod", "node")):
         LOG.warning("an alert was dropped: its name, or its namespace, pod or node, is not a valid name")
         return None

@@ -84,6 +84,10 @@ class Expired(Exception):
     """The server no longer knows the point from which to go on."""
 
 
+class NoKubeconfig(Exception):
+    """There is no such file."""
+
+
 class Recent:
     """What was said within the last seconds; bounded."""
 
@@ -219,6 +223,8 @@ class Watcher:
         from kubernetes import client, config
 
         path = self._args.get("kubeconfig") or os.environ.get("K8S_AUTH_KUBECONFIG")
+        if path and not os.path.exists(path):
+            raise NoKubeconfig(f"there is no kubeconfig {path}")
         loaded = client.Configuration()
         if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
             config.load_incluster_config(client_configuration=loaded)
@@ -271,6 +277,8 @@ async def main(queue: asyncio.Queue[Any], args: dict[str, Any]) -> None:
             await asyncio.sleep(0.5)
     finally:
         watcher.stop()
+    if isinstance(watcher.failed, NoKubeconfig):
+        raise RuntimeError(f"no API server to watch: {watcher.failed}")
     if watcher.failed:
         # A kubeconfig that cannot be read. Its words are not shown either: the file may hold a token.
         raise RuntimeError(f"no API server to watch: {type(watcher.failed).__name__}; check kubeconfig and context")
