@@ -158,8 +158,12 @@ def test_a_host_of_the_clusters_name(tmp_path: Path) -> None:
 def test_nothing_is_written_unless_everything_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = request(tmp_path, hosts=["n1"])
     rows = asked.rows({"hostvars": HostVars({"n1": result()})})
-    monkeypatch.setattr(junit, "render", lambda _report: [][0])
-    with pytest.raises(IndexError):
+
+    def fail(report: object) -> str:
+        raise RuntimeError(f"{type(report).__name__} cannot be rendered")
+
+    monkeypatch.setattr(junit, "render", fail)
+    with pytest.raises(RuntimeError, match="cannot be rendered"):
         asked.write(rows)
     assert os.listdir(tmp_path) == ["runs"]
 
