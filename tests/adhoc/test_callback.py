@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from selection import lowest
 
 MODULE = "storage_ops.runbooks.iscsi_module_check"
 EVIL = "mnt\x1b[31m\x9b2J\u202e"
@@ -60,9 +61,7 @@ def programs(request: pytest.FixtureRequest) -> Path:
     """Where the programs of an ansible-core are."""
     if request.param == "current":
         return Path(sys.executable).parent
-    if sys.version_info >= (3, 13):
-        pytest.skip("ansible-core 2.16 does not run on Python 3.13, which this machine's tests run on")
-    return Path(os.environ["STORAGE_OPS_LOWEST"]) / "bin"
+    return Path(lowest("ansible")).parent
 
 
 def run(*command: str | Path) -> str:

@@ -12,9 +12,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import sample
 from node import COLLECTION, environment
+from selection import lowest
 
 # ssh for all, the controller included, to where nobody listens; and the names that the report itself uses.
 NOWHERE = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_common_args": "-F /dev/null"}
@@ -82,6 +82,4 @@ def test_a_site_that_does_not_think_of_the_controller(tmp_path: Path) -> None:
 
 
 def test_the_lowest_ansible_core(tmp_path: Path) -> None:
-    if "STORAGE_OPS_LOWEST" not in os.environ:
-        pytest.skip("NOT TESTED: the lowest ansible-core is not installed: tests/lab/bootstrap.sh lowest")
-    check(Site(tmp_path), f"{os.environ['STORAGE_OPS_LOWEST']}/bin/ansible-playbook")
+    check(Site(tmp_path), lowest("ansible-playbook"))

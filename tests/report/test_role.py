@@ -18,6 +18,7 @@ import pytest
 import sample
 from jsonschema import Draft202012Validator
 from node import environment
+from selection import lowest
 
 FILES = Path(__file__).parents[2] / "roles/compliance_report/files"
 SCHEMA = Draft202012Validator(json.loads((FILES / "report.schema.json").read_text()))
@@ -174,10 +175,7 @@ def test_red_after_everything_was_written_and_parts_made_one(fleet: Fleet) -> No
 
 
 def test_the_lowest_ansible_core(fleet: Fleet) -> None:
-    program = Path(os.environ["STORAGE_OPS_LOWEST"]) / "bin/ansible-playbook" if "STORAGE_OPS_LOWEST" in os.environ else None
-    if not program:
-        pytest.skip("NOT TESTED: the lowest ansible-core is not installed: tests/lab/bootstrap.sh lowest")
-    ran = fleet.run(str(program), **SURVEY)
+    ran = fleet.run(lowest("ansible-playbook"), **SURVEY)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert fleet.report()["summary"]["findings"]["accepted"]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from node import ANSIBLE_DEADLINE, COLLECTION, environment
+from selection import HAS_LOWEST, lowest
 
 CONTROLS = "STOR-04"
 COMMON = ("ansible_become=false", "ansible_python_interpreter={{ ansible_playbook_python }}")
@@ -32,13 +33,6 @@ def play(name: str, folder: Path, hosts: list[str], *options: str, program: str 
     command = [program, f"{COLLECTION}.{name}", "-i", str(inventory), "-e", json.dumps(answers), *options]
     settings = {**environment(), "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_STRATEGY": "free"}
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
-
-
-def lowest() -> str:
-    """The lowest ansible-core that is supported, where it is installed."""
-    return (
-        str(Path(os.environ["STORAGE_OPS_LOWEST"]) / "bin/ansible-playbook") if "STORAGE_OPS_LOWEST" in os.environ else "ansible-playbook"
-    )
 
 
 def test_slices_become_one_report(tmp_path: Path) -> None:
@@ -61,7 +55,8 @@ def test_slices_become_one_report(tmp_path: Path) -> None:
     assert rehearsed.returncode == 0, rehearsed.stdout + rehearsed.stderr
     assert sorted(path.name for path in (folder / "slices").iterdir()) == ["3", "41", "7"] and not (slices / "merged").exists()
 
-    merged = play("merge_compliance_reports", tmp_path, whole, program=lowest(), compliance_report_folder=str(folder))
+    program = lowest("ansible-playbook") if HAS_LOWEST else "ansible-playbook"
+    merged = play("merge_compliance_reports", tmp_path, whole, program=program, compliance_report_folder=str(folder))
     assert merged.returncode == 0, merged.stdout + merged.stderr
     assert "Run 41, 2 reports, written from" in merged.stdout
     report = json.loads((folder / "report.json").read_text())

@@ -6,10 +6,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
-import pytest
 from faults.test_iscsi_ready import test_four_ways as test_iscsi_ready_four_ways
 from faults.test_iscsi_ready import unloaded
 from faults.test_nfs_limit import unlimited
@@ -19,6 +15,7 @@ from faults.test_residual_repair import test_dead_map, test_hung_reader_on_a_que
 from faults.test_residual_reuse import reused, test_unused_map_is_replaced
 from mounts import Kubelet, bindfs, die, mounts
 from node import QUICK, Node
+from selection import lowest
 
 __all__ = [
     "reused",
@@ -81,9 +78,7 @@ def test_audit_of_a_node_whose_mounts_lie(node: Node) -> None:
 
 def test_lowest_ansible_core(node: Node) -> None:
     """What meta/runtime.yml claims to be enough."""
-    if sys.version_info >= (3, 13):
-        pytest.skip("ansible-core 2.16 does not run on Python 3.13, which this machine's tests run on")
-    node.program = f"{os.environ['STORAGE_OPS_LOWEST']}/bin/ansible"
+    node.program = lowest("ansible")
     node.unmap(2)
     run = node.residual()
     assert not run.failed, run.msg

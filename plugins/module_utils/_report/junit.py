@@ -13,7 +13,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._report import clean
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.model import fails, stands_for
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.model import RESULTS, fails, stands_for
 
 _MAX_FINDINGS = 20
 _SKIPPED = ("not_assessed", "not_in_scope")
@@ -81,9 +81,8 @@ def _line(finding: Mapping[str, Any]) -> str:
 
 def _totals(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     every = list(counts)
-    results = ("pass", "fail", "accepted", *_SKIPPED)
     return {
-        "tests": sum(count[result] for count in every for result in results),
+        "tests": sum(count[result] for count in every for result in RESULTS),
         "failures": sum(count["fail"] for count in every),
         "errors": 0,
         "skipped": sum(count[result] for count in every for result in _SKIPPED),

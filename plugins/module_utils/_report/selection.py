@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
@@ -185,7 +185,6 @@ class ExceptionRule:
     matched: int = 0
     # Why it could not be applied; it accepts nothing then.
     error: str = ""
-    indices: list[int] = field(default_factory=list)
 
     def expired(self, today: str) -> bool:
         """It held until the end of that day, UTC."""
