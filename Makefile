@@ -7,11 +7,18 @@
 SHELL := /bin/bash
 RUN := tests/tools/run.sh
 LAB := $(RUN) --lab
-REPORT := $(RUN) --report
+STAGES := $(RUN) --lab --report python -P tests/tools/stages.py
+# Tests on real parts, all of them, or some folders or files: make faults SUITES=tests/ceph
+SUITES := tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover tests/failover_faults tests/faults \
+	tests/report tests/runner tests/vm
+# Of the tests that vary another one: the share that the commit chooses, share K, or (ALL=1) all.
+VARIATIONS := $(if $(ALL),all,$(if $(SHARE),$(SHARE),commit))
+REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers.sh)" --dist worksteal \
+	--junitxml=build/stages/$@.xml $(SUITES)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo docs test test-faults test-matrix lint format units sanity importer reports integration molecule bench clean
+.PHONY: help demo docs test test-faults test-matrix prepare smoke faults lint format units sanity importer molecule bench clean
 
 help: ## show this
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -20,24 +27,25 @@ demo: ## boot a node, make a residual disk, find it, clean it, show the proof, w
 	@$(LAB) python -m lab.demo
 
 docs: ## the documentation as a site, with pictures of the report, in build/docs
-	@$(REPORT) tests/tools/docs.sh
+	@$(RUN) --report tests/tools/docs.sh
 
-test: lint sanity units importer docs reports integration molecule ## everything, with one scenario of each class on a real node
+test: ## everything, with one scenario of each class on real parts
+	@$(STAGES) test
 
-# What tests/vm has run already. Names are prefixes here.
-TESTED := iscsi_ready.py::test_four_ways residual_interrupted.py::test_killed_while_removing_a_dead_map[flush_map] \
-	residual_refusals.py::test_one_portal_down residual_repair.py::test_hung_reader_on residual_reuse.py::test_unused_map \
-	pod_mounts.py::test_wrong_source pod_mounts_readonly.py::test_error_below
-# CI has 90 minutes, so what is marked as a variation of another test runs with ALL=1 only.
-SELECTION := $(if $(ALL),,-m 'not variation')
-
-test-faults: ## every kind of fault that `make test` leaves out, on real parts; with ALL=1 every variation, too
-	@status=0; for suite in faults cluster_faults failover_faults; do \
-		$(LAB) pytest -n 2 -v --durations=15 $(SELECTION) $(patsubst %,--deselect 'tests/faults/test_%',$(TESTED)) tests/$$suite || status=1; \
-		done; exit $$status
+test-faults: ## every other test on real parts, and a share of the variations; ALL=1: all of them, SHARE=K: those of share K
+	@$(STAGES) test-faults
 
 test-matrix: ## the residual scenarios on Debian 11, 12 and 13
 	@for release in bullseye bookworm trixie; do LAB_RELEASES=$$release $(LAB) pytest -n 2 -v tests/matrix || exit; done
+
+prepare: ## build what the tests on real parts need: Kubernetes, CSI-Addons, the VM node
+	@$(LAB) nice python -m lab prepare
+
+smoke: ## one scenario of each class, on real parts
+	@$(REAL) -m smoke
+
+faults: ## all other tests on real parts, and a share of the variations
+	@$(REAL) -m 'not smoke' --variations=$(VARIATIONS)
 
 lint: ## ruff, mypy, yamllint, shellcheck, licences, changelog, documentation, ansible-lint
 	@$(RUN) tests/tools/lint.sh
@@ -54,17 +62,6 @@ sanity: ## ansible-test sanity with both ansible-cores
 
 importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh
-
-reports: ## the report in a browser and in Prometheus, what AWX runs inside, ansible-rulebook, the callback
-	@tests/lab/bootstrap.sh lowest
-	@$(REPORT) --lab pytest -n 2 -v --durations=10 $(SELECTION) tests/report tests/runner tests/eda tests/adhoc
-
-integration: ## one scenario of each class, on a real node, on real control planes and on a real Ceph
-	@tests/lab/bootstrap.sh lowest
-	@$(LAB) pytest -n 2 -v --durations=15 tests/vm
-	@$(LAB) pytest -n 2 -v --durations=15 tests/cluster
-	@$(LAB) pytest -n 2 -v --durations=15 tests/ceph
-	@$(LAB) pytest -n 2 -v --durations=15 tests/failover
 
 molecule: ## the roles, by molecule, on a real node
 	@$(LAB) molecule test --all --report

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which tests run: CI has no time for variations, which run with ALL=1; the lowest ansible-core is not for every Python."""
+"""Which tests run, by marks of single parameters; the lowest ansible-core is not for every Python."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from typing import Any
 
 import pytest
 
-__all__ = ["HAS_LOWEST", "lowest", "variation"]
+__all__ = ["HAS_LOWEST", "lowest", "smoke", "variation"]
 
 # ansible-core 2.16 does not run on a newer Python, so nothing can be installed there. Everywhere else it must be: nothing is skipped.
 HAS_LOWEST = sys.version_info < (3, 13)
 
 
 def variation(*values: Any) -> Any:
-    """Parameters of a test that CI leaves out, since it has others of the same test."""
+    """Parameters of a test that are one of its variations: CI runs a share of them at a time."""
     return pytest.param(*values, marks=pytest.mark.variation)
+
+
+def smoke(*values: Any) -> Any:
+    """Parameters of a test that `make test` takes."""
+    return pytest.param(*values, marks=pytest.mark.smoke)
 
 
 def lowest(program: str) -> str:

@@ -115,6 +115,7 @@ def test_hostile_results(programs: Path) -> None:
     assert "UNREACHABLE! => {" in run(programs / "ansible", "all", "-m", MODULE, "-e", "ansible_connection=ssh ansible_port=1")
 
 
+@pytest.mark.smoke
 def test_playbook(programs: Path, tmp_path: Path) -> None:
     """What the callback has shown the role show_findings does not show once more."""
     playbook = tmp_path / "playbook.yml"

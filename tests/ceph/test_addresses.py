@@ -93,6 +93,7 @@ def check(monitor: Monitor, written: str) -> Entry | None:
     return entry
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "written",
     [

@@ -90,6 +90,7 @@ def four_ways(storage: Storage, *entries: str, verbs: tuple[str, ...], **options
     return set(left)
 
 
+@pytest.mark.smoke
 def test_every_kind_is_added_and_taken_back_and_foreign_entries_stay(storage: Storage) -> None:
     add(storage, *FOREIGN, "192.0.2.0/24")
     foreign = storage.ceph.blocklist()
@@ -113,6 +114,7 @@ def test_another_kind_for_the_same_address_is_another_entry(storage: Storage) ->
     assert sorted(proof) == ["10.0.0.0/24 still blocks it", "10.0.0.5:0/0 still blocks it", "10.0.0.5:0/24 is gone from the blocklist"]
 
 
+@pytest.mark.smoke
 def test_what_soon_ends_is_renewed_and_nothing_else(storage: Storage) -> None:
     ending = ("10.0.0.5", "10.0.1.0/24", "10.0.2.5/32")
     add(storage, *ending, seconds=100 * DAY)
@@ -202,6 +204,7 @@ def test_a_range_that_is_there_with_host_bits_is_the_same_range(storage: Storage
     assert storage.entries() == set()
 
 
+@pytest.mark.smoke
 def test_a_blocked_writer_loses_its_watch(storage: Storage) -> None:
     storage.ceph.create_image("data")
     with Writer(storage.ceph, "data", "127.0.0.11") as a, Writer(storage.ceph, "data", "127.0.0.12") as b:

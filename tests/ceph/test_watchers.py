@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+import pytest
 from lab.ceph.client import Visitor, Writer
 from lab.kubernetes.api import wait
 from node import Outcome
@@ -31,6 +32,7 @@ def watchers(outcome: Outcome, number: int = 0) -> dict[str, dict[str, Any]]:
     return {found["entry"]: found for found in outcome.result["ceph"]["images"][number]["watchers"]}
 
 
+@pytest.mark.smoke
 def test_who_is_always_there_and_who_only_looks_in(storage: Storage) -> None:
     storage.ceph.create_image("data")
     storage.ceph.create_image("quiet")
@@ -72,6 +74,7 @@ def test_we_are_no_watcher_ourselves(storage: Storage) -> None:
     assert image["client_addresses"] == [{"node": "node-a", "address": "127.0.0.11"}]
 
 
+@pytest.mark.smoke
 def test_a_dead_owner_of_a_lock(storage: Storage) -> None:
     storage.ceph.create_image("data", features="layering,exclusive-lock")
     writer = Writer(storage.ceph, "data", "127.0.0.11")

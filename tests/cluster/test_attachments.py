@@ -105,6 +105,7 @@ def leave(cluster: Cluster, attached: dict[int, faults.Attached]) -> None:
         cluster.wait(lambda found=found: found.unique_name not in cluster.api.volumes_attached(found.node), f"{found.handle} detached")
 
 
+@pytest.mark.smoke
 def test_the_collision_is_predicted_found_and_cleaned(old: Cluster) -> None:
     cluster = old
     attached = collide(cluster)
@@ -160,6 +161,7 @@ def test_what_a_killed_controller_manager_left_is_cleaned(old: Cluster) -> None:
     cluster.wait(lambda: phase(cluster, "elsewhere") == "Running", "the pod starts elsewhere")
 
 
+@pytest.mark.smoke
 def test_a_lost_entry_of_the_node_status(old: Cluster) -> None:
     cluster = old
     cluster.kubelets("lost", drivers=(DRIVER,))
@@ -254,6 +256,7 @@ def test_a_finalizer_that_is_held_is_told_and_stays(cluster: Cluster) -> None:
     assert audit(cluster) == []
 
 
+@pytest.mark.smoke
 def test_publish_information_of_forty_attachments(current: Cluster) -> None:
     cluster, driver = current, "csi.huawei.com"
     cluster.kubelets("n1", "n2", drivers=(driver,))

@@ -103,6 +103,7 @@ def test_objects(client: Cluster) -> None:
     assert (client.get(where) or {})["data"] == {"x": "1", "y": "2", "z": "3"}
 
 
+@pytest.mark.smoke
 def test_only_the_object_that_was_meant_is_deleted(client: Cluster) -> None:
     where = f"{MAPS}/a"
     first = client.create(MAPS, config_map("a"))["metadata"]["uid"]
@@ -116,6 +117,7 @@ def test_only_the_object_that_was_meant_is_deleted(client: Cluster) -> None:
     assert (client.get(where) or {})["metadata"]["uid"] == second
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("cached", [True, False])
 def test_lists(lab: Lab, client: Cluster, cached: bool) -> None:
     names = [f"{'ab'[number % 2]}{number:02d}" for number in range(25)]

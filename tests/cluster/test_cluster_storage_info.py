@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cluster import Cluster
 from lab.kubernetes import api as k8s
 from lab.kubernetes import faults
@@ -46,6 +47,7 @@ def break_everything(cluster: Cluster) -> None:
     api.heartbeat("gone", "Unknown")
 
 
+@pytest.mark.smoke
 def test_every_control_in_one_call(control_plane_1_20: Cluster, tmp_path: Path) -> None:
     """Found; each list read once; one that may not be read is told; and the playbook's report says the same."""
     cluster = control_plane_1_20

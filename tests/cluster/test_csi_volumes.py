@@ -39,6 +39,7 @@ def s3_volume(name: str, provisioner: str = DRIVER, driver: str = DRIVER, **csi:
     return [volume, claim]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("fixture", ["control_plane_1_20", "control_plane_current"])
 def test_from_provisioner_to_path(request: pytest.FixtureRequest, fixture: str) -> None:
     cluster: Cluster = request.getfixturevalue(fixture)

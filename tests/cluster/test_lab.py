@@ -46,6 +46,7 @@ def test_version(cluster: Cluster) -> None:
     )
 
 
+@pytest.mark.smoke
 @both
 def test_users(cluster: Cluster, tmp_path: Path) -> None:
     """Nobody may do anything; somebody with a manifest may do what it says, and nothing else."""
@@ -132,6 +133,7 @@ def test_scheduler(cluster: Cluster) -> None:
     wait(lambda: (cluster.api.find("Node", "n1") or {})["spec"].get("taints"), "the node has taints")
 
 
+@pytest.mark.smoke
 @both
 def test_hollow_kubelet(cluster: Cluster) -> None:
     """It has the volume in use, and waits until it is attached according to the node's status; 1.20 says so, current versions just wait."""
@@ -255,6 +257,7 @@ def left(cluster: Cluster, found: faults.Attached) -> tuple[bool, bool]:
     return whole, found.unique_name in cluster.api.volumes_attached(found.node)
 
 
+@pytest.mark.smoke
 @both
 def test_collision(cluster: Cluster) -> None:
     """In 1.20 the volume with 68 characters keeps its attachment; in a current version none does."""

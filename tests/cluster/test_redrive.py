@@ -20,6 +20,7 @@ def cluster(request: pytest.FixtureRequest, fixture: str) -> Cluster:
     return found
 
 
+@pytest.mark.smoke
 @both
 def test_a_deployment_is_moved_once_and_proven(cluster: Cluster) -> None:
     """Check, run, run again, check again."""

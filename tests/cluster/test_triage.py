@@ -93,6 +93,7 @@ def test_healthy(cluster: Cluster) -> None:
     assert missing.failed and "pod default/no-such does not exist" in missing.msg
 
 
+@pytest.mark.smoke
 @both
 def test_multi_attach(cluster: Cluster) -> None:
     """The controller manager's own words, and what the objects prove: the volume is used, or its node is lost."""
@@ -275,6 +276,7 @@ def test_forbidden_events(cluster: Cluster) -> None:
     assert "events" in outcome.msg and "verbs: [" in outcome.msg
 
 
+@pytest.mark.smoke
 @current
 def test_playbook(cluster: Cluster) -> None:
     """As AWX runs it: answers of a survey are strings, and empty ones count as none."""

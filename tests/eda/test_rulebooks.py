@@ -149,6 +149,7 @@ def stuck(control_plane_current: Cluster) -> dict[str, Any]:
     return pod
 
 
+@pytest.mark.smoke
 def test_alertmanager(control_plane_current: Cluster, stuck: dict[str, Any], tmp_path: Path) -> None:
     """A webhook starts triage, once; what is no alert, nobody's, or somebody's attack starts nothing. The repair is the user's to allow."""
     port, owned = free_port(), tmp_path / "owned"

@@ -74,6 +74,7 @@ def test_volumes_one_by_one(failover_1_20: Failover) -> None:
     assert OUT_OF_SERVICE not in failover_1_20.taints(NODE_A)
 
 
+@pytest.mark.smoke
 def test_out_of_service_taint(failover_current: Failover) -> None:
     fencing = Fencing(failover_current)
     moved(failover_current, fencing, f"{ADDRESS}:0/0", four_ways=True)

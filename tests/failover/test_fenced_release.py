@@ -9,6 +9,7 @@ The node is a stand-in, so its reboot is another bootID in its status, which the
 
 from __future__ import annotations
 
+import pytest
 from failover import ADDRESSES, NODE_A, Failover
 from fencing import INVENTORY, OUT_OF_SERVICE, Fencing
 
@@ -17,6 +18,7 @@ OURS = f"{ADDRESSES[NODE_A]}:0/0"
 AUTOMATIC, FOREIGN = "192.0.2.7:0/4711", "192.0.2.9:0/0"
 
 
+@pytest.mark.smoke
 def test_release(failover_current: Failover) -> None:
     scene, fencing = failover_current, Fencing(failover_current)
     ceph = scene.storage.ceph

@@ -48,6 +48,7 @@ def test_a_cluster_without_csi_addons_has_none(failover_current: Failover, api: 
     assert answer.failed and "install CSI-Addons" in answer.msg, answer
 
 
+@pytest.mark.smoke
 def test_a_fence_stops_the_writer_and_its_release_leaves_nothing(failover_current: Failover, addons: Addons, api: Cluster) -> None:
     writer, storage = failover_current.writer, failover_current.storage
     addons.create("a", RANGE)

@@ -24,6 +24,7 @@ def unloaded(node: Node) -> Node:
     return node
 
 
+@pytest.mark.smoke
 def test_four_ways(unloaded: Node) -> None:
     node = unloaded
     check = node.ansible("iscsi_module_check", check=True, start_iscsid=True)

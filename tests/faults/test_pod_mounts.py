@@ -104,6 +104,7 @@ def mounts(node: Node) -> Mounts:
     return Mounts(node)
 
 
+@pytest.mark.smoke
 def test_wrong_source_four_ways(mounts: Mounts) -> None:
     """Only the wrong layer goes, whoever else uses what it is."""
     node, point = mounts.node, mounts.point

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from faults.test_pod_mounts import OTHER_UID, UID, Mounts
 from node import Node, Outcome
 
@@ -39,6 +40,7 @@ def anew(mounts: Mounts, uid: str, volume: str, lun: int) -> None:
     mounts.csi(f"unpublish {uid} {volume} , unstage {volume} , stage {volume} {mounts.devices[lun]} , publish {uid} {volume}")
 
 
+@pytest.mark.smoke
 def test_error_below_ext4_and_xfs(node: Node) -> None:
     """Refused while the error lasts, found when it is over, gone when the volume is mounted anew. Nothing is ever remounted."""
     mounts = Mounts(node, flaky=True)

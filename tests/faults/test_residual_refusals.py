@@ -84,6 +84,7 @@ def test_refusal_fails_the_task_when_asked_for(node: Node) -> None:
     assert node.shape() == before
 
 
+@pytest.mark.smoke
 def test_one_portal_down(node: Node) -> None:
     """One of two paths of every map fails, and multipath -ll shows what an unmapped LUN would."""
     node.labctl("portal down 127.0.0.2")

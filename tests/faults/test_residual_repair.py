@@ -38,7 +38,7 @@ def four_ways(node: Node, lun: int, **options: Any) -> None:
     assert check_again.findings == []
 
 
-@pytest.mark.variation
+@pytest.mark.smoke
 def test_dead_map(node: Node) -> None:
     node.unmap(2)
     four_ways(node, 2)
@@ -50,6 +50,7 @@ def test_dead_map_that_queues(node: Node) -> None:
     four_ways(node, 2)
 
 
+@pytest.mark.smoke
 def test_hung_reader_on_a_queueing_map(node: Node) -> None:
     """Refused without fail_hung_readers; with it the reader ends and the map goes."""
     node.queue()

@@ -27,6 +27,7 @@ def first_bytes(node: Node, device: str) -> str:
     return node.sh(f"dd if={device} bs=4096 count=1 iflag=direct 2>/dev/null | head -c 11 | tr -d '\\0'")
 
 
+@pytest.mark.smoke
 def test_unused_map_is_replaced(node: Node, reused: tuple[str, str, str]) -> None:
     name, wwid, other = reused
     check = node.residual(check=True)

@@ -83,6 +83,7 @@ def seen(page: Page, dark: bool) -> None:
     assert not [text for text, where in texts.items() if not pixels.legible(page, picture, where)]
 
 
+@pytest.mark.smoke
 def test_a_manager_sees_the_state_on_the_first_screen(browser: Browser, report: Path) -> None:
     """Title, fleet, sentence, numbers, the first controls, the trend and what was not assessed; in the dark, too, and without a script."""
     summary = data(report)["summary"]
@@ -198,6 +199,7 @@ def test_paper_and_a_telephone(browser: Browser, report: Path) -> None:
         accessible(page)
 
 
+@pytest.mark.smoke
 def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path) -> None:
     results = sample.make_results(6, 6)
     for name in list(results.nodes)[:3]:

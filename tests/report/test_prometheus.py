@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sample
 
 FILES = Path(__file__).parents[2] / "roles/compliance_report/files"
@@ -72,6 +73,7 @@ def wait(what: str, look: Callable[[], Any]) -> Any:
     return seen
 
 
+@pytest.mark.smoke
 def test_promtool_accepts_metrics_and_rules(tmp_path: Path) -> None:
     """And the rules fire when they should, and only then."""
     results = sample.make_results(20, 30)

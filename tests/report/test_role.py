@@ -93,6 +93,7 @@ def fleet(tmp_path: Path) -> Fleet:
     return Fleet(tmp_path, sample.make_results(8, 14))
 
 
+@pytest.mark.smoke
 def test_survey_strings_and_a_second_run(fleet: Fleet) -> None:
     ran = fleet.run(**SURVEY)
     assert ran.returncode == 0, ran.stdout + ran.stderr

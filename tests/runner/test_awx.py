@@ -168,6 +168,7 @@ def test_an_empty_awx_in_check_mode() -> None:
     assert nowhere.returncode != 0 and "which AWX it is, as CONTROLLER_HOST" in nowhere.stdout
 
 
+@pytest.mark.smoke
 def test_every_argument_is_one_of_the_module() -> None:
     """awx.awx documents each argument that the playbook gives, and each that is required is given."""
     tasks = yaml.safe_load((ROOT / "playbooks/configure_awx.yml").read_text())[0]["tasks"]
@@ -224,6 +225,7 @@ def as_answer(default: Any) -> str:
     return ",".join(default) if isinstance(default, list) else "" if default == {} else str(default)
 
 
+@pytest.mark.smoke
 def test_every_runbook_has_a_template() -> None:
     playbooks = {path.stem for path in (ROOT / "playbooks").glob("*.yml")}
     assert {template["playbook"] for template in TEMPLATES} == playbooks - PARTS
@@ -233,6 +235,7 @@ def test_every_runbook_has_a_template() -> None:
     assert all((ROOT / "playbooks" / f"{template['playbook']}.yml").exists() for template in SLICING)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", BY_NAME)
 def test_survey_asks_what_the_playbook_reads(name: str) -> None:
     """No question is without effect, each default is that of the role, and no option that an operator sets is forgotten."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from cluster import Cluster
 from lab.kubernetes import api as k8s
@@ -111,6 +112,7 @@ def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
         assert api.token not in each.everything
 
 
+@pytest.mark.smoke
 def test_compliance_and_its_twin(tmp_path: Path) -> None:
     """The same as a run and in check mode: the report is written, its numbers are the job's artifact, and a dead host is not assessed."""
     answers = {"target": "worker01\nworker02\n", "compliance_cluster": "false", "compliance_report_controls": CONTROLS}

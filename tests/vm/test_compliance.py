@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from fleet import Fleet
 from mounts import Kubelet, mounts
@@ -88,6 +89,7 @@ assert ctypes.CDLL(None).mount({source.encode()!r}, {point.encode()!r}, b"fuse.s
     node.vm.run("python3 -", stdin=program)
 
 
+@pytest.mark.smoke
 def test_a_night(node: Node, tmp_path: Path) -> None:
     """Two faults are found, what cannot be read is not assessed, nothing changes, and no secret is told by whatever is written."""
     node.sh("useradd -m -s /bin/sh ops && cp -r /root/.ssh /home/ops/ && chown -R ops: /home/ops")

@@ -26,6 +26,7 @@ def bucket(node: Node, storage: Storage) -> Iterator[Bucket]:
     gateway.close()
 
 
+@pytest.mark.smoke
 def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Bucket) -> None:
     """Content before, ENOTCONN after kill -9, content again, also when all connections are closed; a second run changes nothing."""
     kubelet = Kubelet(node)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import pytest
 from faults.test_nfs_limit import HUGE, unlimited
 from faults.test_nfs_mounts import PATIENT, SHARE, left_behind, nfs, serve, states
 from node import Node
@@ -13,6 +14,7 @@ from node import Node
 __all__ = ["nfs"]
 
 
+@pytest.mark.smoke
 def test_causes_in_one_call(nfs: Node) -> None:
     """A version that is not offered, a portal that a firewall drops, and a limit that is too large; check mode says the same."""
     node, dropped = nfs, "192.0.2.11:/srv/share"

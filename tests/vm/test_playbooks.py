@@ -47,6 +47,7 @@ def play(playbook: str, inventory: Path, variables: dict[str, Any], *arguments: 
     return ansible("ansible-playbook", playbook, "-i", str(inventory), "-e", json.dumps(variables), *arguments)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("variables", "arguments", "message"),
     [
@@ -72,6 +73,7 @@ def test_refused_before_anything_is_touched(
     assert "unreachable=1" not in result.stdout
 
 
+@pytest.mark.smoke
 def test_survey_strings(node: Node) -> None:
     """The word false means false: a map with a hung reader is refused. With true it is repaired."""
     name, _wwid = node.map_of(2)
@@ -104,6 +106,7 @@ def test_named_and_refused_fails_and_shows_why(node: Node) -> None:
     assert node.shape() == before
 
 
+@pytest.mark.smoke
 def test_misspelt_switch_is_refused(node: Node) -> None:
     node.unmap(2)
     before = node.shape()

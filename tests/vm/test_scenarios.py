@@ -2,36 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One scenario of each class: repaired, refused, reused, interrupted, ready. All are in tests/faults; CI runs most of them only here."""
+"""An audit of a node in one call, and the lowest ansible-core."""
 
 from __future__ import annotations
 
-from faults.test_iscsi_ready import test_four_ways as test_iscsi_ready_four_ways
-from faults.test_iscsi_ready import unloaded
+import pytest
 from faults.test_nfs_limit import unlimited
-from faults.test_residual_interrupted import test_killed_while_removing_a_dead_map as killed
-from faults.test_residual_refusals import test_one_portal_down
-from faults.test_residual_repair import test_dead_map, test_hung_reader_on_a_queueing_map
-from faults.test_residual_reuse import reused, test_unused_map_is_replaced
 from mounts import Kubelet, bindfs, die, mounts
 from node import QUICK, Node
 from selection import lowest
 
-__all__ = [
-    "reused",
-    "test_dead_map",
-    "test_hung_reader_on_a_queueing_map",
-    "test_iscsi_ready_four_ways",
-    "test_one_portal_down",
-    "test_unused_map_is_replaced",
-    "unloaded",
-]
 
-
-def test_killed_in_the_middle(node: Node) -> None:
-    killed(node, "flush_map")
-
-
+@pytest.mark.smoke
 def test_audit_sees_the_same_and_changes_nothing(node: Node) -> None:
     """Every control in one call, whether in check mode or not."""
     node.unmap(2)
@@ -76,6 +58,7 @@ def test_audit_of_a_node_whose_mounts_lie(node: Node) -> None:
     node.sh(f"kill -CONT {servers['pvc-hung']}")
 
 
+@pytest.mark.smoke
 def test_lowest_ansible_core(node: Node) -> None:
     """What meta/runtime.yml claims to be enough."""
     node.program = lowest("ansible")

@@ -1,0 +1,219 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run the stages of `make test` or `make test-faults`, and tell what each of them took.
+
+``stages.py test``, ``stages.py test-faults``: every stage runs, whatever another one says; the
+exit code is 1 when one failed. ``stages.py table``: the records of the last runs as one table.
+
+A stage is a target of the Makefile. Two lanes run side by side: what compiles or waits in one of
+them leaves a processor to the other one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+RECORDS = Path("build/stages")
+# More than CI has for all of it: a stage that hangs must not keep a terminal for ever either.
+DEADLINE = 5400.0
+SLOWEST = 10
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A target of the Makefile.
+
+    ``share``: the minutes it may take of CI's 70, on two cores with an empty cache. It is shown,
+    and judged by people only: a slow machine is no failure.
+    ``after``: stages that have to be over first, whatever they came to.
+    """
+
+    name: str
+    share: float
+    after: tuple[str, ...] = ()
+
+
+# Lanes, each in order.
+PLANS: dict[str, tuple[tuple[Stage, ...], ...]] = {
+    "test": (
+        (Stage("prepare", 13), Stage("smoke", 17)),
+        (
+            Stage("lint", 2),
+            Stage("units", 5),
+            Stage("sanity", 6),
+            Stage("importer", 1),
+            Stage("docs", 2),
+            Stage("molecule", 12, after=("prepare",)),
+        ),
+    ),
+    "test-faults": ((Stage("faults", 35),),),
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a stage came to: its exit code and seconds."""
+
+    name: str
+    rc: int
+    seconds: float
+    share: float
+
+    def save(self) -> None:
+        """Keep it for the table."""
+        RECORDS.mkdir(parents=True, exist_ok=True)
+        (RECORDS / f"{self.name}.json").write_text(json.dumps(self.__dict__))
+
+
+class Runner:
+    """Runs lanes side by side, and prints their lines, each with the name of its stage in front."""
+
+    def __init__(self, lanes: Sequence[Sequence[Stage]]) -> None:
+        self.lanes = lanes
+        self.records: list[Record] = []
+        self._over = {stage.name: threading.Event() for lane in lanes for stage in lane}
+        self._children: dict[str, subprocess.Popen[str]] = {}
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def run(self) -> int:
+        """All stages; 1 when one of them failed."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._end)
+        threads = [threading.Thread(target=self._lane, args=(lane,)) for lane in self.lanes]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:
+            self._end(signal.SIGINT, None)
+        return int(any(record.rc for record in self.records))
+
+    def _lane(self, lane: Sequence[Stage]) -> None:
+        for stage in lane:
+            for name in stage.after:
+                self._over[name].wait()
+            if not self._ended:
+                self._stage(stage)
+            self._over[stage.name].set()
+
+    def _stage(self, stage: Stage) -> None:
+        self._print(stage.name, "begins")
+        start = time.monotonic()
+        # If this process is killed, make is too; and what tests start is tied to them in turn.
+        command = ["setpriv", "--pdeathsig", "TERM", "make", "--no-print-directory", stage.name]
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as child:
+            self._children[stage.name] = child
+            alarm = threading.Timer(DEADLINE, child.terminate)
+            alarm.start()
+            assert child.stdout is not None
+            for line in child.stdout:
+                self._print(stage.name, line.rstrip())
+            child.wait()
+            alarm.cancel()
+        record = Record(stage.name, child.returncode, time.monotonic() - start, stage.share)
+        record.save()
+        self.records.append(record)
+        state = "passed" if record.rc == 0 else f"FAILED with {record.rc}"
+        self._print(stage.name, f"{state} after {record.seconds:.0f} s")
+
+    def _print(self, name: str, line: str) -> None:
+        with self._lock:
+            print(f"{name:8} | {line}", flush=True)
+
+    def _end(self, number: int, _frame: object) -> None:
+        self._ended = True
+        for child in self._children.values():
+            with contextlib.suppress(ProcessLookupError):
+                child.terminate()
+        sys.exit(128 + number)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test of a suite, with the seconds of its set-up and its end."""
+
+    suite: str
+    name: str
+    seconds: float
+    outcome: str
+
+
+def cases() -> Iterator[Case]:
+    """The tests that pytest reported, from its JUnit files."""
+    for path in sorted(RECORDS.glob("*.xml")):
+        for case in ElementTree.parse(path).getroot().iter("testcase"):
+            kinds = {child.tag for child in case}
+            outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+            name = f"{case.get('classname', '').removeprefix('tests.')}::{case.get('name')}"
+            yield Case(path.stem, name, float(case.get("time", 0)), outcome)
+
+
+def table() -> int:
+    """Minutes of every stage, the slowest tests, and how many passed; 1 when a stage failed."""
+    order = [stage.name for lanes in PLANS.values() for lane in lanes for stage in lane]
+    records = [Record(**json.loads(path.read_text())) for path in RECORDS.glob("*.json")]
+    records.sort(key=lambda record: order.index(record.name))
+    print(f"\n{'stage':10}{'minutes':>9}{'share':>7}")
+    for record in records:
+        minutes = record.seconds / 60
+        remarks = [f"FAILED with {record.rc}"] if record.rc else []
+        remarks += ["over its share"] if minutes > record.share else []
+        print(f"{record.name:10}{minutes:9.1f}{record.share:7.0f}  {', '.join(remarks)}".rstrip())
+    found = list(cases())
+    seconds: dict[str, float] = {}
+    for case in found:
+        key = f"{case.suite} {case.name.partition('.')[0].partition('::')[0]}"
+        seconds[key] = seconds.get(key, 0) + case.seconds
+    print("\nminutes of all workers together, by suite")
+    for key in sorted(seconds):
+        print(f"{seconds[key] / 60:8.1f}  {key}")
+    print(f"\nthe {SLOWEST} slowest tests (seconds)")
+    for case in sorted(found, key=lambda case: -case.seconds)[:SLOWEST]:
+        print(f"{case.seconds:8.0f}  {case.suite} {case.name}")
+    counts = [f"{sum(case.outcome == kind for case in found)} {kind}" for kind in ("passed", "failed", "skipped")]
+    print(f"\n{', '.join(counts)}", flush=True)
+    return int(any(record.rc for record in records))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """What the command line asks for."""
+    if arguments == ["table"]:
+        return table()
+    if len(arguments) != 1 or arguments[0] not in PLANS:
+        print(f"usage: stages.py {'|'.join([*PLANS, 'table'])}", file=sys.stderr)
+        return 2
+    if "CI_RECORDS" not in os.environ:
+        shutil.rmtree(RECORDS, ignore_errors=True)
+    status = Runner(PLANS[arguments[0]]).run()
+    if "CI_RECORDS" not in os.environ:
+        table()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
