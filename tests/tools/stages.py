@@ -94,8 +94,7 @@ class Runner:
 
     def run(self) -> int:
         """All stages; 1 when one of them failed."""
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._end)
+        before = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGHUP)}
         threads = [threading.Thread(target=self._lane, args=(lane,)) for lane in self.lanes]
         for thread in threads:
             thread.start()
@@ -104,6 +103,9 @@ class Runner:
                 thread.join()
         except KeyboardInterrupt:
             self._end(signal.SIGINT, None)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
         return int(any(record.rc for record in self.records))
 
     def _lane(self, lane: Sequence[Stage]) -> None:

@@ -1,0 +1,131 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The runner of the stages: no failure ends another stage, nothing fails unseen, nothing stays."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = ROOT / "tests" / "tools" / "stages.py"
+
+
+def load(path: Path, name: str) -> ModuleType:
+    """A file of tests that is no part of a package."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+stages = load(PROGRAM, "stages_under_test")
+selection = load(ROOT / "tests" / "conftest.py", "conftest_under_test")
+Stage = stages.Stage
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a Makefile of three stages."""
+    lines = ["good:", "\t@echo fine >> log", "bad:", "\t@echo wrong >> log; exit 3", "hangs:", "\t@echo $$$$ > pid; exec sleep 600"]
+    (tmp_path / "Makefile").write_text("\n".join(lines) + "\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_failure_ends_no_other_stage_and_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runner = stages.Runner([[Stage("bad", 1), Stage("good", 1)]])
+    assert runner.run() == 1
+    assert (folder / "log").read_text().split() == ["wrong", "fine"]
+    assert "bad      | FAILED with 2 after" in capsys.readouterr().out
+    assert {record.name: record.rc for record in runner.records} == {"bad": 2, "good": 0}
+
+
+def test_a_stage_waits_for_what_it_needs_even_if_that_failed(folder: Path) -> None:
+    runner = stages.Runner([[Stage("good", 1, after=("bad",))], [Stage("bad", 1)]])
+    assert runner.run() == 1
+    assert (folder / "log").read_text().split() == ["wrong", "fine"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_runner_that_is_killed_leaves_no_stage(folder: Path, number: int) -> None:
+    code = f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import stages"
+    code += "; stages.Runner([[stages.Stage('hangs', 1)]]).run()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL) as runner:
+        while not (folder / "pid").exists() or not (folder / "pid").read_text():
+            assert runner.poll() is None
+            time.sleep(0.05)
+        os.kill(runner.pid, number)
+        runner.wait()
+    pid = int((folder / "pid").read_text())
+    # Whether it ends, not when: a test that hangs here is ended by its stage's deadline.
+    while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+        time.sleep(0.05)
+
+
+def test_the_table_shows_shares_failures_and_the_slowest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [stage.name for lane in stages.PLANS["test"] for stage in lane][:2]
+    for name, rc, seconds in ((names[0], 0, 61.0), (names[1], 2, 30.0)):
+        stages.Record(name, rc, seconds, 1).save()
+    cases = "".join(f'<testcase classname="tests.cluster.test_x" name="test_{n}" time="{n}"/>' for n in range(12))
+    cases += '<testcase classname="tests.ceph.test_y" name="test_bad" time="100"><failure/></testcase>'
+    cases += '<testcase classname="tests.ceph.test_y" name="test_left" time="0"><skipped/></testcase>'
+    (stages.RECORDS / "smoke.xml").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    assert stages.table() == 1
+    text = capsys.readouterr().out
+    assert f"{names[0]:10}      1.0      1  over its share" in text
+    assert f"{names[1]:10}      0.5      1  FAILED with 2" in text
+    slowest = text[text.index("slowest tests") :]
+    assert slowest.index("ceph.test_y::test_bad") < slowest.index("cluster.test_x::test_11")
+    assert "test_2" not in slowest and "test_3" in slowest
+    assert text.rstrip().endswith("12 passed, 1 failed, 1 skipped")
+
+
+def test_every_stage_is_a_target_and_the_shares_are_the_budget() -> None:
+    targets = (ROOT / "Makefile").read_text()
+    for plan in stages.PLANS.values():
+        for lane in plan:
+            for stage in lane:
+                assert f"\n{stage.name}:" in targets
+    longest = [max(sum(stage.share for stage in lane) for lane in plan) for plan in stages.PLANS.values()]
+    assert sum(longest) <= 70
+
+
+class TestVariations:
+    """The rotation of what varies another test."""
+
+    def test_every_commit_chooses_a_share_and_every_share_is_chosen(self) -> None:
+        found = {selection.chosen("commit", f"{number:040x}") for number in range(100)}
+        assert found == set(range(selection.SHARES))
+
+    def test_a_test_has_one_share_for_good(self) -> None:
+        shares = [selection.share_of(f"tests/faults/test_x.py::test_{number}") for number in range(200)]
+        assert set(shares) == set(range(selection.SHARES))
+        assert selection.share_of("tests/faults/test_nodes.py::test_without_root") == 0
+
+    def test_all_and_one(self) -> None:
+        assert selection.chosen("all", "0") is None
+        assert selection.chosen("2", "ffff") == 2
+
+    @pytest.mark.parametrize("option", ["", "some", "-1", str(selection.SHARES), "1.5"])
+    def test_a_misspelt_choice_is_an_error(self, option: str) -> None:
+        with pytest.raises(pytest.UsageError, match="all, commit, or a number"):
+            selection.chosen(option, "0")
+
+
+def test_records_can_be_read_back(folder: Path) -> None:
+    stages.Record("lint", 0, 1.5, 2).save()
+    assert json.loads((stages.RECORDS / "lint.json").read_text()) == {"name": "lint", "rc": 0, "seconds": 1.5, "share": 2}
