@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lab.kubernetes import api as kubernetes
+from lab.common import wait
 from lab.kubernetes.attacher import Attacher
 from lab.kubernetes.controlplane import ControlPlane
 from lab.kubernetes.kubelets import HollowKubelet, KubeletStandIn
@@ -95,7 +95,7 @@ class Cluster:
 
     def wait(self, condition: Callable[[], T], what: str, seconds: float = 30) -> T:
         """Poll until something has come true."""
-        return kubernetes.wait(condition, what, seconds)
+        return wait(condition, what, seconds)
 
     def attachment_uids(self) -> dict[str, str]:
         """Name and uid of every VolumeAttachment: what a run that changes nothing leaves alone."""

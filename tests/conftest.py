@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which variations run: all, none, or a share of them, so that CI runs each of them sooner or later."""
+"""Of all tests: how property tests run, and which of the variations run.
+
+The oldest Python that a node may have loads this too, without the lab.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
+# Property tests are about what comes out, not about how busy the machine is.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 # A variation belongs to one share for good; the commit's hash chooses the share.
 SHARES = 6
 

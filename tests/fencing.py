@@ -16,6 +16,7 @@ from typing import Any
 
 from cluster import Played
 from failover import NODE_A, Failover
+from lab.common import patient
 from lab.kubernetes.api import path
 from lab.kubernetes.proxy import Proxy
 from node import COLLECTION, environment
@@ -29,7 +30,7 @@ ANNOTATION = "runbooks.storage-ops/fence"
 QUICK = {"node_fence_grace_seconds": "1", "node_fence_observation_seconds": "2", "node_fence_min_observation_seconds": "2"}
 LEASE = {"lease_seconds": "10", "lease_timeout": "60"}
 # The longest that one run may take (seconds).
-DEADLINE = 300
+DEADLINE = patient(300)
 # The Ceph host is none that has what the cluster's modules need, and is reached as it says itself.
 INVENTORY = "localhost ansible_connection=local\nceph-admin ansible_connection=local ansible_python_interpreter=/usr/bin/python3\n"
 

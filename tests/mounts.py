@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.ceph.gateway import Gateway
+from lab.common import patient
 from lab.vm import SSH_OPTIONS
 from node import ANSIBLE_DEADLINE, COLLECTION, Node, Outcome, environment
 
@@ -163,7 +164,7 @@ class Bucket:
     def close(self) -> None:
         """End the connection."""
         self.tunnel.terminate()
-        self.tunnel.wait(10)
+        self.tunnel.wait(patient(10))
 
     @property
     def secrets(self) -> tuple[str, str]:

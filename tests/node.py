@@ -10,17 +10,17 @@ import json
 import os
 import shlex
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lab.common import patient, wait
 from lab.vm import Vm
 
 COLLECTION = "storage_ops.runbooks"
 # The node's multipathd checks every 2 s, so this is the shortest observation that proves anything there.
 QUICK: dict[str, Any] = {"observations": 2, "observation_seconds": 3}
-ANSIBLE_DEADLINE = 400
+ANSIBLE_DEADLINE = patient(120)
 
 
 @dataclass(frozen=True)
@@ -189,10 +189,7 @@ class Node:
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
         """Poll until something has come true."""
-        until = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < until, f"not within {seconds} s: {what}"
-            time.sleep(0.3)
+        wait(condition, what, seconds, pause=0.3)
 
     def gone(self, lun: int) -> None:
         """See that nothing is left of a LUN: no map, no disk, no link."""

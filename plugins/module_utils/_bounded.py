@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
+Clock = Callable[[], float]
 # A worker that has not answered for this long (seconds) keeps only the item it is stuck on; the others get workers of their own.
 # On a node that is only busy the forks would make it worse, so this is no hair trigger.
 STALL_SECONDS = 1.0
@@ -37,13 +38,13 @@ _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 class Deadline:
     """A budget of seconds that everything a module does is paid from."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, seconds: float, clock: Clock = time.monotonic) -> None:
+        self.clock = clock
         self._end = clock() + seconds
 
     def remaining(self) -> float:
         """Seconds left, never below 0."""
-        return max(0.0, self._end - self._clock())
+        return max(0.0, self._end - self.clock())
 
     def cap(self, seconds: float) -> float:
         """``seconds``, or what is left if that is less."""
@@ -82,13 +83,13 @@ def find_program(name: str) -> str | None:
     return None
 
 
-def run_command(argv: Sequence[str], timeout: float) -> CommandResult:
+def run_command(argv: Sequence[str], timeout: float, clock: Clock = time.monotonic) -> CommandResult:
     """Run ``argv`` for at most ``timeout`` seconds, C locale, no stdin; on time-out kill its session and abandon it."""
-    started = time.monotonic()
+    started = clock()
     argv = tuple(argv)
 
     def result(rc: int | None, out: str = "", err: str = "", problem: str = "") -> CommandResult:
-        return CommandResult(argv, rc, out, err, time.monotonic() - started, problem)
+        return CommandResult(argv, rc, out, err, clock() - started, problem)
 
     program = argv[0] if os.path.isabs(argv[0]) else find_program(argv[0])
     if program is None:
@@ -109,10 +110,10 @@ def run_command(argv: Sequence[str], timeout: float) -> CommandResult:
                 (os.POSIX_SPAWN_DUP2, err, 2),
             ],
         )
-        status = _wait(pid, started + timeout)
+        status = _wait(pid, started + timeout, clock)
         if status is None:
             _kill(pid)
-            _reap([pid])
+            _reap([pid], clock)
         texts = [os.pread(fd, os.fstat(fd).st_size, 0).decode("utf-8", "replace") for fd in (out, err)]
     except OSError as error:
         return result(None, problem=f"cannot be started: {error.strerror}")
@@ -124,14 +125,14 @@ def run_command(argv: Sequence[str], timeout: float) -> CommandResult:
     return result(os.waitstatus_to_exitcode(status), texts[0], texts[1])
 
 
-def _wait(pid: int, until: float) -> int | None:
-    """Wait status of ``pid``, or None when it still runs at ``until`` (monotonic)."""
+def _wait(pid: int, until: float, clock: Clock) -> int | None:
+    """Wait status of ``pid``, or None when it still runs when the clock says ``until``."""
     pause = 0.0005
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return status
-        left = until - time.monotonic()
+        left = until - clock()
         if left <= 0:
             return None
         time.sleep(min(pause, left))
@@ -144,10 +145,10 @@ def _kill(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _reap(pids: Iterable[int]) -> list[int]:
+def _reap(pids: Iterable[int], clock: Clock) -> list[int]:
     """Reap those of the killed children that are gone within a moment, shared by all of them; returns the others."""
-    until = time.monotonic() + 0.05
-    return [pid for pid in pids if _wait(pid, until) is None]
+    until = clock() + 0.05
+    return [pid for pid in pids if _wait(pid, until, clock) is None]
 
 
 @dataclass
@@ -183,7 +184,13 @@ def call(function: Callable[[], Any], timeout: float) -> Reply:
     return call_each(lambda _item: function(), [None], timeout)[0]
 
 
-def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: float, budget: float = math.inf) -> list[Reply]:
+def call_each(
+    function: Callable[[Any], Any],
+    items: Sequence[Any],
+    timeout: float,
+    budget: float = math.inf,
+    clock: Clock = time.monotonic,
+) -> list[Reply]:
     """Call ``function(item)`` for every item in children, each for at most ``timeout`` seconds; one reply per item, in order.
 
     All of it ends within ``budget`` seconds; what was not answered by then has a problem.
@@ -198,7 +205,7 @@ def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: flo
     # pid -> index of the item that it was asked for and never answered, if there is one
     killed: dict[int, int | None] = {}
     poller = select.poll()
-    until = time.monotonic() + budget
+    until = clock() + budget
 
     def retire(worker: _Worker) -> None:
         poller.unregister(worker.pipe)
@@ -208,10 +215,10 @@ def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: flo
         killed[worker.pid] = worker.current if worker.done < len(worker.items) else None
 
     try:
-        while (waiting or running) and time.monotonic() < until:
+        while (waiting or running) and clock() < until:
             while waiting and len(running) < MAX_WORKERS:
                 try:
-                    worker = _fork_worker(function, items, waiting[0])
+                    worker = _fork_worker(function, items, waiting[0], clock)
                 except OSError as error:
                     for index in waiting.pop(0):
                         replies[index] = Reply(problem=f"could not be asked: {error.strerror}")
@@ -228,14 +235,14 @@ def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: flo
                 for line in lines[: len(worker.items) - worker.done]:
                     replies[worker.current] = Reply(**json.loads(line))
                     worker.done += 1
-                    worker.since = time.monotonic()
+                    worker.since = clock()
                 if worker.done == len(worker.items):
                     retire(worker)
                 elif not chunk:
                     replies[worker.current] = Reply(problem="the probe died")
                     waiting.append(worker.items[worker.done + 1 :])
                     retire(worker)
-            now = time.monotonic()
+            now = clock()
             for worker in list(running.values()):
                 idle = now - worker.since
                 if idle > min(STALL_SECONDS, timeout) and worker.done + 1 < len(worker.items):
@@ -249,7 +256,7 @@ def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: flo
     finally:
         for worker in list(running.values()):
             retire(worker)
-        held = _reap(killed)
+        held = _reap(killed, clock)
     answers = [reply or Reply(problem="no answer before the deadline") for reply in replies]
     for pid in held:
         unanswered = killed[pid]
@@ -258,7 +265,7 @@ def call_each(function: Callable[[Any], Any], items: Sequence[Any], timeout: flo
     return answers
 
 
-def _fork_worker(function: Callable[[Any], Any], items: Sequence[Any], indexes: list[int]) -> _Worker:
+def _fork_worker(function: Callable[[Any], Any], items: Sequence[Any], indexes: list[int], clock: Clock) -> _Worker:
     """Fork a child that calls ``function`` for the items at ``indexes`` and writes one JSON line each."""
     reader, writer = os.pipe()
     try:
@@ -269,7 +276,7 @@ def _fork_worker(function: Callable[[Any], Any], items: Sequence[Any], indexes: 
         raise
     if pid:
         os.close(writer)
-        return _Worker(pid, reader, indexes, time.monotonic())
+        return _Worker(pid, reader, indexes, clock())
     try:
         os.setsid()
         # The caller's stdout may be the ssh channel: a child stuck in D state must not keep it open.

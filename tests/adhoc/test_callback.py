@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.common import patient
 from selection import lowest
 
 MODULE = "storage_ops.runbooks.iscsi_module_check"
@@ -80,7 +81,7 @@ def run(*command: str | Path) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patient(120),
         check=False,
     )
     assert "Traceback" not in answer.stdout + answer.stderr and "Callback" not in answer.stderr, answer.stdout + answer.stderr

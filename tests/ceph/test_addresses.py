@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lab.ceph.client import PYTHON
 from lab.ceph.cluster import Ceph
+from lab.common import patient
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import RANGE, Entry, parse_entry, parse_stored
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import ADD, REMOVE, Step, parse_dump
@@ -27,9 +28,9 @@ MONITOR = """
 import json, sys
 import rados
 cluster = rados.Rados(conffile=sys.argv[1], name="client.admin")
-cluster.connect(timeout=10)
+cluster.connect(timeout=100)
 for line in sys.stdin:
-    rc, out, said = cluster.mon_command(line, b"", timeout=10)
+    rc, out, said = cluster.mon_command(line, b"", timeout=100)
     print(json.dumps([rc, out.decode(), said]), flush=True)
 """
 EXPIRE = 604_800
@@ -74,7 +75,7 @@ def monitor(ceph: Ceph) -> Iterator[Monitor]:
     yield monitor
     assert monitor.process.stdin is not None
     monitor.process.stdin.close()
-    monitor.process.wait(10)
+    monitor.process.wait(patient(10))
 
 
 def check(monitor: Monitor, written: str) -> Entry | None:
@@ -149,7 +150,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS)
 def test_any_text_means_what_the_monitor_stores_or_is_refused(monitor: Monitor, written: str) -> None:
     check(monitor, written)

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from lab.ceph.client import Visitor, Writer
 from lab.ceph.cluster import Ceph, CephError
-from lab.common import LabError
-from lab.kubernetes.api import wait
+from lab.common import LabError, patient, wait
 from storage import Storage
 
 
@@ -93,7 +92,7 @@ def test_a_visitor_comes_and_goes(storage: Storage, image: str) -> None:
 def test_a_frozen_monitor_answers_nobody(storage: Storage) -> None:
     storage.ceph.freeze()
     command = ["ceph", "-c", str(storage.ceph.conf), "--connect-timeout", "2", "osd", "dump"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
     assert answer.returncode == 1 and "timed out" in answer.stderr, answer
     storage.ceph.thaw()
     assert storage.ceph.blocklist() == {}
@@ -104,7 +103,7 @@ def test_a_user_may_do_what_its_capabilities_say(storage: Storage) -> None:
 
     def as_reader(*argv: str) -> int:
         command = ["ceph", "-c", str(storage.ceph.conf), "--keyring", str(keyring), "--name", "client.reader", *argv]
-        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
+        return subprocess.run(command, capture_output=True, timeout=patient(60), check=False).returncode
 
     assert as_reader("osd", "dump") == 0
     assert as_reader("osd", "blocklist", "add", "192.0.2.1", "3600") == 13

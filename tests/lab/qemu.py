@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .common import LabError, cache_dir, locked, say
+from .common import LabError, cache_dir, locked, patient, say
 from .image import Image
 
 QEMU = "qemu-system-x86_64"
@@ -41,6 +41,7 @@ class Qmp:
         self.path = path
 
     def execute(self, command: str, deadline: float = 60, **arguments: Any) -> Any:
+        deadline = patient(deadline)
         end = time.monotonic() + deadline
         try:
             with socket.socket(socket.AF_UNIX) as connection:
@@ -83,9 +84,9 @@ def start(arguments: Sequence[str], log: Path) -> None:
     command = [QEMU, *HARDWARE, *arguments, "-daemonize"]
     with log.open("w") as output:
         try:
-            process = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=120, check=False)
+            process = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=patient(120), check=False)
         except subprocess.TimeoutExpired:
-            raise LabError(f"qemu did not start within 120 s:\n{tail(log)}") from None
+            raise LabError(f"qemu did not start within {patient(120):.0f} s:\n{tail(log)}") from None
     if process.returncode:
         raise LabError(f"qemu did not start:\n{tail(log)}")
 
@@ -97,7 +98,7 @@ def stop(pidfile: Path) -> None:
         if pid is None:
             break
         os.kill(pid, number)
-        end = time.monotonic() + deadline
+        end = time.monotonic() + patient(deadline)
         while running(pidfile) and time.monotonic() < end:
             time.sleep(0.05)
     else:
@@ -109,7 +110,7 @@ def stop(pidfile: Path) -> None:
 def version() -> str:
     """qemu's version line."""
     try:
-        return subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()[0]
+        return subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=True, timeout=patient(30)).stdout.splitlines()[0]
     except FileNotFoundError:
         raise LabError(f"{QEMU} is not installed: see tests/lab/apt-packages.txt") from None
 

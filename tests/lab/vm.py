@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import qemu
-from .common import DEFAULT_RELEASE, GUEST, RELEASES, LabError, cache_dir, locked, say, step
+from .common import DEFAULT_RELEASE, GUEST, RELEASES, LabError, cache_dir, locked, patient, say, step
 from .image import image, locate
 
 SNAPSHOT = "ready"
@@ -37,7 +37,7 @@ DEVICES = (
 )
 SSH_OPTIONS = (
     *("-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
-    *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10"),
+    *("-o", "LogLevel=ERROR", "-o", f"ConnectTimeout={patient(10):.0f}"),
 )
 
 
@@ -137,9 +137,9 @@ class Vm:
             given.write(stdin)
             given.seek(0)
             try:
-                rc = subprocess.run(argv, stdin=given, stdout=out, stderr=err, timeout=timeout, check=False).returncode
+                rc = subprocess.run(argv, stdin=given, stdout=out, stderr=err, timeout=patient(timeout), check=False).returncode
             except subprocess.TimeoutExpired:
-                raise CommandTimeout(f"{self.name}: {line!r} did not end within {timeout:.0f} s") from None
+                raise CommandTimeout(f"{self.name}: {line!r} did not end within {patient(timeout):.0f} s") from None
             out.seek(0)
             err.seek(0)
             result = Result(rc, out.read(), err.read())
@@ -158,7 +158,7 @@ class Vm:
     def unplug_disk(self, name: str) -> None:
         """Pull it out again; a snapshot can only be restored without it."""
         self.qmp.execute("device_del", id=name)
-        until = time.monotonic() + 30
+        until = time.monotonic() + patient(30)
         node: dict[str, Any] = {"node-name": name}
         while True:
             try:
@@ -208,7 +208,7 @@ class Vm:
         self.ready.unlink(missing_ok=True)
         self.disk.unlink(missing_ok=True)
         overlay = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self.image.disk), "-F", "raw", str(self.disk)]
-        subprocess.run(overlay, check=True, timeout=60)
+        subprocess.run(overlay, check=True, timeout=patient(60))
         with step(f"{self.name}: first boot of {self.release} (up to a minute)"):
             self._start()
             self._wait_for_ssh(BOOT_DEADLINE)
@@ -272,16 +272,19 @@ class Vm:
 
     def _wait_for_ssh(self, deadline: float) -> None:
         """Until sshd greets; qemu itself accepts connections long before."""
+        deadline = patient(deadline)
         end = time.monotonic() + deadline
+        # What a booting guest does not answer is asked again; a busy one needs more time each time.
+        answer_within = 2.0
         while time.monotonic() < end:
             if not self.running:
                 raise LabError(f"{self.name}: qemu ended:\n{qemu.tail(self.path / 'qemu.log')}\n{qemu.tail(self.serial)}")
             try:
-                with socket.create_connection(("127.0.0.1", self.port), 2) as connection:
+                with socket.create_connection(("127.0.0.1", self.port), answer_within) as connection:
                     if connection.recv(4) == b"SSH-":
                         return
             except OSError:
-                pass
+                answer_within *= 1.2
             time.sleep(0.1)
         raise LabError(f"{self.name}: no ssh within {deadline:.0f} s; serial log:\n{qemu.tail(self.serial)}")
 
@@ -290,7 +293,7 @@ class Vm:
         for socket_path in (self.control, self.ansible_control):
             if socket_path.exists():
                 command = ["ssh", "-F", "/dev/null", "-O", "exit", "-o", f"ControlPath={socket_path}", "root@127.0.0.1"]
-                subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=20)
+                subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=patient(20))
                 socket_path.unlink(missing_ok=True)
 
 

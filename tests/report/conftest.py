@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lab.common import patient
 from playwright.sync_api import Browser, expect, sync_playwright
 
 # "sample" is imported from here.
 sys.path.insert(0, str(Path(__file__).parent))
 CHROMIUM = "/usr/bin/chromium"
-# A machine that runs other tests besides is slow.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=patient(20) * 1000)
 
 
 # Not for the session: as long as it is there, no other test of this process can run an event loop.
@@ -25,6 +25,6 @@ expect.set_options(timeout=20_000)
 def browser() -> Iterator[Browser]:
     """Chromium, without a window."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=patient(30) * 1000)
         yield browser
         browser.close()

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pixels
 import pytest
 import sample
 from axe_playwright_python.sync_playwright import Axe
+from lab.common import patient
 from playwright.sync_api import Browser, Page, expect
 
 FIRST_SCREEN = (
@@ -44,6 +44,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(browser: Browser, file: Path, fragment: str = "", **how: Any) -> Iterator[Page]:
     """The page, which must ask for nothing and complain of nothing."""
     context = browser.new_context(**{"viewport": WIDE, **how})
+    context.set_default_timeout(patient(30) * 1000)
     page = context.new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
@@ -53,14 +54,6 @@ def opened(browser: Browser, file: Path, fragment: str = "", **how: Any) -> Iter
     yield page
     context.close()
     assert not said
-
-
-def processor(page: Page) -> float:
-    """Seconds that the page's process has used so far."""
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable")
-    metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
-    return float(metrics["ProcessTime"])
 
 
 def accessible(page: Page) -> None:
@@ -224,12 +217,11 @@ def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path
 
 
 def test_twenty_thousand_findings_open(browser: Browser, tmp_path: Path) -> None:
-    """Within 3 s of the processor, which other work of the machine does not lengthen; tests/benchmarks/report.py measures by the clock."""
+    """A hundred of them are made at first, and the search finds one; tests/benchmarks/report.py measures how fast."""
     sample.write(tmp_path, hosts=5_000, findings=20_000)
     with opened(browser, tmp_path / "report.html") as page:
-        page.wait_for_selector("html[data-ready]", timeout=20_000)
-        assert processor(page) < 3
-        begun = time.monotonic()
+        page.wait_for_selector("html[data-ready]")
+        assert page.locator("#list button.row").count() == 100
         page.get_by_label("Search", exact=True).fill("worker-0042")
-        expect(page.locator("#count")).not_to_contain_text("20000 of", timeout=20_000)
-        assert time.monotonic() - begun < 20
+        expect(page.locator("#count")).not_to_contain_text("20000 of")
+        assert 0 < page.locator("#list button.row").count() <= 100

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import sample
+from lab.common import patient
 from node import COLLECTION, environment
 from selection import lowest
 
@@ -43,7 +44,9 @@ class Site:
         command = [program, f"{COLLECTION}.compliance", "-i", str(self.inventory), "-e", given, "-e", f"@{self.exceptions}", *arguments]
         settings = {**environment(), "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_STRATEGY": "free"}
         settings["K8S_AUTH_KUBECONFIG"] = str(self.inventory.with_name("no-kubeconfig"))
-        done = subprocess.run(command, env=settings, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180, check=False)
+        done = subprocess.run(
+            command, env=settings, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patient(180), check=False
+        )
         return f"{done.returncode} {done.stdout}{done.stderr}"
 
     def files(self) -> dict[str, bytes]:

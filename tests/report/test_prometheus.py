@@ -10,26 +10,25 @@ import json
 import re
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sample
+from lab.common import patient, wait
 
 FILES = Path(__file__).parents[2] / "roles/compliance_report/files"
 RULES = FILES / "prometheus-rules.yml"
-DEADLINE = 60
 
 
 def run(*command: str, given: str | None = None) -> str:
     """The output of a command that must succeed."""
-    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=patient(60), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -50,7 +49,7 @@ def started(log: Path, *command: str) -> Iterator[None]:
         finally:
             process.terminate()
             try:
-                process.wait(10)
+                process.wait(patient(10))
             except subprocess.TimeoutExpired:
                 process.kill()
 
@@ -58,19 +57,10 @@ def started(log: Path, *command: str) -> Iterator[None]:
 def ask(url: str) -> Any:
     """What a server answers; None while it does not."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=patient(5)) as answer:
             return json.load(answer)["data"]
     except (OSError, urllib.error.URLError, ValueError):
         return None
-
-
-def wait(what: str, look: Callable[[], Any]) -> Any:
-    """Until there is something to see."""
-    until = time.monotonic() + DEADLINE
-    while not (seen := look()):
-        assert time.monotonic() < until, f"not within {DEADLINE} s: {what}"
-        time.sleep(0.3)
-    return seen
 
 
 @pytest.mark.smoke
@@ -113,7 +103,7 @@ def test_scraped_and_the_alerts_fire(tmp_path: Path) -> None:
 
         ours = '{__name__=~"storage_ops_compliance_.*"}'
         there = sum(not line.startswith("#") for line in metrics.splitlines())
-        scraped = wait("metrics are scraped", lambda: query(ours))
+        scraped = wait(lambda: query(ours), "metrics are scraped")
         assert len(scraped) == there
         value = query('storage_ops_compliance_hosts{cluster="example",status="not_assessed"}')[0]["value"][1]
         assert f'storage_ops_compliance_hosts{{cluster="example",status="not_assessed"}} {value}' in metrics
@@ -124,21 +114,19 @@ def test_scraped_and_the_alerts_fire(tmp_path: Path) -> None:
             return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 
         expected = {f"StorageCompliance{what}" for what in ("Critical", "Major", "NotAssessed", "ExceptionExpired")}
-        wait(f"alerts fire: {expected}", lambda: firing() >= expected)
+        wait(lambda: firing() >= expected, f"alerts fire: {expected}")
         assert not firing() & {f"StorageCompliance{what}" for what in ("Stale", "Missing", "Unreadable")}
         # A run that did not come: the file stays as it is.
         old = re.sub(r"(last_run_timestamp_seconds{.*}) .*", r"\1 1000000000", metrics)
         (folder / "storage_ops.prom").write_text(old)
-        wait("the alert for an old run fires", lambda: "StorageComplianceStale" in firing())
+        wait(lambda: "StorageComplianceStale" in firing(), "the alert for an old run fires")
 
         # Read again below.
         (folder / "storage_ops.prom").write_text("no metrics")
-        wait(
-            "the alerts for a file that cannot be read fire",
-            lambda: firing() >= {"StorageComplianceMissing", "StorageComplianceUnreadable"},
-        )
+        unread = {"StorageComplianceMissing", "StorageComplianceUnreadable"}
+        wait(lambda: firing() >= unread, "the alerts for a file that cannot be read fire")
         (folder / "storage_ops.prom").write_text(metrics)
-        wait("metrics are scraped again", lambda: query(ours))
+        wait(lambda: query(ours), "metrics are scraped again")
 
         dashboard = json.loads((FILES / "grafana-dashboard.json").read_text())
         queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]

@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 import pytest
 import sample
 from jsonschema import Draft202012Validator
+from lab.common import patient
 from node import environment
 from selection import lowest
 
@@ -79,7 +80,9 @@ class Fleet:
         self.variables.write_text(json.dumps(told))
         command = [program, "-i", str(self.inventory), "-e", f"@{self.variables}", "-vvv", str(self.play)]
         settings = {**environment(), "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_SHOW_CUSTOM_STATS": "1"}
-        return subprocess.run(command, env=settings, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            command, env=settings, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patient(120), check=False
+        )
 
     def report(self) -> dict[str, Any]:
         """What was written."""

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from awx_stand_in import ENCRYPTED, StandIn, serve
+from lab.common import patient
 from node import COLLECTION, environment
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +55,7 @@ def configure(url: str, *options: str, **variables: Any) -> subprocess.Completed
     answers = {"configure_awx_image": "registry.example.com/storage-ops:0.1.0", "configure_awx_machine_credential": "ssh", **variables}
     settings = {**environment(), "CONTROLLER_HOST": url, "CONTROLLER_OAUTH_TOKEN": "c3ecre7-token", "ANSIBLE_STDOUT_CALLBACK": "default"}
     command = ["ansible-playbook", f"{COLLECTION}.configure_awx", "-i", "localhost,", "-e", json.dumps(answers), *options]
-    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=settings)
+    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=patient(300), env=settings)
     assert "c3ecre7" not in answer.stdout + answer.stderr
     return answer
 
@@ -306,7 +307,7 @@ def test_execution_environment(tmp_path: Path) -> None:
     """ansible-builder accepts the definition, and the image gets the collection of this checkout, which says what else it needs."""
 
     def run(*command: str, cwd: Path = tmp_path) -> None:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, env=environment(), cwd=cwd)
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=patient(120), env=environment(), cwd=cwd)
 
     shutil.copy(ROOT / "execution-environment.yml", tmp_path)
     run("ansible-galaxy", "collection", "build", str(ROOT), "--output-path", str(tmp_path))

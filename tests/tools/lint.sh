@@ -33,6 +33,7 @@ check "ruff format" ruff format --check
 check mypy types
 check shellcheck shell_scripts
 check yamllint yamllint --strict .
+check clocks python -P tests/tools/clocks.py tests
 check reuse reuse lint --lines
 check antsibull-changelog antsibull-changelog lint
 check antsibull-docs antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=dependent --disallow-unknown-collection-refs .

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -132,9 +131,7 @@ def test_fenced_client_writes_again_once_it_is_released(node: Node, krbd: Krbd) 
     assert clients(node)["clients"] == [mapped]
 
     ceph.run("osd", "blocklist", "rm", mapped["entry"])
-    written_by = time.monotonic() + 60
-    while krbd.write(device, "after the release"):
-        assert time.monotonic() < written_by
+    node.wait(lambda: not krbd.write(device, "after the release"), "it writes again")
     assert content(ceph) == "after the release"
     # It writes, and nobody sees it: the watch does not come back. Only the node knows.
     assert ceph.watchers(IMAGE) == []

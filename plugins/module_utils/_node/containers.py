@@ -288,7 +288,7 @@ class StaleContainers:
 
     def _await(self, action: Action, container: Container) -> None:
         seconds = self._options.liveness_timeout
-        self._patience = self._patience or Deadline(seconds)
+        self._patience = self._patience or Deadline(seconds, self._host.deadline.clock)
         if self._host.wait_for(lambda: not self._is_there(container), self._patience.remaining()):
             return
         if self._options.method == "probe" or self._runtime.problem:

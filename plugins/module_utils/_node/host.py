@@ -119,7 +119,7 @@ class Host:
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Poll ``condition`` for at most ``seconds``; whether it came true."""
-        until = Deadline(self.deadline.cap(seconds))
+        until = Deadline(self.deadline.cap(seconds), self.deadline.clock)
         pause = 0.02
         while not condition():
             if not until.remaining():

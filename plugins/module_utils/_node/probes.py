@@ -64,7 +64,8 @@ def probe_folders(host: Host, paths: Sequence[str], timeout: float) -> list[Answ
                 return {"error": errno.errorcode.get(error.errno or 0, str(error.errno)), "text": error.strerror or str(error)}
             return None
 
-        replies = call_each(asking, range(len(paths)), timeout, host.deadline.remaining())
+        deadline = host.deadline
+        replies = call_each(asking, range(len(paths)), timeout, deadline.remaining(), deadline.clock)
         return [_judge(reply, _STEPS[step]) for reply, step in zip(replies, steps[: len(paths)])]
 
 

@@ -14,8 +14,7 @@ import uuid
 from pathlib import Path
 from types import TracebackType
 
-from ..common import LabError, cache_dir
-from ..kubernetes.api import wait
+from ..common import LabError, cache_dir, patient, wait
 from ..kubernetes.process import Process
 from ..qemu import tail
 from .cluster import Ceph
@@ -143,7 +142,7 @@ def _bind_source() -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         building = target.with_suffix(f".{os.getpid()}")
         command = ["gcc", "-O2", "-Wall", "-shared", "-fPIC", "-o", str(building), str(source), "-ldl"]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
         if answer.returncode:
             raise LabError(f"{source.name} cannot be built: {answer.stderr}")
         building.rename(target)

@@ -20,14 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..common import LabError, cache_dir, say, step
-from ..kubernetes.api import wait
+from ..common import LabError, cache_dir, patient, say, step, wait
 from ..kubernetes.controlplane import free_ports
 from ..kubernetes.process import Process
 from ..qemu import tail
 
 START_DEADLINE = 60.0
-COMMAND_DEADLINE = 60.0
+COMMAND_DEADLINE = patient(60)
 PROGRAMS = ("ceph-mon", "ceph-osd", "monmaptool", "ceph", "rbd")
 # user -> capabilities of those that there are from the start.
 USERS = {
@@ -124,7 +123,7 @@ class Ceph:
 
     def run(self, *argv: str) -> str:
         """What ``ceph`` says to an administrator on its standard output."""
-        return self._program("ceph", "--connect-timeout", "10", *argv)
+        return self._program("ceph", "--connect-timeout", f"{patient(10):.0f}", *argv)
 
     def json(self, *argv: str) -> Any:
         """The same, as data."""

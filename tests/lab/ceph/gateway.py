@@ -17,8 +17,7 @@ import urllib.request
 from email.utils import formatdate
 from urllib.error import HTTPError, URLError
 
-from ..common import LabError, step
-from ..kubernetes.api import wait
+from ..common import LabError, patient, step, wait
 from ..kubernetes.controlplane import free_ports
 from ..kubernetes.process import Process
 from ..qemu import tail
@@ -82,7 +81,7 @@ class Gateway:
         self.process.check()
         with contextlib.suppress(URLError, ConnectionError):
             try:
-                with urllib.request.urlopen(f"http://{self.address}/", timeout=5):
+                with urllib.request.urlopen(f"http://{self.address}/", timeout=patient(5)):
                     return True
             except HTTPError:
                 return True

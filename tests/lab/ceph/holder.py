@@ -76,7 +76,7 @@ def main() -> None:
     # So that the image is closed, and the watch with it.
     signal.signal(signal.SIGTERM, leave)
     cluster = rados.Rados(conffile=conf, name="client.admin")
-    cluster.connect(timeout=10)
+    cluster.connect(timeout=100)
     pool = cluster.open_ioctx(pool_name)
     pool.set_namespace(namespace)
     entry = cluster.get_addrs()

@@ -12,16 +12,14 @@ import http.client
 import json
 import ssl
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from ..common import LabError
+from ..common import LabError, patient, wait
 
 Object = dict[str, Any]
-T = TypeVar("T")
 STORAGE = "storage.k8s.io/v1"
 MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
 # kind -> (API version, plural, is it in a namespace?)
@@ -95,7 +93,7 @@ class Api:
             connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
             fresh = connection is None
             if connection is None:
-                connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self._context, timeout=timeout)
+                connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self._context, timeout=patient(timeout))
                 self._local.connection = connection
             try:
                 connection.request(method, where, data, headers)
@@ -203,18 +201,6 @@ def now(micro: bool = False) -> str:
     """This moment, as the API writes it."""
     moment = datetime.datetime.now(datetime.UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
-
-
-def wait(condition: Callable[[], T], what: str, seconds: float = 30) -> T:
-    """Poll until there is an answer that counts as true; that answer."""
-    until = time.monotonic() + seconds
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        if time.monotonic() > until:
-            raise LabError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.05)
 
 
 def attachment_name(handle: str, driver: str, node_name: str) -> str:

@@ -24,9 +24,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..common import LabError, cache_dir, say, step
+from ..common import LabError, cache_dir, patient, say, step, wait
 from ..qemu import tail
-from .api import Api, ApiError, Object, namespace, path, path_of, wait
+from .api import Api, ApiError, Object, namespace, path, path_of
 from .build import VERSIONS, Binaries, binaries, locate
 from .process import Process
 
@@ -302,7 +302,7 @@ class ControlPlane:
 
     def etcd(self, operation: str, body: Object) -> dict[str, Any]:
         """One request to etcd's gateway (keys and values in base64)."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port("etcd"), timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port("etcd"), timeout=patient(60))
         try:
             connection.request("POST", f"/v3/kv/{operation}", json.dumps(body))
             answer = connection.getresponse()
@@ -395,7 +395,7 @@ class ControlPlane:
 
         def ready() -> bool:
             process.check()
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port(service), context=context, timeout=5)
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port(service), context=context, timeout=patient(5))
             try:
                 connection.request("GET", "/healthz")
                 return connection.getresponse().status == 200
@@ -448,7 +448,7 @@ subjectAltName = IP:127.0.0.1, DNS:localhost, DNS:kubernetes, DNS:kubernetes.def
 
 
 def _openssl(folder: Path, *arguments: str) -> None:
-    answer = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, timeout=patient(60), check=False)
     if answer.returncode:
         raise LabError(f"openssl {arguments[0]} failed: {answer.stderr}")
 

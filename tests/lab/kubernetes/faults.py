@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .api import Api, attachment_name, path, pod, unique_name, wait
+from ..common import wait
+from .api import Api, attachment_name, path, pod, unique_name
 from .controlplane import ControlPlane
 
 DRIVER = "csi.example.com"

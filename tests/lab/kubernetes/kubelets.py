@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from ..common import LabError
-from .api import Api, ApiError, Object, now, path, unique_name, wait
+from ..common import LabError, wait
+from .api import Api, ApiError, Object, now, path, unique_name
 from .build import locate
 from .controlplane import ControlPlane, free_ports
 from .process import Process

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ..common import step
-from .api import MANAGED, Object, attachment_name, csi_driver, csi_node, namespace, unique_name, wait
+from ..common import step, wait
+from .api import MANAGED, Object, attachment_name, csi_driver, csi_node, namespace, unique_name
 from .controlplane import ControlPlane
 
 PLAIN_DRIVER = "csi.bulk.example.com"

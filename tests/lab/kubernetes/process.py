@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..common import LabError
+from ..common import LabError, patient
 from ..qemu import tail
 
 # The kernel ends a tied child when the *thread* that started it ends, so one thread, which lives as long as the tests, starts them all.
@@ -68,7 +68,7 @@ class Process:
                 break
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, current)
-            end = time.monotonic() + seconds
+            end = time.monotonic() + patient(seconds)
             while self.pid and time.monotonic() < end:
                 time.sleep(0.02)
         if self.pid:

@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Any
 
 from ...ceph.cluster import Ceph
-from ...common import LabError, step
+from ...common import LabError, step, wait
 from ...qemu import tail
 from .. import api as objects
-from ..api import Object, wait
+from ..api import Object
 from ..controlplane import ControlPlane, free_ports
 from ..process import Process
 from .build import Parts, parts

@@ -10,23 +10,31 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils import _bounded
+from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils.clocks import (
+    Arrivals,
+    Steps,
+)
+
+# For what answers at once, on a machine that is busy.
+AMPLE = 60
 
 
 def test_output_and_status() -> None:
-    result = _bounded.run_command(["sh", "-c", "echo out; echo err >&2; echo $LC_ALL; exit 3"], 10)
+    result = _bounded.run_command(["sh", "-c", "echo out; echo err >&2; echo $LC_ALL; exit 3"], AMPLE)
     assert (result.rc, result.stdout, result.stderr) == (3, "out\nC\n", "err\n")
     assert not result.ok
     assert "(rc 3): err" in result.describe()
 
 
 def test_long_output_does_not_block() -> None:
-    assert len(_bounded.run_command(["sh", "-c", "yes | head -c 3000000"], 20).stdout) == 3_000_000
+    assert len(_bounded.run_command(["sh", "-c", "yes | head -c 3000000"], AMPLE).stdout) == 3_000_000
 
 
 def test_missing_program_and_no_time() -> None:
@@ -35,23 +43,20 @@ def test_missing_program_and_no_time() -> None:
 
 
 def test_time_out_ends_the_whole_session(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    script = f"trap '' TERM; sleep 300 & echo $! > {pids}; echo $$ >> {pids}; echo begun; wait"
-    begun = time.monotonic()
-    result = _bounded.run_command(["sh", "-c", script], 0.5)
-    assert time.monotonic() - begun < 3
+    pids, ended = tmp_path / "pids", tmp_path / "ended"
+    script = f"trap '' TERM; echo begun; (sleep 300; echo > {ended}) & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait; echo > {ended}"
+    clock = Steps((pids.exists, 1.0), (lambda: not any(map(_lives, pids.read_text().split())), 1.0))
+    result = _bounded.run_command(["sh", "-c", script], 0.5, clock)
     assert (result.rc, result.stdout) == (None, "begun\n")
     assert "no answer within 0.5 s" in result.problem
-    time.sleep(0.2)
-    for pid in pids.read_text().split():
-        with pytest.raises(ProcessLookupError):
-            _not_a_zombie(int(pid))
+    assert not any(map(_lives, pids.read_text().split())) and not ended.exists()
 
 
-def _not_a_zombie(pid: int) -> None:
-    os.kill(pid, 0)
-    if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
-        raise ProcessLookupError
+def _lives(pid: str) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_a_child_holds_none_of_our_files() -> None:
@@ -64,8 +69,31 @@ def test_a_child_holds_none_of_our_files() -> None:
     os.close(reader)
 
 
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arrivals]:
+    """The children that hang."""
+    arrivals = Arrivals()
+    monkeypatch.setattr(f"{__name__}._hanging", arrivals)
+    yield arrivals
+    arrivals.close()
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The children that were given up, or are not needed any more, in order."""
+    pids: list[int] = []
+    kill = _bounded._kill
+    monkeypatch.setattr(_bounded, "_kill", lambda pid: (pids.append(pid), kill(pid)))
+    return pids
+
+
+_hanging: Any = None
+
+
 def answer(item: Any) -> Any:
     if item == "hang":
+        if _hanging:
+            _hanging.note()
         time.sleep(600)
     if item == "die":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -75,7 +103,7 @@ def answer(item: Any) -> Any:
 
 
 def test_replies_in_order() -> None:
-    replies = _bounded.call_each(answer, [1, "raise", "die", 4], 10)
+    replies = _bounded.call_each(answer, [1, "raise", "die", 4], AMPLE)
     assert replies[0].value[0] == 1
     assert replies[1].problem == "OSError: [Errno 5] Input/output error"
     assert replies[2].problem == "the probe died"
@@ -84,26 +112,32 @@ def test_replies_in_order() -> None:
 
 
 def test_healthy_items_share_workers() -> None:
-    replies = _bounded.call_each(answer, list(range(_bounded.ITEMS_PER_WORKER * 2)), 10)
+    replies = _bounded.call_each(answer, list(range(_bounded.ITEMS_PER_WORKER * 2)), AMPLE)
     assert len({reply.value[1] for reply in replies}) == 2
 
 
-def test_many_hung_items_cost_about_one_time_out() -> None:
-    items = ["hang" if index % 2 else index for index in range(100)]
-    begun = time.monotonic()
-    replies = _bounded.call_each(answer, items, 2)
-    assert time.monotonic() - begun < 2 * 2 + 3
+def test_many_hung_items_cost_about_one_time_out(hanging: Arrivals, killed: list[int]) -> None:
+    """No time-out passes before all of them have been asked."""
+    items = [index if index % 2 else "hang" for index in range(100)]
+    clock = Steps(
+        # The first of each worker's items hangs, so the others get workers of their own.
+        (lambda: hanging.count == 4, _bounded.STALL_SECONDS * 1.1),
+        (lambda: hanging.count == 50 and len(killed) == 50, 2.1),
+    )
+    replies = _bounded.call_each(answer, items, 2, clock=clock)
+    assert len(killed) == 100
     for item, reply in zip(items, replies):
         assert "no answer within 2.0 s" in reply.problem if item == "hang" else reply.value[0] == item
 
 
-def test_a_short_time_out_drops_none_of_a_stuck_workers_items() -> None:
-    hung, healthy = _bounded.call_each(answer, ["hang", 2], 0.2)
+def test_a_short_time_out_drops_none_of_a_stuck_workers_items(hanging: Arrivals) -> None:
+    clock = Steps((lambda: hanging.count == 1, 0.21))
+    hung, healthy = _bounded.call_each(answer, ["hang", 2], 0.2, clock=clock)
     assert hung.timed_out and healthy.value[0] == 2
 
 
 def test_call() -> None:
-    assert _bounded.call(lambda: {"a": 1}, 5).value == {"a": 1}
+    assert _bounded.call(lambda: {"a": 1}, AMPLE).value == {"a": 1}
     assert "no answer" in _bounded.call(lambda: time.sleep(60), 0.2).problem
 
 
@@ -117,21 +151,24 @@ def test_deadline() -> None:
     assert deadline.remaining() == 0
 
 
-def test_the_budget_ends_everything() -> None:
-    begun = time.monotonic()
-    replies = _bounded.call_each(answer, ["hang"] * 20, 60, budget=1)
-    assert time.monotonic() - begun < 4
+def test_the_budget_ends_everything(hanging: Arrivals, killed: list[int]) -> None:
+    clock = Steps((lambda: hanging.count == 1, 1.1), (lambda: len(killed) == 1, 1.0))
+    replies = _bounded.call_each(answer, ["hang"] * 20, 60, budget=1, clock=clock)
+    assert hanging.count == len(killed) == 1
     assert {reply.problem for reply in replies} == {"no answer before the deadline"}
     assert not any(reply.timed_out for reply in replies)
 
 
-@pytest.mark.parametrize(("timeout", "budget"), [(0.3, 60), (60, 0.3)])
-def test_a_child_that_the_kernel_holds_is_named(monkeypatch: pytest.MonkeyPatch, timeout: float, budget: float) -> None:
+@pytest.mark.parametrize(("timeout", "budget", "retired"), [(0.3, 60, 2), (60, 0.3, 1)])
+def test_a_child_that_the_kernel_holds_is_named(
+    monkeypatch: pytest.MonkeyPatch, hanging: Arrivals, timeout: float, budget: float, retired: int
+) -> None:
     # One that SIGKILL does not end cannot be made without a lost disk.
     held: list[int] = []
     monkeypatch.setattr(_bounded, "_kill", held.append)
+    clock = Steps((lambda: hanging.count == 1, 0.31), (lambda: len(held) == retired, 1.0))
     try:
-        healthy, hung, never = _bounded.call_each(answer, [1, "hang", 3], timeout, budget)
+        healthy, hung, never = _bounded.call_each(answer, [1, "hang", 3], timeout, budget, clock=clock)
     finally:
         for pid in held:
             with contextlib.suppress(ProcessLookupError):
@@ -142,5 +179,6 @@ def test_a_child_that_the_kernel_holds_is_named(monkeypatch: pytest.MonkeyPatch,
     assert os.waitpid(hung.left, 0)[0] == hung.left
 
 
-def test_a_child_that_is_gone_is_not_named() -> None:
-    assert _bounded.call_each(answer, ["hang"], 0.2)[0].left == 0
+def test_a_child_that_is_gone_is_not_named(hanging: Arrivals) -> None:
+    clock = Steps((lambda: hanging.count == 1, 0.3))
+    assert _bounded.call_each(answer, ["hang"], 0.2, clock=clock)[0].left == 0

@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
+# Seconds. Longer than any client here stays.
+LONG = 60.0
 
 
 class Server(ThreadingHTTPServer):
@@ -31,6 +33,10 @@ class Server(ThreadingHTTPServer):
         self.bodies: list[Any] = []
         self.headers: list[list[tuple[str, str]]] = []
         self.connections = 0
+        # A connection was closed.
+        self.closed = threading.Event()
+        # A client was still there when the server had said nothing, or no end, for long.
+        self.outlasted = False
         # Seconds that its clock is ahead.
         self.ahead = 0.0
 
@@ -41,6 +47,10 @@ class Server(ThreadingHTTPServer):
     def get_request(self) -> Any:
         self.connections += 1
         return super().get_request()
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.closed.set()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that has gone away is what is tested here."""
@@ -136,13 +146,20 @@ def drips(handler: BaseHTTPRequestHandler) -> None:
     handler.send_response(200)
     handler.send_header("Content-Type", "application/json")
     handler.end_headers()
+    end = time.monotonic() + LONG
     with contextlib.suppress(OSError):
-        while True:
+        while time.monotonic() < end:
             handler.wfile.write(b" ")
             time.sleep(0.05)
+        handler.server.outlasted = True  # type: ignore[attr-defined]
 
 
 def is_silent(handler: BaseHTTPRequestHandler) -> None:
-    """No answer, for longer than any test waits."""
-    time.sleep(5)
+    """No answer; in the end the client goes."""
+    handler.connection.settimeout(LONG)
+    try:
+        with contextlib.suppress(ConnectionError):
+            handler.connection.recv(1)
+    except socket.timeout:
+        handler.server.outlasted = True  # type: ignore[attr-defined]
     handler.close_connection = True

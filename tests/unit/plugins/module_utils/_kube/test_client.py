@@ -227,7 +227,7 @@ class TestRequests:
 
         client = cluster(server, last, says({}))
         client.get(POD)
-        time.sleep(0.1)
+        assert server.closed.wait(60)
         client.create(PODS, {})
         assert server.requests == [f"GET {POD}", f"POST {PODS}"]
 
@@ -488,17 +488,15 @@ class TestDeadlines:
     @pytest.mark.parametrize("what", ["get", "list", "create"])
     def test_no_server_holds_up_the_end(self, server: Server, answer: Any, what: str) -> None:
         client = cluster(server, answer, seconds=0.5, timeout=30, sleep=time.sleep)
-        started = time.monotonic()
         with pytest.raises(KubeError, match="deadline") as caught:
             {"get": lambda: client.get(POD), "list": lambda: client.list(PODS, name), "create": lambda: client.create(PODS, {})}[what]()
-        assert time.monotonic() - started < 1.5
         assert caught.value.status == 0
+        assert not server.outlasted
 
     def test_a_silent_server_is_left_after_the_request_timeout(self, server: Server) -> None:
         client = cluster(server, is_silent, says({"a": 1}), timeout=0.2)
-        started = time.monotonic()
         assert client.get(POD) == {"a": 1}
-        assert time.monotonic() - started < 2
+        assert len(server.requests) > 1 and not server.outlasted
 
     def test_after_the_deadline_nothing_is_sent(self, server: Server) -> None:
         client = cluster(server, says({}), seconds=0)

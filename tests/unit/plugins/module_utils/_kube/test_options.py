@@ -8,7 +8,6 @@ import base64
 import json
 import os
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -212,10 +211,9 @@ class TestKubeconfig:
 
     def test_a_credential_plugin_that_hangs_is_left_behind(self, tmp_path: Path) -> None:
         user = self.plugin(tmp_path, "exec sleep 5")
-        started = time.monotonic()
+        # Had it been waited for, its output would be complained of.
         with pytest.raises(KubeError, match="gave no credentials within 0.3 s"):
             make_cluster({**NOTHING, "kubeconfig": self.config("http://x", user), "context": "right", "request_timeout": 0.3})
-        assert time.monotonic() - started < 3
 
     def test_nothing_at_all(self) -> None:
         text = "there is no ~/.kube/config: set K8S_AUTH_KUBECONFIG, or K8S_AUTH_HOST with K8S_AUTH_API_KEY"

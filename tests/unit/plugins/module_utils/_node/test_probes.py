@@ -10,6 +10,7 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,29 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils import _bound
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import probes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils.clocks import (
+    Arrivals,
+    Steps,
+)
+
+
+@pytest.fixture
+def hanging() -> Iterator[Arrivals]:
+    """The children that hang."""
+    arrivals = Arrivals()
+    yield arrivals
+    arrivals.close()
 
 
 @pytest.fixture(autouse=True)
-def _sick_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _sick_folders(hanging: Arrivals, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder whose name is STEP-ERRNO fails so at that step; STEP-hung never answers. Real ones take a server that died."""
 
     def sick(real: Any, step: str) -> Any:
         def asking(path: Any, *args: Any, **named: Any) -> Any:
             at, _dash, how = os.path.basename(str(path)).partition("-")
             if at == step and how.rstrip("0123456789") == "hung":
+                hanging.note()
                 time.sleep(600)
             elif at == step:
                 raise OSError(getattr(errno, how), os.strerror(getattr(errno, how)))
@@ -40,10 +54,10 @@ def _sick_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "open", sick(os.open, "open"))
 
 
-def probe(root: Path, *names: str, timeout: float = 5, seconds: float = 60) -> list[probes.Answer]:
+def probe(root: Path, *names: str, timeout: float = 60, seconds: float = 600, clock: Any = time.monotonic) -> list[probes.Answer]:
     for name in names:
         (root / name).mkdir(exist_ok=True)
-    return probes.probe_folders(Host(Deadline(seconds), 10, str(root)), names, timeout)
+    return probes.probe_folders(Host(Deadline(seconds, clock), 10, str(root)), names, timeout)
 
 
 def test_dead_and_other_errors(tmp_path: Path) -> None:
@@ -68,32 +82,42 @@ def test_no_descriptor_is_kept(tmp_path: Path) -> None:
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_which_step_hangs(tmp_path: Path) -> None:
-    hung, stuck = probe(tmp_path, "statvfs-hung", "open-hung", timeout=0.5)
+def test_which_step_hangs(tmp_path: Path, hanging: Arrivals) -> None:
+    clock = Steps((lambda: hanging.count == 1, 0.6), (lambda: hanging.count == 2, 0.6))
+    hung, stuck = probe(tmp_path, "statvfs-hung", "open-hung", timeout=0.5, clock=clock)
     assert (hung.state, hung.step, stuck.state, stuck.step) == ("hung", "statvfs", "hung", "listing")
     assert "no answer within 0.5 s" in hung.text
 
 
-def test_two_hundred_of_which_fifty_hang(tmp_path: Path) -> None:
+def test_two_hundred_of_which_fifty_hang(tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All fifty are waited for at the same time, whatever the others take."""
+    killed: list[int] = []
+    kill = _bounded._kill
+    monkeypatch.setattr(_bounded, "_kill", lambda pid: (killed.append(pid), kill(pid)))
+    clock = Steps(
+        # The first of each worker's folders hangs, so the others get workers of their own.
+        (lambda: hanging.count == 7, _bounded.STALL_SECONDS * 1.1),
+        (lambda: hanging.count == 50 and len(killed) == 150, 3.1),
+    )
     names = [f"open-hung{index}" if index % 4 == 0 else f"well{index}" for index in range(200)]
-    begun = time.monotonic()
-    answers = probe(tmp_path, *names, timeout=3)
-    assert time.monotonic() - begun < 10
+    answers = probe(tmp_path, *names, timeout=3, clock=clock)
     assert [answer.state for answer in answers] == ["ok" if name.startswith("well") else "hung" for name in names]
 
 
-def test_what_had_not_all_its_time_is_not_called_hung(tmp_path: Path) -> None:
+def test_what_had_not_all_its_time_is_not_called_hung(tmp_path: Path, hanging: Arrivals) -> None:
     """The deadline of the whole may pass a moment after a folder was asked."""
-    hung, never = probe(tmp_path, "open-hung", "well", timeout=30, seconds=0.5)
+    clock = Steps((lambda: hanging.count == 1, 0.6))
+    hung, never = probe(tmp_path, "open-hung", "well", timeout=30, seconds=0.5, clock=clock)
     assert (hung.state, hung.step, hung.text) == ("error", "listing", "no answer before the deadline")
     assert (never.state, never.step) == ("error", "")
 
 
-def test_a_child_that_the_kernel_holds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_the_kernel_holds_is_named(tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[int] = []
     monkeypatch.setattr(_bounded, "_kill", held.append)
+    clock = Steps((lambda: hanging.count == 1, 0.4), (lambda: bool(held), 1.0))
     try:
-        (answer,) = probe(tmp_path, "open-hung", timeout=0.3)
+        (answer,) = probe(tmp_path, "open-hung", timeout=0.3, clock=clock)
     finally:
         for pid in held:
             os.kill(pid, signal.SIGKILL)
@@ -106,7 +130,7 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     host = Host(Deadline(60), 10, str(tmp_path))
-    answers = probes.probe_folders(host, ["file", "link", "pipe", "gone", "nul\0"], 5)
+    answers = probes.probe_folders(host, ["file", "link", "pipe", "gone", "nul\0"], 60)
     assert [(answer.state, answer.error) for answer in answers] == [
         ("ok", ""),
         ("error", "ENOTDIR"),
