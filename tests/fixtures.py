@@ -13,9 +13,8 @@ import pytest
 from cluster import Cluster, fresh
 from failover import SOON_LOST, Failover
 from lab.ceph.cluster import Ceph
-from lab.ceph.cluster import sweep as sweep_cephs
 from lab.kubernetes.build import CURRENT, OLD, Unavailable
-from lab.kubernetes.controlplane import ControlPlane, sweep
+from lab.kubernetes.controlplane import ControlPlane
 from lab.vm import Vm
 from node import Node
 from storage import Storage, fresh_storage
@@ -46,13 +45,12 @@ def node(vm: Vm) -> Iterator[Node]:
 
 
 def _name(suffix: str = "") -> str:
-    """Of what belongs to this process, so that it can be swept when the process is no more."""
+    """Of what belongs to this process, and to no other that tests at the same time."""
     return "-".join(filter(None, ("test", os.environ.get("PYTEST_XDIST_WORKER", "gw0"), str(os.getpid()), suffix)))
 
 
 def control_plane(version: str, *arguments: str) -> Iterator[ControlPlane]:
     """A control plane of a version, one per worker; where the version cannot be had, its tests are reported as not run."""
-    sweep()
     plane = ControlPlane(_name("fast" if arguments else ""), version, controller_manager_args=arguments)
     try:
         plane.start()
@@ -89,7 +87,6 @@ def control_plane_current(plane_current: ControlPlane) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def ceph() -> Iterator[Ceph]:
     """A Ceph cluster, one per worker."""
-    sweep_cephs()
     ceph = Ceph(_name())
     ceph.start()
     yield ceph

@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
+from lab.runs import temporary
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 from report import pixels, sample
 
@@ -55,14 +55,14 @@ def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     complaints: list[str] = []
-    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
-        sample.write(Path(temporary), hosts=400, findings=250, seed=1, runs=30)
+    with temporary("pictures") as work, sync_playwright() as playwright:
+        sample.write(work, hosts=400, findings=250, seed=1, runs=30)
         # Chromium has no sandbox as root, as which CI runs.
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page(viewport=WIDE, device_scale_factor=1)
         page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        take(page, (Path(temporary) / "report.html").as_uri(), folder)
+        take(page, (work / "report.html").as_uri(), folder)
         browser.close()
     if complaints:
         sys.exit("the report complains: " + "; ".join(complaints))

@@ -12,9 +12,9 @@ import signal
 import sys
 from pathlib import Path
 
-from . import faults
+from . import faults, qemu, runs
 from .ceph.cluster import Ceph, existing_cephs
-from .common import DEFAULT_RELEASE, RELEASES, LabError, say
+from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, say
 from .image import image
 from .kubernetes.attacher import Attacher
 from .kubernetes.build import CURRENT, VERSIONS
@@ -54,7 +54,10 @@ def main() -> int:
     _add_cluster(commands.add_parser("cluster", help="Kubernetes control planes"))
     _add_ceph(commands.add_parser("ceph", help="Ceph clusters"))
 
+    commands.add_parser("sweep", help="end and remove what killed runs of the tests have left")
+
     options = parser.parse_args()
+    runs.outlive()
     try:
         return _run(options)
     except LabError as exc:
@@ -163,6 +166,13 @@ def _run(options: argparse.Namespace) -> int:
             raise LabError("stop: either NAME or --all")
         for vm in existing(options.name):
             vm.stop()
+        if options.all:
+            # Those of older recipes, too.
+            for pidfile in (cache_dir() / "vms").glob("*/qemu.pid"):
+                qemu.stop(pidfile)
+        return 0
+    if options.command == "sweep":
+        runs.sweep()
         return 0
     vm = _node(options.name, options.release)
     if options.command in ("up", "reset", "reboot"):

@@ -18,6 +18,20 @@ say() {
     printf '[bootstrap +%ss] %s\n' "$SECONDS" "$*" >&2
 }
 
+# Forbids services to be started for as long as this very process runs, so that a killed one harms nobody.
+policy=/usr/sbin/policy-rc.d
+write_policy() {
+    install -m 755 /dev/stdin "$policy" <<END
+#!/bin/sh
+# Of storage_ops.runbooks: $STORAGE_OPS_RUN
+set -- \$(cat /proc/$$/stat 2>/dev/null | sed 's/.*) //')
+[ "\${20}" != "$(cut -d. -f2 <<<"$STORAGE_OPS_RUN")" ] || exit 101
+END
+}
+if grep -qs '^# Of storage_ops.runbooks: ' "$policy" && "$policy"; then
+    rm -f "$policy"
+fi
+
 # install_packages FILE...: the Debian packages named in the files, one in each line.
 install_packages() {
     local wanted missing
@@ -31,9 +45,9 @@ install_packages() {
     export DEBIAN_FRONTEND=noninteractive
     apt-get update
     # Ceph's packages have services, which nobody wants here: not now, and not after the next boot.
-    if [ ! -e /usr/sbin/policy-rc.d ]; then
-        trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-        install -m 755 /dev/stdin /usr/sbin/policy-rc.d <<<$'#!/bin/sh\nexit 101'
+    if [ ! -e "$policy" ]; then
+        trap 'rm -f "$policy"' EXIT
+        write_policy
     fi
     apt-get install --yes --no-install-recommends "${missing[@]}"
     if [[ " ${missing[*]} " == *" ceph-"* ]] && command -v systemctl >/dev/null; then

@@ -12,12 +12,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from types import FrameType
 
 from lab.common import LabError
+from lab.runs import temporary
 from lab.vm import Vm
 
 PLAYBOOK = "storage_ops.runbooks.clean_residual_paths"
@@ -155,8 +155,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, terminate)
     vm = Vm("demo")
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            demo(vm, Path(folder) / "inventory.yml")
+        with temporary("demo") as folder:
+            demo(vm, folder / "inventory.yml")
         farewell()
     except (DemoError, LabError) as error:
         print(f"\ndemo failed: {error}", file=sys.stderr)

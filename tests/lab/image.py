@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from .common import RELEASES, LabError, cache_dir, locked, patient, run, step
+from .common import RELEASES, LabError, cache_dir, locked, run, step
 
 BUILD_DEADLINE = 1800.0
 DISK_MB = 2400
@@ -171,7 +171,7 @@ def debian_mirrors(release: str) -> list[str]:
         return [f"deb {mirror} {release} main"]
     fields = "$(CREATED_BY)|$(ORIGIN)|$(LABEL)|$(REPO_URI)"
     lines = subprocess.run(
-        ["apt-get", "indextargets", "--format", fields], check=False, capture_output=True, text=True, timeout=patient(60)
+        ["apt-get", "indextargets", "--format", fields], check=False, capture_output=True, text=True, timeout=60
     ).stdout.splitlines()
     targets = (line.split("|") for line in sorted(set(lines)))
     uris = {label: uri for kind, origin, label, uri in targets if (kind, origin) == ("Packages", "Debian")}

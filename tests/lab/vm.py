@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import qemu
+from . import qemu, runs
 from .common import DEFAULT_RELEASE, GUEST, RELEASES, LabError, cache_dir, locked, patient, say, step
 from .image import image, locate
 
@@ -237,6 +237,8 @@ class Vm:
         return f"{qemu.version()}\n{qemu.accelerator(self.image)}\n"
 
     def _start(self, *extra: str) -> None:
+        # So that qemu inherits it.
+        runs.current()
         port = self._free_port()
         (self.path / "port").write_text(str(port))
         self.serial.write_text("")

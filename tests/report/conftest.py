@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from lab.common import patient
+from lab.runs import temporary
 from playwright.sync_api import Browser, expect, sync_playwright
 
 # "sample" is imported from here.
@@ -24,7 +25,7 @@ expect.set_options(timeout=patient(20) * 1000)
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, without a window."""
-    with sync_playwright() as playwright:
+    with temporary("browser"), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=patient(30) * 1000)
         yield browser
         browser.close()

@@ -10,6 +10,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
 cd "$root"
+PYTHONPATH=tests STORAGE_OPS_CACHE=$cache "$python" -m lab sweep
 if [ -d "$cache/vms" ]; then
     PYTHONPATH=tests STORAGE_OPS_CACHE=$cache "$python" -m lab stop --all
 fi

@@ -9,6 +9,27 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 cache=${STORAGE_OPS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/storage_ops.runbooks}
 
+# run_name PID: as tests/lab/runs.py names a run of the tests.
+run_name() {
+    local stat
+    stat=$(<"/proc/$1/stat")
+    read -ra stat <<<"${stat##*) }"
+    printf '%s.%s.%s.%.8s' "$1" "${stat[19]}" "$(stat -Lc %i /proc/self/ns/pid)" "$(</proc/sys/kernel/random/boot_id)"
+}
+# What this script starts belongs to it, and is swept by the next one if it is killed.
+STORAGE_OPS_RUN=$(run_name $$)
+export STORAGE_OPS_RUN
+
+# temporary NAME: makes a folder that is removed at the end, or swept by the next run; it is in $temporary.
+temporary() {
+    temporary=${TMPDIR:-/tmp}/lab-$1-$$
+    mkdir -p "$cache/runs/$STORAGE_OPS_RUN"
+    ln -s "$temporary" "$cache/runs/$STORAGE_OPS_RUN/$1"
+    # shellcheck disable=SC2064
+    trap "rm -rf '$temporary' '$cache/runs/$STORAGE_OPS_RUN'" EXIT
+    mkdir -m 700 "$temporary"
+}
+
 die() {
     printf 'error: %s\n' "$*" >&2
     exit 1

@@ -6,11 +6,12 @@
 # Builds the collection and imports it as Galaxy would (called through run.sh). A warning is a failure.
 set -euo pipefail
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/tools/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+temporary importer
 
-ansible-galaxy collection build --output-path "$work" .
-cd "$work"
+ansible-galaxy collection build --output-path "$temporary" .
+cd "$temporary"
 python -m galaxy_importer.main storage_ops-runbooks-*.tar.gz 2>&1 | tee log
 if grep -E '^(WARNING|ERROR|CRITICAL)' log >problems; then
     printf 'galaxy-importer: %s problems, see above\n' "$(wc -l <problems)" >&2

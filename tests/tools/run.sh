@@ -9,6 +9,8 @@ set -euo pipefail
 # shellcheck source=tests/tools/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
+PYTHONPATH=$root/tests STORAGE_OPS_CACHE=$cache "$python" -m lab sweep
+
 parts=()
 while [[ $1 == --* ]]; do
     parts+=("${1#--}")

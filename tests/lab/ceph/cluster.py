@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..common import LabError, cache_dir, patient, say, step, wait
+from .. import runs
+from ..common import LabError, cache_dir, patient, step, wait
 from ..kubernetes.controlplane import free_ports
 from ..kubernetes.process import Process
 from ..qemu import tail
@@ -58,7 +59,8 @@ class Ceph:
         if missing:
             raise LabError(f"there is no {', '.join(missing)}: install the packages in tests/lab/apt-packages.txt")
         self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        runs.remove(self.folder)
+        runs.claim(self.folder)
         self.folder.mkdir(parents=True, mode=0o700)
         with step(f"{self.name}: starting Ceph"):
             fsid = str(uuid.uuid4())
@@ -87,7 +89,8 @@ class Ceph:
     def remove(self) -> None:
         """End everything, and keep nothing."""
         self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        runs.remove(self.folder)
+        runs.release(self.folder)
 
     def reset(self) -> None:
         """No clients, images, users or blocklist entries, as right after the start."""
@@ -266,12 +269,3 @@ def existing_cephs() -> Iterator[Ceph]:
     """The clusters that have a folder."""
     for found in sorted((cache_dir() / "ceph").glob("*/ceph.conf")):
         yield Ceph(found.parent.name, tied=False)
-
-
-def sweep() -> None:
-    """Remove what tests left that were killed; a test's cluster has the pid of its process in its name."""
-    for ceph in existing_cephs():
-        kind, _worker, pid = (ceph.name.split("-") + ["", ""])[:3]
-        if kind == "test" and pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            say(f"{ceph.name}: removing what a killed test run left")
-            ceph.remove()

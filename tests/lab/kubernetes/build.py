@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common import LabError, cache_dir, locked, patient, run, step
+from ..common import LabError, cache_dir, locked, run, step
 from ..image import debian_mirrors
 
 OLD, CURRENT = "1.20.2", "current"
@@ -280,7 +280,7 @@ def _default_mirror(work: Path) -> str:
     hook = f"cat $1/etc/apt/sources.list $1/etc/apt/sources.list.d/*.list > {found} 2>/dev/null; false"
     command = ["mmdebstrap", "--variant=custom", "--mode=root", f"--setup-hook={hook}", "bookworm", str(work / "nothing")]
     try:
-        subprocess.run(command, capture_output=True, timeout=patient(120), check=False)
+        subprocess.run(command, capture_output=True, timeout=120, check=False)
     except FileNotFoundError:
         raise Unavailable("mmdebstrap is not installed: see tests/lab/apt-packages.txt") from None
     for line in found.read_text().splitlines() if found.exists() else []:

@@ -13,7 +13,6 @@ import json
 import os
 import random
 import secrets
-import shutil
 import signal
 import socket
 import ssl
@@ -24,7 +23,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..common import LabError, cache_dir, patient, say, step, wait
+from .. import runs
+from ..common import LabError, cache_dir, patient, step, wait
 from ..qemu import tail
 from .api import Api, ApiError, Object, namespace, path, path_of
 from .build import VERSIONS, Binaries, binaries, locate
@@ -79,7 +79,8 @@ class ControlPlane:
         """From nothing to all ready, whatever was there before."""
         programs = binaries(self.version)
         self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        runs.remove(self.folder)
+        runs.claim(self.folder)
         self.folder.mkdir(parents=True, mode=0o700)
         with step(f"{self.name}: starting Kubernetes {self.number}"):
             ports = dict(zip(("etcd", "peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler"), free_ports(5), strict=True))
@@ -104,7 +105,8 @@ class ControlPlane:
     def remove(self) -> None:
         """End everything, and keep nothing."""
         self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        runs.remove(self.folder)
+        runs.release(self.folder)
 
     def reset(self) -> None:
         """All as it was right after the start, by way of etcd: faster than a start, and controllers with a memory begin anew."""
@@ -491,12 +493,3 @@ def existing_planes() -> Iterator[ControlPlane]:
         for version in VERSIONS:
             if found.parent.name.endswith(f"-{version}"):
                 yield ControlPlane(found.parent.name.removesuffix(f"-{version}"), version, tied=False)
-
-
-def sweep() -> None:
-    """Remove what tests left that were killed; a test's control plane has the pid of its process in its name."""
-    for plane in existing_planes():
-        kind, _worker, pid = (plane.name.split("-") + ["", ""])[:3]
-        if kind == "test" and pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            say(f"{plane.name}: removing what a killed test run left")
-            plane.remove()

@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
+from .. import runs
 from ..common import LabError, wait
 from .api import Api, ApiError, Object, now, path, unique_name
 from .build import locate
@@ -54,10 +53,12 @@ class HollowKubelet:
     def stop(self) -> None:
         """End it; its node stays behind."""
         self.process.stop()
-        # Its own folders are always in /tmp, and it never removes them.
-        for found in set(re.findall(r"/tmp/(?:hollow-kubelet\.|kubelet_remote_)[0-9]+(?:\.sock)?", self.log)):
-            shutil.rmtree(found, ignore_errors=True)
-            Path(found).unlink(missing_ok=True)
+        for found in self.folders():
+            runs.remove(found)
+
+    def folders(self) -> list[Path]:
+        """What it has made in /tmp, and never removes by itself."""
+        return runs.made_by_kubelet(self.log)
 
     @property
     def log(self) -> str:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import tempfile
 import uuid
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ... import runs
 from ...ceph.cluster import Ceph
 from ...common import LabError, step, wait
 from ...qemu import tail
@@ -64,6 +64,7 @@ class Addons:
         """All of it, until the controller is connected to every endpoint. Raises Unavailable where it cannot be built."""
         programs = parts()
         with step(f"{self.plane.name}: starting CSI-Addons {programs.version}"):
+            runs.claim(self._sockets)
             self._sockets.mkdir(mode=0o700)
             self._apply_definitions(programs)
             self._make_objects()
@@ -77,7 +78,8 @@ class Addons:
         self.manager.stop(signal.SIGKILL)
         for process in self._processes.values():
             process.stop(signal.SIGKILL)
-        shutil.rmtree(self._sockets, ignore_errors=True)
+        runs.remove(self._sockets)
+        runs.release(self._sockets)
 
     def start_manager(self) -> None:
         """Start the controller; it looks at every object again, and calls the driver for each, whatever has been done before."""
