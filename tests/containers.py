@@ -10,9 +10,10 @@ import base64
 import gzip
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
-from lab.cri.build import crictl
+from lab.kubernetes.build import CRICTL, current
 from mounts import upload
 from node import Node
 
@@ -27,7 +28,8 @@ class Runtime:
     def __init__(self, node: Node) -> None:
         self.node = node
         program = upload(node, "pods")
-        packed = base64.b64encode(gzip.compress(crictl().read_bytes(), 1)).decode()
+        crictl = Path(current(CRICTL)["crictl"]).read_bytes()
+        packed = base64.b64encode(gzip.compress(crictl, 1)).decode()
         node.vm.run("base64 -d | gunzip > /usr/local/bin/crictl && chmod +x /usr/local/bin/crictl", stdin=packed, timeout=120)
         node.sh(f"{program} runtime && mkdir -p {FOLDER} && systemd-run --quiet --unit {UNIT} {program} serve {FOLDER}", timeout=120)
 

@@ -134,17 +134,16 @@ def test_scheduler(cluster: Cluster) -> None:
 
 
 @pytest.mark.smoke
-@both
-def test_hollow_kubelet(cluster: Cluster) -> None:
-    """It has the volume in use, and waits until it is attached according to the node's status; 1.20 says so, current versions just wait."""
+def test_hollow_kubelet(control_plane_1_20: Cluster) -> None:
+    """It has the volume in use, and waits until it is attached according to the node's status."""
+    cluster = control_plane_1_20
     kubelet = cluster.hollow_kubelet("hollow")
     cluster.attacher.behave(DRIVER, Behaviour(silent=True))
     cluster.api.add_volume("data", DRIVER, "vol-1")
     cluster.api.create(k8s.pod("web", ["data"], "hollow"))
     unique = k8s.unique_name(DRIVER, "vol-1")
     wait(lambda: (cluster.api.find("Node", "hollow") or {})["status"].get("volumesInUse") == [unique], "volumesInUse", 60)
-    if cluster.plane.version == OLD:
-        wait(lambda: "not attached according to node status" in kubelet.log, "it waits", 60)
+    wait(lambda: "not attached according to node status" in kubelet.log, "it waits", 60)
     assert "Controller attach succeeded" not in kubelet.log
     cluster.attacher.behave(DRIVER)
     wait(lambda: "Controller attach succeeded" in kubelet.log, "it goes on", 60)

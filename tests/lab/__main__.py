@@ -7,17 +7,19 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from . import faults, qemu, runs
 from .ceph.cluster import Ceph, existing_cephs
-from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, say
+from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, say, step
 from .image import image
 from .kubernetes.attacher import Attacher
-from .kubernetes.build import CURRENT, VERSIONS
+from .kubernetes.build import CURRENT, OLD, PARTS, VERSIONS, Unavailable, binaries, current
 from .kubernetes.controlplane import USERS, ControlPlane, existing_planes
 from .kubernetes.kubelets import KubeletStandIn
 from .kubernetes.process import Process
@@ -51,6 +53,7 @@ def main() -> int:
     fault.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG")
     fault.add_argument("--release", choices=RELEASES)
     commands.add_parser("status", help="the nodes there are")
+    commands.add_parser("prepare", help="build all that tests need, unless the cache has it")
     _add_cluster(commands.add_parser("cluster", help="Kubernetes control planes"))
     _add_ceph(commands.add_parser("ceph", help="Ceph clusters"))
 
@@ -93,6 +96,32 @@ def _add_ceph(parser: argparse.ArgumentParser) -> None:
         actions.add_parser(name, help=text).add_argument("name", metavar="NAME")
     actions.add_parser("stop-all", help="the same with every one there is")
     actions.add_parser("status", help="the Ceph clusters there are")
+
+
+def prepare(parts: Mapping[str, Callable[[], object]]) -> int:
+    """Build one after the other, whatever becomes of those before.
+
+    Returns 1 when one failed; what cannot be had on this machine has not failed.
+    """
+    failed = False
+    for name, build in parts.items():
+        try:
+            with step(f"prepare {name}"):
+                build()
+        except Unavailable as exc:
+            say(f"prepare {name}: NOT AVAILABLE here: {exc}")
+        except LabError as exc:
+            say(f"prepare {name}: FAILED: {exc}")
+            failed = True
+    return int(failed)
+
+
+def _all_parts() -> dict[str, Callable[[], object]]:
+    return {
+        f"kubernetes {OLD}": lambda: binaries(OLD),
+        **{f"{part.name} {CURRENT}": functools.partial(current, part) for part in PARTS},
+        f"image {DEFAULT_RELEASE}": lambda: image(DEFAULT_RELEASE),
+    }
 
 
 def _ceph(options: argparse.Namespace) -> int:
@@ -158,6 +187,8 @@ def _run(options: argparse.Namespace) -> int:
         for vm in existing():
             print(f"{vm.name}\t{vm.release}\t{'running' if vm.running else 'stopped'}\tport {vm.port}\t{vm.path}")
         return 0
+    if options.command == "prepare":
+        return prepare(_all_parts())
     if options.command == "image":
         print(image(options.release or DEFAULT_RELEASE).path)
         return 0

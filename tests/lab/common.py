@@ -94,8 +94,19 @@ def locked(path: Path, deadline: float) -> Iterator[None]:
         yield
 
 
-def run(command: Sequence[str], deadline: float, label: str = "", cwd: Path | None = None, env: Mapping[str, str] | None = None) -> None:
-    """Run a command with a deadline; with a label, show every ten seconds that it is still at work."""
+def run(
+    command: Sequence[str],
+    deadline: float,
+    label: str = "",
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    tied: bool = False,
+) -> None:
+    """Run a command with a deadline; with a label, show every ten seconds that it is still at work.
+
+    Tied, it ends with this process, even if that one is killed.
+    """
+    argv = [*(["setpriv", "--pdeathsig", "KILL"] if tied else []), *command]
     start = time.monotonic()
     deadline = patient(deadline)
     tail: collections.deque[str] = collections.deque(maxlen=15)
@@ -109,7 +120,14 @@ def run(command: Sequence[str], deadline: float, label: str = "", cwd: Path | No
                 process.kill()
 
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=cwd, env=env
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        cwd=cwd,
+        env=env,
     ) as process:
         threading.Thread(target=watch, daemon=True).start()
         assert process.stdout is not None

@@ -15,7 +15,7 @@ from types import TracebackType
 from .. import runs
 from ..common import LabError, wait
 from .api import Api, ApiError, Object, now, path, unique_name
-from .build import locate
+from .build import OLD, locate
 from .controlplane import ControlPlane, free_ports
 from .process import Process
 
@@ -24,7 +24,10 @@ HEARTBEAT = 5.0
 
 
 class HollowKubelet:
-    """A real kubelet in all that concerns volumes' attachment; it has no CSI driver, so it never gets further than to the mount."""
+    """A real kubelet of 1.20.2 in all that concerns volumes' attachment.
+
+    It has no CSI driver, so it never gets further than to the mount.
+    """
 
     def __init__(self, plane: ControlPlane, name: str) -> None:
         self.plane, self.name = plane, name
@@ -34,12 +37,9 @@ class HollowKubelet:
         """Start it, and wait until its node is ready."""
         kubelet, read_only = free_ports(2)
         command = [
-            *(locate(self.plane.version)["kubemark"], "--morph=kubelet", f"--name={self.name}", "--v=4"),
+            *(locate(OLD)["kubemark"], "--morph=kubelet", f"--name={self.name}", "--v=4"),
             *(f"--kubeconfig={self.plane.kubeconfig('admin')}", f"--kubelet-port={kubelet}", f"--kubelet-read-only-port={read_only}"),
         ]
-        if not self.plane.number.startswith("1.20."):
-            # There is no container runtime here, not even for its images.
-            command.append("--use-host-image-service=false")
         self.process.start(command, self.plane.tied)
         api = self.plane.api()
 

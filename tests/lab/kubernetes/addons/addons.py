@@ -21,9 +21,9 @@ from ...common import LabError, step, wait
 from ...qemu import tail
 from .. import api as objects
 from ..api import Object
+from ..build import ADDONS, Binaries, current
 from ..controlplane import ControlPlane, free_ports
 from ..process import Process
-from .build import Parts, parts
 
 GROUP = "csiaddons.openshift.io/v1alpha1"
 FENCES = f"/apis/{GROUP}/networkfences"
@@ -62,7 +62,7 @@ class Addons:
 
     def start(self) -> None:
         """All of it, until the controller is connected to every endpoint. Raises Unavailable where it cannot be built."""
-        programs = parts()
+        programs = current(ADDONS)
         with step(f"{self.plane.name}: starting CSI-Addons {programs.version}"):
             runs.claim(self._sockets)
             self._sockets.mkdir(mode=0o700)
@@ -84,7 +84,8 @@ class Addons:
     def start_manager(self) -> None:
         """Start the controller; it looks at every object again, and calls the driver for each, whatever has been done before."""
         command = [
-            *(parts()["manager"], f"--kubeconfig={self.plane.kubeconfig()}", f"--namespace={self.namespace}"),
+            current(ADDONS)["manager"],
+            *(f"--kubeconfig={self.plane.kubeconfig()}", f"--namespace={self.namespace}"),
             *("--enable-auth=false", "--health-probe-bind-address=0"),
         ]
         self.manager.start(command, self.plane.tied)
@@ -169,7 +170,7 @@ class Addons:
         states = [node.get("status", {}).get("state") for node in self._nodes()]
         return states == ["Connected"] * len(self._endpoints)
 
-    def _apply_definitions(self, programs: Parts) -> None:
+    def _apply_definitions(self, programs: Binaries) -> None:
         """The controller wants all of them, also those it is not asked for here."""
         import yaml  # type: ignore[import-untyped]  # comes with Ansible; the rest of the lab does without
 
@@ -199,7 +200,7 @@ class Addons:
             if api.find("Pod", self._pod(node), self.namespace) is None:
                 api.create({**pod, "status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}})
 
-    def _start_endpoint(self, programs: Parts, node: str) -> None:
+    def _start_endpoint(self, programs: Binaries, node: str) -> None:
         """A driver, and the sidecar in front of it."""
         driver, sidecar = self._processes["driver", node], self._processes["sidecar", node]
         socket = self._sockets / f"{node}.sock"

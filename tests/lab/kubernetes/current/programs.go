@@ -8,9 +8,11 @@
 package programs
 
 import (
+	_ "github.com/csi-addons/kubernetes-csi-addons/cmd/manager"
+	_ "github.com/csi-addons/kubernetes-csi-addons/sidecar"
 	_ "go.etcd.io/etcd/server/v3"
 	_ "k8s.io/kubernetes/cmd/kube-apiserver"
 	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
 	_ "k8s.io/kubernetes/cmd/kube-scheduler"
-	_ "k8s.io/kubernetes/cmd/kubemark"
+	_ "sigs.k8s.io/cri-tools/cmd/crictl"
 )
