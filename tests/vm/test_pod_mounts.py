@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from faults.test_pod_mounts import mounts, test_wrong_source_four_ways
+from faults.test_pod_mounts import mounts, test_wrong_source_four_ways, volumes
 from faults.test_pod_mounts_readonly import test_error_below_ext4_and_xfs
 
-__all__ = ["mounts", "test_error_below_ext4_and_xfs", "test_wrong_source_four_ways"]
+__all__ = ["mounts", "test_error_below_ext4_and_xfs", "test_wrong_source_four_ways", "volumes"]
