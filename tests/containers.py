@@ -6,15 +6,15 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
+import functools
 import json
 import uuid
 from pathlib import Path
 from typing import Any
 
 from lab.kubernetes.build import CRICTL, current
-from mounts import upload
+from lab.state import READY, State
+from mounts import PROGRAMS
 from node import Node
 
 # Of the stand-in for the kubelet.
@@ -22,16 +22,26 @@ UNIT = "lab-pods"
 FOLDER = "/run/lab-pods"
 
 
+@functools.cache
+def runtime() -> State:
+    """containerd runs, with crictl, and the stand-in for its kubelet."""
+    program = "/usr/local/sbin/pods.py"
+    return State(
+        name="runtime",
+        files={program: (PROGRAMS / "pods.py").read_bytes(), "/usr/local/bin/crictl": Path(current(CRICTL)["crictl"]).read_bytes()},
+        commands=(
+            f"python3 {program} runtime && mkdir -p {FOLDER}",
+            f"systemd-run --quiet --unit {UNIT} /usr/bin/python3 {program} serve {FOLDER}",
+        ),
+        before=READY,
+    )
+
+
 class Runtime:
-    """containerd on a node, with crictl, and the stand-in for its kubelet."""
+    """The containerd of a node that began in the state ``runtime``."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        program = upload(node, "pods")
-        crictl = Path(current(CRICTL)["crictl"]).read_bytes()
-        packed = base64.b64encode(gzip.compress(crictl, 1)).decode()
-        node.vm.run("base64 -d | gunzip > /usr/local/bin/crictl && chmod +x /usr/local/bin/crictl", stdin=packed, timeout=120)
-        node.sh(f"{program} runtime && mkdir -p {FOLDER} && systemd-run --quiet --unit {UNIT} {program} serve {FOLDER}", timeout=120)
 
     def run(self, uid: str, name: str, *containers: dict[str, Any], namespace: str = "default") -> Pod:
         """A pod; it is there when it has containers."""

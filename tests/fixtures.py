@@ -15,6 +15,7 @@ from failover import SOON_LOST, Failover
 from lab.ceph.cluster import Ceph
 from lab.kubernetes.build import CURRENT, OLD, Unavailable
 from lab.kubernetes.controlplane import ControlPlane
+from lab.state import READY, State
 from lab.vm import Vm
 from node import Node
 from storage import Storage, fresh_storage
@@ -23,7 +24,6 @@ from storage import Storage, fresh_storage
 def machine(release: str) -> Iterator[Vm]:
     """A VM node of a Debian release, one per worker, stopped at the end."""
     vm = Vm(f"test-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0')}", release=release)
-    vm.up()
     yield vm
     vm.stop()
 
@@ -36,8 +36,13 @@ def vm() -> Iterator[Vm]:
 
 @pytest.fixture
 def node(vm: Vm) -> Iterator[Node]:
-    """The node as its snapshot has it; afterwards no healthy map or path may be missing."""
-    vm.reset()
+    """The node with its array and its maps, and no more."""
+    yield from fresh_node(vm, READY)
+
+
+def fresh_node(vm: Vm, state: State) -> Iterator[Node]:
+    """The node as this state has it, for one test; afterwards no healthy map or path may be missing."""
+    vm.reset(state)
     node = Node(vm)
     yield node
     if node.guarded:

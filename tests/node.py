@@ -63,7 +63,7 @@ class Node:
         # A scenario that takes the iSCSI sessions away on purpose has no neighbours to watch over.
         self.guarded = True
         self.program = "ansible"
-        self._ready = self.state()
+        self._ready = vm.begun
 
     # our modules
 
@@ -109,7 +109,7 @@ class Node:
 
     # the node
 
-    def sh(self, command: str | Sequence[str], check: bool = True, timeout: float = 60) -> str:
+    def sh(self, command: str | Sequence[str], check: bool = True, timeout: float = 300) -> str:
         """Run a shell command on the node; its output."""
         return self.vm.run(command, timeout=timeout, check=check).stdout.strip()
 
@@ -117,7 +117,7 @@ class Node:
         """Text as one word of a shell command."""
         return shlex.quote(text)
 
-    def labctl(self, arguments: str, timeout: float = 120) -> str:
+    def labctl(self, arguments: str, timeout: float = 300) -> str:
         """Have the lab do something."""
         return self.vm.labctl(*shlex.split(arguments), timeout=timeout).strip()
 
@@ -222,5 +222,7 @@ def environment() -> dict[str, str]:
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_DEPRECATION_WARNINGS": "0",
         "ANSIBLE_HOST_KEY_CHECKING": "0",
+        # Without it, each task of a play opens five sessions on the node. The tests that kill a module go without.
+        "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_STDOUT_CALLBACK": "minimal",
     }

@@ -18,10 +18,12 @@ from typing import Any
 
 import pytest
 from cluster import LOCAL, Cluster, Played
-from containers import Pod, Runtime, mount
+from containers import Pod, Runtime, mount, runtime
+from fixtures import fresh_node
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Api, Object, path
 from lab.kubernetes.kubelets import KubeletStandIn
+from lab.vm import Vm
 from mounts import DRIVER, Kubelet, Volume, bindfs, die, layers
 from node import ANSIBLE_DEADLINE, COLLECTION, Node, environment
 from redrive import REPAIR, no_trace
@@ -161,10 +163,11 @@ class Scene:
 
 
 @pytest.fixture
-def scene(control_plane_1_20: Cluster, node: Node) -> Iterator[Scene]:
+def scene(control_plane_1_20: Cluster, vm: Vm) -> Iterator[Scene]:
     """Everything runs; the kubelet ends with the test."""
-    with contextlib.ExitStack() as ends:
-        yield Scene(control_plane_1_20, node, ends)
+    for node in fresh_node(vm, runtime()):
+        with contextlib.ExitStack() as ends:
+            yield Scene(control_plane_1_20, node, ends)
 
 
 def changed(run: Played) -> bool:

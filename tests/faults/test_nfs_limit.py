@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 from cluster import Played
 from faults.test_nfs_mounts import SHARE, nfs
+from fixtures import fresh_node
+from lab.state import READY, State
+from lab.vm import Vm
 from node import ANSIBLE_DEADLINE, COLLECTION, Node, environment
 
 __all__ = ["nfs"]
@@ -23,20 +27,29 @@ POD = "0b1e3f3c-6d0a-4c6e-9f5e-1f1e0d5a7c11"
 SURVEY = {"target": "node1\n", "nfs_check_write_limit": "true", "nfs_check_restart_runtime": "true", "nfs_check_deadline": ""}
 
 
+# Infinity means what systemd itself has. On Debian that is 2^20; on other distributions it is 2^30, as here from now on.
+UNLIMITED = f"sysctl -qw fs.nr_open={HUGE} && prlimit --pid 1 --nofile=:{HUGE}"
+# A containerd whose unit says infinity, as Debian's does, and a container.
+CONTAINERS = State(
+    name="containers",
+    commands=(
+        UNLIMITED,
+        "systemctl start containerd",
+        "mkdir -p /srv/root/bin && cp /bin/busybox /srv/root/bin/sleep && ctr run -d --rootfs /srv/root web /bin/sleep 999999",
+    ),
+    before=READY,
+)
+
+
 def unlimited(node: Node) -> None:
-    """Infinity means what systemd itself has. On Debian that is 2^20; on other distributions it is 2^30, as here from now on."""
-    node.sh(f"sysctl -qw fs.nr_open={HUGE} && prlimit --pid 1 --nofile=:{HUGE}")
+    """As from now on in UNLIMITED."""
+    node.sh(UNLIMITED)
 
 
 @pytest.fixture
-def containers(node: Node) -> Node:
-    """A containerd whose unit says infinity, as Debian's does, and a container."""
-    unlimited(node)
-    node.sh("systemctl start containerd", timeout=120)
-    node.sh(
-        "mkdir -p /srv/root/bin && cp /bin/busybox /srv/root/bin/sleep && ctr run -d --rootfs /srv/root web /bin/sleep 9999", timeout=120
-    )
-    return node
+def containers(vm: Vm) -> Iterator[Node]:
+    """See CONTAINERS."""
+    yield from fresh_node(vm, CONTAINERS)
 
 
 def limit(node: Node) -> int:

@@ -6,10 +6,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures import fresh_node
+from lab.state import READY, State
+from lab.vm import Vm
 from node import Node, Outcome
 
 SHARE = "192.0.2.10:/srv/share"
@@ -19,17 +23,23 @@ SILENT = Path(__file__).parents[1] / "lab/mounts/nfs_silent.py"
 OURS = "storage_ops-nfs-"
 
 
+# A node that is its own NFS server, at addresses of a network that no other card leads to.
+NFS = State(
+    name="nfs",
+    files={"/etc/exports": b"/srv/share *(rw,no_subtree_check)\n/srv/closed 203.0.113.9(rw,no_subtree_check)\n"},
+    commands=(
+        "mkdir -p /srv/share /srv/closed && ip link add storage0 type dummy && ip link set storage0 up",
+        "for n in 10 11 12; do ip address add 192.0.2.$n/24 dev storage0; done",
+        "systemctl start rpcbind nfs-server",
+    ),
+    before=READY,
+)
+
+
 @pytest.fixture
-def nfs(node: Node) -> Node:
-    """A node that is its own NFS server, at addresses of a network that no other card leads to."""
-    node.sh(
-        "mkdir -p /srv/share /srv/closed && ip link add storage0 type dummy && ip link set storage0 up"
-        " && for n in 10 11 12; do ip address add 192.0.2.$n/24 dev storage0; done"
-        " && printf '/srv/share *(rw,no_subtree_check)\\n/srv/closed 203.0.113.9(rw,no_subtree_check)\\n' > /etc/exports"
-        " && systemctl start rpcbind nfs-server",
-        timeout=120,
-    )
-    return node
+def nfs(vm: Vm) -> Iterator[Node]:
+    """See NFS."""
+    yield from fresh_node(vm, NFS)
 
 
 def serve(node: Node, *arguments: str) -> None:

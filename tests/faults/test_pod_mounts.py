@@ -7,9 +7,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fixtures import fresh_node
+from lab.state import READY, State
+from lab.vm import Vm
 from node import Node, Outcome
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
@@ -18,24 +22,35 @@ CSI = Path(__file__).resolve().parents[1] / "lab/mounts/csi.py"
 ROOT = "/var/lib/kubelet"
 # Of 64 MB.
 LUN_SECTORS = 131072
+# Filesystems on LUN 1 to 3 (mpatha to mpathc); ``--unsupported``, since xfs wants 300 MB.
+VOLUMES = State(
+    name="volumes",
+    files={"/usr/local/sbin/csi.py": CSI.read_bytes()},
+    commands=(
+        "mkfs.ext4 -q -E lazy_itable_init=0 /dev/mapper/mpatha && mkfs.ext4 -q /dev/mapper/mpathc",
+        "mkfs.xfs -q -f --unsupported /dev/mapper/mpathb && udevadm settle -t 20",
+        # The first mount of a kind has its driver to load.
+        "for map in mpatha mpathb; do mount /dev/mapper/$map /mnt && umount /mnt; done",
+    ),
+    before=READY,
+)
 
 
 class Mounts:
-    """A node with the volumes pv-a (LUN 1, ext4) and pv-b (LUN 2, xfs), each staged and published to a pod; pv-c (LUN 3) is only staged."""
+    """The volumes pv-a (LUN 1, ext4) and pv-b (LUN 2, xfs), each staged and published to a pod; pv-c (LUN 3) is only staged.
+
+    The node began in the state VOLUMES.
+    """
 
     def __init__(self, node: Node, *, root: str = ROOT, old: bool = False, flaky: bool = False, volumes: bool = True) -> None:
         self.node = node
         self.root, self.old = root, old
         self._tables: dict[int, str] = {}
-        node.vm.run("cat > /usr/local/sbin/csi.py", stdin=CSI.read_text())
         self.devices = {lun: f"/dev/mapper/{node.map_of(lun)[0]}" for lun in (1, 2, 3)}
         for lun in (1, 2) if flaky else ():
             self._tables[lun] = f"0 {LUN_SECTORS} linear {self.devices[lun]} 0"
             node.sh(f"dmsetup create volume{lun} --table '{self._tables[lun]}' && udevadm settle -t 20")
             self.devices[lun] = f"/dev/mapper/volume{lun}"
-        # Unsupported, since xfs wants 300 MB.
-        xfs = f"mkfs.xfs -q -f --unsupported {self.devices[2]}"
-        node.sh(f"mkfs.ext4 -q -E lazy_itable_init=0 {self.devices[1]} && mkfs.ext4 -q {self.devices[3]} && {xfs}", timeout=120)
         self.point, self.other = self.point_of(UID, "pv-a"), self.point_of(OTHER_UID, "pv-b")
         self.staging, self.wrong = self.staging_of("pv-a"), self.staging_of("pv-b")
         if volumes:
@@ -99,9 +114,15 @@ class Mounts:
 
 
 @pytest.fixture
-def mounts(node: Node) -> Mounts:
+def volumes(vm: Vm) -> Iterator[Node]:
+    """See VOLUMES."""
+    yield from fresh_node(vm, VOLUMES)
+
+
+@pytest.fixture
+def mounts(volumes: Node) -> Mounts:
     """See Mounts."""
-    return Mounts(node)
+    return Mounts(volumes)
 
 
 @pytest.mark.smoke
@@ -215,8 +236,9 @@ def test_what_cannot_be_told(mounts: Mounts) -> None:
     assert mounts.table() == before
 
 
-def test_planted_links_and_names(node: Node) -> None:
+def test_planted_links_and_names(volumes: Node) -> None:
     """The kubelet's folder itself may be a link; in it none is followed, and what is no name of Kubernetes' is left alone."""
+    node = volumes
     node.sh("mkdir -p /data/kubelet && rm -rf /var/lib/kubelet && ln -s /data/kubelet /var/lib/kubelet")
     mounts = Mounts(node, root="/data/kubelet", old=True)
     pods = "/data/kubelet/pods"

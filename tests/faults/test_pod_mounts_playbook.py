@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from cluster import LOCAL, Cluster, Played
-from faults.test_pod_mounts import Mounts
+from faults.test_pod_mounts import Mounts, volumes
 from faults.test_pod_mounts_readonly import turn
 from fixtures import control_plane_current, plane_current
 from lab.kubernetes import api as k8s
@@ -22,7 +22,7 @@ from lab.kubernetes.kubelets import KubeletStandIn
 from node import ANSIBLE_DEADLINE, COLLECTION, Node, environment
 from redrive import DRIVER, REPAIR, no_trace
 
-__all__ = ["control_plane_current", "plane_current"]
+__all__ = ["control_plane_current", "plane_current", "volumes"]
 
 NODE = "node1"
 VOLUME = "pv-web"
@@ -102,9 +102,9 @@ class Scene:
 
 
 @pytest.fixture
-def scene(control_plane_current: Cluster, node: Node) -> Iterator[Scene]:
+def scene(control_plane_current: Cluster, volumes: Node) -> Iterator[Scene]:
     """See Scene; its kubelet ends with the test."""
-    scene = Scene(control_plane_current, node)
+    scene = Scene(control_plane_current, volumes)
     yield scene
     scene.kubelet.stop()
 

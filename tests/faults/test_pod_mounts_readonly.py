@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from faults.test_pod_mounts import OTHER_UID, UID, Mounts
+from faults.test_pod_mounts import OTHER_UID, UID, Mounts, volumes
 from node import Node, Outcome
+
+__all__ = ["volumes"]
 
 THIRD_UID = "8a1b2c3d-1111-2222-3333-444455556666"
 PORTALS = ("127.0.0.1", "127.0.0.2")
@@ -41,9 +43,9 @@ def anew(mounts: Mounts, uid: str, volume: str, lun: int) -> None:
 
 
 @pytest.mark.smoke
-def test_error_below_ext4_and_xfs(node: Node) -> None:
+def test_error_below_ext4_and_xfs(volumes: Node) -> None:
     """Refused while the error lasts, found when it is over, gone when the volume is mounted anew. Nothing is ever remounted."""
-    mounts = Mounts(node, flaky=True)
+    mounts = Mounts(volumes, flaky=True)
     mounts.break_device(1)
     mounts.break_device(2)
     turn(mounts, mounts.point, mounts.other)
@@ -66,9 +68,9 @@ def test_error_below_ext4_and_xfs(node: Node) -> None:
     assert turned(mounts.repair()) == {}
 
 
-def test_read_only_on_purpose(node: Node) -> None:
+def test_read_only_on_purpose(volumes: Node) -> None:
     """A pod that only reads, a volume staged read-only, a LUN that cannot be written; and one that somebody has remounted."""
-    mounts = Mounts(node)
+    node, mounts = volumes, Mounts(volumes)
     again = f"unpublish {OTHER_UID} pv-b , unstage pv-b , stage pv-b {mounts.devices[2]} ro , publish {OTHER_UID} pv-b"
     mounts.csi(f"publish {THIRD_UID} pv-a ro , {again} , unstage pv-c")
     node.sh(f"blockdev --setro {mounts.devices[3]}")
@@ -81,9 +83,9 @@ def test_read_only_on_purpose(node: Node) -> None:
     assert "nothing shows that an error was the reason" in finding["reason"]
 
 
-def test_portal_loss(node: Node) -> None:
+def test_portal_loss(volumes: Node) -> None:
     """As an outage of the array is: refused until every path is back."""
-    mounts = Mounts(node)
+    node, mounts = volumes, Mounts(volumes)
     for portal in PORTALS:
         node.labctl(f"portal down {portal}")
     turn(mounts, mounts.point, mounts.other)

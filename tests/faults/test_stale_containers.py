@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from containers import UNIT, Pod, Runtime, mount, new_uid
+from containers import UNIT, Pod, Runtime, mount, new_uid, runtime
+from fixtures import fresh_node
+from lab.vm import Vm
 from mounts import Kubelet, bindfs, die
 from node import Node
 
@@ -81,9 +84,10 @@ class Scene:
 
 
 @pytest.fixture
-def scene(node: Node) -> Scene:
+def scene(vm: Vm) -> Iterator[Scene]:
     """Everything runs."""
-    return Scene(node)
+    for node in fresh_node(vm, runtime()):
+        yield Scene(node)
 
 
 @pytest.mark.variation

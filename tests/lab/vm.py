@@ -2,10 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A VM node: one Debian machine with an iSCSI array inside, reset to the same snapshot in seconds."""
+"""A VM node: one Debian machine with an iSCSI array inside, started in a saved state in seconds."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
 import json
 import shlex
@@ -20,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from . import qemu, runs
-from .common import DEFAULT_RELEASE, GUEST, RELEASES, LabError, cache_dir, locked, patient, say, step
+from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, locked, patient, say, step
 from .image import image, locate
+from .state import READY, State
 
-SNAPSHOT = "ready"
 BOOT_DEADLINE = 240.0
 SETUP_DEADLINE = 240.0
 RESTORE_DEADLINE = 60.0
@@ -38,6 +40,8 @@ DEVICES = (
 SSH_OPTIONS = (
     *("-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
     *("-o", "LogLevel=ERROR", "-o", f"ConnectTimeout={patient(10):.0f}"),
+    # The default, which withstands quantum computers, costs an emulated processor half a second more.
+    *("-o", "KexAlgorithms=curve25519-sha256"),
 )
 
 
@@ -59,24 +63,29 @@ class CommandTimeout(LabError):
 
 
 class Vm:
-    """A node by name. Its folder is keyed by all that shaped its snapshot, so that a change makes a new one."""
+    """A node by name. Its folder is keyed by the machine that it is, and so are the states that it shares with other nodes.
+
+    A saved state is a folder: ``machine``, the memory and all else that the machine was, and ``disk.qcow2``, on which the disk
+    of each node is based, and ``state.json``.
+    """
 
     def __init__(self, name: str, release: str = DEFAULT_RELEASE, memory: int = 768) -> None:
         self.name, self.release, self.memory = name, release, memory
         self.image = locate(release)
-        ingredients = [self.image.key, str(memory), *qemu.HARDWARE, *DEVICES, qemu.KERNEL_OPTIONS]
-        ingredients += [path.read_text() for path in sorted(GUEST.iterdir()) if path.is_file()]
+        ingredients = [self.image.key, str(memory), *qemu.HARDWARE, *DEVICES, qemu.KERNEL_OPTIONS, READY.key]
         self.key = hashlib.sha256("\0".join(ingredients).encode()).hexdigest()[:10]
         self.path = cache_dir() / "vms" / f"{name}-{release}-{self.key}"
+        self.states = cache_dir() / "states"
         self.pidfile = self.path / "qemu.pid"
         self.disk = self.path / "disk.qcow2"
         self.serial = self.path / "serial.log"
-        self.ready = self.path / "ready"
-        self.control = self.path / "ssh.cm"
-        self.ansible_control = self.path / "ansible.cm"
+        # One connection for us and for Ansible, but not as another user: a handshake takes the emulated processor a while.
+        self.control = self.path / "%r.cm"
         self.qmp = qemu.Qmp(self.path / "qmp.sock")
-        if len(str(self.ansible_control)) > LONGEST_SOCKET:
-            raise LabError(f"{self.ansible_control} is too long for a socket: set STORAGE_OPS_CACHE to a shorter path")
+        # What `labctl state` said when the state was saved in which the node has begun.
+        self.begun: dict[str, Any] = {}
+        if len(str(self.control)) + len("nobody") > LONGEST_SOCKET:
+            raise LabError(f"{self.control} is too long for a socket: set STORAGE_OPS_CACHE to a shorter path")
 
     @property
     def port(self) -> int:
@@ -87,31 +96,24 @@ class Vm:
     def running(self) -> bool:
         return qemu.running(self.pidfile) is not None
 
-    def up(self) -> None:
-        """Make the node run, in its `ready` state, whatever it was doing before."""
+    def up(self, state: State = READY) -> None:
+        """Make the node run, in a saved state, whatever it was doing before. A state that is not there yet is made first."""
         image(self.release)
         self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path.parent / f"{self.name}-{self.release}.lock", LOCK_DEADLINE):
             self._drop_outdated()
-            self._close_connections()
-            if not self.ready.exists() or self.ready.read_text() != self._made_by():
-                self._make_ready()
-            elif self.running:
-                with step(f"{self.name}: back to its snapshot"):
-                    self.qmp.monitor(f"loadvm {SNAPSHOT}", RESTORE_DEADLINE)
-                    self._wake()
-            else:
-                with step(f"{self.name}: start from its snapshot"):
-                    self._start("-loadvm", SNAPSHOT)
-                    self._wake()
+            saved = self._saved(state)
+            with step(f"{self.name}: start in its state {state.name}"):
+                self._start_from(saved)
+            self.begun = json.loads((saved / "state.json").read_text())
             self.inventory()
 
-    def reset(self) -> None:
-        """Back to `ready`: the same as `up`, named for what a test wants."""
-        self.up()
+    def reset(self, state: State = READY) -> None:
+        """The same as `up`, named for what a test wants."""
+        self.up(state)
 
     def stop(self) -> None:
-        """Power off, hard; the snapshot stays."""
+        """Power off, hard; the saved states stay."""
         self._close_connections()
         qemu.stop(self.pidfile)
 
@@ -156,7 +158,7 @@ class Vm:
         self.qmp.execute("device_add", **device)
 
     def unplug_disk(self, name: str) -> None:
-        """Pull it out again; a snapshot can only be restored without it."""
+        """Pull it out again."""
         self.qmp.execute("device_del", id=name)
         until = time.monotonic() + patient(30)
         node: dict[str, Any] = {"node-name": name}
@@ -169,7 +171,7 @@ class Vm:
                     raise
                 time.sleep(0.5)
 
-    def labctl(self, *arguments: str, timeout: float = 120) -> str:
+    def labctl(self, *arguments: str, timeout: float = 300) -> str:
         """labctl's answer."""
         return self.run(["labctl", *arguments], timeout).stdout.strip()
 
@@ -187,8 +189,8 @@ class Vm:
             "ansible_user": "root",
             "ansible_ssh_private_key_file": str(self.image.ssh_key),
             "ansible_ssh_common_args": shlex.join(SSH_OPTIONS),
-            # A known place, so that a reset can close Ansible's connections, too.
-            "ansible_control_path": str(self.ansible_control),
+            # Ansible takes this for a format.
+            "ansible_control_path": str(self.control).replace("%", "%%"),
             "ansible_python_interpreter": "/usr/bin/python3",
         }
         lines = ["all:", "  hosts:", "    node1:", *(f"      {name}: {json.dumps(value)}" for name, value in variables.items())]
@@ -203,42 +205,77 @@ class Vm:
                 qemu.stop(old / "qemu.pid")
                 shutil.rmtree(old)
 
-    def _make_ready(self) -> None:
-        qemu.stop(self.pidfile)
-        self.ready.unlink(missing_ok=True)
-        self.disk.unlink(missing_ok=True)
-        overlay = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self.image.disk), "-F", "raw", str(self.disk)]
-        subprocess.run(overlay, check=True, timeout=patient(60))
-        with step(f"{self.name}: first boot of {self.release} (up to a minute)"):
-            self._start()
-            self._wait_for_ssh(BOOT_DEADLINE)
-            self._set_clock()
-        with step(f"{self.name}: setting the array and the maps up"):
-            # ansible-test allows no such first line in a collection's files.
-            labctl = "#!/usr/bin/python3 -IS\n" + (GUEST / "labctl.py").read_text()
-            self.run("cat > /usr/local/sbin/labctl", stdin=labctl)
-            self.run("cat > /etc/systemd/system/lab-array.service", stdin=(GUEST / "lab-array.service").read_text())
-            self.run("chmod 755 /usr/local/sbin/labctl; systemctl daemon-reload")
-            self.run("systemctl enable -q lab-array.service open-iscsi.service")
-            self.run("systemctl is-system-running --wait", timeout=BOOT_DEADLINE, check=False)
+    def _saved(self, state: State) -> Path:
+        """The folder of a saved state, made first when the cache has none of this very recipe. Only one node makes it."""
+        before = self._saved(state.before) if state.before else None
+        kind = f"{state.name}-{self.release}-{self.memory}"
+        # A state loads only where it was made: same qemu, same accelerator.
+        made_by = "\0".join((self.key, state.key, qemu.version(), qemu.accelerator(self.image)))
+        # In that of the state before, whose disk is part of its own: the one never outlives the other.
+        around = before or self.states
+        folder = around / f"{kind}-{hashlib.sha256(made_by.encode()).hexdigest()[:10]}"
+        if not folder.exists():
+            with locked(self.states / f"{kind}.lock", LOCK_DEADLINE):
+                if not folder.exists():
+                    for old in (*around.glob(f"{kind}-*/"), *around.glob(f".{kind}-*/")):
+                        say(f"removing the outdated state {old.name}")
+                        shutil.rmtree(old)
+                    self._make(state, before, folder)
+        return folder
+
+    def _make(self, state: State, before: Path | None, folder: Path) -> None:
+        work = folder.with_name(f".{folder.name}")
+        work.mkdir()
+        try:
+            if before:
+                self._start_from(before)
+            else:
+                with step(f"{self.name}: first boot of {self.release} (up to a minute)"):
+                    self._start(self.image.disk)
+                    self._wait_for_ssh(BOOT_DEADLINE)
+                    self._set_clock()
+            with step(f"{self.name}: making the state {state.name}"):
+                self._apply(state)
+            with step(f"{self.name}: saving the state {state.name}"):
+                (work / "state.json").write_text(self.labctl("state"))
+                self.run("sync")
+                self._close_connections()
+                self.qmp.save(work / "machine")
+                qemu.stop(self.pidfile)
+                self.disk.rename(work / "disk.qcow2")
+            work.rename(folder)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _apply(self, state: State) -> None:
+        """Follow a recipe."""
+        for path, content in state.files.items():
+            mode = 755 if Path(path).parent.name in ("bin", "sbin") else 644
+            packed = base64.b64encode(gzip.compress(content, 1)).decode()
+            self.run(f"mkdir -p $(dirname {path}) && base64 -d | gunzip > {path} && chmod {mode} {path}", 120, stdin=packed)
+        for command in state.commands:
             try:
-                self.labctl("ready", timeout=SETUP_DEADLINE)
+                self.run(command, SETUP_DEADLINE)
             except LabError as exc:
                 raise LabError(f"{exc}\nserial log:\n{qemu.tail(self.serial)}") from exc
-        with step(f"{self.name}: saving the snapshot"):
-            self.run("sync")
-            self._close_connections()
-            self.qmp.monitor(f"savevm {SNAPSHOT}", 120)
-            self.ready.write_text(self._made_by())
-        self._wake()
 
-    def _made_by(self) -> str:
-        """A snapshot loads only where it was made: same qemu, same accelerator."""
-        return f"{qemu.version()}\n{qemu.accelerator(self.image)}\n"
+    def _start_from(self, saved: Path) -> None:
+        self._start(saved / "disk.qcow2", "-incoming", "defer")
+        self.qmp.load(saved / "machine")
+        # The guest still believes it is the hour of the saving.
+        self._wait_for_ssh(RESTORE_DEADLINE)
+        self._set_clock()
 
-    def _start(self, *extra: str) -> None:
+    def _start(self, base: Path, *extra: str) -> None:
+        """Start qemu with a new disk, based on that one."""
         # So that qemu inherits it.
         runs.current()
+        self._close_connections()
+        qemu.stop(self.pidfile)
+        self.disk.unlink(missing_ok=True)
+        kind = "raw" if base == self.image.disk else "qcow2"
+        overlay = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(base), "-F", kind, str(self.disk)]
+        subprocess.run(overlay, check=True, timeout=patient(60))
         port = self._free_port()
         (self.path / "port").write_text(str(port))
         self.serial.write_text("")
@@ -264,11 +301,6 @@ class Vm:
                 return port
         raise LabError("no free port on 127.0.0.1")
 
-    def _wake(self) -> None:
-        """After a restore: the guest still believes it is the hour of the snapshot."""
-        self._wait_for_ssh(RESTORE_DEADLINE)
-        self._set_clock()
-
     def _set_clock(self) -> None:
         self.run(f"date -s @{time.time():.0f}", timeout=RESTORE_DEADLINE)
 
@@ -276,27 +308,28 @@ class Vm:
         """Until sshd greets; qemu itself accepts connections long before."""
         deadline = patient(deadline)
         end = time.monotonic() + deadline
-        # What a booting guest does not answer is asked again; a busy one needs more time each time.
-        answer_within = 2.0
+        # Each connection costs the guest a process: on a busy machine it must not have to begin again and again.
+        patience = 2.0
         while time.monotonic() < end:
             if not self.running:
                 raise LabError(f"{self.name}: qemu ended:\n{qemu.tail(self.path / 'qemu.log')}\n{qemu.tail(self.serial)}")
             try:
-                with socket.create_connection(("127.0.0.1", self.port), answer_within) as connection:
+                with socket.create_connection(("127.0.0.1", self.port), patience) as connection:
                     if connection.recv(4) == b"SSH-":
                         return
+            except TimeoutError:
+                patience = min(2 * patience, 60.0)
             except OSError:
-                answer_within *= 1.2
+                pass
             time.sleep(0.1)
         raise LabError(f"{self.name}: no ssh within {deadline:.0f} s; serial log:\n{qemu.tail(self.serial)}")
 
     def _close_connections(self) -> None:
-        """ssh masters, ours and Ansible's, would otherwise wait on a connection that the restored guest never had."""
-        for socket_path in (self.control, self.ansible_control):
-            if socket_path.exists():
-                command = ["ssh", "-F", "/dev/null", "-O", "exit", "-o", f"ControlPath={socket_path}", "root@127.0.0.1"]
-                subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=patient(20))
-                socket_path.unlink(missing_ok=True)
+        """ssh masters would otherwise wait on a connection that the restored guest never had."""
+        for socket_path in self.path.glob("*.cm"):
+            command = ["ssh", "-F", "/dev/null", "-O", "exit", "-o", f"ControlPath={socket_path}", "root@127.0.0.1"]
+            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=patient(20))
+            socket_path.unlink(missing_ok=True)
 
 
 def existing(name: str = "") -> list[Vm]:

@@ -47,7 +47,6 @@ def compliance(folder: Path, inventory: Path, *arguments: str, **variables: Any)
     given = {**SURVEY, "compliance_report_folder": str(folder / "report"), **variables}
     command = ["ansible-playbook", f"{COLLECTION}.compliance", "-i", str(inventory), "-e", json.dumps(given), *arguments]
     settings = {**environment(), "K8S_AUTH_KUBECONFIG": str(folder / "kubeconfig"), "ANSIBLE_STDOUT_CALLBACK": "default"}
-    settings["ANSIBLE_PIPELINING"] = "1"
     answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
     said = answer.stdout + answer.stderr
     assert answer.returncode == 0, said
