@@ -98,7 +98,6 @@ def test_what_tolerates_a_cordon_is_scaled_when_that_is_accepted(cluster: Cluste
     no_trace(cluster)
 
 
-@pytest.mark.variation
 def test_scaling_asks_budgets_first(cluster: Cluster) -> None:
     web = Workload(cluster, "web", **TOLERANT)
     hold_with_budget(cluster, "web")
@@ -280,7 +279,6 @@ def test_a_cordon_after_a_killed_run_is_an_operators(cluster: Cluster) -> None:
     web.wait_ready()
 
 
-@pytest.mark.variation
 def test_another_run_is_at_work(cluster: Cluster) -> None:
     """On another host, so nobody knows whether it lives, until its time is over."""
     web = Workload(cluster, "web")
@@ -293,7 +291,6 @@ def test_another_run_is_at_work(cluster: Cluster) -> None:
     assert (cluster.api.find("Node", node) or {})["spec"]["unschedulable"] is True
 
 
-@pytest.mark.variation
 def test_a_claim_that_is_being_deleted(cluster: Cluster) -> None:
     """Its pod keeps it, and with it the data."""
     web = Workload(cluster, "web")

@@ -118,9 +118,9 @@ def prepare(parts: Mapping[str, Callable[[], object]]) -> int:
 
 def _all_parts() -> dict[str, Callable[[], object]]:
     return {
+        f"node {DEFAULT_RELEASE}": Vm("prepare").prepare,
         f"kubernetes {OLD}": lambda: binaries(OLD),
         **{f"{part.name} {CURRENT}": functools.partial(current, part) for part in PARTS},
-        f"image {DEFAULT_RELEASE}": lambda: image(DEFAULT_RELEASE),
     }
 
 

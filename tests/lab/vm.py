@@ -108,6 +108,14 @@ class Vm:
             self.begun = json.loads((saved / "state.json").read_text())
             self.inventory()
 
+    def prepare(self, state: State = READY) -> None:
+        """Make a saved state unless the cache has it; the node is stopped."""
+        image(self.release)
+        self.path.mkdir(parents=True, exist_ok=True)
+        with locked(self.path.parent / f"{self.name}-{self.release}.lock", LOCK_DEADLINE):
+            self._saved(state)
+            self.stop()
+
     def reset(self, state: State = READY) -> None:
         """The same as `up`, named for what a test wants."""
         self.up(state)

@@ -149,7 +149,6 @@ def test_configured_as_code(tmp_path: Path) -> None:
     assert injectors["file"] == {"template.kubeconfig": "{{ kubeconfig }}"}
 
 
-@pytest.mark.variation
 def test_all_templates(tmp_path: Path) -> None:
     """The same with every template."""
     awx = scenario(tmp_path)
