@@ -39,7 +39,7 @@ test-matrix: ## the residual scenarios on Debian 11, 12 and 13
 	@for release in bullseye bookworm trixie; do LAB_RELEASES=$$release $(LAB) pytest -n 2 -v tests/matrix || exit; done
 
 prepare: ## build what the tests on real parts need: Kubernetes, CSI-Addons, the VM node
-	@$(LAB) nice python -m lab prepare
+	@$(LAB) python -m lab prepare
 
 smoke: ## one scenario of each class, on real parts
 	@$(REAL) -m smoke

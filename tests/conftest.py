@@ -9,8 +9,10 @@ The oldest Python that a node may have loads this too, without the lab.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,16 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 # A variation belongs to one share for good; the commit's hash chooses the share.
 SHARES = 6
+
+
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Signals as at a terminal: nohup, or a job that a shell runs in the background, ignores some of them."""
+    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

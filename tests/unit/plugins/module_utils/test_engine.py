@@ -453,6 +453,7 @@ def handlers() -> list[Any]:
     return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
 
 
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_a_failure_that_takes_back(number: signal.Signals) -> None:
     """A second one, as impatient people send it, does not end the taking back."""

@@ -698,6 +698,7 @@ def test_a_workload_that_wants_fewer_pods_meanwhile_is_no_failure() -> None:
     assert not result["failed"], result["msg"]
 
 
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_takes_back_what_was_begun(number: signal.Signals) -> None:
     world = standard()
