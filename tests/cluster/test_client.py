@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from cluster import Cluster as Lab
+from lab.common import patient
 from lab.kubernetes import api as k8s
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
@@ -47,7 +48,7 @@ def client(lab: Lab) -> Cluster:
 
 def connect(**options: Any) -> Cluster:
     """The client that a module with these options would have."""
-    return make_cluster({**dict.fromkeys(AUTH.options), "request_timeout": 10.0, "deadline": 60.0, **options})
+    return make_cluster({**dict.fromkeys(AUTH.options), "request_timeout": patient(10), "deadline": patient(60), **options})
 
 
 def name(item: dict[str, Any]) -> str:

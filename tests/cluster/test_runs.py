@@ -168,7 +168,7 @@ def test_which_runs_are_over() -> None:
 def test_what_was_never_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what is being built nothing is taken away, nor of what is done."""
     monkeypatch.setenv("STORAGE_OPS_CACHE", str(tmp_path))
-    halves = [tmp_path / name for name in ("images/.bookworm-1", "kubernetes/.1.20.2-1", "venv-abc.12")]
+    halves = [tmp_path / name for name in ("images/.bookworm-1", "states/ready-1/.containers-2", "venv-abc.12")]
     for half in (*halves, tmp_path / "venv-abc.13", tmp_path / "venv-def.14"):
         half.mkdir(parents=True)
     (tmp_path / "venv-abc").symlink_to("venv-abc.13")

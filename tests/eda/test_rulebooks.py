@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,7 +134,7 @@ def notification(*labels: dict[str, str], status: str = "firing", words: str = "
 
 
 @pytest.fixture
-def stuck(control_plane_current: Cluster) -> dict[str, Any]:
+def stuck(control_plane_current: Cluster) -> Iterator[dict[str, Any]]:
     """A pod that waits for a volume, and the kubelet's words for it."""
     api = control_plane_current.api
     api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER))
@@ -147,7 +148,18 @@ def stuck(control_plane_current: Cluster) -> dict[str, Any]:
     )
     control_plane_current.wait(lambda: api.volumes_attached("worker01"), "the node is told")
     api.create(k8s.event(pod, "FailedMount", GONE))
-    return pod
+    over = threading.Event()
+
+    def stay_ready() -> None:
+        # Else the node is given up after 40 s, before a busy machine has started a rulebook.
+        while not over.wait(5):
+            api.renew("worker01")
+
+    alive = threading.Thread(target=stay_ready)
+    alive.start()
+    yield pod
+    over.set()
+    alive.join()
 
 
 @pytest.mark.smoke

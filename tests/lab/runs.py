@@ -180,10 +180,10 @@ def _remove_claimed(run: Path) -> None:
 def _remove_half_built() -> None:
     """What is built has another name until it is done, and who builds holds a lock that ends with him."""
     cache = cache_dir()
-    # A link leads to another cache, which is swept by its own runs.
-    for folder in (cache / "images", cache / "kubernetes"):
+    # A link leads to another cache, which is swept by its own runs. What is half built of Kubernetes the next build goes on with.
+    for folder in (cache / "images", cache / "states"):
         if not folder.is_symlink():
-            _remove_unless_locked(sorted(folder.glob(".*-*")), sorted(folder.glob("*.lock")))
+            _remove_unless_locked(sorted(folder.glob("**/.*-*/")), sorted(folder.glob("*.lock")))
     for half in sorted(cache.glob("venv-*.[0-9]*")):
         done = half.with_suffix("")
         if not half.is_symlink() and not (done.is_symlink() and done.readlink().name == half.name):

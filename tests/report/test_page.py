@@ -16,7 +16,7 @@ import pixels
 import pytest
 import sample
 from axe_playwright_python.sync_playwright import Axe
-from lab.common import patient
+from lab.common import patient, wait
 from playwright.sync_api import Browser, Page, expect
 
 FIRST_SCREEN = (
@@ -98,8 +98,13 @@ def test_a_manager_sees_the_state_on_the_first_screen(browser: Browser, report: 
         page.get_by_role("button", name="Dark colours").click()
         accessible(page)
         seen(page, dark=True)
-        page.reload()
-        assert page.locator("html").get_attribute("data-theme") == "dark", "what was chosen is remembered"
+
+        def remembered() -> bool:
+            page.reload()
+            return page.locator("html").get_attribute("data-theme") == "dark"
+
+        # The browser writes it down when it comes to it.
+        wait(remembered, "what was chosen is remembered")
     with opened(browser, report, color_scheme="dark") as page:
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 29)"
     with opened(browser, report, java_script_enabled=False) as page:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from lab import qemu, runs
-from lab.common import patient
+from lab.common import patient, wait
 from lab.vm import Vm
 
 RUN = Path(__file__).parents[1] / "tools/run.sh"
@@ -40,7 +40,9 @@ def test_the_node_of_a_killed_run_is_swept(vm: Vm) -> None:
     pid = qemu.running(vm.pidfile)
     assert pid
     runs.sweep()
-    assert not vm.running and not Path(f"/proc/{pid}").exists()
+    assert not vm.running
+    # The kernel takes a moment to give its memory back.
+    wait(lambda: not Path(f"/proc/{pid}").exists(), f"{pid} is gone")
     # And it is as good as before.
     vm.up()
     assert vm.state()["maps"]
