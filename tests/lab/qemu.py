@@ -67,8 +67,16 @@ class Qmp:
         self.execute("stop")
         # The default is 128 MiB/s, as if there were a network to spare.
         self.execute("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
-        self.execute("migrate", uri=f"exec:cat > {shlex.quote(str(path))}")
+        part = path.with_suffix(".part")
+        program = f"cat > {shlex.quote(str(part))} && mv {shlex.quote(str(part))} {shlex.quote(str(path))}"
+        self.execute("migrate", uri=f"exec:{program}")
         self._wait_for_migration(path, deadline)
+        # qemu has handed over the last bytes; the program may not have written them yet.
+        end = time.monotonic() + deadline
+        while not path.exists():
+            if time.monotonic() > end:
+                raise LabError(f"{path} was not written within {deadline:.0f} s")
+            time.sleep(0.05)
 
     def load(self, path: Path, deadline: float = 300) -> None:
         """Let a machine that was started with ``-incoming defer`` go on from there."""
