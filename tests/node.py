@@ -190,9 +190,12 @@ class Node:
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
         """Poll until something has come true."""
         until = time.monotonic() + seconds
+        pause = 0.3
         while not condition():
             assert time.monotonic() < until, f"not within {seconds} s: {what}"
-            time.sleep(0.3)
+            time.sleep(pause)
+            # Each look takes the emulated processor from what is waited for.
+            pause = min(1.5 * pause, 2.0)
 
     def gone(self, lun: int) -> None:
         """See that nothing is left of a LUN: no map, no disk, no link."""
