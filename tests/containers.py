@@ -27,7 +27,10 @@ def runtime() -> State:
     program = "/usr/local/sbin/pods.py"
     return State(
         name="runtime",
-        files={program: (PROGRAMS / "pods.py").read_bytes(), "/usr/local/bin/crictl": crictl().read_bytes()},
+        files={
+            program: (PROGRAMS / "pods.py").read_bytes(),
+            "/usr/local/bin/crictl": crictl().read_bytes(),
+        },
         commands=(
             f"python3 {program} runtime && mkdir -p {FOLDER}",
             f"systemd-run --quiet --unit {UNIT} /usr/bin/python3 {program} serve {FOLDER}",

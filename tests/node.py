@@ -228,7 +228,7 @@ def environment() -> dict[str, str]:
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_DEPRECATION_WARNINGS": "0",
         "ANSIBLE_HOST_KEY_CHECKING": "0",
-        # Without it, each task of a play opens five sessions on the node. The tests that kill a module go without.
+        # Without it, each task of a play opens five sessions. The tests that kill a module go without.
         "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_STDOUT_CALLBACK": "minimal",
     }

@@ -110,7 +110,7 @@ def scene(control_plane_current: Cluster, volumes: Node) -> Iterator[Scene]:
 
 
 def test_volume_that_turned_read_only(scene: Scene) -> None:
-    """Refused while the error lasts; then its workload is moved: planned, not without leave, done, proven."""
+    """Refused while the error lasts; then the workload is moved: planned, refused without leave, done."""
     cluster, mounts, node = scene.cluster, scene.mounts, scene.node
     first = scene.pod
     node.sh(f"touch {scene.point}/data && sync -f {scene.point}")
@@ -138,7 +138,7 @@ def test_volume_that_turned_read_only(scene: Scene) -> None:
 
 
 def test_wrong_mount_in_use(scene: Scene) -> None:
-    """Another volume lies on it while its container runs: refused without leave, moved with it, and then nothing is left to do."""
+    """Another volume lies on it while its container runs: refused without leave, moved, and proven."""
     cluster, mounts, node = scene.cluster, scene.mounts, scene.node
     first = scene.pod
     node.sh(f"echo written > {scene.point}/data")
