@@ -28,7 +28,10 @@ def runtime() -> State:
     program = "/usr/local/sbin/pods.py"
     return State(
         name="runtime",
-        files={program: (PROGRAMS / "pods.py").read_bytes(), "/usr/local/bin/crictl": Path(current(CRICTL)["crictl"]).read_bytes()},
+        files={
+            program: (PROGRAMS / "pods.py").read_bytes(),
+            "/usr/local/bin/crictl": Path(current(CRICTL)["crictl"]).read_bytes(),
+        },
         commands=(
             f"python3 {program} runtime && mkdir -p {FOLDER}",
             f"systemd-run --quiet --unit {UNIT} /usr/bin/python3 {program} serve {FOLDER}",

@@ -41,7 +41,7 @@ def node(vm: Vm) -> Iterator[Node]:
 
 
 def fresh_node(vm: Vm, state: State) -> Iterator[Node]:
-    """The node as this state has it, for one test; afterwards no healthy map or path may be missing."""
+    """The node in this state, for one test; afterwards no healthy map or path may be missing."""
     vm.reset(state)
     node = Node(vm)
     yield node

@@ -189,7 +189,8 @@ class Node:
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
         """Poll until something has come true."""
-        wait(condition, what, seconds, pause=0.3)
+        # Each look takes the emulated processor from what is waited for.
+        wait(condition, what, seconds, pause=0.8)
 
     def gone(self, lun: int) -> None:
         """See that nothing is left of a LUN: no map, no disk, no link."""
@@ -222,7 +223,7 @@ def environment() -> dict[str, str]:
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_DEPRECATION_WARNINGS": "0",
         "ANSIBLE_HOST_KEY_CHECKING": "0",
-        # Without it, each task of a play opens five sessions on the node. The tests that kill a module go without.
+        # Without it, each task of a play opens five sessions. The tests that kill a module go without.
         "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_STDOUT_CALLBACK": "minimal",
     }

@@ -27,7 +27,8 @@ POD = "0b1e3f3c-6d0a-4c6e-9f5e-1f1e0d5a7c11"
 SURVEY = {"target": "node1\n", "nfs_check_write_limit": "true", "nfs_check_restart_runtime": "true", "nfs_check_deadline": ""}
 
 
-# Infinity means what systemd itself has. On Debian that is 2^20; on other distributions it is 2^30, as here from now on.
+# Infinity means what systemd itself has. On Debian that is 2^20; on other distributions it is 2^30,
+# as here from now on.
 UNLIMITED = f"sysctl -qw fs.nr_open={HUGE} && prlimit --pid 1 --nofile=:{HUGE}"
 # A containerd whose unit says infinity, as Debian's does, and a container.
 CONTAINERS = State(
@@ -35,7 +36,8 @@ CONTAINERS = State(
     commands=(
         UNLIMITED,
         "systemctl start containerd",
-        "mkdir -p /srv/root/bin && cp /bin/busybox /srv/root/bin/sleep && ctr run -d --rootfs /srv/root web /bin/sleep 999999",
+        "mkdir -p /srv/root/bin && cp /bin/busybox /srv/root/bin/sleep",
+        "ctr run -d --rootfs /srv/root web /bin/sleep 999999",
     ),
     before=READY,
 )

@@ -26,9 +26,12 @@ OURS = "storage_ops-nfs-"
 # A node that is its own NFS server, at addresses of a network that no other card leads to.
 NFS = State(
     name="nfs",
-    files={"/etc/exports": b"/srv/share *(rw,no_subtree_check)\n/srv/closed 203.0.113.9(rw,no_subtree_check)\n"},
+    files={
+        "/etc/exports": b"/srv/share *(rw,no_subtree_check)\n/srv/closed 203.0.113.9(rw,no_subtree_check)\n",
+    },
     commands=(
-        "mkdir -p /srv/share /srv/closed && ip link add storage0 type dummy && ip link set storage0 up",
+        "mkdir -p /srv/share /srv/closed",
+        "ip link add storage0 type dummy && ip link set storage0 up",
         "for n in 10 11 12; do ip address add 192.0.2.$n/24 dev storage0; done",
         "systemctl start rpcbind nfs-server",
     ),

@@ -37,9 +37,9 @@ VOLUMES = State(
 
 
 class Mounts:
-    """The volumes pv-a (LUN 1, ext4) and pv-b (LUN 2, xfs), each staged and published to a pod; pv-c (LUN 3) is only staged.
+    """The volumes pv-a (LUN 1, ext4) and pv-b (LUN 2, xfs), each staged and published to a pod.
 
-    The node began in the state VOLUMES.
+    pv-c (LUN 3) is only staged. The node began in the state VOLUMES.
     """
 
     def __init__(self, node: Node, *, root: str = ROOT, old: bool = False, flaky: bool = False, volumes: bool = True) -> None:

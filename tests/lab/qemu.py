@@ -68,8 +68,15 @@ class Qmp:
         self.execute("stop")
         # The default is 128 MiB/s, as if there were a network to spare.
         self.execute("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
-        self.execute("migrate", uri=f"exec:cat > {shlex.quote(str(path))}")
+        target, part = shlex.quote(str(path)), shlex.quote(f"{path}.part")
+        self.execute("migrate", uri=f"exec:cat > {part} && mv {part} {target}")
         self._wait_for_migration(path, deadline)
+        # qemu has handed over the last bytes; the program may not have written them yet.
+        end = time.monotonic() + deadline
+        while not path.exists():
+            if time.monotonic() > end:
+                raise LabError(f"{path} was not written within {deadline:.0f} s")
+            time.sleep(0.05)
 
     def load(self, path: Path, deadline: float = 300) -> None:
         """Let a machine that was started with ``-incoming defer`` go on from there."""
@@ -84,7 +91,7 @@ class Qmp:
             time.sleep(0.05)
             status = self.execute("query-migrate").get("status", "")
             if status in ("failed", "cancelled") or time.monotonic() > end:
-                raise LabError(f"qemu did not save to or load {path} within {deadline:.0f} s: {status}")
+                raise LabError(f"qemu: migration of {path} within {deadline:.0f} s: {status}")
 
 
 def running(pidfile: Path) -> int | None:

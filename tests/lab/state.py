@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""States that a VM node is saved in: each is made once by its recipe, then any number of nodes begin there at once."""
+"""States that a VM node is saved in: each is made once by its recipe, then all nodes begin there."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from .common import GUEST
 class State:
     """A recipe: what a node gets besides what it has in the state before.
 
-    ``files``: path on the node -> content; a path below a ``bin`` or ``sbin`` folder becomes a program. ``commands`` follow.
-    Nothing outside the node can be part of it: a connection to the host does not outlive the saving.
+    ``files``: path on the node -> content; a file in a ``bin`` or ``sbin`` folder is a program. Then
+    ``commands`` are run. Nothing outside the node can be part of it: a connection to the host does not
+    outlive the saving.
     """
 
     name: str

@@ -40,7 +40,7 @@ DEVICES = (
 SSH_OPTIONS = (
     *("-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
     *("-o", "LogLevel=ERROR", "-o", f"ConnectTimeout={patient(10):.0f}"),
-    # The default, which withstands quantum computers, costs an emulated processor half a second more.
+    # The default withstands quantum computers, and takes an emulated processor half a second more.
     *("-o", "KexAlgorithms=curve25519-sha256"),
 )
 
@@ -63,10 +63,10 @@ class CommandTimeout(LabError):
 
 
 class Vm:
-    """A node by name. Its folder is keyed by the machine that it is, and so are the states that it shares with other nodes.
+    """A node by name. Its folder is keyed by the machine, and so are the states that nodes share.
 
-    A saved state is a folder: ``machine``, the memory and all else that the machine was, and ``disk.qcow2``, on which the disk
-    of each node is based, and ``state.json``.
+    A saved state is a folder: ``machine`` is the memory and all else but disks, ``disk.qcow2`` is what
+    the disk of each node is based on, and ``state.json`` is what `labctl state` said.
     """
 
     def __init__(self, name: str, release: str = DEFAULT_RELEASE, memory: int = 768) -> None:
@@ -79,7 +79,8 @@ class Vm:
         self.pidfile = self.path / "qemu.pid"
         self.disk = self.path / "disk.qcow2"
         self.serial = self.path / "serial.log"
-        # One connection for us and for Ansible, but not as another user: a handshake takes the emulated processor a while.
+        # One connection for us and for Ansible, but not as another user: an emulated processor takes
+        # seconds for a handshake.
         self.control = self.path / "%r.cm"
         self.qmp = qemu.Qmp(self.path / "qmp.sock")
         # What `labctl state` said when the state was saved in which the node has begun.
@@ -97,7 +98,7 @@ class Vm:
         return qemu.running(self.pidfile) is not None
 
     def up(self, state: State = READY) -> None:
-        """Make the node run, in a saved state, whatever it was doing before. A state that is not there yet is made first."""
+        """Make the node run in a saved state, whatever it was doing. A state is made at its first use."""
         image(self.release)
         self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path.parent / f"{self.name}-{self.release}.lock", LOCK_DEADLINE):
@@ -214,12 +215,12 @@ class Vm:
                 shutil.rmtree(old)
 
     def _saved(self, state: State) -> Path:
-        """The folder of a saved state, made first when the cache has none of this very recipe. Only one node makes it."""
+        """The folder of a saved state; the first node that needs it makes it, and others wait."""
         before = self._saved(state.before) if state.before else None
         kind = f"{state.name}-{self.release}-{self.memory}"
         # A state loads only where it was made: same qemu, same accelerator.
         made_by = "\0".join((self.key, state.key, qemu.version(), qemu.accelerator(self.image)))
-        # In that of the state before, whose disk is part of its own: the one never outlives the other.
+        # In the folder of the state before, whose disk is part of its own: they go together.
         around = before or self.states
         folder = around / f"{kind}-{hashlib.sha256(made_by.encode()).hexdigest()[:10]}"
         if not folder.exists():
@@ -260,7 +261,8 @@ class Vm:
         for path, content in state.files.items():
             mode = 755 if Path(path).parent.name in ("bin", "sbin") else 644
             packed = base64.b64encode(gzip.compress(content, 1)).decode()
-            self.run(f"mkdir -p $(dirname {path}) && base64 -d | gunzip > {path} && chmod {mode} {path}", 120, stdin=packed)
+            unpack = f"base64 -d | gunzip > {path} && chmod {mode} {path}"
+            self.run(f"mkdir -p $(dirname {path}) && {unpack}", SETUP_DEADLINE, stdin=packed)
         for command in state.commands:
             try:
                 self.run(command, SETUP_DEADLINE)
@@ -316,7 +318,7 @@ class Vm:
         """Until sshd greets; qemu itself accepts connections long before."""
         deadline = patient(deadline)
         end = time.monotonic() + deadline
-        # Each connection costs the guest a process: on a busy machine it must not have to begin again and again.
+        # Each connection costs the guest a process: a busy machine must not begin again every time.
         patience = 2.0
         while time.monotonic() < end:
             if not self.running:
