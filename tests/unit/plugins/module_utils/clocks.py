@@ -58,3 +58,13 @@ class Arrivals:
     def close(self) -> None:
         """Forget them."""
         os.close(self._file)
+
+
+def comes_true(condition: Callable[[], bool]) -> bool:
+    """Whether it does, however long a busy machine takes."""
+    end = time.monotonic() + _PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
