@@ -9,8 +9,9 @@ RUN := tests/tools/run.sh
 LAB := $(RUN) --lab
 STAGES := $(RUN) --lab --report python -P tests/tools/stages.py
 # Tests on real parts, all of them, or some folders or files: make faults SUITES=tests/ceph
-SUITES := tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover tests/failover_faults tests/faults \
-	tests/report tests/runner tests/vm
+# What runs on nodes keeps a processor busy, and the rest mostly waits: at the begin of the list, nodes share the time with all others.
+SUITES := tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover tests/failover_faults \
+	tests/report tests/runner
 # Of the tests that vary another one: the share that the commit chooses, share K, or (ALL=1) all.
 VARIATIONS := $(if $(ALL),all,$(if $(SHARE),$(SHARE),commit))
 REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers.sh)" --dist worksteal \
