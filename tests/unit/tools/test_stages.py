@@ -114,7 +114,7 @@ class TestVariations:
     def test_a_test_has_one_share_for_good(self) -> None:
         shares = [selection.share_of(f"tests/faults/test_x.py::test_{number}") for number in range(200)]
         assert set(shares) == set(range(selection.SHARES))
-        assert selection.share_of("tests/faults/test_nodes.py::test_without_root") == 4
+        assert selection.share_of("tests/faults/test_nodes.py::test_without_root") == 0
 
     def test_all_and_one(self) -> None:
         assert selection.chosen("all", "0") is None
