@@ -7,8 +7,8 @@
 ``stages.py test``, ``stages.py test-faults``: every stage runs, whatever another one says; the
 exit code is 1 when one failed. ``stages.py table``: the records of the last runs as one table.
 
-A stage is a target of the Makefile. Two lanes run side by side: what compiles or waits in one of
-them leaves a processor to the other one.
+A stage is a target of the Makefile. The lanes of a plan run side by side: what waits in one of them
+leaves a processor to the others.
 """
 
 from __future__ import annotations
@@ -53,14 +53,8 @@ class Stage:
 PLANS: dict[str, tuple[tuple[Stage, ...], ...]] = {
     "test": (
         (Stage("prepare", 13), Stage("smoke", 17)),
-        (
-            Stage("lint", 2),
-            Stage("units", 5),
-            Stage("sanity", 6),
-            Stage("importer", 1),
-            Stage("docs", 2),
-            Stage("molecule", 12, after=("prepare",)),
-        ),
+        (Stage("lint", 2), Stage("units", 5), Stage("sanity", 6), Stage("importer", 1), Stage("docs", 2)),
+        (Stage("molecule", 12, after=("prepare",)),),
     ),
     "test-faults": ((Stage("faults", 35),),),
 }

@@ -35,12 +35,16 @@ def hanging() -> Iterator[Arrivals]:
 
 
 @pytest.fixture(autouse=True)
-def _sick_folders(hanging: Arrivals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder whose name is STEP-ERRNO fails so at that step; STEP-hung never answers. Real ones take a server that died."""
+def _sick_folders(tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of this test named STEP-ERRNO fails so at that step; STEP-hung never answers. Real ones take a server that died.
+
+    pytest makes and removes folders with the same calls, those of other tests too, so only what lies in this test's own one is sick.
+    """
 
     def sick(real: Any, step: str) -> Any:
         def asking(path: Any, *args: Any, **named: Any) -> Any:
-            at, _dash, how = os.path.basename(str(path)).partition("-")
+            folder, name = os.path.split(str(path))
+            at, _dash, how = name.partition("-") if folder == str(tmp_path) else ("", "", "")
             if at == step and how.rstrip("0123456789") == "hung":
                 hanging.note()
                 time.sleep(600)
