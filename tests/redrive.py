@@ -17,8 +17,10 @@ from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 
 DRIVER = "csi.example.com"
-# Of a pod that a cordon does not keep away.
-TOLERANT = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}
+# What keeps new pods off a node that is left.
+HOLD = "runbooks.storage-ops/moving"
+# Of a pod that it does not keep away.
+TOLERANT = {"tolerations": [{"key": HOLD, "operator": "Exists"}]}
 REPAIR = Path(__file__).resolve().parents[1] / "playbooks/files/rbac-repair.yml"
 
 
@@ -76,12 +78,20 @@ class Workload:
 
 
 def no_trace(cluster: Cluster) -> None:
-    """No node is cordoned, and nothing of ours is written anywhere."""
+    """No node is held or cordoned, and nothing of ours is written anywhere."""
     for kind in ("Node", "Deployment", "StatefulSet"):
         for found in cluster.api.all(kind):
             assert not found["spec"].get("unschedulable"), found["metadata"]["name"]
-            ours = [key for key in found["metadata"].get("annotations") or {} if key.startswith("runbooks.storage-ops/")]
-            assert not ours, (found["metadata"]["name"], ours)
+            meta = found["metadata"]
+            keys = [*(meta.get("annotations") or {}), *(meta.get("labels") or {})]
+            keys += [taint["key"] for taint in found["spec"].get("taints") or []]
+            ours = [key for key in keys if key.startswith("runbooks.storage-ops/")]
+            assert not ours, (meta["name"], ours)
+
+
+def is_held(found: dict[str, Any]) -> bool:
+    """A node that takes no new pods because of us."""
+    return any(taint["key"] == HOLD for taint in found["spec"].get("taints") or [])
 
 
 def kill_module(number: int = signal.SIGKILL, module: str = "workload_redrive") -> None:

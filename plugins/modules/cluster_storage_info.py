@@ -105,7 +105,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it; empty for a node that an unfinished move left cordoned.
+      description: Control that found it; empty for a node that an unfinished move keeps new pods off.
       type: str
       returned: always
       sample: STOR-11

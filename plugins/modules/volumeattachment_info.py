@@ -17,7 +17,7 @@ description:
   - STOR-11 VolumeAttachments that no pod needs any more, STOR-12 volumes that hit the 68-character name collision, STOR-13 volumes that
     are attached and missing from their node's C(volumesAttached), STOR-14 VolumeAttachments without what their driver needs, STOR-15
     pods that wait for a volume that nobody attaches.
-  - A node that M(storage_ops.runbooks.workload_redrive) has cordoned and that still is, as after it was killed, is reported with the
+  - A node that M(storage_ops.runbooks.workload_redrive) still keeps new pods off, as after it was killed, is reported with the
     command that finishes it, by every control that reads nodes (all but STOR-12 and STOR-14).
   - A healthy cluster is read by five requests that its API server answers from memory. Pods are read only where something is
     suspicious, and where they are pending.
@@ -83,7 +83,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it; empty for a node that an unfinished move left cordoned.
+      description: Control that found it; empty for a node that an unfinished move keeps new pods off.
       type: str
       returned: always
       sample: STOR-11

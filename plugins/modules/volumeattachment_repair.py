@@ -15,14 +15,18 @@ author:
 description:
   - Runs the controls of M(storage_ops.runbooks.volumeattachment_info), and repairs what STOR-11 finds. The others are only reported, with
     the command that repairs them.
-  - Deletes a VolumeAttachment if no pod on its node needs the volume, nor its kubelet, in two observations, and there is a sign that it
-    is left over. Its PersistentVolume is released, failed or gone, or another node waits for a volume that may be on one node only, or
-    this version of Kubernetes takes the volume's name for another one (68 characters).
+  - Deletes a VolumeAttachment if no pod on its node needs the volume, nor its kubelet, nor the controller manager by
+    C(volumesAttached), in two observations, and there is a sign that it is left over. Its PersistentVolume is released, failed,
+    available or gone, or a pod on another node waits for a volume that may be on one node only and is kept off by this attachment,
+    or this version of Kubernetes takes the volume's name for another one (68 characters), or it was named by O(names) and observed
+    for longer than a controller manager waits between two tries to detach (O(observation_seconds) of 130 or more).
   - Right before, everything is read again from etcd. The object is deleted by its uid, and what came of it is proven. In check mode the
     API server is asked for a dry run.
-  - Refuses everything else and says why. A node that is not ready or is gone may still write to the volume. A finalizer is never removed,
-    and no status is ever written.
-  - A VolumeAttachment for which several PersistentVolumes stand, since they have the same driver and handle, is refused.
+  - Refuses everything else and says why. A node that is not ready or is gone may still write to the volume, and so may the host that
+    had the name of a node that was made again after the attachment. A finalizer is never removed, and no status is ever written.
+  - A VolumeAttachment for which several PersistentVolumes stand, since they have the same driver and handle, is refused. Volumes of
+    former in-tree plugins count by the driver and handle that Kubernetes gives them.
+  - Without its PersistentVolume, a pod on its node whose claim does not exist, or is younger than the pod, may use the volume.
   - One that is gone, replaced or needed by the time of that last look is refused too, and the run goes on with the next one. The run
     ends where the API server does not answer, or refuses the deletion.
   - A scope of nodes, drivers or namespaces that nothing in the cluster knows fails.
@@ -35,8 +39,8 @@ options:
     default: 10
   accept_majority_broken:
     description:
-      - Accept repairs although more than half of a node's VolumeAttachments (of at least four) look left over, as after all pods of a
-        node have moved away.
+      - Accept repairs although more than half of a node's VolumeAttachments look left over, as after all pods of a node have moved
+        away. Of up to three, each counts as most of them.
       - Without it that counts as an outage, and everything of that node is refused.
     type: bool
     default: false
@@ -90,7 +94,7 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it; empty for a node that an unfinished move left cordoned.
+      description: Control that found it; empty for a node that an unfinished move keeps new pods off.
       type: str
       returned: always
       sample: STOR-11

@@ -16,21 +16,22 @@ description:
   - Moves the pods that use the named claims off their node, waits until the volume has left that node, and proves that the pods are
     back on an attachment that is new.
   - A pod that is only deleted is mostly made again on the same node, before the volume was unmounted and detached, and then it
-    gets the old attachment with its old fault. So the node is cordoned first, and uncordoned when the volume has left it. A pod
-    that can run on no other node is made again there after that.
+    gets the old attachment with its old fault. So a taint of its own (C(runbooks.storage-ops/moving:NoSchedule)) keeps new pods
+    off the node until the volume has left it. A pod that can run on no other node is made again there after that.
   - Pods are evicted, so a PodDisruptionBudget can refuse. They are evicted by uid, so no other pod is hit.
   - Claims that no pod shares, and the nodes of a shared volume, are left one after the other, each proven before the next one. A
     pod that comes to a node whose turn is yet to come is moved once more.
-  - A cordon is written on the node together with an annotation that says for which claims. Only such a cordon is taken back, also
-    after a failure, and when the module is ended by SIGTERM, SIGINT or SIGHUP. A cordon that is newer than its annotation is
-    somebody else's and stays.
-  - Where a run was killed, the next one for the same claims finishes its work, and takes its cordon back. While that run may still
+  - The taint is written on the node together with an annotation that says for which claims. It is taken back, also after a failure,
+    and when the module is ended by SIGTERM, SIGINT or SIGHUP. C(spec.unschedulable) is an operator's and is never touched, so a
+    node that is cordoned before or meanwhile stays so.
+  - Where a run was killed, the next one for the same claims finishes its work, and takes its taint back. While that run may still
     be going on, another one for the same claims is refused, until the O(deadline) of the former is over. On the host of the former
     it is known at once that it was killed.
-  - Refuses pods without a controller, DaemonSets, Jobs, static pods, pods on a node that is not Ready, pods that have been
-    Terminating for too long, pods with a generic ephemeral volume, and claims that are missing, not bound, being deleted or belong
-    to a pod. What is in an C(emptyDir) of a pod is lost, as with every eviction; the evidence names them. Since the claims were
-    named, a refusal fails the task.
+  - Refuses pods without a controller, pods of a controller that is gone or not known to make them again, DaemonSets, Jobs,
+    static pods, pods on a node that is not Ready or was made again after the attachment, pods that have been Terminating for
+    too long, pods with a generic ephemeral volume, and claims that are missing, not bound, being deleted or belong to a pod.
+    What is in an C(emptyDir) of a pod is lost, as with every eviction; the evidence names them. Since the claims were named, a
+    refusal fails the task.
 options:
   namespace:
     description: Namespace of the claims.
@@ -73,7 +74,8 @@ options:
     default: detached
   unstage_seconds:
     description:
-      - With O(wait_for=unstaged), seconds for which a node stays cordoned after the last pod, where the volume has no VolumeAttachment.
+      - With O(wait_for=unstaged), seconds for which new pods are kept off a node after the last one, where the volume has no
+        VolumeAttachment.
       - Such a volume is in no C(volumesInUse). Its kubelet unmounts it for good some moments after its last pod is gone.
     type: float
     default: 10
@@ -95,17 +97,24 @@ options:
     default: 10
   scale_down:
     description:
-      - Accept that a Deployment or StatefulSet is scaled to no replica and back where a cordon would not keep its pods away, since
+      - Accept that a Deployment or StatefulSet is scaled to no replica and back where a taint would not keep its pods away, since
         they tolerate it or name their node. All its pods are down meanwhile.
       - The number of replicas is kept in an annotation, so that a later run can restore it. PodDisruptionBudgets are asked first.
         What has a HorizontalPodAutoscaler is refused, and so is a StatefulSet that would delete its claims
         (C(persistentVolumeClaimRetentionPolicy.whenScaled)).
     type: bool
     default: false
+  accept_unknown_owners:
+    description:
+      - Accept that pods are evicted whose controller is of a kind that is not known to make them again. If it does not, they are gone
+        for good.
+      - Known are C(ReplicaSet) and C(StatefulSet) of the API group C(apps), and C(ReplicationController).
+    type: bool
+    default: false
   deadline:
     description:
       - Seconds after which the module ends, whatever hangs. At least 60.
-      - The last 20 seconds are kept for taking back a cordon. After a failure, all that is left is spent on it if need be.
+      - The last 20 seconds are kept for taking back the taint. After a failure, all that is left is spent on it if need be.
     type: float
     default: 900
 extends_documentation_fragment:
@@ -264,6 +273,7 @@ SCOPE = ArgumentSpec(
         "ready_timeout": {"type": "float", "default": 300.0},
         "max_repairs": {"type": "int", "default": 10},
         "scale_down": {"type": "bool", "default": False},
+        "accept_unknown_owners": {"type": "bool", "default": False},
         # Longer than that of modules which only read and delete.
         "deadline": {"type": "float", "default": 900.0},
     }

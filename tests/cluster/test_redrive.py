@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from cluster import Cluster
-from redrive import DRIVER, REPAIR, TOLERANT, Workload, no_trace
+from redrive import DRIVER, REPAIR, TOLERANT, Workload, is_held, no_trace
 
 both = pytest.mark.parametrize("fixture", ["control_plane_1_20", "control_plane_current"])
 
@@ -112,7 +112,7 @@ def test_a_shared_volume_leaves_its_nodes_one_after_the_other(cluster: Cluster) 
     cordoned: list[int] = []
 
     def count() -> None:
-        cordoned.append(sum(bool(found["spec"].get("unschedulable")) for found in cluster.api.all("Node")))
+        cordoned.append(sum(is_held(found) for found in cluster.api.all("Node")))
 
     proxy.on("PATCH", "/nodes/", after=count)
     run = cluster.ansible("workload_redrive", user=REPAIR, proxy=proxy, namespace="default", claims=["web"], attachments=sorted(old))

@@ -17,7 +17,7 @@ from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from node import Outcome
-from redrive import DRIVER, REPAIR, TOLERANT, Workload, kill_module, no_trace
+from redrive import DRIVER, REPAIR, TOLERANT, Workload, is_held, kill_module, no_trace
 from selection import variation
 
 QUICK = {"eviction_timeout": 6, "detach_timeout": 8, "ready_timeout": 30}
@@ -131,10 +131,51 @@ def test_an_operators_cordon_stays(cluster: Cluster) -> None:
     cluster.api.merge(path("Node", node), {"spec": {"unschedulable": True}})
     run = redrive(cluster)
     assert not run.failed, run.msg
-    assert [verb for verb, _outcome in run.outcomes] == ["evict_pod", "wait_detached"]
+    stays_cordoned(cluster, node)
+
+
+def stays_cordoned(cluster: Cluster, node: str) -> None:
+    """By the operator, and nothing is left of us."""
     found = cluster.api.find("Node", node) or {}
     assert found["spec"]["unschedulable"] is True
-    assert not [key for key in found["metadata"]["annotations"] if key.startswith("runbooks.storage-ops/")]
+    cluster.api.merge(path("Node", node), {"spec": {"unschedulable": None}})
+    no_trace(cluster)
+
+
+def kubectl_cordon(cluster: Cluster, node: str) -> None:
+    """As kubectl does: it sends nothing where the node is cordoned already (CordonHelper.UpdateIfRequired of k8s.io/kubectl)."""
+    if not (cluster.api.find("Node", node) or {})["spec"].get("unschedulable"):
+        cluster.api.merge(path("Node", node), {"spec": {"unschedulable": True}})
+
+
+def test_a_node_that_an_operator_cordons_meanwhile_stays_cordoned(cluster: Cluster) -> None:
+    web = Workload(cluster, "web")
+    node, pods = web.node(), web.pods()
+    proxy = cluster.proxy()
+    proxy.on("POST", "/eviction$", times=1, before=lambda: kubectl_cordon(cluster, node))
+    run = redrive(cluster, proxy=proxy)
+    assert not run.failed and not web.pods() & pods, run.msg
+    stays_cordoned(cluster, node)
+
+
+def test_an_owner_that_makes_nothing_again(cluster: Cluster) -> None:
+    """The pod would be gone for good, as check mode says; whoever knows better says so."""
+    api = cluster.api
+    widget = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "widget", "namespace": "default"}}
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "widget", "uid": api.create(widget)["metadata"]["uid"]}
+    api.add_volume("web", DRIVER, "vol-web")
+    pod = k8s.pod("web", ["web"], "n1")
+    pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    api.create(pod)
+    where = path("Pod", "web")
+    cluster.wait(lambda: (api.get(where) or {})["status"].get("phase") == "Running", "it runs", 60)
+    for check in (True, False):
+        run = redrive(cluster, check=check)
+        assert run.failed and not run.changed, run.msg
+        assert "belongs to ConfigMap widget, a kind that is not known to make its pods again" in run.msg
+        assert api.get(where)
+    run = redrive(cluster, accept_unknown_owners=True, ready_timeout=2)
+    assert run.failed and "0 of 1 new pods are Ready" in run.msg and api.get(where) is None
 
 
 def test_the_second_eviction_fails(cluster: Cluster) -> None:
@@ -255,7 +296,7 @@ def leave_behind(cluster: Cluster, **changes: str) -> str:
     proxy = cluster.proxy()
     proxy.on("PATCH", r"/nodes/", times=1, after=kill_module)
     assert redrive(cluster, proxy=proxy).failed
-    (node,) = [found for found in cluster.api.all("Node") if found["spec"].get("unschedulable")]
+    (node,) = [found for found in cluster.api.all("Node") if is_held(found)]
     name = str(node["metadata"]["name"])
     ((key, value),) = [(key, value) for key, value in node["metadata"]["annotations"].items() if key.startswith("runbooks.storage-ops/")]
     cluster.api.merge(path("Node", name), {"metadata": {"annotations": {key: json.dumps({**json.loads(value), **changes})}}})
@@ -263,20 +304,13 @@ def leave_behind(cluster: Cluster, **changes: str) -> str:
 
 
 def test_a_cordon_after_a_killed_run_is_an_operators(cluster: Cluster) -> None:
-    """The controller manager says when a node was cordoned, and that was long after."""
     web = Workload(cluster, "web")
     node = leave_behind(cluster, since="2026-01-01T00:00:00Z", until="2026-01-01T00:15:00Z")
-
-    def marked() -> bool:
-        taints = (cluster.api.find("Node", node) or {})["spec"].get("taints", [])
-        return any(taint["key"] == "node.kubernetes.io/unschedulable" and taint.get("timeAdded") for taint in taints)
-
-    cluster.wait(marked, "the node has the taint of a cordon")
+    kubectl_cordon(cluster, node)
     run = redrive(cluster)
     assert not run.failed, run.msg
-    assert [verb for verb, _outcome in run.outcomes] == ["evict_pod", "wait_detached"]
-    assert (cluster.api.find("Node", node) or {})["spec"]["unschedulable"] is True
     web.wait_ready()
+    stays_cordoned(cluster, node)
 
 
 def test_another_run_is_at_work(cluster: Cluster) -> None:
@@ -288,7 +322,7 @@ def test_another_run_is_at_work(cluster: Cluster) -> None:
         run = redrive(cluster, check=check)
         assert run.failed and not run.changed and "another run is at work on these claims, begun by awx-7" in run.msg, run.msg
     assert web.pods() == pods
-    assert (cluster.api.find("Node", node) or {})["spec"]["unschedulable"] is True
+    assert is_held(cluster.api.find("Node", node) or {})
 
 
 def test_a_claim_that_is_being_deleted(cluster: Cluster) -> None:

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import names
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree, names
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
@@ -31,6 +31,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     age,
     attachment_name,
     attachment_names,
+    made_again,
     parse_time,
 )
 
@@ -38,8 +39,11 @@ RUNBOOK = "storage_ops.runbooks.repair_volumeattachments"
 # What a driver's attacher leaves for its node plugin, by driver; without it the volume cannot be staged.
 REQUIRED_METADATA = {"csi.huawei.com": ("publishInfo",)}
 
-# Below this many attachments of a node "more than half" says nothing.
-_MAJORITY_FLOOR = 4
+# Of fewer attachments of a node, each is as good as most of them.
+_FEW = 4
+# A controller manager tries to detach again after at most this (seconds): 2 min 2 s in
+# k8s.io/kubernetes/pkg/util/goroutinemap/exponentialbackoff, and some for the try itself.
+BACKOFF_SECONDS = 130.0
 # How the attach-detach controller names what it makes; anything else is somebody else's.
 _OWN_NAME = re.compile(r"csi-[0-9a-f]{64}")
 # Kubernetes issue -> (minor release 1.x that has the fix from its start, patch releases that brought it to older ones)
@@ -74,7 +78,7 @@ class Observation:
     """The cluster at one moment, attachments read before everything else. The first has all attachments, later ones the suspects.
 
     ``at``: monotonic seconds. ``pods``: those that may need a suspect. ``pending``: those with a node that do not run yet.
-    ``claims``: only where a volume does not say by itself whose it is.
+    ``claims``: only where a volume does not say by itself whose it is; all of them where one has no claim, or is gone.
     """
 
     at: float
@@ -105,11 +109,11 @@ class Observation:
 
     @cached_property
     def _by_handle(self) -> dict[tuple[str, str], list[Volume]]:
-        """PersistentVolumes by driver and handle."""
+        """PersistentVolumes by their disk."""
         found: dict[tuple[str, str], list[Volume]] = defaultdict(list)
         for volume in self.volumes.values():
-            if volume.driver:
-                found[volume.driver, volume.handle].append(volume)
+            if volume.disk[0]:
+                found[in_tree.same_disk(volume.disk)].append(volume)
         return found
 
     @cached_property
@@ -125,13 +129,13 @@ class Observation:
         if attachment.node not in self._by_name:
             made = self._by_name[attachment.node] = defaultdict(list)
             for volume in self.volumes.values():
-                if volume.driver:
-                    made[attachment_name(volume.driver, volume.handle, attachment.node)].append(volume)
+                if volume.disk[0]:
+                    made[attachment_name(*volume.disk, attachment.node)].append(volume)
         return self._by_name[attachment.node].get(attachment.name, [])
 
     def same(self, volume: Volume) -> list[Volume]:
         """The PersistentVolumes with the driver and handle of this one, itself among them."""
-        return self._by_handle.get((volume.driver, volume.handle), [volume])
+        return self._by_handle.get(in_tree.same_disk(volume.disk), [volume])
 
     @cached_property
     def _by_claim(self) -> dict[tuple[str, str, str], list[Pod]]:
@@ -142,23 +146,70 @@ class Observation:
                 found[pod.node, pod.namespace, claim].append(pod)
         return found
 
+    @cached_property
+    def _by_bound(self) -> dict[str, list[tuple[str, str]]]:
+        """Claims by the PersistentVolume they are bound to."""
+        found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for key, claim in self.claims.items():
+            found[claim.volume].append(key)
+        return found
+
+    @cached_property
+    def _unexplained(self) -> dict[str, list[str]]:
+        """By node: pods there whose claim does not tell what they have mounted, in words."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for pod in self.pods:
+            for name in [] if pod.terminal else pod.claims:
+                claim = self.claims.get((pod.namespace, name))
+                if claim is None:
+                    found[pod.node].append(f"pod {pod.title} names the claim {name}, which does not exist")
+                elif _placed_before(pod, claim):
+                    found[pod.node].append(f"pod {pod.title} was there before its claim {name}")
+        return found
+
+    def has_claim(self, name: str) -> bool:
+        """The PersistentVolume is there, and tells whose it is or was. Otherwise all claims have to be known."""
+        return name in self.volumes and bool(self.volumes[name].claim_name)
+
+    def unexplained(self, attachment: Attachment) -> list[str]:
+        """Pods that may have the attachment's volume mounted, although no claim says so, in words."""
+        return [] if self.has_claim(attachment.volume) else self._unexplained.get(attachment.node, [])
+
+    def keys_of(self, attachment: Attachment) -> set[tuple[str, str]]:
+        """All claims that stand or stood for the attachment's volume, by whichever PersistentVolume."""
+        volumes = {volume.name: volume for volume in [*self.twins(attachment), self.volumes.get(attachment.volume)] if volume}
+        keys = {volume.claim for volume in volumes.values() if volume.claim_name}
+        return keys.union(*(self._by_bound.get(name, ()) for name in {attachment.volume, *volumes}))
+
+    def _is_another(self, attachment: Attachment, key: tuple[str, str]) -> bool:
+        """The claim of that name has another volume by now."""
+        known = {"", attachment.volume, *(twin.name for twin in self.twins(attachment))}
+        return key in self.claims and self.claims[key].volume not in known
+
     def claims_of(self, attachment: Attachment) -> list[tuple[str, str]]:
         """The claims that stand for the attachment's volume, by whichever PersistentVolume."""
-        volumes = {volume.name: volume for volume in [*self.twins(attachment), self.volumes.get(attachment.volume)] if volume}
-        known = {attachment.volume, *volumes}
-        keys = {volume.claim for volume in volumes.values() if volume.claim_name}
-        # Without its PersistentVolume, or with a claim of the same name that has another one, only the claims know.
-        keys = {key for key in keys if key not in self.claims or self.claims[key].volume in {"", *known}}
-        return sorted(keys | {key for key, claim in self.claims.items() if claim.volume in known})
+        return sorted(key for key in self.keys_of(attachment) if not self._is_another(attachment, key))
 
     def users(self, attachment: Attachment) -> list[Pod]:
-        """Pods on the attachment's node that need its volume: not terminal, whatever else they are."""
-        keys = self.claims_of(attachment)
-        return [pod for key in keys for pod in self._by_claim.get((attachment.node, *key), ()) if not pod.terminal]
+        """Pods on the attachment's node that need its volume: not terminal, whatever else they are.
+
+        Of a claim that was made again for another volume, those that are older than it.
+        """
+        return [
+            pod
+            for key in sorted(self.keys_of(attachment))
+            for pod in self._by_claim.get((attachment.node, *key), ())
+            if not pod.terminal and (not self._is_another(attachment, key) or _placed_before(pod, self.claims[key]))
+        ]
 
     def ready(self, node: str) -> bool:
         """The node is there and its kubelet reports."""
         return node in self.nodes and self.nodes[node].ready == "True"
+
+
+def _placed_before(pod: Pod, claim: Claim) -> bool:
+    """The pod came to its node before the claim was made, so that it has mounted what an older one of that name stood for."""
+    return bool(pod.scheduled and claim.created and pod.scheduled < claim.created)
 
 
 @dataclass(frozen=True)
@@ -211,6 +262,8 @@ class Orphan:
     attachment: Attachment
     volume: Volume | None
     siblings: tuple[str, ...]
+    node_uid: str = ""
+    named: bool = False
 
 
 @dataclass(frozen=True)
@@ -402,7 +455,7 @@ def _refuse_outages(state: State, found: list[Finding]) -> None:
     broken = Counter(finding.node for finding in found if finding.control == "STOR-11")
     for finding in found:
         node = finding.node
-        if finding.repair and total[node] >= _MAJORITY_FLOOR and 2 * broken[node] > total[node]:
+        if finding.repair and (total[node] < _FEW or 2 * broken[node] > total[node]):
             finding.refuse(
                 f"{broken[node]} of the {total[node]} attachments of {node} look orphaned at once: that may be an outage. "
                 "If they are all left over, set accept_majority_broken"
@@ -467,7 +520,12 @@ def _orphan(state: State, seen: list[Attachment], options: Options) -> Finding |
     finding = _finding(state, attachment, "STOR-11", "major")
     finding.summary = f"{attachment.name} keeps {_title(state, attachment)} on {attachment.node}, where no pod needs it"
     because = proofs(state.last, attachment, state.version, state.version_text)
+    named = attachment.name in options.names and state.last.at - state.first.at >= BACKOFF_SECONDS
+    if named and not because:
+        because = [f"it was named, and in {state.last.at - state.first.at:.0f} s no controller manager has tried to detach it"]
     obstacles = [text for observation in state.observations for text in blockers(observation, attachment)]
+    if len({once.nodes[attachment.node].uid for once in state.observations if attachment.node in once.nodes}) > 1:
+        obstacles.append(f"{attachment.node} is another node of that name by now")
     finding.evidence["because"] = because
     if not because:
         finding.severity = "minor"
@@ -475,15 +533,16 @@ def _orphan(state: State, seen: list[Attachment], options: Options) -> Finding |
         finding.refuse(*obstacles)
     elif not because:
         finding.reason = (
-            "nothing proves that it is left over: its PersistentVolume is bound, and no other node waits for it. "
-            "A controller manager that runs detaches it by itself; look again later"
+            f"nothing proves that it is left over: its PersistentVolume is {finding.evidence['phase']}, and no pod waits for it elsewhere. "
+            "If it stays so, name it (names) and have it observed for longer than a controller manager waits between two tries to detach "
+            f"(observation_seconds: {BACKOFF_SECONDS:.0f})"
         )
     elif len(seen) < 2:
         finding.refuse(_HASTY)
     else:
         finding.verdict = "repair"
         finding.reason = f"no pod on {attachment.node} needs it, observed {state.observed}; {'; '.join(because)}"
-        finding.repair = [_deletion(state, attachment)]
+        finding.repair = [_deletion(state, attachment, named)]
     return finding
 
 
@@ -506,17 +565,25 @@ def proofs(seen: Observation, attachment: Attachment, version: tuple[int, int, i
     if volume is None:
         return [f"its PersistentVolume {attachment.volume} is gone"]
     found = []
-    if volume.phase in ("Released", "Failed"):
+    if volume.phase in ("Released", "Failed", "Available"):
         found.append(f"its PersistentVolume {volume.name} is {volume.phase}")
     if volume.exclusive:
         found += [
             f"{volume.name} may be on one node only, and {other.node} waits for it: {other.attach_error.message}"
             for other in seen.by_volume.get(volume.name, ())
-            if other.node != attachment.node and other.attach_error and not other.deleted
+            if _is_kept_off(seen, attachment, other) and other.attach_error
         ]
     if names.collides(volume.driver, volume.handle) and names.affected(version) == "yes":
         found.append(f"{volume.driver}^{volume.handle} is {names.COLLISION} bytes long, which {version_text} takes for another name")
     return found
+
+
+def _is_kept_off(seen: Observation, attachment: Attachment, other: Attachment) -> bool:
+    """A pod waits for the volume on another node, which does not get it since the first one has it."""
+    if other.node == attachment.node or other.deleted or other.attached or other.attach_error is None:
+        return False
+    waits_there = any(pod.phase == "Pending" and not pod.deleted for pod in seen.users(other))
+    return waits_there and other.attach_error.names_other_node(attachment.node)
 
 
 def blockers(seen: Observation, attachment: Attachment) -> list[str]:
@@ -529,6 +596,14 @@ def blockers(seen: Observation, attachment: Attachment) -> list[str]:
         found.append(f"its node {attachment.node} is not ready (Ready is {node.ready}), {_LOST_NODE}")
     elif not node.managed:
         found.append(f"the kubelet of {attachment.node} attaches volumes by itself and does not say which it uses")
+    if node and node.is_younger(attachment):
+        found.append(f"its node {made_again(attachment.node)}")
+    if attachment.name in seen.listed:
+        found.append(
+            f"volumesAttached of {attachment.node} lists it: a controller manager that runs needs it or detaches it by itself, and one "
+            "that does not run will after its start"
+        )
+    found += [f"{words}, and may use the volume" for words in seen.unexplained(attachment)[:3]]
     if not _made_by_the_controller_manager(seen, attachment):
         found.append("it was not made by the controller manager, which gives it another name; whoever made it takes it away")
     twins = [f"{twin.name} ({'/'.join(twin.claim)}, {twin.phase})" for twin in seen.twins(attachment)]
@@ -543,7 +618,7 @@ def blockers(seen: Observation, attachment: Attachment) -> list[str]:
 def _made_by_the_controller_manager(seen: Observation, attachment: Attachment) -> bool:
     """By its name, and by its volume where that is there and not a migrated one."""
     volume = seen.volumes.get(attachment.volume)
-    made = attachment_name(volume.driver, volume.handle, attachment.node) if volume and volume.driver else attachment.name
+    made = attachment_name(*volume.disk, attachment.node) if volume and volume.disk[0] else attachment.name
     return made == attachment.name and bool(_OWN_NAME.fullmatch(attachment.name))
 
 
@@ -575,6 +650,8 @@ def _lost_status(state: State, seen: list[Attachment], options: Options) -> Find
     )
     if attachment.detach_error:
         finding.refuse(f"the storage side is the cause, its last detach failed: {attachment.detach_error.message}")
+    elif state.last.nodes[attachment.node].is_younger(attachment):
+        finding.refuse(f"its node {made_again(attachment.node)}")
     elif len(seen) < 2:
         finding.refuse(_HASTY)
     else:
@@ -621,10 +698,11 @@ def _finding(state: State, attachment: Attachment, control: str, severity: str) 
     return Finding(control, severity, "VolumeAttachment", attachment.name, attachment.node, "", "report", "", RUNBOOK, evidence)
 
 
-def _deletion(state: State, attachment: Attachment) -> Action:
+def _deletion(state: State, attachment: Attachment, named: bool) -> Action:
     url = f"/apis/storage.k8s.io/v1/volumeattachments/{attachment.name}"
     siblings = tuple(other.name for other in state.last.by_volume.get(attachment.volume, ()) if other.name != attachment.name)
-    subject = Orphan(attachment, state.last.volumes.get(attachment.volume), siblings)
+    node = state.last.nodes[attachment.node].uid
+    subject = Orphan(attachment, state.last.volumes.get(attachment.volume), siblings, node, named)
     return Action("delete_volumeattachment", attachment.name, ["DELETE", url, f"preconditions.uid={attachment.uid}"], subject)
 
 
@@ -846,10 +924,10 @@ def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: f
 
 
 def _unfinished_moves(state: State) -> list[Finding]:
-    """Nodes that workload_redrive has cordoned, and nobody has uncordoned: it runs, or it was killed."""
+    """Nodes that workload_redrive still keeps new pods off: it runs, or it was killed."""
     found = []
     for node in state.first.nodes.values():
-        for text in node.cordons if node.unschedulable else ():
+        for text in node.cordons:
             try:
                 cordon = json.loads(text)
                 namespace, by, since = str(cordon["namespace"]), str(cordon["by"]), parse_time(str(cordon["since"]))
@@ -867,9 +945,9 @@ def _unfinished_move(node: Node, namespace: str, claims: list[str], who: str) ->
         "node",
         node.name,
         node.name,
-        f"node {node.name} was cordoned by {who} to move the pods of {namespace}/{', '.join(claims)}, and still is",
+        f"node {node.name} takes no new pods since {who}, to move those of {namespace}/{', '.join(claims)}",
         "report",
-        "if that run is over, this finishes it and uncordons the node: ansible localhost -m storage_ops.runbooks.workload_redrive "
+        "if that run is over, this finishes it and frees the node: ansible localhost -m storage_ops.runbooks.workload_redrive "
         f"-a 'namespace={namespace} claims={','.join(claims)}'",
         "",
         {"claims": [f"{namespace}/{claim}" for claim in claims], "claim": f"{namespace}/{claims[0]}" if claims else ""},

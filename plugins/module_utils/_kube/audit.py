@@ -30,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import attachments as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.attachments import Observation, Options, Orphan, State, Wait
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, NotFound, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
@@ -238,27 +239,28 @@ class VolumeAttachments:
         if not seen.volumes:
             seen = replace(seen, volumes=self._fetch("v1", "persistentvolumes", {entry.volume for entry in attachments}, pick_volume))
         seen = replace(seen, claims=self._claims(seen, attachments, cached))
-        needs = {(entry.node, namespace) for entry in attachments for namespace, _name in seen.claims_of(entry)}
+        needs = {(entry.node, namespace) for entry in attachments for namespace in self._namespaces(seen, entry)}
+        waiting = {other for entry in attachments for other in seen.by_volume.get(entry.volume, ()) if other.attach_error}
+        needs |= {(other.node, namespace) for other in waiting for namespace, _name in seen.keys_of(other)}
         return replace(seen, pods=tuple(self._pods(needs, cached)))
 
+    @staticmethod
+    def _namespaces(seen: Observation, attachment: Attachment) -> set[str]:
+        """Where the pods are that may need the attachment; empty text: anywhere."""
+        return {namespace for namespace, _name in seen.keys_of(attachment)} if seen.has_claim(attachment.volume) else {""}
+
     def _claims(self, seen: Observation, attachments: Iterable[Attachment], cached: bool) -> dict[tuple[str, str], Claim]:
-        """Claims of volumes that are gone, and those that now have the name of a claim whose volume was released."""
+        """All claims where a volume is gone or has none, and those that now have the name of a claim whose volume was released."""
         volumes = {entry.volume: seen.volumes.get(entry.volume) for entry in attachments}
         volumes.update({twin.name: twin for entry in attachments for twin in seen.twins(entry)})
-        gone = {name for name, volume in volumes.items() if volume is None}
         keys = {volume.claim for volume in volumes.values() if volume and volume.claim_name and volume.phase != "Bound"}
-        if not gone:
+        if all(seen.has_claim(name) for name in volumes):
             return self._fetch("v1", "persistentvolumeclaims", keys, pick_claim)
-
-        def pick(item: dict[str, Any]) -> Claim | None:
-            claim = pick_claim(item)
-            return claim if claim.volume in gone or (claim.namespace, claim.name) in keys else None
-
-        claims = self._list("v1", "persistentvolumeclaims", pick, cached=cached)
+        claims = self._list("v1", "persistentvolumeclaims", pick_claim, cached=cached)
         return {(claim.namespace, claim.name): claim for claim in claims}
 
     def _pods(self, needs: Collection[tuple[str, str]], cached: bool) -> list[Pod]:
-        """Pods with claims on these nodes, in the namespaces that go with them.
+        """Pods with claims on these nodes, in the namespaces that go with them; an empty one stands for all.
 
         The API server finds a node's pods in its memory by an index, but in etcd only by reading all pods of the namespaces asked.
         """
@@ -267,15 +269,15 @@ class VolumeAttachments:
 
         def pick(item: dict[str, Any]) -> Pod | None:
             pod = pick_pod(item) if item["spec"].get("nodeName") in nodes else None
-            return pod if pod and pod.claims and pod.namespace in namespaces else None
+            return pod if pod and pod.claims and namespaces & {"", pod.namespace} else None
 
         if cached and len(nodes) <= MAX_NODE_LISTS:
             lists = [self._list("v1", "pods", pick, fields=f"spec.nodeName={node}") for node in sorted(nodes)]
-        elif len(namespaces) <= MAX_NAMESPACE_LISTS:
-            one = f"spec.nodeName={min(nodes)}" if len(nodes) == 1 else ""
-            lists = [self._list("v1", "pods", pick, namespace=name, fields=one, cached=cached) for name in sorted(namespaces)]
         else:
-            lists = [self._list("v1", "pods", pick, cached=cached)]
+            few = "" not in namespaces and len(namespaces) <= MAX_NAMESPACE_LISTS
+            one = f"spec.nodeName={min(nodes)}" if len(nodes) == 1 else ""
+            spaces = sorted(namespaces) if few else [""] if namespaces else []
+            lists = [self._list("v1", "pods", pick, namespace=name, fields=one, cached=cached) for name in spaces]
         return [pod for found in lists for pod in found]
 
     def _circumstances(self, first: Observation, unproven: Collection[str], waits: Collection[Wait], collide: bool) -> dict[str, Any]:
@@ -391,7 +393,10 @@ class VolumeAttachments:
             raise NotStarted(f"it was replaced by another one of the same name, uid {attachment.uid}")
         if attachment.deleted:
             raise NotStarted("somebody else is deleting it")
-        seen = replace(seen, volumes=self._volumes_of(planned))
+        node = seen.nodes.get(planned.node)
+        if node and node.uid != orphan.node_uid:
+            raise NotStarted(f"{planned.node} is another node of that name by now (uid {node.uid})")
+        seen = replace(seen, volumes=self._volumes_of(planned, orphan.volume))
         seen = self._with_users(seen, [attachment], cached=False)
         needed = pure.needed_by(seen, attachment)
         if needed:
@@ -400,16 +405,18 @@ class VolumeAttachments:
         if blockers:
             raise NotStarted("; ".join(blockers))
         version = self._cluster.version()
-        if not pure.proofs(seen, attachment, (version.major, version.minor, version.patch), version.text):
+        proofs = pure.proofs(seen, attachment, (version.major, version.minor, version.patch), version.text)
+        if not proofs and not orphan.named:
             raise NotStarted("nothing proves any more that it is left over")
 
-    def _volumes_of(self, attachment: Attachment) -> dict[str, Volume]:
+    def _volumes_of(self, attachment: Attachment, known: Volume | None) -> dict[str, Volume]:
         """The attachment's PersistentVolume and those that share it, as etcd has them now: only reading all of them finds a new one."""
 
         def pick(item: dict[str, Any]) -> Volume | None:
             volume = pick_volume(item)
-            made = attachment_name(volume.driver, volume.handle, attachment.node)
-            return volume if volume.name == attachment.volume or made == attachment.name else None
+            made = attachment_name(*volume.disk, attachment.node)
+            mine = known and in_tree.same_disk(volume.disk) == in_tree.same_disk(known.disk) != in_tree.NO_DISK
+            return volume if volume.name == attachment.volume or made == attachment.name or mine else None
 
         return {volume.name: volume for volume in self._list("v1", "persistentvolumes", pick, cached=False)}
 
@@ -467,9 +474,11 @@ class VolumeAttachments:
         """What contradicts that the attachment is gone for good. A new one is right where a pod has come to need it."""
         planned = orphan.attachment
         seen = self._observe({planned.name}, {planned.volume}, {planned.node})
-        attachment = seen.attachments.get(planned.name)
+        attachment, node = seen.attachments.get(planned.name), seen.nodes.get(planned.node)
         if attachment and attachment.uid == planned.uid:
             return ["it is still there"]
+        if node is None or node.uid != orphan.node_uid:
+            return [f"{planned.node} is gone, or another node of that name by now"]
         users = self._users(orphan)
         if users:
             return [] if attachment else [f"pod {users[0].title} needs it by now, and has none yet"]

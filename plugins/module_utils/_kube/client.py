@@ -187,8 +187,17 @@ class Cluster:
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Object | None:
         """An object as etcd has it now; None when there is none."""
+        request = _Request("GET", path, dict(query or {}))
+
+        def read(answer: Answer) -> Object:
+            value = _read_object(answer)
+            if request.name and (value.get("metadata") or {}).get("name") != request.name:
+                # It would pass for an object without anything, or for none.
+                raise BrokenList("it is another object")
+            return value
+
         try:
-            return self._request(_Request("GET", path, dict(query or {})), _read_object)
+            return self._request(request, read)
         except NotFound:
             return None
 
@@ -378,6 +387,11 @@ class _Request:
     def text(self) -> bytes:
         """The body as sent."""
         return b"" if self.body is None else json.dumps(self.body).encode()
+
+    @property
+    def name(self) -> str:
+        """Name of the object that it is about; empty for a list, and for a path such as /version."""
+        return self._parts()[3]
 
     def __str__(self) -> str:
         verb, group, resource, name, namespace = self._parts()

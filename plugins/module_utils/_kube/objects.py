@@ -12,16 +12,28 @@ A big cluster has tens of thousands of them, so each becomes a small tuple as so
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from hashlib import sha256
 from sys import intern
 from typing import Any, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree
+
 _MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
-_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-# Begins the names of the annotations by which workload_redrive remembers whose cordon it is.
+# The taint, and the label, by which workload_redrive keeps new pods off a node. It is no cordon, so that an operator's own can
+# come and go meanwhile: of a node that is cordoned already, "kubectl cordon" says so and sends nothing.
+HOLD = "runbooks.storage-ops/moving"
+# Begins the names of the annotations that say for whom.
 CORDON = "runbooks.storage-ops/cordon."
 _CSI = "kubernetes.io/csi/"
+# How gRPC writes an error, and so the external-attacher in an attachment's; since Kubernetes 1.34 the
+# error has the number of the code as well (storage/v1 VolumeError.errorCode).
+_GRPC = re.compile(r"rpc error: code = (\w+) desc = ")
+# What ControllerPublishVolume answers where the volume is published to another node, and to nothing
+# else (CSI specification, "ControllerPublishVolume Errors").
+_ELSEWHERE = "FailedPrecondition"
+_ELSEWHERE_NUMBER = 9
 
 
 class VolumeError(NamedTuple):
@@ -29,6 +41,12 @@ class VolumeError(NamedTuple):
 
     message: str
     time: datetime | None
+    code: str = ""
+
+    def names_other_node(self, node: str) -> bool:
+        """It says that the volume is on another node: by its code, or by the name of that node."""
+        name = rf"(?<![\w.-]){re.escape(node)}(?![\w-]|\.\w)"
+        return self.code == _ELSEWHERE or bool(re.search(name, self.message))
 
 
 class Attachment(NamedTuple):
@@ -49,7 +67,10 @@ class Attachment(NamedTuple):
 
 
 class Volume(NamedTuple):
-    """A PersistentVolume. ``driver`` and ``handle`` are empty for one that is not CSI, or in-tree and migrated."""
+    """A PersistentVolume. ``driver`` and ``handle`` are empty for one that is not CSI.
+
+    ``migrated``: driver and handle by which Kubernetes attaches one of a former in-tree plugin.
+    """
 
     name: str
     uid: str
@@ -61,6 +82,12 @@ class Volume(NamedTuple):
     claim_name: str
     claim_uid: str
     deleted: datetime | None
+    migrated: in_tree.Disk = in_tree.NO_DISK
+
+    @property
+    def disk(self) -> in_tree.Disk:
+        """Driver and handle by which it is attached; empty where it is attached by no driver."""
+        return (self.driver, self.handle) if self.driver else self.migrated
 
     @property
     def exclusive(self) -> bool:
@@ -76,7 +103,7 @@ class Volume(NamedTuple):
 class Node(NamedTuple):
     """A node. ``ready``: "True", "False" or "Unknown"; ``managed``: the controller manager attaches, not the kubelet.
 
-    ``cordons``: what workload_redrive noted when it cordoned the node.
+    ``cordons``: what workload_redrive noted when it began to hold the node, while it does.
     """
 
     name: str
@@ -88,14 +115,28 @@ class Node(NamedTuple):
     volumes_attached: tuple[str, ...]
     volumes_in_use: tuple[str, ...]
     cordons: tuple[str, ...] = ()
+    created: datetime | None = None
+
+    def is_younger(self, attachment: Attachment) -> bool:
+        """It was made again under its name after the attachment, or that is not known.
+
+        So the attachment may be one to the host that had the name before.
+        """
+        return not (self.created and attachment.created and self.created <= attachment.created)
 
 
 class Owner(NamedTuple):
-    """The controller of a pod."""
+    """The controller of a pod. ``group``: of its API, empty for the core one."""
 
     kind: str
     name: str
     uid: str
+    group: str = ""
+
+    @property
+    def title(self) -> str:
+        """Kind with its API group, and name."""
+        return f"{self.kind}{'.' if self.group else ''}{self.group} {self.name}"
 
 
 class Pod(NamedTuple):
@@ -119,7 +160,7 @@ class Pod(NamedTuple):
     waiting: tuple[str, ...]
     scheduled: datetime | None
     ready: bool
-    tolerates_cordon: bool
+    tolerates_hold: bool
 
     @property
     def title(self) -> str:
@@ -143,6 +184,7 @@ class Claim(NamedTuple):
     access_modes: tuple[str, ...]
     storage_class: str
     deleted: datetime | None
+    created: datetime | None = None
 
 
 class Driver(NamedTuple):
@@ -180,6 +222,14 @@ def attachment_names(unique_names: tuple[str, ...], node: str) -> set[str]:
     """The VolumeAttachments that entries of a node's status stand for; works without the PersistentVolume, and for migrated ones."""
     pairs = [entry[len(_CSI) :].split("^", 1) for entry in unique_names if entry.startswith(_CSI) and "^" in entry]
     return {attachment_name(driver, handle, node) for driver, handle in pairs}
+
+
+def made_again(node: str) -> str:
+    """Why an attachment to a node that is younger than it is left alone."""
+    return (
+        f"{node} was made again after the attachment: nobody knows whether the host that had the name before still writes to the volume. "
+        "Make sure that it is off, or fenced as fail_over_volumes does, and then delete the attachment by hand"
+    )
 
 
 def parse_time(text: str | None) -> datetime | None:
@@ -229,6 +279,7 @@ def pick_volume(item: dict[str, Any]) -> Volume:
         claim.get("name") or "",
         claim.get("uid") or "",
         parse_time(meta.get("deletionTimestamp")),
+        in_tree.translate(spec, meta),
     )
 
 
@@ -246,7 +297,8 @@ def pick_node(item: dict[str, Any]) -> Node:
         annotations.get(_MANAGED) == "true",
         tuple(intern(entry["name"]) for entry in status.get("volumesAttached") or []),
         tuple(intern(entry) for entry in status.get("volumesInUse") or []),
-        tuple(value for key, value in annotations.items() if key.startswith(CORDON)),
+        tuple(value for key, value in annotations.items() if key.startswith(CORDON)) if is_held(item) else (),
+        parse_time(meta.get("creationTimestamp")),
     )
 
 
@@ -272,13 +324,24 @@ def pick_pod(item: dict[str, Any]) -> Pod:
         parse_time(meta.get("deletionTimestamp")),
         tuple(claims),
         tuple(intern(volume["csi"]["driver"]) for volume in volumes if volume.get("csi")),
-        Owner(owner["kind"], owner["name"], owner["uid"]) if owner else None,
+        pick_owner(owner) if owner else None,
         any("terminated" not in state and "waiting" not in state for state in states),
         _texts(dict.fromkeys(state["waiting"].get("reason") or "" for state in states if state.get("waiting"))),
         parse_time(placed) if spec.get("nodeName") else None,
         conditions.get("Ready", {}).get("status") == "True",
-        any(_tolerates_cordon(toleration) for toleration in spec.get("tolerations") or []),
+        any(_tolerates_hold(toleration) for toleration in spec.get("tolerations") or []),
     )
+
+
+def pick_owner(reference: dict[str, Any]) -> Owner:
+    """The record of a reference to an owner."""
+    group = reference.get("apiVersion", "").rpartition("/")[0]
+    return Owner(reference["kind"], reference["name"], reference["uid"], group)
+
+
+def is_held(item: dict[str, Any]) -> bool:
+    """A node, as the API has it, that workload_redrive keeps new pods off."""
+    return any(taint["key"] == HOLD for taint in (item.get("spec") or {}).get("taints") or [])
 
 
 def pick_claim(item: dict[str, Any]) -> Claim:
@@ -293,6 +356,7 @@ def pick_claim(item: dict[str, Any]) -> Claim:
         _texts(spec.get("accessModes")),
         spec.get("storageClassName") or "",
         parse_time(meta.get("deletionTimestamp")),
+        parse_time(meta.get("creationTimestamp")),
     )
 
 
@@ -317,14 +381,15 @@ def _texts(texts: Any) -> tuple[str, ...]:
 
 
 def _error(error: dict[str, Any] | None) -> VolumeError | None:
-    return VolumeError(error.get("message") or "", parse_time(error.get("time"))) if error else None
+    if not error:
+        return None
+    message = error.get("message") or ""
+    told = _GRPC.match(message)
+    code = _ELSEWHERE if error.get("errorCode") == _ELSEWHERE_NUMBER else told[1] if told else ""
+    return VolumeError(message, parse_time(error.get("time")), code)
 
 
-def _tolerates_cordon(toleration: dict[str, Any]) -> bool:
-    """The taint of a cordoned node has no value, and the effect NoSchedule."""
-    fits = toleration.get("key", "") == _UNSCHEDULABLE or (not toleration.get("key") and toleration.get("operator") == "Exists")
-    return (
-        fits
-        and (toleration.get("operator") == "Exists" or not toleration.get("value"))
-        and toleration.get("effect", "") in ("", "NoSchedule")
-    )
+def _tolerates_hold(toleration: dict[str, Any]) -> bool:
+    """Our taint has the effect NoSchedule, and a value that is of no account to ``Exists``."""
+    fits = toleration.get("key", "") in ("", HOLD) and toleration.get("operator") == "Exists"
+    return fits and toleration.get("effect", "") in ("", "NoSchedule")

@@ -12,7 +12,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -39,10 +39,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     until_none,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    HOLD,
     Attachment,
+    Owner,
     Pod,
     Volume,
     attachment_name,
+    is_held,
     pick_attachment,
     pick_claim,
     pick_volume,
@@ -105,12 +108,13 @@ class Redrive:
         attachments = cluster.list(ATTACHMENTS, lambda item: _if_concerned(pick_attachment(item), volumes, options))
         tenants = self._tenants()
         workloads = {workload.uid: workload for kind in pure.RESOURCES for workload in self._workloads(kind)}
-        # Whoever was killed has left the node cordoned, so only such nodes can have a ledger that counts.
-        cordoned = cluster.list(path("v1", "nodes"), pure.pick_host, fields="spec.unschedulable=true")
-        hosts = {host.node.name: host for host in cordoned if host.ledgers}
+        # Whoever was killed has left the taint, so only such nodes can have a ledger that counts.
+        held = cluster.list(path("v1", "nodes"), pure.pick_host, labels=f"{HOLD}=true")
+        hosts = {host.node.name: host for host in held if host.ledgers}
         for name in {tenant.pod.node for tenant in tenants if tenant.pod.node} - set(hosts):
             item = cluster.get(path("v1", "nodes", name))
             hosts.update({name: pure.pick_host(item)} if item else {})
+        owned, makers = self._owners({tenant.pod.owner for tenant in tenants if tenant.pod.owner})
         state = State(
             cluster.now(),
             {found.claim.name: found for found in claims},
@@ -119,8 +123,9 @@ class Redrive:
             tuple(tenants),
             hosts,
             workloads,
-            self._owners(tenants),
+            owned,
             self._autoscaled() if options.scale_down else frozenset(),
+            makers=makers,
         )
         return replace(state, ended=frozenset(ledger.process for ledger in state.ledgers if _has_ended(ledger.process)))
 
@@ -134,16 +139,22 @@ class Redrive:
         folder = path("apps/v1", pure.RESOURCES[kind], namespace=self._options.namespace)
         return self._cluster.list(folder, lambda item: pure.pick_workload(item, kind))
 
-    def _owners(self, tenants: list[Tenant]) -> dict[str, str]:
-        """ReplicaSets and the Deployments that they belong to, by uid."""
-        owners = {}
-        sets = {tenant.pod.owner for tenant in tenants if tenant.pod.owner and tenant.pod.owner.kind == "ReplicaSet"}
-        for replica_set in sets:
-            item = self._cluster.get(path("apps/v1", "replicasets", replica_set.name, self._options.namespace))
-            for owner in (item or {"metadata": {}})["metadata"].get("ownerReferences") or []:
-                if owner.get("controller"):
-                    owners[replica_set.uid] = owner["uid"]
-        return owners
+    def _owners(self, owners: Collection[Owner]) -> tuple[dict[str, str], frozenset[str]]:
+        """ReplicaSets and the Deployments that they belong to; and those that make pods again. All by uid."""
+        owned, makers = {}, set()
+        for owner in owners:
+            resource = pure.MAKERS.get((owner.group, owner.kind))
+            version = f"{owner.group}/v1".lstrip("/")
+            item = self._cluster.get(path(version, resource, owner.name, self._options.namespace)) if resource else None
+            meta = item["metadata"] if item else {}
+            if meta.get("uid") != owner.uid:
+                continue
+            if not meta.get("deletionTimestamp"):
+                makers.add(owner.uid)
+            for reference in meta.get("ownerReferences") or []:
+                if reference.get("controller"):
+                    owned[owner.uid] = reference["uid"]
+        return owned, frozenset(makers)
 
     def _autoscaled(self) -> frozenset[tuple[str, str]]:
         def target(item: dict[str, Any]) -> tuple[str, str]:
@@ -243,12 +254,11 @@ class Redrive:
             now = pure.pick_host(item)
             if now.node.uid != planned.uid:
                 raise NotStarted(f"node {planned.name} is another one now (uid {now.node.uid})")
-            if now.node.unschedulable and not now.ledgers:
-                raise NotStarted(f"somebody else has cordoned node {planned.name} meanwhile; run again")
             self._keep_off(now.ledgers, group)
-            # On a node that takes pods, what an earlier run has written says nothing any more.
-            stale = {} if now.node.unschedulable else dict.fromkeys(_annotations(item, CORDON))
-            return {"metadata": {"annotations": {**stale, **self._entry(group, CORDON)}}, "spec": {"unschedulable": True}}
+            # Without the taint, what an earlier run has written says nothing any more.
+            stale = {} if is_held(item) else dict.fromkeys(_annotations(item, CORDON))
+            meta = {"annotations": {**stale, **self._entry(group, CORDON)}, "labels": {HOLD: "true"}}
+            return {"metadata": meta, "spec": {"taints": [*_other_taints(item), {"key": HOLD, "effect": "NoSchedule"}]}}
 
         self._patch(action.command[1], change, dry_run)
 
@@ -258,10 +268,10 @@ class Redrive:
             if not mine:
                 return None
             body: dict[str, Any] = {"metadata": {"annotations": dict.fromkeys(ledger.key for ledger in mine)}}
-            # A cordon that is newer than what we have written is somebody else's.
-            ours = set(mine) & set(pure.pick_host(item).ledgers)
-            if ours and not set(_annotations(item, CORDON)) - {ledger.key for ledger in mine}:
-                body["spec"] = {"unschedulable": None}
+            # Another move may hold the node too.
+            if not set(_annotations(item, CORDON)) - {ledger.key for ledger in mine}:
+                body["metadata"]["labels"] = {HOLD: None}
+                body["spec"] = {"taints": _other_taints(item) or None}
             return body
 
         if not dry_run:
@@ -422,7 +432,10 @@ class Redrive:
                 elif {volume.claim_name for volume in volumes} & set(pod.claims) and not pod.deleted:
                     raise ActionFailed(f"pod {pod.title} ({pod.uid}) came to {node} before the volume had left it; run again")
             item = self._cluster.get(pure.node_path(node))
-            used = pure.in_use(pure.pick_host(item).node if item else None, volumes, tuple(leaving))
+            if not item or (node, item["metadata"]["uid"]) not in group.uids:
+                # Its status says nothing of what the host that had the name has mounted.
+                raise ActionFailed(f"node {node} is gone, or another one by now: whether its host has let go of the volume is not known")
+            used = pure.in_use(pure.pick_host(item).node, volumes, tuple(leaving))
             left += [f"{node} still uses {name} (volumesInUse): its kubelet has not unmounted it" for name in used]
             if self._options.wait_for == "detached":
                 # What is in use is not detached, so that alone is worth saying.
@@ -569,16 +582,18 @@ def _annotations(item: dict[str, Any], prefix: str) -> list[str]:
     return [key for key in item["metadata"].get("annotations") or {} if key.startswith(prefix)]
 
 
+def _other_taints(item: dict[str, Any]) -> list[dict[str, Any]]:
+    return [taint for taint in item["spec"].get("taints") or [] if taint["key"] != HOLD]
+
+
 def _own(item: dict[str, Any], prefix: str, group: Group) -> list[Ledger]:
     return [ledger for ledger in pure.ledgers(item, prefix) if group.owns(ledger)]
 
 
 def _cordon_left(host: pure.Host, name: str) -> str:
-    if not host.node.unschedulable:
-        return f"{name} is not cordoned"
     if host.ledgers:
-        return f"{name} is cordoned for another move, and not for this one"
-    return f"{name} stays cordoned: that cordon is newer than ours. Uncordon it if it is nobody's"
+        return f"{name} is held for another move, and not for this one"
+    return f"{name} is cordoned, and not by us" if host.node.unschedulable else f"{name} takes new pods"
 
 
 def _process(pid: str = "self") -> str:

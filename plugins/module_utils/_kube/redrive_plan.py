@@ -7,9 +7,10 @@
 """Moving the pods of a claim off their node, so that their volume is detached: who is moved, how, and who is not. Pure: no I/O here.
 
 A pod that is made again on the same node at once neither detaches nor unmounts its volume, since node and controller find it
-wanted again. So the node is cordoned until the volume has left it, or the workload is scaled down where a cordon does not help.
+wanted again. So a taint keeps new pods off the node until the volume has left it (cordon), or the workload is scaled down where
+that does not help. The node's own field for a cordon stays an operator's.
 
-Who has cordoned a node or scaled a workload down is written on it, in the same request, as a ledger: a run that was killed is finished
+Who has tainted a node or scaled a workload down is written on it, in the same request, as a ledger: a run that was killed is finished
 by the next one. While its run may still be at work, a ledger keeps any other run for the same claims away.
 """
 
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    HOLD,
     Attachment,
     Claim,
     Node,
@@ -31,6 +33,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Volume,
     age,
     attachment_names,
+    is_held,
+    made_again,
     parse_time,
     pick_claim,
     pick_node,
@@ -44,16 +48,18 @@ CORDON = "runbooks.storage-ops/cordon."
 SCALE = "runbooks.storage-ops/scale."
 # A pod that is still there this long (seconds) after its grace period is held up by something that an eviction does not move.
 _STUCK_SECONDS = 60.0
-# What the controller manager marks a cordoned node with.
-_CORDON_TAINT = "node.kubernetes.io/unschedulable"
-# It does so within so many seconds: where the mark is younger than a ledger by more, that cordon is somebody else's.
-_TAINT_SECONDS = 60.0
 # What Kubernetes gives a pod that asks for no grace period of its own (seconds).
 _DEFAULT_GRACE = 30.0
 
 # Workloads that can be scaled to nothing and back, and the name of their resource.
 RESOURCES = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
 DELETES_CLAIMS = "its persistentVolumeClaimRetentionPolicy (whenScaled: Delete) would delete its claims with their data"
+# Owners of pods that make them again, by API group and kind. A custom resource may, or may not.
+MAKERS = {
+    ("apps", "ReplicaSet"): "replicasets",
+    ("apps", "StatefulSet"): "statefulsets",
+    ("", "ReplicationController"): "replicationcontrollers",
+}
 _IMMOVABLE = {
     "Node": "it is a static pod, which only its node starts and stops",
     "DaemonSet": "a DaemonSet's pod comes back to its node at once, cordoned or not: keep the DaemonSet off that node by its node selector",
@@ -77,6 +83,7 @@ class Options:
     ready_timeout: float = 300.0
     max_repairs: int = 10
     scale_down: bool = False
+    accept_unknown_owners: bool = False
 
 
 class Ledger(NamedTuple):
@@ -104,7 +111,7 @@ class Ledger(NamedTuple):
 
 
 class Host(NamedTuple):
-    """A node, and which runs of this module hold its cordon."""
+    """A node, and which runs of this module keep new pods off it."""
 
     node: Node
     ledgers: tuple[Ledger, ...] = ()
@@ -164,7 +171,8 @@ class State:
     """What was read.
 
     ``owners``: uid of a ReplicaSet -> uid of its Deployment; ``autoscaled``: kind and name of what a HorizontalPodAutoscaler scales;
-    ``ended``: the processes of ledgers that are known to have ended.
+    ``ended``: the processes of ledgers that are known to have ended; ``makers``: uids of the owners of pods that were found, and that
+    make pods again.
     """
 
     now: datetime
@@ -177,6 +185,7 @@ class State:
     owners: dict[str, str]
     autoscaled: frozenset[tuple[str, str]] = frozenset()
     ended: frozenset[str] = frozenset()
+    makers: frozenset[str] = frozenset()
 
     @property
     def ledgers(self) -> list[Ledger]:
@@ -198,7 +207,8 @@ class Group:
     held while it lasts; ``scaled_away``: uids of the pods of the latter; ``moved`` and ``gone``: uids of the pods and attachments
     of this and of an unfinished earlier run, on all nodes; ``others``: uids of the pods that stay.
 
-    Nodes are left one after the other, unless something is scaled: ``node`` is the one that is, ``later`` are those to come.
+    Nodes are left one after the other, unless something is scaled: ``node`` is the one that is, ``later`` are those to come;
+    ``uids``: name and uid of those that are there.
     """
 
     namespace: str
@@ -215,6 +225,7 @@ class Group:
     others: frozenset[str] = frozenset()
     node: str = ""
     later: frozenset[str] = frozenset()
+    uids: frozenset[tuple[str, str]] = frozenset()
 
     def key(self, prefix: str) -> str:
         """The annotation of these claims."""
@@ -240,15 +251,8 @@ class Subject(NamedTuple):
 
 
 def pick_host(item: dict[str, Any]) -> Host:
-    """The record of a node, with those of our annotations that count: its cordon must be as old as they are."""
-    node = pick_node(item)
-    taints = (item.get("spec") or {}).get("taints") or []
-    tainted = next((parse_time(taint.get("timeAdded")) for taint in taints if taint["key"] == _CORDON_TAINT), None)
-    return Host(node, tuple(ledger for ledger in ledgers(item, CORDON) if node.unschedulable and not _is_newer(tainted, ledger)))
-
-
-def _is_newer(tainted: datetime | None, ledger: Ledger) -> bool:
-    return tainted is not None and age(tainted, _moment(ledger.since)) > _TAINT_SECONDS
+    """The record of a node, with those of our annotations that count: our taint must be there."""
+    return Host(pick_node(item), ledgers(item, CORDON) if is_held(item) else ())
 
 
 def pick_tenant(item: dict[str, Any], claims: tuple[str, ...]) -> Tenant | None:
@@ -379,7 +383,7 @@ def _ledgers_of(hosts: Iterable[Host], workloads: Iterable[Workload]) -> list[Le
 
 
 def _evades_cordon(pod: Pod, workload: Workload | None) -> bool:
-    return pod.tolerates_cordon or bool(workload and workload.pinned)
+    return pod.tolerates_hold or bool(workload and workload.pinned)
 
 
 def judge(state: State, claims: tuple[str, ...], options: Options, budget: int, only: frozenset[str] | None = None) -> list[Finding]:
@@ -489,8 +493,7 @@ def _moving(state: State, group: Group, options: Options, resumed: bool, only: f
     cordoned = {host.node.name: host for host in group.cordoned}
     for mover in movers:
         host = state.hosts.get(mover.pod.node)
-        # A node that an operator has cordoned needs nothing, and stays as it is.
-        if mover not in scaled_away and host and (not host.node.unschedulable or host.ledgers):
+        if mover not in scaled_away and host:
             cordoned[host.node.name] = host
     return replace(
         group,
@@ -502,6 +505,7 @@ def _moving(state: State, group: Group, options: Options, resumed: bool, only: f
         workloads=tuple({**workloads, **scaled}.values()),
         moved=group.moved | {mover.pod.uid for mover in movers},
         gone=group.gone | {attachment.uid for attachment in leaving},
+        uids=frozenset((host.node.name, host.node.uid) for host in state.hosts.values()),
         # Of an unfinished run nobody knows which pods are new.
         others=frozenset() if resumed else frozenset(tenant.pod.uid for tenant in living if tenant not in movers),
     )
@@ -582,12 +586,15 @@ def _claim_obstacles(state: State, claims: tuple[str, ...]) -> list[str]:
 
 
 def _obstacles(state: State, group: Group, options: Options, resumed: bool, budget: int) -> list[str]:
-    obstacles = [obstacle for mover in group.movers for obstacle in _mover_obstacles(state, mover)]
+    obstacles = [obstacle for mover in group.movers for obstacle in _mover_obstacles(state, mover, options)]
     obstacles += [f"{workload.title} is not scaled down: {DELETES_CLAIMS}" for workload in group.scaled if workload.deletes_claims]
     for mover in group.movers:
         workload = state.workload(mover.pod)
         if _evades_cordon(mover.pod, workload):
             obstacles += _scale_obstacles(state, mover.pod, workload, options)
+    hosts = {attachment.name: state.hosts.get(attachment.node) for attachment in group.leaving}
+    younger = {entry.node for entry in group.leaving for host in [hosts[entry.name]] if host and host.node.is_younger(entry)}
+    obstacles += [made_again(node) for node in sorted(younger)]
     places = {spot for mover in group.movers for spot in _spots(state, group.claims, mover.pod)}
     for attachment in group.leaving:
         if (attachment.volume, attachment.node) in places or resumed:
@@ -609,16 +616,31 @@ def _obstacles(state: State, group: Group, options: Options, resumed: bool, budg
     return obstacles
 
 
-def _mover_obstacles(state: State, mover: Tenant) -> list[str]:
+def _owner_obstacles(state: State, pod: Pod, options: Options) -> list[str]:
+    """Why a pod that is evicted may be gone for good."""
+    owner = pod.owner
+    if owner is None:
+        return [f"pod {pod.title} has no controller that would make it again"]
+    if owner.kind in _IMMOVABLE:
+        return [f"pod {pod.title}: {_IMMOVABLE[owner.kind]}"]
+    if (owner.group, owner.kind) in MAKERS:
+        gone = f"its {owner.title} is gone, or being deleted: nothing would make it again"
+        return [] if owner.uid in state.makers else [f"pod {pod.title}: {gone}"]
+    if options.accept_unknown_owners:
+        return []
+    return [
+        f"pod {pod.title} belongs to {owner.title}, a kind that is not known to make its pods again: it may be gone for good. If you know "
+        "that it does, set accept_unknown_owners (playbook: workload_redrive_accept_unknown_owners)"
+    ]
+
+
+def _mover_obstacles(state: State, mover: Tenant, options: Options) -> list[str]:
     pod = mover.pod
     obstacles = []
     if mover.ephemeral:
         names = ", ".join(mover.ephemeral)
         obstacles.append(f"pod {pod.title} has generic ephemeral volumes ({names}), whose data is deleted with it: move it by hand")
-    if pod.owner is None:
-        obstacles.append(f"pod {pod.title} has no controller that would make it again")
-    elif pod.owner.kind in _IMMOVABLE:
-        obstacles.append(f"pod {pod.title}: {_IMMOVABLE[pod.owner.kind]}")
+    obstacles += _owner_obstacles(state, pod, options)
     host = state.hosts.get(pod.node)
     ready = host.node.ready if host else "no such node"
     if ready != "True":
@@ -634,7 +656,7 @@ def _mover_obstacles(state: State, mover: Tenant) -> list[str]:
 
 
 def _scale_obstacles(state: State, pod: Pod, workload: Workload | None, options: Options) -> list[str]:
-    why = "tolerates a cordon" if pod.tolerates_cordon else "names its node in its template"
+    why = "tolerates every taint" if pod.tolerates_hold else "names its node in its template"
     if pod.owner is None or pod.owner.kind in _IMMOVABLE:
         return []
     if workload is None:
@@ -651,7 +673,7 @@ def _scale_obstacles(state: State, pod: Pod, workload: Workload | None, options:
 
 def _release(group: Group, ledgers: list[Ledger], refused: str) -> Finding:
     """The finding about what an unfinished run has left: to be taken back even where the rest is refused."""
-    held = [f"node {host.node.name} cordoned" for host in group.cordoned]
+    held = [f"node {host.node.name} without new pods" for host in group.cordoned]
     held += [f"{workload.kind} {workload.name} scaled down" for workload in group.scaled]
     single = group.cordoned[0].node.name if group.cordoned else group.scaled[0].name
     return Finding(
@@ -673,7 +695,12 @@ def _release(group: Group, ledgers: list[Ledger], refused: str) -> Finding:
 
 def _actions(group: Group, options: Options) -> list[Action]:
     actions = [
-        Action("cordon_node", host.node.name, ["PATCH", node_path(host.node.name), "spec.unschedulable=true"], Subject(group, host=host))
+        Action(
+            "cordon_node",
+            host.node.name,
+            ["PATCH", node_path(host.node.name), f"spec.taints+={HOLD}:NoSchedule"],
+            Subject(group, host=host),
+        )
         for host in group.cordoned
     ]
     actions += [
@@ -706,9 +733,7 @@ def release_action(subject: Subject) -> Action:
     """What takes back a cordon or a scaling down."""
     if subject.host:
         name = subject.host.node.name
-        return Action(
-            "uncordon_node", name, ["PATCH", node_path(name), "spec.unschedulable=false"], Subject(subject.group, host=subject.host)
-        )
+        return Action("uncordon_node", name, ["PATCH", node_path(name), f"spec.taints-={HOLD}"], Subject(subject.group, host=subject.host))
     workload = subject.workload or _NOTHING
     return Action(
         "scale_up", workload.title, ["PATCH", workload.path, "spec.replicas as before"], Subject(subject.group, workload=workload)

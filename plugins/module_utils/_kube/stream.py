@@ -31,21 +31,24 @@ class BrokenList(ValueError):
 def read_list(chunks: Iterable[bytes], pick: Callable[[Any], T | None]) -> tuple[list[T], dict[str, Any]]:
     """What ``pick`` returns for every item, leaving out None, and the other fields of the list (``kind``, ``metadata``).
 
-    Raises BrokenList; whatever was picked by then is lost, so nobody takes a part for the whole.
+    Raises BrokenList; whatever was picked by then is lost, so nobody takes a part for the whole. A list without items has an empty
+    array of them: where even that is missing, it is no list.
     """
     text = _Text(chunks)
     picked: list[T] = []
     fields: dict[str, Any] = {}
+    has_items = False
     text.expect("{")
     if text.accept("}"):
-        text.end()
-        return picked, fields
+        raise BrokenList("it has no items")
     while True:
         key = text.value()
         if not isinstance(key, str):
             raise BrokenList(f"{key!r} where a field's name should be")
         text.expect(":")
-        if key == "items" and text.accept("["):
+        if key == "items":
+            has_items = True
+            text.expect("[")
             for item in text.items():
                 kept = pick(item)
                 if kept is not None:
@@ -56,8 +59,8 @@ def read_list(chunks: Iterable[bytes], pick: Callable[[Any], T | None]) -> tuple
             break
     text.expect("}")
     text.end()
-    if fields.pop("items", None) is not None:
-        raise BrokenList("its items are no list")
+    if not has_items:
+        raise BrokenList("it has no items")
     return picked, fields
 
 

@@ -34,7 +34,11 @@ def node(name: str = "n1", ready: str = "True", attached: tuple[str, ...] = (), 
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+        },
         "status": {
             "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": OLD}],
             "volumesAttached": [{"name": unique_name(DRIVER, f"h-{volume}"), "devicePath": ""} for volume in attached],
@@ -124,7 +128,8 @@ class Module:
 
 def runbook(cluster: Any, time: Time | None = None, strict: bool = False, **options: Any) -> VolumeAttachments:
     time = time or Time()
-    return VolumeAttachments(cluster, Options(**options), 60.0, time.sleep, lambda: time.now, strict)
+    given = {"accept_majority_broken": True, **options}
+    return VolumeAttachments(cluster, Options(**given), 60.0, time.sleep, lambda: time.now, strict)
 
 
 def gather(cluster: FakeCluster, time: Time | None = None, **options: Any) -> Any:
@@ -213,7 +218,7 @@ def test_many_suspects_cost_lists_instead_of_many_requests() -> None:
     objects = [item for name in names for item in (volume(name, "Released"), attachment(name), claim(name, "other"))]
     cluster = FakeCluster(node(), *objects)
     gather(cluster)
-    assert cluster.count("list") == 9
+    assert cluster.count("list") == 11
     assert cluster.count("get") < 5
 
 
@@ -564,10 +569,46 @@ def test_an_attachment_that_comes_back_for_a_pod_is_right() -> None:
 
 def test_a_node_status_that_does_not_follow_is_no_proof() -> None:
     cluster = left_over()
-    cluster.add(node(attached=("a",)))
+    at_the_deletion(cluster, lambda: cluster.add(node(attached=("a",))))
     result = repair(cluster)
     assert result["failed"]
     assert "not proven: volumesAttached of n1 still lists it" in result["msg"]
+
+
+def test_a_node_that_is_made_again_after_the_deletion_is_no_proof() -> None:
+    cluster = left_over()
+    stranger = node() | {"metadata": {**node()["metadata"], "uid": "new"}}
+    at_the_deletion(cluster, lambda: cluster.add(stranger))
+    result = repair(cluster)
+    assert result["failed"]
+    assert "not proven: n1 is gone, or another node of that name by now" in result["msg"]
+
+
+@pytest.mark.parametrize("check_mode", [True, False], ids=["check", "run"])
+def test_what_the_node_status_lists_is_refused_before_it_is_deleted(check_mode: bool) -> None:
+    """Check mode plans nothing that the run could not prove."""
+    cluster = left_over()
+    cluster.add(node(attached=("a",)))
+    refused(repair(cluster, check_mode), "volumesAttached of n1 lists it")
+    assert cluster.count("delete") == 0
+
+
+NEW_NODE = {**node()["metadata"], "uid": "new"}
+
+
+@pytest.mark.parametrize("looks", [1, 2], ids=["while it is observed", "right before"])
+def test_a_node_of_the_same_name_is_another_node(looks: int) -> None:
+    cluster = left_over()
+    reads: list[str] = []
+
+    def made_again(verb: str, path: str) -> None:
+        reads.extend([path] if (verb, path) == ("get", "/api/v1/nodes/n1") else [])
+        if len(reads) == looks and path == "/api/v1/nodes/n1":
+            cluster.add(node() | {"metadata": NEW_NODE})
+
+    cluster.before = made_again
+    refused(repair(cluster), "n1 is another node of that name by now")
+    assert cluster.count("delete") == 0
 
 
 def test_no_time_left_to_delete() -> None:
@@ -580,8 +621,9 @@ def test_no_time_left_to_delete() -> None:
 
 def test_the_sibling_that_waits_is_looked_at_again() -> None:
     """Another node waits for the volume: that is the proof, and it must still hold."""
-    waiting = attachment(on="n2") | {"status": {"attached": False, "attachError": {"message": "in use", "time": OLD}}}
-    cluster = FakeCluster(node(), node("n2", in_use=("a",)), volume(), attachment(), waiting, pod(on="n2"))
+    waiting = attachment(on="n2") | {"status": {"attached": False, "attachError": {"message": "in use by n1", "time": OLD}}}
+    wants = pod(on="n2", phase="Pending")
+    cluster = FakeCluster(node(), node("n2", in_use=("a",)), volume(), attachment(), waiting, wants)
     assert not repair(cluster)["failed"]
     assert f"{VAS}/{ORPHAN}" not in cluster.objects
     cluster.add(attachment())
@@ -719,3 +761,99 @@ def test_required_metadata_replaces_what_is_known_of_a_driver() -> None:
 def test_options_that_make_no_sense(given: dict[str, Any], error: str) -> None:
     with pytest.raises(StorageOpsError, match=error):
         make_options(params(**given))
+
+
+# where it is read from
+
+
+class Cached(FakeCluster):
+    """An API server whose memory is behind: what it answers from there lacks some objects."""
+
+    def __init__(self, *objects: Object, unknown: str = "") -> None:
+        super().__init__(*objects)
+        self.unknown = unknown
+        self.is_behind = False
+
+    def list(self, path: str, pick: Callable[[Object], Any], **options: Any) -> list[Any]:
+        if options.get("cached") and self.is_behind:
+            name = self.unknown
+
+            def pick_known(item: Object) -> Any:
+                return None if item["metadata"]["name"] == name else pick(item)
+
+            return super().list(path, pick_known, **options)
+        return super().list(path, pick, **options)
+
+
+@pytest.mark.parametrize(
+    ("new", "reason"),
+    [(pod(), "needed by pod shop/web-0"), (twin(), "has the same driver and handle")],
+    ids=["pods", "volumes"],
+)
+def test_the_last_look_reads_what_etcd_has(new: Object, reason: str) -> None:
+    """What the API server has not heard of yet, for it answers from its memory, is seen all the same."""
+    cluster = Cached(node(), node("n2"), volume(phase="Released"), attachment(), unknown=new["metadata"]["name"])
+
+    def come() -> None:
+        cluster.is_behind = True
+        cluster.add(new)
+
+    before_the_last_look(cluster, come)
+    refused(repair(cluster), reason)
+    assert cluster.count("delete") == 0
+
+
+def test_the_look_after_the_deletion_reads_what_etcd_has() -> None:
+    cluster = Cached(node(), volume(phase="Released"), attachment(), unknown="web-0")
+
+    def come() -> None:
+        cluster.is_behind = True
+        cluster.add(pod())
+
+    at_the_deletion(cluster, come)
+    result = repair(cluster)
+    assert result["failed"] and "pod shop/web-0 appeared on n1" in result["msg"]
+
+
+# claims that are gone
+
+
+def test_a_pod_whose_claim_and_volume_are_gone_keeps_the_attachment() -> None:
+    cluster = FakeCluster(node(), attachment(), pod())
+    refused(repair(cluster, controls=frozenset({"STOR-11"})), "names the claim claim-a, which does not")
+    assert cluster.count("delete") == 0
+
+
+def test_a_pod_that_comes_with_a_claim_that_does_not_exist_is_seen_by_the_last_look() -> None:
+    cluster = FakeCluster(node(), attachment())
+    before_the_last_look(cluster, lambda: cluster.add(pod()) and None)
+    refused(repair(cluster), "names the claim claim-a, which does not exist")
+
+
+def test_a_volume_that_was_made_available_by_hand_is_left_over_unless_a_claim_still_has_it() -> None:
+    free = volume(phase="Available")
+    del free["spec"]["claimRef"]
+    assert outcomes(repair(FakeCluster(node(), free, attachment()))) == [("delete_volumeattachment", "done")]
+    needed = FakeCluster(node(), free, attachment(), claim(), pod())
+    assert repair(needed, controls=frozenset({"STOR-11"}))["findings"] == []
+    assert needed.count("delete") == 0
+
+
+# what was named
+
+
+@pytest.mark.parametrize(
+    ("named", "seconds", "verdict"),
+    [(True, 130, "repair"), (True, 129, "refuse"), (False, 130, "report")],
+)
+def test_a_named_attachment_that_is_unused_for_long(named: bool, seconds: float, verdict: str) -> None:
+    """Longer than any controller manager waits between two tries to detach."""
+    cluster = FakeCluster(node(), volume(), attachment())
+    names = (ORPHAN,) if named else ()
+    result = repair(cluster, names=names, observation_seconds=seconds)
+    (finding,) = result["findings"]
+    assert finding["verdict"] == verdict
+    assert (f"{VAS}/{ORPHAN}" not in cluster.objects) is (verdict == "repair")
+    if verdict != "repair":
+        assert "its PersistentVolume is Bound" in finding["reason"]
+        assert "observation_seconds: 130" in finding["reason"]

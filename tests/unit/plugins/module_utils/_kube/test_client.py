@@ -48,6 +48,7 @@ from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._k
 
 PODS = path("v1", "pods")
 POD = path("v1", "pods", "web-0", "shop")
+WEB: dict[str, Any] = {"kind": "Pod", "metadata": {"name": "web-0"}}
 EVICTION = path("v1", "pods", "web-0", "shop", "eviction")
 ATTACHMENT = path("storage.k8s.io/v1", "volumeattachments", "csi-1")
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
@@ -68,6 +69,7 @@ REQUESTS = [
     ("apps", "v1", "deployments", "get list patch"),
     ("apps", "v1", "statefulsets", "get list patch"),
     ("apps", "v1", "replicasets", "get"),
+    ("", "v1", "replicationcontrollers", "get"),
     ("autoscaling", "v1", "horizontalpodautoscalers", "list"),
 ]
 # The same for fences; of these, audits only read the first two.
@@ -187,7 +189,7 @@ class TestClock:
         assert client.now().utcoffset() == timedelta()
 
     def test_the_latest_answer_counts_and_a_refusal_is_one(self, server: Server) -> None:
-        client = cluster(server, says({}), refuses(404))
+        client = cluster(server, says(WEB), refuses(404))
         client.get(POD)
         server.ahead = 3600
         client.get(POD)
@@ -196,7 +198,7 @@ class TestClock:
     def test_a_date_that_is_none_changes_nothing(self, server: Server) -> None:
         def undated(handler: Any) -> None:
             handler.date_time_string = lambda: "yesterday"
-            says({})(handler)
+            says(WEB)(handler)
 
         client = cluster(server, undated)
         client.get(POD)
@@ -205,14 +207,14 @@ class TestClock:
 
 class TestRequests:
     def test_get(self, server: Server) -> None:
-        client = cluster(server, says({"kind": "Pod"}), refuses(404))
-        assert client.get(POD, {"resourceVersion": "0"}) == {"kind": "Pod"}
+        client = cluster(server, says(WEB), refuses(404))
+        assert client.get(POD, {"resourceVersion": "0"}) == WEB
         assert client.get(POD) is None
         assert server.requests == [f"GET {POD}?resourceVersion=0", f"GET {POD}"]
         assert ("Authorization", "Bearer t") in server.headers[0]
 
     def test_one_connection_does_for_all(self, server: Server) -> None:
-        client = cluster(server, says({}), lists("a"), refuses(404), refuses(500), says({}))
+        client = cluster(server, says(WEB), lists("a"), refuses(404), refuses(500), says(WEB))
         client.get(POD)
         client.list(PODS, name)
         client.get(POD)
@@ -222,17 +224,17 @@ class TestRequests:
 
     def test_a_connection_that_the_server_has_closed_is_not_used_again(self, server: Server) -> None:
         def last(handler: Any) -> None:
-            says({})(handler)
+            says(WEB)(handler)
             handler.close_connection = True
 
-        client = cluster(server, last, says({}))
+        client = cluster(server, last, says(WEB))
         client.get(POD)
         assert server.closed.wait(60)
         client.create(PODS, {})
         assert server.requests == [f"GET {POD}", f"POST {PODS}"]
 
     def test_delete_names_the_uid(self, server: Server) -> None:
-        client = cluster(server, says({}))
+        client = cluster(server, says(WEB))
         client.delete(ATTACHMENT, "u-1")
         client.delete(ATTACHMENT, "u-1", dry_run=True)
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u-1"}}
@@ -240,7 +242,7 @@ class TestRequests:
         assert server.requests == [f"DELETE {ATTACHMENT}"] * 2
 
     def test_delete_gives_a_pod_no_time_only_when_asked(self, server: Server) -> None:
-        cluster(server, says({})).delete(POD, "u-1", grace=0)
+        cluster(server, says(WEB)).delete(POD, "u-1", grace=0)
         assert server.bodies == [{"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u-1"}, "gracePeriodSeconds": 0}]
 
     @pytest.mark.parametrize("kind", ["merge", "strategic", "json"])
@@ -315,12 +317,12 @@ class TestRetries:
     @pytest.mark.parametrize("failure", [refuses(429), refuses(500), refuses(502), refuses(503), refuses(504), resets])
     def test_what_passes_is_tried_again(self, server: Server, failure: Any) -> None:
         sleeps = Sleeps()
-        assert cluster(server, *[failure] * 5, says({"a": 1}), sleep=sleeps).get(POD) == {"a": 1}
+        assert cluster(server, *[failure] * 5, says({**WEB, "a": 1}), sleep=sleeps).get(POD) == {**WEB, "a": 1}
         assert sleeps == [0.5, 1, 2, 4, 5]
 
     def test_the_server_says_when(self, server: Server) -> None:
         sleeps = Sleeps()
-        cluster(server, refuses(429, Retry_After="7"), refuses(503, Retry_After="0"), refuses(503), says({}), sleep=sleeps).get(POD)
+        cluster(server, refuses(429, Retry_After="7"), refuses(503, Retry_After="0"), refuses(503), says(WEB), sleep=sleeps).get(POD)
         assert sleeps == [7, 1, 2]
 
     def test_a_storm_ends(self, server: Server) -> None:
@@ -335,7 +337,7 @@ class TestRetries:
     @pytest.mark.parametrize("failure", [refuses(503), resets, says(b"<html>no backend</html>", 503, "text/html")])
     def test_a_server_that_has_answered_is_waited_for_longer_than_one_that_has_not(self, server: Server, failure: Any) -> None:
         sleeps = Sleeps()
-        client = cluster(server, says({}), failure, sleep=sleeps)
+        client = cluster(server, says(WEB), failure, sleep=sleeps)
         client.get(POD)
         with pytest.raises(KubeError, match=r"\(\d+ tries in 1[12]\d\.\d s\)"):
             client.get(POD)
@@ -350,7 +352,7 @@ class TestRetries:
 
     def test_the_deadline_ends_it_all_the_same(self, server: Server) -> None:
         sleeps = Sleeps()
-        client = cluster(server, says({}), refuses(503), seconds=20, sleep=sleeps)
+        client = cluster(server, says(WEB), refuses(503), seconds=20, sleep=sleeps)
         client.get(POD)
         with pytest.raises(KubeError, match="the deadline leaves no time for another"):
             client.get(POD)
@@ -358,13 +360,13 @@ class TestRetries:
 
     @pytest.mark.parametrize("refusal", [refuses(403), refuses(401), says(b"404 page not found", 404, "text/plain")])
     def test_a_refusal_right_after_an_outage_is_not_believed(self, server: Server, refusal: Any) -> None:
-        client = cluster(server, refuses(503), refusal, refusal, says({"a": 1}))
-        assert client.get(POD) == {"a": 1}
+        client = cluster(server, refuses(503), refusal, refusal, says({**WEB, "a": 1}))
+        assert client.get(POD) == {**WEB, "a": 1}
         server.requests.clear()
         # A change that is refused was not made.
-        client = cluster(server, refuses(503), says({}), refusal, says({"a": 2}))
+        client = cluster(server, refuses(503), says(WEB), refusal, says({**WEB, "a": 2}))
         client.get(POD)
-        assert client.create(PODS, {}) == {"a": 2}
+        assert client.create(PODS, {}) == {**WEB, "a": 2}
 
     def test_a_refusal_that_stays_is_believed(self, server: Server) -> None:
         sleeps = Sleeps()
@@ -414,14 +416,16 @@ class TestChanges:
         cluster(server, resets, refuses(404)).delete(ATTACHMENT, "u")
         assert len(server.requests) == 2
 
-    @pytest.mark.parametrize("now", [refuses(404), says({"metadata": {"uid": "u-2"}})])
+    @pytest.mark.parametrize("now", [refuses(404), says({"metadata": {"name": "csi-1", "uid": "u-2"}})])
     def test_a_deletion_whose_answer_was_lost_is_done_when_another_object_has_the_name(self, server: Server, now: Any) -> None:
         cluster(server, refuses(504), refuses(409), now).delete(ATTACHMENT, "u-1")
         assert server.requests == [f"DELETE {ATTACHMENT}"] * 2 + [f"GET {ATTACHMENT}"]
 
     def test_a_deletion_that_is_refused_for_something_else_was_not_done(self, server: Server) -> None:
         with pytest.raises(Conflict, match="409: it is locked") as caught:
-            cluster(server, refuses(504), refuses(409, "it is locked"), says({"metadata": {"uid": "u-1"}})).delete(ATTACHMENT, "u-1")
+            cluster(server, refuses(504), refuses(409, "it is locked"), says({"metadata": {"name": "csi-1", "uid": "u-1"}})).delete(
+                ATTACHMENT, "u-1"
+            )
         assert caught.value.repeated
 
     @pytest.mark.parametrize("first", [[], [refuses(429)]])
@@ -447,7 +451,7 @@ class TestChanges:
 
     @pytest.mark.parametrize("failure", [resets, refuses(500), refuses(503), cut([], True)])
     def test_a_creation_that_may_be_done_twice_is_repeated(self, server: Server, failure: Any) -> None:
-        assert cluster(server, failure, says({"a": 1})).create(EVICTION, {}, repeatable=True) == {"a": 1}
+        assert cluster(server, failure, says({**WEB, "a": 1})).create(EVICTION, {}, repeatable=True) == {**WEB, "a": 1}
         assert server.requests == [f"POST {EVICTION}"] * 2
 
     @pytest.mark.parametrize("answer", [refuses(404), refuses(409)])
@@ -457,7 +461,7 @@ class TestChanges:
         assert caught.value.repeated
 
     def test_a_creation_that_was_turned_away_is_repeated(self, server: Server) -> None:
-        assert cluster(server, refuses(429), says({"a": 1})).create(EVICTION, {}) == {"a": 1}
+        assert cluster(server, refuses(429), says({**WEB, "a": 1})).create(EVICTION, {}) == {**WEB, "a": 1}
 
     def test_an_eviction_against_a_budget_is_not_repeated(self, server: Server) -> None:
         causes = [{"reason": "DisruptionBudget", "message": "The disruption budget web needs 2 healthy pods and has 2 currently"}]
@@ -474,7 +478,7 @@ class TestChanges:
 
     @pytest.mark.parametrize(("kind", "tries"), [("merge", 2), ("strategic", 2), ("json", 1)])
     def test_only_a_patch_that_is_the_same_twice_is_repeated(self, server: Server, kind: str, tries: int) -> None:
-        client = cluster(server, resets, says({}))
+        client = cluster(server, resets, says(WEB))
         if tries == 1:
             with pytest.raises(KubeError, match="may have been done"):
                 client.patch(POD, {}, kind=kind)
@@ -494,12 +498,12 @@ class TestDeadlines:
         assert not server.outlasted
 
     def test_a_silent_server_is_left_after_the_request_timeout(self, server: Server) -> None:
-        client = cluster(server, is_silent, says({"a": 1}), timeout=0.2)
-        assert client.get(POD) == {"a": 1}
+        client = cluster(server, is_silent, says({**WEB, "a": 1}), timeout=0.2)
+        assert client.get(POD) == {**WEB, "a": 1}
         assert len(server.requests) > 1 and not server.outlasted
 
     def test_after_the_deadline_nothing_is_sent(self, server: Server) -> None:
-        client = cluster(server, says({}), seconds=0)
+        client = cluster(server, says(WEB), seconds=0)
         with pytest.raises(
             KubeError, match="cannot delete volumeattachments.storage.k8s.io csi-1: no connection to .*: the deadline is over$"
         ):
@@ -635,6 +639,6 @@ class TestEndpoints:
             Endpoint("https://x", "x", proxy=proxy)
 
     def test_a_server_below_a_path(self, server: Server) -> None:
-        server.answers = [says({})]
+        server.answers = [says(WEB)]
         Cluster(Endpoint(f"{server.url}/k8s/clusters/c-1", "x"), Deadline(9), 5).get(POD)
         assert server.requests == [f"GET /k8s/clusters/c-1{POD}"]

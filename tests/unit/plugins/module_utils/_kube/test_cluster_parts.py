@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils import _engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.cluster_parts import CONTROLS, make_parts
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import CORDON, attachment_name
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import CORDON, HOLD, attachment_name
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.shared_lists import SharedLists
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
 
@@ -174,7 +174,7 @@ def test_a_finding_is_told_once_though_each_control_was_tried_alone() -> None:
     cordoned["metadata"]["annotations"] = {
         f"{CORDON}x": json.dumps({"namespace": "shop", "by": "awx", "since": LONG_AGO, "claims": ["data"]})
     }
-    cordoned["spec"] = {"unschedulable": True}
+    cordoned["spec"] = {"taints": [{"key": HOLD, "effect": "NoSchedule"}]}
     cluster = FakeCluster(cordoned, node("lost", "Unknown"), volume("a"), attachment("a", "lost"))
     both = audit(cluster)["findings"]
     assert [found["control"] for found in both].count("") == 1

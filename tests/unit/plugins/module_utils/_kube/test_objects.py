@@ -116,7 +116,10 @@ def test_node() -> None:
 
 def test_node_that_we_cordoned() -> None:
     annotations = {"runbooks.storage-ops/cordon.1a2b": '{"by": "awx"}', "runbooks.storage-ops/other": "x"}
-    assert objects.pick_node({"metadata": {"name": "n", "uid": "u", "annotations": annotations}}).cordons == ('{"by": "awx"}',)
+    item: dict[str, Any] = {"metadata": {"name": "n", "uid": "u", "annotations": annotations}}
+    assert objects.pick_node(item).cordons == (), "the taint is gone"
+    item["spec"] = {"taints": [{"key": objects.HOLD, "effect": "NoSchedule"}]}
+    assert objects.pick_node(item).cordons == ('{"by": "awx"}',)
 
 
 def test_node_that_never_reported() -> None:
@@ -183,16 +186,36 @@ def test_since_when_a_pod_has_its_node() -> None:
 @pytest.mark.parametrize(
     ("toleration", "tolerates"),
     [
-        ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}, True),
-        ({"key": "node.kubernetes.io/unschedulable", "operator": "Equal"}, True),
+        ({"key": objects.HOLD, "operator": "Exists", "effect": "NoSchedule"}, True),
         ({"operator": "Exists"}, True),
         ({"operator": "Exists", "effect": "NoExecute"}, False),
-        ({"key": "node.kubernetes.io/unschedulable", "value": "x"}, False),
-        ({"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, False),
+        ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}, False),
     ],
 )
-def test_cordons_that_do_not_stop_a_pod(toleration: dict[str, str], tolerates: bool) -> None:
-    assert pod({"tolerations": [toleration]}).tolerates_cordon is tolerates
+def test_our_taint_does_not_stop_every_pod(toleration: dict[str, str], tolerates: bool) -> None:
+    assert pod({"tolerations": [toleration]}).tolerates_hold is tolerates
+
+
+def test_the_owner_of_a_pod_has_an_api_group() -> None:
+    reference = {"kind": "Cluster", "name": "pg", "uid": "u", "controller": True}
+    for version, group in (("postgresql.cnpg.io/v1", "postgresql.cnpg.io"), ("v1", "")):
+        found = pod(ownerReferences=[{**reference, "apiVersion": version}]).owner
+        assert found == objects.Owner("Cluster", "pg", "u", group)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ({"message": "rpc error: code = FailedPrecondition desc = x"}, "FailedPrecondition"),
+        ({"message": "x", "errorCode": 9}, "FailedPrecondition"),
+        ({"message": "rpc error: code = Internal desc = rpc error: code = FailedPrecondition desc = x"}, "Internal"),
+        ({"message": "x", "errorCode": 13}, ""),
+    ],
+)
+def test_the_code_of_an_error(error: dict[str, Any], code: str) -> None:
+    item = {"metadata": META, "spec": {"attacher": "x", "nodeName": "n"}, "status": {"attachError": error}}
+    found = objects.pick_attachment(item).attach_error
+    assert found is not None and found.code == code
 
 
 def test_the_rest() -> None:

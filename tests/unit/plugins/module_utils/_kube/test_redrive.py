@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils import _engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import objects
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import redrive as io
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import redrive_plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, TooMany
@@ -26,6 +27,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster, path_of
 
 DRIVER = "csi.example.com"
+is_held = objects.is_held
 OLD = "2026-01-01T00:00:00Z"
 
 
@@ -65,7 +67,9 @@ def attachment(claim_name: str, node_name: str, metadata: dict[str, str] | None 
 
 
 def owner(kind: str, name: str) -> dict[str, Any]:
-    return {"ownerReferences": [{"kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}]}
+    group = {"ReplicationController": "v1", "Job": "batch/v1", "Node": "v1", "Custom": "example.com/v1"}.get(kind, "apps/v1")
+    reference = {"apiVersion": group, "kind": kind, "name": name, "uid": f"uid-{name}"}
+    return {"ownerReferences": [{**reference, "controller": True}]}
 
 
 REPLICA_SET = ("ReplicaSet", "web-1")
@@ -103,6 +107,9 @@ class World(FakeCluster):
         self.born = 0
         for item in objects:
             self.add(item)
+            for made_by in item["metadata"].get("ownerReferences", []):
+                if made_by["kind"] == "StatefulSet" and not any(item["kind"] == "StatefulSet" for item in objects):
+                    self.add(workload("StatefulSet", made_by["name"]))
 
     def at(self, kind: str, name: str) -> dict[str, Any] | None:
         return next((item for item in self.objects.values() if item["kind"] == kind and item["metadata"]["name"] == name), None)
@@ -149,7 +156,7 @@ class World(FakeCluster):
             self.waiting = None
         for item in self.of("Pod"):
             target = self.at("Node", self.returns_to)
-            if item["spec"]["nodeName"] or not target or target["spec"].get("unschedulable"):
+            if item["spec"]["nodeName"] or not target or target["spec"].get("unschedulable") or is_held(target):
                 continue
             item["spec"]["nodeName"] = self.returns_to
             item["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -157,6 +164,15 @@ class World(FakeCluster):
                 made = attachment(volume["persistentVolumeClaim"]["claimName"], self.returns_to, self.metadata)
                 if path_of(made) not in self.objects:
                     self.add(made)
+
+
+def n1(world: World) -> dict[str, Any]:
+    return world.objects["/api/v1/nodes/n1"]
+
+
+def held(world: World) -> bool:
+    """New pods are kept off node n1."""
+    return is_held(n1(world))
 
 
 class Exit(Exception):
@@ -233,8 +249,8 @@ def test_a_pod_is_moved_and_proven() -> None:
     assert [item["spec"]["nodeName"] for item in new] == ["n2"]
     assert new[0]["metadata"]["uid"] != old
     assert any(new[0]["metadata"]["uid"] in line for line in finding["evidence"]["proof"])
-    left = world.at("Node", "n1")
-    assert left and "unschedulable" not in left["spec"] and not left["metadata"].get("annotations")
+    left = n1(world)
+    assert not is_held(left) and not left["metadata"].get("annotations")
 
 
 def test_check_mode_rehearses_and_changes_nothing() -> None:
@@ -327,8 +343,32 @@ def test_a_cordon_by_somebody_else_stays() -> None:
     world.objects["/api/v1/nodes/n1"]["spec"]["unschedulable"] = True
     result = run(world)
     assert not result["failed"], result["msg"]
-    assert outcomes(result) == [("evict_pod", "done"), ("wait_detached", "done")]
-    assert world.objects["/api/v1/nodes/n1"]["spec"]["unschedulable"] is True
+    assert world.objects["/api/v1/nodes/n1"]["spec"] == {"unschedulable": True}
+    assert "n1 is cordoned, and not by us" in result["findings"][0]["evidence"]["proof"]
+
+
+@pytest.mark.parametrize("verb", ["/eviction", "/nodes/n1"], ids=["while it is held", "as it is held"])
+def test_a_node_that_an_operator_cordons_meanwhile_stays_cordoned(verb: str) -> None:
+    """Of one that is cordoned already "kubectl cordon" sends nothing, so ours must be none."""
+    world = standard()
+
+    def operator(_verb: str, path: str) -> None:
+        if path.endswith(verb):
+            assert verb != "/eviction" or held(world) and "unschedulable" not in n1(world)["spec"]
+            n1(world)["spec"]["unschedulable"] = True
+
+    world.before = operator
+    result = run(world)
+    assert not result["failed"], result["msg"]
+    assert n1(world)["spec"] == {"unschedulable": True} and not n1(world)["metadata"]["annotations"]
+
+
+def test_taints_of_others_stay() -> None:
+    world = standard()
+    theirs = [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]
+    n1(world)["spec"]["taints"] = theirs
+    assert not run(world)["failed"]
+    assert n1(world)["spec"]["taints"] == theirs and not n1(world)["metadata"]["labels"]
 
 
 def test_a_cordon_of_another_move_is_shared() -> None:
@@ -340,7 +380,7 @@ def test_a_cordon_of_another_move_is_shared() -> None:
     assert not result["failed"], result["msg"]
     assert ("cordon_node", "done") in outcomes(result)
     left = world.objects["/api/v1/nodes/n1"]
-    assert left["spec"]["unschedulable"] is True
+    assert is_held(left)
     assert list(left["metadata"]["annotations"]) == [other.key]
 
 
@@ -380,10 +420,64 @@ def test_pods_that_are_not_moved(fields: dict[str, Any], reason: str) -> None:
     assert reason in refusal(standard(**fields))
 
 
-def test_a_custom_controller_is_trusted_to_make_its_pod_again() -> None:
-    result = run(standard(made_by=("Cluster", "pg")))
+def test_a_custom_controller_is_trusted_only_if_that_is_accepted() -> None:
+    reason = refusal(standard(made_by=("Custom", "pg")))
+    assert "belongs to Custom.example.com pg, a kind that is not known to make its pods again" in reason
+    result = run(standard(made_by=("Custom", "pg")), accept_unknown_owners=True)
     assert not result["failed"], result["msg"]
-    assert result["findings"][0]["object"]["kind"] == "Cluster"
+    assert result["findings"][0]["object"]["kind"] == "Custom"
+
+
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [
+        ({"apiVersion": "example.com/v1"}, "belongs to ReplicaSet.example.com web-1, a kind that is"),
+        ({"uid": "another"}, "its ReplicaSet.apps web-1 is gone, or being deleted"),
+        ({"name": "web-2"}, "its ReplicaSet.apps web-2 is gone, or being deleted"),
+    ],
+)
+def test_only_an_owner_that_is_there_makes_its_pods_again(reference: dict[str, str], reason: str) -> None:
+    world = standard()
+    for item in world.of("Pod"):
+        item["metadata"]["ownerReferences"][0].update(reference)
+    assert reason in refusal(world)
+    assert "web-1" not in reason or refusal(world, accept_unknown_owners="is gone" in reason)
+
+
+def test_an_owner_that_is_being_deleted_makes_no_pods_again() -> None:
+    world = standard()
+    world.of("ReplicaSet")[0]["metadata"]["deletionTimestamp"] = OLD
+    assert "its ReplicaSet.apps web-1 is gone, or being deleted" in refusal(world)
+
+
+def test_a_replication_controller_makes_its_pods_again() -> None:
+    meta = {"namespace": "shop", "name": "rc", "uid": "uid-rc"}
+    item = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": meta}
+    result = run(standard(item, made_by=("ReplicationController", "rc")))
+    assert not result["failed"], result["msg"]
+
+
+def test_an_attachment_that_is_older_than_its_node_is_not_moved_off() -> None:
+    world = standard()
+    n1(world)["metadata"]["creationTimestamp"] = "2026-01-01T00:00:01Z"
+    assert "n1 was made again after the attachment" in refusal(world)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_node_that_is_made_again_while_it_is_left_is_no_proof(gone: bool) -> None:
+    """The status of the new one lists nothing as in use; the host of the old one may have it mounted."""
+    world = standard()
+    stranger = node("n1", uid="another")
+
+    def made_again(_verb: str, path: str) -> None:
+        if path.endswith("/eviction"):
+            world.remove(n1(world))
+            if not gone:
+                world.add(stranger)
+
+    world.before = made_again
+    result = run(world)
+    assert result["failed"] and "node n1 is gone, or another one by now" in result["msg"]
 
 
 @pytest.mark.parametrize("ready", ["False", "Unknown"])
@@ -425,7 +519,7 @@ def test_a_claim_that_is_deleted_right_before_its_pod_goes(tolerations: list[dic
     world.before = delete
     result = run(world, scale_down=True)
     assert result["failed"] and "claim data is being deleted" in result["msg"], result
-    assert world.at("Pod", "web-a") and not world.objects["/api/v1/nodes/n1"]["spec"].get("unschedulable")
+    assert world.at("Pod", "web-a") and not held(world)
     assert world.of("Deployment")[0]["spec"]["replicas"] == 1
 
 
@@ -484,7 +578,7 @@ def test_an_attachment_of_another_volume_is_a_mistake() -> None:
 
 
 def tolerant(*more: dict[str, Any], **fields: Any) -> World:
-    return standard(*more, tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}], **fields)
+    return standard(*more, tolerations=[{"operator": "Exists"}], **fields)
 
 
 def test_what_a_cordon_does_not_keep_away_is_scaled_down_and_up() -> None:
@@ -592,7 +686,7 @@ def test_a_budget_that_refuses_for_long_fails_and_the_node_is_uncordoned() -> No
     result = run(world, eviction_timeout=1.0)
     assert result["failed"] and result["changed"]
     assert "disruption budget" in result["msg"] and "uncordon_node n1 was done" in result["msg"]
-    assert "unschedulable" not in world.objects["/api/v1/nodes/n1"]["spec"]
+    assert not held(world)
     assert world.at("Pod", "web-a")
 
 
@@ -638,7 +732,7 @@ def test_a_pod_that_comes_back_too_early() -> None:
     result = run(world)
     assert result["failed"]
     assert "pod shop/early" in result["msg"] and "came to n1 before the volume had left it" in result["msg"]
-    assert "unschedulable" not in world.objects["/api/v1/nodes/n1"]["spec"]
+    assert not held(world)
 
 
 def test_unstaged_does_not_wait_for_the_attachment() -> None:
@@ -656,7 +750,7 @@ def test_what_is_not_attached_gets_the_time_to_be_unstaged_before_pods_may_come_
     cordoned = []
 
     def sleep(seconds: float) -> None:
-        cordoned.append((seconds, world.objects["/api/v1/nodes/n1"]["spec"].get("unschedulable")))
+        cordoned.append((seconds, held(world)))
 
     result = run(world, wait_for="unstaged", unstage_seconds=7.0, sleep=sleep)
     assert not result["failed"], result["msg"]
@@ -673,7 +767,7 @@ def test_a_pod_that_comes_while_its_volume_is_unstaged() -> None:
     world = World(*claim("data"), pod("web-a", "n1", "data"), workload("Deployment", "web"))
     result = run(world, wait_for="unstaged", sleep=lambda _seconds: world.add(pod("early", "n1", "data", made_by=("Custom", "x"))))
     assert result["failed"] and "came to n1 before the volume had left it" in result["msg"]
-    assert "unschedulable" not in world.objects["/api/v1/nodes/n1"]["spec"]
+    assert not held(world)
 
 
 def test_pods_that_do_not_become_ready_are_no_proof() -> None:
@@ -710,7 +804,7 @@ def test_a_signal_takes_back_what_was_begun(number: signal.Signals) -> None:
     result = run(world, detach_timeout=60.0, sleep=interrupt)
     assert result["failed"] and f"interrupted by {number.name}" in result["msg"] and "uncordon_node n1 was done" in result["msg"]
     left = world.objects["/api/v1/nodes/n1"]
-    assert not left["spec"].get("unschedulable") and not left["metadata"].get("annotations")
+    assert not is_held(left) and not left["metadata"].get("annotations")
 
 
 class Outage:
@@ -734,7 +828,7 @@ def test_an_api_server_that_is_away_for_a_while(verb: str, text: str, status: in
     outage = Outage(world, verb, text, status, 5)
     result = run(world, detach_timeout=60.0, ready_timeout=60.0)
     assert not result["failed"], result["msg"]
-    assert not outage.left and "unschedulable" not in world.objects["/api/v1/nodes/n1"]["spec"]
+    assert not outage.left and not held(world)
 
 
 @pytest.mark.parametrize("status", [0, 429, 503])
@@ -756,7 +850,7 @@ def test_an_api_server_that_is_away_when_a_cordon_is_taken_back(verb: str, statu
         _engine.run(module, lambda: Redrive(connect, 300.0, options, sleep=lambda _seconds: None), False)
     assert "uncordon_node n1 was done" in module.result["msg"]
     assert len(asked) == 2 and asked[1] > 200, "all that is left of the deadline"
-    assert not outage.left and "unschedulable" not in world.objects["/api/v1/nodes/n1"]["spec"]
+    assert not outage.left and not held(world)
 
 
 def test_an_api_server_that_stays_away() -> None:
@@ -802,7 +896,7 @@ def test_nodes_are_left_one_after_the_other(condition: str, returns_to: str) -> 
         "required_metadata": {"required_metadata": ("publishInfo",)},
     }
     cordons: list[int] = []
-    world.before = lambda verb, path: cordons.append(sum(bool(item["spec"].get("unschedulable")) for item in world.of("Node")))
+    world.before = lambda verb, path: cordons.append(sum(is_held(item) for item in world.of("Node")))
     result = run(world, **conditions.get(condition, {}))
     assert not result["failed"], result["msg"]
     assert max(cordons) == 1
@@ -839,7 +933,7 @@ def test_what_comes_to_the_next_node_counts_for_max_repairs() -> None:
     assert result["failed"] and result["changed"]
     assert "max_repairs" in result["msg"]
     assert [finding["verdict"] for finding in result["findings"]] == ["repair", "refuse"]
-    assert not any(item["spec"].get("unschedulable") for item in world.of("Node"))
+    assert not any(is_held(item) for item in world.of("Node"))
 
 
 def test_pods_that_stay_are_no_proof() -> None:
@@ -895,20 +989,6 @@ def test_a_new_pod_between_plan_and_apply_on_one_of_several_nodes() -> None:
     result = run(world)
     assert result["failed"] and not result["changed"]
     assert [finding["verdict"] for finding in result["findings"]] == ["refuse", "refuse"]
-
-
-def test_the_node_is_cordoned_by_an_operator_between_plan_and_apply() -> None:
-    world = standard()
-
-    def operator(verb: str, path: str) -> None:
-        if path == "/api/v1/nodes/n1" and world.count("get") > 6:
-            world.objects[path]["spec"]["unschedulable"] = True
-
-    world.before = operator
-    result = run(world)
-    assert result["failed"] and not result["changed"], result
-    assert world.objects["/api/v1/nodes/n1"]["spec"]["unschedulable"] is True
-    assert not world.objects["/api/v1/nodes/n1"]["metadata"].get("annotations")
 
 
 def test_a_node_that_changes_while_it_is_patched_is_read_again() -> None:
@@ -972,7 +1052,8 @@ def ledger(**fields: Any) -> pure.Ledger:
 
 def hold(world: World, name: str, held: pure.Ledger) -> None:
     item = world.objects[f"/api/v1/nodes/{name}"]
-    item["spec"]["unschedulable"] = True
+    item["spec"]["taints"] = [{"key": objects.HOLD, "effect": "NoSchedule"}]
+    item["metadata"].setdefault("labels", {})[objects.HOLD] = "true"
     item["metadata"].setdefault("annotations", {})[held.key] = held.value
 
 
@@ -1005,7 +1086,7 @@ def test_killed_at_any_request_the_next_run_finishes(at: int, scaled: bool) -> N
         assert not result["failed"], result["msg"]
     for item in world.objects.values():
         assert not item["metadata"].get("annotations")
-        assert not item["spec"].get("unschedulable")
+        assert not is_held(item)
     assert world.of("Deployment")[0]["spec"]["replicas"] == 1
     assert len(world.of("Pod")) == 1 and world.of("Pod")[0]["metadata"]["uid"] != pod_uid
     assert uid not in [item["metadata"]["uid"] for item in world.of("VolumeAttachment")]
@@ -1021,7 +1102,7 @@ def test_a_finished_move_whose_cordon_was_left_is_only_uncordoned() -> None:
     finding = result["findings"][0]
     assert finding["summary"].startswith("left behind by a move of data in shop") and "awx-7" in finding["reason"]
     assert world.of("Pod")[0]["metadata"]["uid"] == moved
-    assert "unschedulable" not in world.objects["/api/v1/nodes/n1"]["spec"]
+    assert not held(world)
 
 
 def test_what_was_left_is_released_although_the_move_is_refused() -> None:
@@ -1031,7 +1112,7 @@ def test_what_was_left_is_released_although_the_move_is_refused() -> None:
     assert result["failed"], "the pod has no controller"
     assert outcomes(result) == [("uncordon_node", "done")]
     assert world.at("Pod", "web-a")
-    assert "unschedulable" not in world.objects["/api/v1/nodes/n1"]["spec"]
+    assert not held(world)
 
 
 def test_ledgers_of_others_are_left_alone() -> None:
@@ -1047,45 +1128,11 @@ def test_ledgers_of_others_are_left_alone() -> None:
 def test_a_ledger_on_a_node_that_takes_pods_says_nothing() -> None:
     world = standard()
     hold(world, "n1", ledger(pods=("long-gone",)))
-    del world.objects["/api/v1/nodes/n1"]["spec"]["unschedulable"]
+    del n1(world)["spec"]["taints"]
     result = run(world)
     assert not result["failed"], result["msg"]
     assert result["findings"][0]["reason"] == "it was asked for"
     assert not world.objects["/api/v1/nodes/n1"]["metadata"]["annotations"]
-
-
-@pytest.mark.parametrize(("seconds", "stays"), [(-600, False), (30, False), (90, True)])
-def test_a_cordon_that_is_newer_than_the_ledger_is_an_operators(seconds: int, stays: bool) -> None:
-    """After a killed run a node was uncordoned by hand, and was cordoned again later, for maintenance."""
-    world = standard()
-    hold(world, "n1", ledger(pods=(world.of("Pod")[0]["metadata"]["uid"],)))
-    at = datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=seconds)
-    world.objects["/api/v1/nodes/n1"]["spec"]["taints"] = [
-        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
-    ]
-    result = run(world)
-    assert not result["failed"], result["msg"]
-    assert bool(world.objects["/api/v1/nodes/n1"]["spec"].get("unschedulable")) is stays
-    assert (("uncordon_node", "done") in outcomes(result)) is not stays
-
-
-def test_a_node_that_was_cordoned_again_in_the_middle_stays_cordoned() -> None:
-    """Our annotation goes, that cordon stays."""
-    world = standard()
-
-    def again(verb: str, path: str) -> None:
-        if path.endswith("/eviction"):
-            at = datetime.now(timezone.utc) + timedelta(minutes=5)
-            world.objects["/api/v1/nodes/n1"]["spec"]["taints"] = [
-                {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
-            ]
-
-    world.before = again
-    result = run(world)
-    assert not result["failed"], result["msg"]
-    left = world.objects["/api/v1/nodes/n1"]
-    assert left["spec"]["unschedulable"] is True and not left["metadata"]["annotations"]
-    assert any("n1 stays cordoned: that cordon is newer than ours" in line for line in result["findings"][0]["evidence"]["proof"])
 
 
 def living(minutes: float, process: str = "another host") -> pure.Ledger:
@@ -1109,7 +1156,7 @@ def test_a_run_whose_time_is_over_is_finished() -> None:
     hold(world, "n1", living(-1))
     result = run(world)
     assert not result["failed"], result["msg"]
-    assert "unschedulable" not in world.objects["/api/v1/nodes/n1"]["spec"]
+    assert not held(world)
 
 
 @pytest.mark.parametrize("alive", [True, False])
@@ -1130,7 +1177,7 @@ def test_a_run_that_was_killed_on_this_host_is_finished_at_once(alive: bool) -> 
         hold(world, "n1", living(10, process))
         result = run(world)
         assert result["failed"] is alive, result["msg"]
-        assert bool(world.objects["/api/v1/nodes/n1"]["spec"].get("unschedulable")) is alive
+        assert held(world) is alive
     finally:
         os.close(writer)
         os.close(reader)
@@ -1158,7 +1205,8 @@ def test_another_run_begins_right_before_ours(scaled: bool) -> None:
         if (verb, asked) == ("get", path) and len(looks) == 2:
             held = living(10)
             item = world.objects[path]
-            item["spec"].update({"replicas": 0} if scaled else {"unschedulable": True})
+            taint = {"key": objects.HOLD, "effect": "NoSchedule"}
+            item["spec"].update({"replicas": 0} if scaled else {"taints": [taint]})
             key = held.key.replace("cordon", "scale") if scaled else held.key
             item["metadata"]["annotations"] = {key: held.value}
 

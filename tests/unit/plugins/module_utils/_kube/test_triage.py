@@ -360,7 +360,7 @@ def test_volume_used_elsewhere() -> None:
 def test_orphan_elsewhere() -> None:
     found = other_node()
     assert (found.control, "nothing proves that it is left over" in found.reason) == ("STOR-11", True)
-    refused = attachment(attached=False, attachError={"message": "volume is in use"})
+    refused = attachment(attached=False, attachError={"message": "volume is in use on worker-2"})
     proven = other_node(volume(), refused)
     name = attachment_name(DRIVER, "handle-pv-1", "worker-2")
     assert proven.control == "STOR-11"
