@@ -31,7 +31,7 @@ SURVEY = {
     "serial": "",
     "pod_mounts_volumes": "",
     "pod_mounts_max_repairs": "",
-    "pod_mounts_fail_on_refusal": "false",
+    "pod_mounts_strict": "false",
     "workload_redrive_scale_down": "",
 }
 

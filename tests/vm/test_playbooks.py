@@ -32,7 +32,7 @@ SURVEY = {
     "residual_paths_fail_hung_readers": "false",
     "residual_paths_flush_empty_maps": "false",
     "residual_paths_accept_majority_dead": "",
-    "residual_paths_fail_on_refusal": "false",
+    "residual_paths_strict": "false",
 }
 
 
@@ -60,8 +60,8 @@ def play(playbook: str, inventory: Path, variables: dict[str, Any], *arguments: 
         ({"target": "node1,nodeY"}, (), "matches nodeY"),
         ({"target": "node1\nnodeY"}, (), "matches nodeY"),
         ({"target": "node1:nodeY"}, (), "matches nodeY"),
-        ({"target": "all,!nodeY"}, (), "matches nodeY"),
-        ({"target": "all,&nodeY"}, (), "matches nodeY"),
+        ({"target": "all,!nodeY"}, (), "matches !nodeY"),
+        ({"target": "all,&nodeY"}, (), "matches &nodeY"),
         ({"target": "node1", "serial": "0"}, (), "serial must be a positive number"),
     ],
 )
@@ -158,7 +158,11 @@ def test_survey_strings(node: Node) -> None:
     reader = node.hung_reader(f"/dev/mapper/{name}")
     before = node.shape()
     refused = play(CLEAN, node.vm.inventory(), SURVEY)
-    assert refused.returncode == 0, refused.stdout
+    # Whoever sees only the colour is told that the map is left; a rehearsal says so only when it is asked to.
+    assert refused.returncode == 2 and f"1 left: node1: multipath map {name}: " in refused.stdout, refused.stdout
+    for strict, status in (("false", 0), ("true", 2)):
+        rehearsed = play(CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_strict": strict}, "--check")
+        assert rehearsed.returncode == status, rehearsed.stdout
     assert "verdict: refuse" in refused.stdout
     assert "set fail_hung_readers" in refused.stdout
     assert node.shape() == before

@@ -18,7 +18,8 @@ from ansible_collections.storage_ops.runbooks.plugins.action.check_scope import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 
 COLLECTION = Path(__file__).resolve().parents[4]
-PLAYBOOKS = sorted((COLLECTION / "playbooks").glob("*.yml"))
+# The end of others, which begin with it.
+PLAYBOOKS = sorted(path for path in (COLLECTION / "playbooks").glob("*.yml") if path.stem != "conclude")
 ROLES = {path.name for path in (COLLECTION / "roles").iterdir()}
 # Only shows what others found.
 CHANGES_NOTHING = {"show_findings"}
