@@ -253,6 +253,51 @@ def test_not_storage(cluster: Cluster) -> None:
 
 
 @current
+def test_lost_node(cluster: Cluster) -> None:
+    """A pod that ran when its node was lost is told so, whatever its kubelet said at the reconnect before."""
+    kubelets = cluster.kubelets("n1")
+    kubelets.start()
+    faults.attach(cluster.api, "data", DRIVER, "vol-1", "n1")
+    cluster.wait(lambda: (cluster.api.find("Pod", "data-first") or {})["status"]["phase"] == "Running", "the pod runs")
+    pod = cluster.api.find("Pod", "data-first")
+    assert pod
+    cluster.api.create(k8s.event(pod, "FailedMount", f"driver name {DRIVER} not found in the list of registered CSI drivers"))
+    kubelets.stop()
+    cluster.api.heartbeat("n1", ready="Unknown")
+    # What the node lifecycle controller does with the pods of such a node.
+    unready = {"type": "Ready", "status": "False", "lastTransitionTime": k8s.now()}
+    status = {"status": {"conditions": [unready]}}
+    cluster.api.call("PATCH", path("Pod", "data-first") + "/status", status, "application/strategic-merge-patch+json")
+    time.sleep(1.2)
+    finding = one(cluster)
+    assert finding["control"] == "STOR-16" and "its node n1 is not heard of" in finding["summary"], finding
+
+
+@current
+def test_claim_that_waits_for_the_scheduler(cluster: Cluster) -> None:
+    """In the words of the real volume binder."""
+    waits = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "later"}, "provisioner": DRIVER}
+    claim = k8s.volume("late", DRIVER, "x")[1]
+    del claim["spec"]["volumeName"]
+    claim["spec"]["storageClassName"] = "later"
+    cluster.api.create({**waits, "volumeBindingMode": "WaitForFirstConsumer"}, claim)
+    waiting(cluster, "placed", ["late"], "n1")
+    cluster.wait(lambda: said(cluster, "WaitForFirstConsumer"), "the binder waits")
+    finding = one(cluster)
+    assert "put on n1 without it (spec.nodeName)" in finding["summary"], finding
+
+
+@current
+def test_driver_is_gone_from_the_node(cluster: Cluster) -> None:
+    """The volume is attached, and the node's driver has gone since."""
+    stuck(cluster)
+    attached(cluster, "web")
+    cluster.api.merge(path("CSINode", "n1"), {"spec": k8s.csi_node("n1", "other.example.com")["spec"]})
+    finding = one(cluster)
+    assert f"CSINode n1 lacks the driver {DRIVER}" in finding["summary"], finding
+
+
+@current
 def test_scope(cluster: Cluster) -> None:
     """A pod of another namespace is not looked at, and one that does not end is found."""
     cluster.api.create(k8s.namespace("other"), k8s.pod("stranger", node_name="n2", namespace="other"))

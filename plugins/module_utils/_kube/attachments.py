@@ -656,7 +656,8 @@ def _lost_status(state: State, seen: list[Attachment], options: Options) -> Find
         finding.refuse(_HASTY)
     else:
         finding.reason = (
-            f"observed {state.observed}. The kubelet waits for the entry for ever. Move the pod away and back: ansible-playbook {RUNBOOK} "
+            f"observed {state.observed}. A pod that is to start there waits for the entry for ever; one that runs goes on. "
+            f"Move the pod away and back: ansible-playbook {RUNBOOK} "
             f"-e attachment_repair_names={attachment.name} -e attachment_repair_lost_status=redrive"
         )
         finding.workload = _workload(state.last, steady, attachment)

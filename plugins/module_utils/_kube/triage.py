@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Callable, TypeVar
@@ -48,6 +49,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage_
 MAX_GETS = 20
 
 _STORAGE = "storage.k8s.io/v1"
+# A dead mount under a running pod is known to its node alone.
+_NOT_READY = (
+    "is Running but not Ready, and no event says that a volume is the cause: look at the state and the probes of its containers, and "
+    "audit its node for dead mounts (playbook storage_ops.runbooks.compliance)"
+)
 
 T = TypeVar("T")
 
@@ -125,25 +131,35 @@ class Triage:
                 pods=tuple(self._neighbours(suspects, pods)),
                 claims=claims,
             ),
-            messages=self._messages(suspects, [claim for claim in claims.values() if claim.phase != "Bound"]),
+            messages=self._messages(state.suspects, [claim for claim in claims.values() if claim.phase != "Bound"]),
             version=(version.major, version.minor, version.patch),
             version_text=version.text,
         )
-        return self._unattached(state)
+        return self._unattached(self._registered(state))
 
-    def _unattached(self, state: State) -> State:
-        """Why nobody attaches a volume: only read where that is so."""
-        waiting = unattached(state)
-        if not waiting:
-            return state
-        lease = self._cluster.get(path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system"))
-        drivers = self._named(_STORAGE, "csidrivers", {volume.driver for _pod, volume in waiting}, pick_driver)
-        attached = self._cluster.list(path("v1", "events"), pick_event, fields="reason=SuccessfulAttachVolume", cached=True)
-        on_nodes = self._named(_STORAGE, "csinodes", {pod.node for pod, _volume in waiting}, pick_node_drivers)
+    def _registered(self, state: State) -> State:
+        """Which drivers the suspects' nodes have, and which of them want no attachment."""
+        used = {
+            pod.node: {*(volume.driver for volume in state.bound(pod)), *pod.inline_drivers} - {""}
+            for pod in (suspect.pod for suspect in state.suspects)
+            if pod.node
+        }
+        drivers = self._named(_STORAGE, "csidrivers", {driver for names in used.values() for driver in names}, pick_driver)
+        on_nodes = self._named(_STORAGE, "csinodes", {node for node, names in used.items() if names}, pick_node_drivers)
         return replace(
             state,
             detached_drivers=frozenset(name for name, driver in drivers.items() if not driver.attach_required),
             drivers_on={name: node.drivers for name, node in on_nodes.items()},
+        )
+
+    def _unattached(self, state: State) -> State:
+        """Why nobody attaches a volume: only read where that is so."""
+        if not unattached(state):
+            return state
+        lease = self._cluster.get(path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system"))
+        attached = self._cluster.list(path("v1", "events"), pick_event, fields="reason=SuccessfulAttachVolume", cached=True)
+        return replace(
+            state,
             lease=pick_lease(lease) if lease else None,
             last_attach=max((message.last for _uid, message in attached if message.last), default=None),
         )
@@ -184,12 +200,14 @@ class Triage:
             for item in self._cluster.list(path("v1", resource, namespace=namespace), pick, fields=fields, cached=True)
         ]
 
-    def _messages(self, pods: list[Pod], claims: list[Claim]) -> dict[str, tuple[Message, ...]]:
+    def _messages(self, suspects: Sequence[Seen], claims: list[Claim]) -> dict[str, tuple[Message, ...]]:
         """What is said of pods, and of claims that are not bound, by uid."""
         said: dict[str, list[Message]] = defaultdict(list)
-        for kind, objects in (("Pod", pods), ("PersistentVolumeClaim", claims)):
-            for uid, message in self._events(kind, {(item.namespace, item.uid) for item in objects}):
-                said[uid].append(message)
+        mirrored = {seen.mirror: seen.pod.uid for seen in suspects if seen.mirror}
+        pods = {(seen.pod.namespace, uid) for seen in suspects for uid in (seen.pod.uid, seen.mirror) if uid}
+        for kind, objects in (("Pod", pods), ("PersistentVolumeClaim", {(claim.namespace, claim.uid) for claim in claims})):
+            for uid, message in self._events(kind, objects):
+                said[mirrored.get(uid, uid)].append(message)
         return {uid: tuple(messages) for uid, messages in said.items()}
 
     def _events(self, kind: str, objects: set[tuple[str, str]]) -> list[tuple[str, Message]]:
@@ -224,7 +242,7 @@ def _condition(seen: Seen, now: datetime, stuck_seconds: float) -> str:
     if pod.deleted:
         return "is being deleted, and its grace period is not over for long"
     if pod.phase == "Running":
-        return "is Running and Ready" if pod.ready else "is Running but not Ready, and no event says that a volume is the cause"
+        return "is Running and Ready" if pod.ready else _NOT_READY
     if pod.phase in ("Succeeded", "Failed"):
         return f"is over ({pod.phase})"
     return f"is {pod.phase} for {age(now, seen.since):.0f} s, not yet for stuck_seconds ({stuck_seconds:g})"

@@ -44,7 +44,7 @@ MORE: dict[str, dict[str, Any]] = {
         **{"method": "auto", "liveness_timeout": 120, "stop_timeout": 30, "restart_timeout": 120, "crictl": "crictl"},
         **{"runtime_endpoint": "", "restart_pods": False, "move_timeout": 600},
     },
-    "nfs_check": {"write_limit": False, "restart_runtime": False},
+    "nfs_check": {"write_limit": False, "restart_runtime": False, "strict": False},
     "pod_mounts": {"redrive": False, "node": ""},
 }
 # Options that the role itself gives, from what another module returned.

@@ -495,6 +495,128 @@ def test_words_of_containers_are_no_finding_of_storage() -> None:
     assert one(pod(), *FINE, event("FailedMount", "chmod /x: read-only file system")).control == "STOR-08"
 
 
+# what is over, and what counts more than a message
+
+
+LOST = "driver name csi.example.com not found in the list of registered CSI drivers"
+UNBOUND = "error processing PVC shop/data: PVC is not bound"
+
+
+def test_lost_node_counts_more_than_any_message() -> None:
+    """A running pod's own event may be of the reconnect before; the node is why it is not ready."""
+    old = event("FailedMount", LOST, seconds=1002)
+    item = running(ready=False, since=270, status={"containerStatuses": [{"state": {"running": {"startedAt": ago(1500)}}}]})
+    item["status"].update(phase="Running", conditions=[{"type": "Ready", "status": "False", "lastTransitionTime": ago(230)}])
+    found = one(item, claim(), volume(), node(ready="Unknown"), attachment(), old)
+    assert (found.control, found.severity) == ("STOR-16", "major") and "its node worker-1 is not heard of" in found.summary
+    rbd = volume(csi={"driver": "rbd.csi.ceph.com", "volumeHandle": "handle-pv-1"})
+    assert f"{FAIL_OVER} -i inventory -e lost_node=worker-1" in one(item, claim(), rbd, node(ready="Unknown"), old).reason
+    assert one(pod(), claim(), volume(), node(ready="Unknown")).control == "STOR-16"
+    bare = {**item, "spec": {"nodeName": "worker-1", "volumes": []}}
+    without = one(bare, node(ready="Unknown"), old)
+    assert (without.control, without.severity) == ("", "info") and "not heard of" in without.summary
+    # With a node that is heard of, an event from long before it became not ready is over, a younger one is not.
+    healthy(item, *FINE, old)
+    assert one(item, *FINE, event("FailedMount", LOST, seconds=200)).severity == "major"
+
+
+def test_driver_that_answers_is_registered() -> None:
+    """After a reboot a kubelet misses the driver for some seconds, and says what is wrong right after that."""
+    error = 'MountVolume.MountDevice failed for volume "pv-1" : rpc error: code = Internal desc = something new'
+    missing = event("FailedMount", LOST, seconds=60)
+    found = one(pod(), *FINE, missing, event("FailedMount", error, seconds=40))
+    assert "something new" in found.summary
+    for text, seconds in ((error, 80), (error.replace("Internal", "Unavailable"), 40), ("timed out", 40)):
+        assert "not registered" in one(pod(), *FINE, missing, event("FailedMount", text, seconds=seconds)).summary
+
+
+def test_ending_pod_of_a_driver_that_is_gone() -> None:
+    ending = {"deletionTimestamp": ago(90), "deletionGracePeriodSeconds": 30}
+    stale = event("FailedMount", UNBOUND, seconds=200)
+    gone = one(running(metadata=ending), *FINE, csi_node("worker-1", "other"), stale)
+    assert "CSINode worker-1 lacks the driver csi.example.com" in gone.summary and "node pod" in gone.reason
+    # Against its own evidence: all claims are bound.
+    there = one(running(metadata=ending), *FINE, csi_node("worker-1", DRIVER), event("FailedMount", UNBOUND, seconds=5))
+    assert "not unmounted its volumes" in there.summary
+    # Said before it was deleted: of what it then did. What is wrong on the node still is.
+    setup = event("FailedMount", "MountVolume: new words", seconds=121)
+    assert "new words" not in one(running(metadata=ending), *FINE, setup).summary
+    assert "new words" in one(running(metadata=ending), *FINE, event("FailedMount", "MountVolume: new words", seconds=119)).summary
+    dead = event("FailedMount", "stat /x: transport endpoint is not connected", seconds=200)
+    assert one(running(metadata=ending), *FINE, dead).control == "STOR-05"
+
+
+def test_claim_without_a_volume_is_still_told() -> None:
+    told = event("FailedMount", UNBOUND)
+    assert "has no volume yet" in one(pod(), claim(phase="Pending", volume=""), node(), told).summary
+
+
+def test_driver_missing_on_the_node_of_a_waiting_pod() -> None:
+    """Whether its volume is attached, or needs no attachment."""
+    detached = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": {"attachRequired": False}}
+    for objects in (FINE, (claim(), volume(), node(), detached)):
+        assert "CSINode worker-1 lacks the driver" in one(pod(), *objects, csi_node("worker-1", "other")).summary
+    silent = one(pod(), claim(), volume(), node(), detached, csi_node("worker-1", DRIVER))
+    assert "node pod of csi.example.com there, which mounts without an attachment" in silent.reason
+
+
+def test_static_pod() -> None:
+    """Its kubelet's events are about the uid of its file."""
+    static = pod(metadata={"annotations": {"kubernetes.io/config.mirror": "hash"}})
+    told = event("FailedMount", "MountVolume: Fibre Channel volume device not found", of="hash")
+    assert one(static, *FINE, told).control == "STOR-03"
+    assert "no event" in one(pod(), *FINE, told).summary
+
+
+def test_claim_that_waits_for_the_scheduler() -> None:
+    words = "waiting for first consumer to be created before binding"
+    waits = event("WaitForFirstConsumer", words, of="uid-shop-data", type="Normal")
+    found = one(pod(), claim(phase="Pending", volume=""), node(), waits)
+    assert "put on worker-1 without it (spec.nodeName)" in found.summary and "nodeSelector" in found.reason
+    unscheduled_pod = one(unscheduled("0/3 nodes are available: 3 Insufficient cpu."), claim(phase="Pending", volume=""), waits)
+    assert "no node takes the pod" in unscheduled_pod.summary
+
+
+def test_secret_of_the_driver_is_missing() -> None:
+    words = "fetching NodeStageSecretRef default/s3 failed: kubernetes.io/csi: failed to find the secret s3 in the namespace default"
+    found = one(pod(), *FINE, event("FailedMount", f'MountVolume.MountDevice failed for volume "pv-1" : {words}'))
+    assert (found.control, found.severity) == ("", "major") and "the Secret that the PersistentVolume names" in found.summary
+
+
+def test_metadata_missing_of_a_renamed_driver() -> None:
+    words = event("FailedMount", 'MountVolume.MountDevice failed for volume "pv-1" : rpc error: desc = publishInfo doesn\'t exist')
+    found = one(pod(), *FINE, words)
+    name = attachment_name(DRIVER, "handle-pv-1", "worker-1")
+    more = '{"attachment_repair_required_metadata": {"csi.example.com": ["publishInfo"]}}'
+    assert f"attachment_repair_names={name} -e attachment_repair_redrive_missing_metadata=true -e '{more}' (with --check" in found.reason
+    # One that has it was made meanwhile.
+    assert RUN not in one(pod(), *FINE[:3], attachment(attachmentMetadata={"publishInfo": "{}"}), words).reason
+
+
+def test_lost_status_of_an_in_tree_volume() -> None:
+    """No VolumeAttachment is made for it: what the node says it uses, and is not told to have."""
+    old = volume()
+    del old["spec"]["csi"]
+    lost = node()
+    lost["status"]["volumesInUse"] = ["kubernetes.io/qcloud-cbs/disk-1"]
+    words = event("FailedMount", 'Volume not attached according to node status for volume "pv-1"')
+    found = one(pod(), claim(), old, lost, words)
+    where = "-e attachment_repair_nodes=worker-1 -e attachment_repair_namespaces=shop -e attachment_repair_lost_status=redrive"
+    assert (found.control, f"{RUN}.repair_volumeattachments {where}" in found.reason) == ("STOR-13", True)
+    lost["status"]["volumesAttached"] = [{"name": "kubernetes.io/qcloud-cbs/disk-1", "devicePath": ""}]
+    assert RUN not in one(pod(), claim(), old, lost, words).reason
+
+
+def test_blocker_keeps_the_command_back() -> None:
+    """What would be refused is not offered, whatever else proves that the attachment is left over."""
+    waiting = attachment(attached=False, attachError={"message": "volume is in use"})
+    twin = volume("pv-2", csi={"driver": DRIVER, "volumeHandle": "handle-pv-1"})
+    assert RUN in other_node(volume(), waiting).reason
+    by_hand = attachment("worker-2", meta={"name": "made-by-hand"})
+    blocked = one(pod(), claim(), volume(), node(), node("worker-2"), by_hand, waiting, twin)
+    assert blocked.control == "STOR-11" and RUN not in blocked.reason and "nothing proves" in blocked.reason
+
+
 # gathering
 
 
