@@ -17,6 +17,7 @@ description:
     of a volume (M(storage_ops.runbooks.fuse_remount), M(storage_ops.runbooks.container_restart)). Changes nothing and judges nothing.
   - Volumes, claims, StorageClasses and pods are read whole, as etcd has them, or the task fails. What may not be read is an error and
     never nothing.
+  - A node of O(nodes) that was made again after one of its pods fails the task, since another host may have the mounts of that pod.
   - It names Secrets, and never reads one. Attributes and parameters that look like credentials are hidden.
   - A list that would be too long for AWX fails the task; it is never cut.
   - Only volumes with a filesystem that are bound to a claim are listed; block volumes and inline volumes are not.

@@ -19,6 +19,7 @@ from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.faults import COLLIDING_DRIVER, DRIVER
 from node import Outcome
+from selection import variation
 
 FILES = Path(__file__).parents[2] / "playbooks/files"
 AUDITOR, REPAIRER = FILES / "rbac-audit.yml", FILES / "rbac-repair.yml"
@@ -157,9 +158,35 @@ def test_what_a_killed_controller_manager_left_is_cleaned(old: Cluster) -> None:
 
     cluster.wait(refused, "the array refuses the second node")
     (strong,) = audit(cluster)
-    assert strong["verdict"] == "repair" and "other waits for it" in strong["evidence"]["because"][0]
+    assert "other waits for it" in strong["evidence"]["because"][0]
+    # The only attachment of its node is most of them, and an audit is told no word that accepts that.
+    assert strong["verdict"] == "refuse" and "set accept_majority_broken" in strong["reason"]
     repaired_four_ways(cluster, orphan.attachment)
     cluster.wait(lambda: phase(cluster, "elsewhere") == "Running", "the pod starts elsewhere")
+
+
+@pytest.mark.parametrize("sign", ["phase", variation("name")])
+def test_what_a_killed_controller_manager_left_and_no_node_waits_for(old: Cluster, sign: str) -> None:
+    """Its volume was made available by hand; or it is named, and seen unused for longer than a controller manager waits."""
+    cluster = old
+    cluster.kubelets("killed", drivers=(DRIVER,))
+    orphan = faults.killed_in_backoff(cluster.plane)
+    named: dict[str, Any] = {"names": [orphan.attachment]}
+    before = cluster.attachment_uids()
+    if sign == "phase":
+        cluster.api.delete(path("PersistentVolumeClaim", orphan.claim))
+        where = path("PersistentVolume", orphan.volume)
+        cluster.wait(lambda: cluster.api.get(where)["status"]["phase"] == "Released", "released")  # type: ignore[index]
+        cluster.api.merge(where, {"spec": {"claimRef": None}})
+        cluster.wait(lambda: cluster.api.get(where)["status"]["phase"] == "Available", "available")  # type: ignore[index]
+    else:
+        refused = repair(cluster, **named)
+        assert refused.failed and "observation_seconds: 130" in refused.msg, refused.msg
+        assert cluster.attachment_uids() == before
+        named["observation_seconds"] = 130
+    done = repair(cluster, **named)
+    assert not done.failed and done.outcomes == [("delete_volumeattachment", "done")], done.msg
+    assert not cluster.attachment_uids()
 
 
 @pytest.mark.smoke

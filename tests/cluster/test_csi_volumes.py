@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,12 @@ def test_from_provisioner_to_path(request: pytest.FixtureRequest, fixture: str) 
 
     everywhere = cluster.ansible("csi_volume_info", user=RBAC, check=True, claims=["default/web", "default/other"])
     assert [(entry["volume"], len(entry["pods"])) for entry in everywhere.result["volumes"]] == [("pv-other", 0), ("pv-web", 2)]
+    # Which host has the mounts of a pod that is older than its node?
+    time.sleep(1.1)
+    api.delete(path("Node", "n2"))
+    api.create(k8s.node("n2"))
+    again = cluster.ansible("csi_volume_info", user=RBAC, nodes=["n2"])
+    assert again.failed and "n2 was made again after its pod default/web-n2" in again.msg
     missing = cluster.ansible("csi_volume_info", user=RBAC, nodes=["n3"])
     assert missing.failed and "there is no node n3" in missing.msg
     # Somebody who may not read pods must not be told that there are none.

@@ -234,6 +234,14 @@ def test_a_list_is_cut_in_the_middle(cluster: Cluster, resource: str) -> None:
     done(run(cluster, proxy))
 
 
+def test_a_list_that_is_always_cut_in_one_answer_is_read_in_pages(cluster: Cluster) -> None:
+    """As the API server does with whoever reads too slowly."""
+    proxy = cluster.proxy()
+    rule = proxy.on("GET", r"/pods\?.*resourceVersion=0", cut=0.5)
+    done(run(cluster, proxy, deadline=60))
+    assert rule.matched
+
+
 def test_a_list_that_is_always_cut_is_no_list(cluster: Cluster) -> None:
     """Half a list of pods would make an orphan of what a pod of the other half needs."""
     proxy = cluster.proxy()

@@ -15,7 +15,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any, Callable, TypeVar
@@ -213,9 +213,10 @@ class Cluster:
     ) -> Items[T]:
         """What ``pick`` makes of every item, leaving out None: the whole list or an error.
 
-        ``cached`` takes it from the memory of the API server, in one answer, which may be some seconds old: for audits. Otherwise it
-        is what etcd has now, in pages of ``limit`` of one and the same state. ``pick`` may see an item again when a page or the list
-        is asked for again.
+        ``cached`` takes it from the memory of the API server, in one answer, which may be some
+        seconds old: for audits. Otherwise, and where that answer was lost, it is what etcd has now,
+        in pages of ``limit`` of one and the same state. ``pick`` may see an item again when a page
+        or the list is asked for again.
         """
         query = {"fieldSelector": fields, "labelSelector": labels}
         query = {name: value for name, value in query.items() if value}
@@ -267,6 +268,7 @@ class Cluster:
 
     def _pages(self, path: str, pick: Callable[[Object], T | None], query: dict[str, str], following: dict[str, str]) -> Items[T]:
         picked: Items[T] = []
+        request = _Request("GET", path, query, paged=following)
 
         def read(answer: Answer) -> tuple[Items[T], str]:
             items, fields = read_list(answer.chunks(), pick)
@@ -275,11 +277,11 @@ class Cluster:
             return items, (fields.get("metadata") or {}).get("continue") or ""
 
         while True:
-            items, token = self._request(_Request("GET", path, query), read)
+            items, token = self._request(request, read)
             picked += items
             if not token:
                 return picked
-            query = {**following, "continue": token}
+            request = _Request("GET", path, {**following, "continue": token})
 
     def _request(self, request: _Request, read: Callable[[Answer], T]) -> T:
         """What ``read`` makes of the answer, after as many tries as it takes and may take."""
@@ -295,6 +297,9 @@ class Cluster:
                 now = self._clock()
                 if error.status == 0 or error.status >= 500:
                     self._outage = now
+                    # What reads a long answer too slowly is cut off by the API server (--request-timeout, 60 s), each time.
+                    if request.paged is not None and error.status in (0, 504) and not isinstance(error, _Unsent):
+                        request = replace(request, query=request.paged, paged=None)
                     repeated = repeated or not isinstance(error, _Unsent)
                 elif error.status in _DOUBTED and not isinstance(error, NotFound) and now - self._outage < DOUBT_SECONDS:
                     error.again = 0
@@ -377,6 +382,8 @@ class _Request:
     content_type: str = "application/json"
     # A second time does no harm.
     repeatable: bool = True
+    # Of a list, the query that asks for its first page instead of all of it.
+    paged: Mapping[str, str] | None = None
 
     @property
     def target(self) -> str:

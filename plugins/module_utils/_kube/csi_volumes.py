@@ -15,6 +15,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import csi_volumes_plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.csi_volumes_plan import Options, State, Tenant
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
 # So many lists of the pods of a namespace, or of a node, are quicker than one list of all pods.
 _MAX_LISTS = 20
@@ -41,14 +42,24 @@ class CsiVolumes:
             for claim in cluster.list(path("v1", "persistentvolumeclaims", namespace=namespace), pure.pick_bound_claim)
         ]
         found = pure.wanted(volumes, claims, options)
+        made = {}
         for name in options.nodes:
+            item = cluster.get(path("v1", "nodes", name))
+            made[name] = parse_time(item["metadata"].get("creationTimestamp")) if item else None
             # A typing error must not look like a node without volumes.
-            if cluster.get(path("v1", "nodes", name)) is None:
+            if item is None:
                 raise StorageOpsError(f"there is no node {name}: is it called otherwise in the inventory? (playbook: fuse_recovery_node)")
         classes = []
         if any(volume.storage_class for volume, _claim in found):
             classes = cluster.list(path("storage.k8s.io/v1", "storageclasses"), pure.pick_class)
         pods = self._pods({claim.namespace for _volume, claim in found})
+        for pod in pods:
+            since = made.get(pod.node)
+            if since and pod.created and pod.created < since:
+                raise StorageOpsError(
+                    f"node {pod.node} was made again after its pod {pod.namespace}/{pod.name}: which host has that pod's mounts, "
+                    "the one that had the name before or the one that has it now, is not known. Delete the pod when the old one is off"
+                )
         return State(
             cluster.now(),
             tuple(volume for volume, _claim in found),

@@ -123,6 +123,7 @@ class Tenant(NamedTuple):
     owner: Owner | None
     volumes: tuple[tuple[str, str], ...]
     mounts: tuple[Mounted, ...]
+    created: datetime | None = None
 
 
 class StorageClass(NamedTuple):
@@ -206,6 +207,7 @@ def pick_tenant(item: dict[str, Any]) -> Tenant | None:
         Owner(owner["kind"], owner["name"], owner["uid"]) if owner else None,
         tuple(volumes.items()),
         tuple(mounts),
+        parse_time(meta.get("creationTimestamp")),
     )
 
 

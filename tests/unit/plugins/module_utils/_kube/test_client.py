@@ -287,6 +287,22 @@ class TestLists:
         assert caught.value.status == 410
         assert len(server.requests) == 8
 
+    @pytest.mark.parametrize("failure", [cut(["a"] * 9, True), resets, refuses(504)])
+    def test_what_is_lost_in_one_answer_is_asked_for_in_pages(self, server: Server, failure: Any) -> None:
+        """A slow reader is cut off by the API server, and would be each time."""
+        client = cluster(server, failure, lists("a", token="t1"), lists("b"))
+        assert client.list(PODS, name, cached=True, labels="x=y", limit=1) == ["a", "b"]
+        assert server.requests == [
+            f"GET {PODS}?labelSelector=x%3Dy&resourceVersion=0",
+            f"GET {PODS}?labelSelector=x%3Dy&limit=1",
+            f"GET {PODS}?labelSelector=x%3Dy&limit=1&continue=t1",
+        ]
+
+    def test_what_was_refused_is_asked_for_again_as_it_was(self, server: Server) -> None:
+        client = cluster(server, refuses(503), lists("a"))
+        assert client.list(PODS, name, cached=True) == ["a"]
+        assert server.requests == [f"GET {PODS}?resourceVersion=0"] * 2
+
     @pytest.mark.parametrize("chunked", [True, False])
     def test_a_page_that_is_cut_is_asked_for_again(self, server: Server, chunked: bool) -> None:
         client = cluster(server, lists("a", token="t"), cut(["b", "c"], chunked), lists("b", "c"))

@@ -257,6 +257,18 @@ def test_pods_are_read_last_and_only_where_such_claims_are() -> None:
     assert not any("pods" in request for request in nothing.requests)
 
 
+@pytest.mark.parametrize(("made", "refused"), [("2026-01-01T00:00:00Z", False), ("2026-01-01T00:00:01Z", True)])
+def test_a_node_that_was_made_again_after_its_pods(made: str, refused: bool) -> None:
+    again = node("worker-1")
+    again["metadata"]["creationTimestamp"] = made
+    cluster = FakeCluster(volume(), claim(), storage_class(), pod(), again)
+    if not refused:
+        assert looked_at(cluster, nodes=["worker-1"]).facts()["volumes"]
+        return
+    with pytest.raises(StorageOpsError, match="worker-1 was made again after its pod shop/web-0"):
+        looked_at(cluster, nodes=["worker-1"])
+
+
 def test_what_may_not_be_read_is_an_error() -> None:
     for part in ("persistentvolumes", "persistentvolumeclaims", "storageclasses", "pods"):
         cluster = FakeCluster(volume(), claim(), storage_class(), pod())
