@@ -92,12 +92,13 @@ class Known:
     @classmethod
     def read(cls, roles: Path, variables: Iterable[str], prefixes: Iterable[str]) -> Known:
         """Those of all roles: a name may begin as another role's do, and a role may use another one. And those of a playbook."""
-        names = set(variables)
+        # What a module returned is often registered under the module's own name, which may begin as a role's variables do.
+        names = {*variables, *(file.stem for file in (roles.parent / "plugins/modules").glob("*.py"))}
         for file in roles.glob("*/meta/argument_specs.yml"):
             for entry in yaml_load(file.read_text(encoding="utf-8"))["argument_specs"].values():
                 names.update(entry.get("options", {}))
         for file in roles.glob("*/tasks/*.yml"):
-            names.update(re.findall(r"^ *register: (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE))
+            names.update(re.findall(r"^ *register: ([a-z]\w*)", file.read_text(encoding="utf-8"), re.MULTILINE))
         return cls(names, [*prefixes, *(f"{file.parents[1].name}_" for file in roles.glob("*/meta/argument_specs.yml"))])
 
     def unknown(self, variables: Iterable[str], given: Iterable[str]) -> dict[str, list[str]]:

@@ -109,7 +109,10 @@ def test_multi_attach(cluster: Cluster) -> None:
     assert any("Multi-Attach error for volume" in message for message in finding["evidence"]["messages"])
     kubelets.stop()
     cluster.api.heartbeat("n1", ready="Unknown")
-    lost = one(cluster)
+    found = {finding["object"]["name"]: finding for finding in triage(cluster)}
+    # The pod that ran there is told the same as soon as it is not ready any more.
+    assert {finding["control"] for finding in found.values()} == {"STOR-16"}
+    lost = found["second"]
     assert (lost["control"], lost["runbook"]) == ("STOR-16", "storage_ops.runbooks.fail_over_volumes")
     assert "pv-data is attached to n1, which is not heard of" in lost["summary"]
     assert "for others prove that n1 is off or fenced" in lost["reason"]
