@@ -116,7 +116,7 @@ def test_no_proxy(host: str, no_proxy: str, expected: bool) -> None:
 class TestProxy:
     def test_a_proxy_is_asked_to_connect(self, server: Server) -> None:
         with pytest.raises(KubeError, match="Tunnel connection failed: 501"):
-            make_cluster({**NOTHING, "host": "https://api.example.com", "api_key": "t", "proxy": server.url, "deadline": 3.0}).version()
+            make_cluster({**NOTHING, "host": "https://api.example.com", "api_key": "t", "proxy": server.url, "deadline": 60.0}).version()
 
     def test_not_where_it_is_excepted(self, server: Server) -> None:
         asked_with(server, host=server.url, api_key="t", proxy="http://127.0.0.1:1", no_proxy="127.0.0.0/8")

@@ -95,11 +95,15 @@ def watcher(entry: str) -> Object:
     return {"address": address, "entry": entry, "client": "client.7", "cookie": "1", "seen": 2, "persistent": True}
 
 
+# The clock of the API server, which stands still: what is read when this file is loaded must not be old for the last of its tests.
+NOW = datetime.now(timezone.utc)
+
+
 def reading(*blocklist: Object, fsid: str = "f", watchers: tuple[Object, ...] = (), age: float = 0.0) -> Object:
     image = {"volume": "pv-db", "pool": "rbd", "namespace": "", "image": "db", "problem": "", "locks": [], "client_addresses": []}
     return {
         "fsid": fsid,
-        "read_at": f"{datetime.now(timezone.utc) - timedelta(seconds=age):%Y-%m-%dT%H:%M:%SZ}",
+        "read_at": f"{NOW - timedelta(seconds=age):%Y-%m-%dT%H:%M:%SZ}",
         "observations": 2,
         "seconds": 1.0,
         "blocklist": list(blocklist),
@@ -116,6 +120,7 @@ class World(FakeCluster):
 
     def __init__(self, host: Object | None = None, *objects: Object, ledger: Ledger | None = LEDGER) -> None:
         super().__init__(*([host] if host else []), *objects)
+        self.clock = lambda: NOW
         self.message = "unfencing operation successful"
         self.result = "Succeeded"
         if ledger:
@@ -457,7 +462,7 @@ def test_a_fence_that_may_have_come_while_another_run_was_waited_for() -> None:
     def run_out(verb: str, place: str) -> None:
         seen.extend([place] if (verb, place) == ("get", LEASE) else [])
         if len(seen) == 2:
-            world.clock = lambda: datetime.now(timezone.utc) + timedelta(seconds=300)
+            world.clock = lambda: NOW + timedelta(seconds=300)
 
     world.before = run_out
     result = release(world, ceph=GONE, lease_timeout=10.0)
@@ -581,7 +586,7 @@ def test_a_missing_right_is_found_in_check_mode() -> None:
 def test_held_renews_the_lease_and_changes_nothing_else() -> None:
     world = begun(World(node()))
     before = {place: item for place, item in world.objects.items() if place != LEASE}
-    world.clock = lambda: datetime.now(timezone.utc) + timedelta(seconds=100)
+    world.clock = lambda: NOW + timedelta(seconds=100)
     result = release(world, "held")
     assert not result["failed"] and not result["changed"] and result["findings"] == [], result["msg"]
     assert result["fence"]["phase"] == "releasing" and world.changes() == [f"patch {LEASE}"]
@@ -590,7 +595,7 @@ def test_held_renews_the_lease_and_changes_nothing_else() -> None:
 
 def test_held_says_no_to_a_run_that_was_away_for_too_long() -> None:
     world = begun(World(node()))
-    world.clock = lambda: datetime.now(timezone.utc) + timedelta(seconds=300)
+    world.clock = lambda: NOW + timedelta(seconds=300)
     RunLease(world, "kube-system", "a", "run-9", 180).take(0)  # type: ignore[arg-type]
     result = release(world, "held")
     assert result["failed"] and "run run-9 has it now" in result["msg"]
@@ -673,7 +678,7 @@ def test_not_released_without_proof(ceph: Object | None, words: str) -> None:
 
 
 def test_what_was_read_before_the_fence_proves_nothing() -> None:
-    at = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+    at = f"{NOW:%Y-%m-%dT%H:%M:%SZ}"
     refused(begun(World(node(), ledger=LEDGER._replace(at=at))), "and the fence was noted after that", "released", ceph=reading(age=60))
 
 
@@ -937,7 +942,7 @@ def test_killed_after_every_single_change(ledger: Ledger) -> None:
             killed = False
         world.before = lambda _verb, _place: None
         # The killed run's Lease runs out.
-        world.clock = lambda: datetime.now(timezone.utc) + timedelta(seconds=300)
+        world.clock = lambda: NOW + timedelta(seconds=300)
         last = everything(world, "run-2")
         assert not last["failed"], (count, last["msg"])
         assert world.spec == {"taints": [OTHER_TAINT]}, count
