@@ -609,7 +609,7 @@ def test_lost_status_of_an_in_tree_volume() -> None:
 
 def test_blocker_keeps_the_command_back() -> None:
     """What would be refused is not offered, whatever else proves that the attachment is left over."""
-    waiting = attachment(attached=False, attachError={"message": "volume is in use"})
+    waiting = attachment(attached=False, attachError={"message": "volume is in use on worker-2"})
     twin = volume("pv-2", csi={"driver": DRIVER, "volumeHandle": "handle-pv-1"})
     assert RUN in other_node(volume(), waiting).reason
     by_hand = attachment("worker-2", meta={"name": "made-by-hand"})
