@@ -31,6 +31,7 @@ CEPH = {"rados_namespaces": {}, "ceph_host": "", "ceph_conf": "", "ceph_keyring"
 # What a role does beyond its module.
 MORE: dict[str, dict[str, Any]] = {
     "node_fence": {**CEPH, "observations": 3, "observation_seconds": 61, "accept_daemons": False, "release_lease": True},
+    "volume_failover": {name: value for name, value in CEPH.items() if name != "rados_namespaces"},
     "node_release": {**CEPH, "inventory_host": ""},
     "attachment_repair": {
         "lost_status": "report",
@@ -50,6 +51,7 @@ MORE: dict[str, dict[str, Any]] = {
 # Options that the role itself gives, from what another module returned.
 GIVEN = {
     "node_fence": {"state", "ceph", "proof", "fence"},
+    "volume_failover": {"state", "ceph"},
     "node_release": {"state", "ceph", "clients", "fence"},
     "fuse_recovery": {"node_name"},
 }
