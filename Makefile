@@ -9,8 +9,9 @@ RUN := tests/tools/run.sh
 LAB := $(RUN) --lab
 STAGES := $(RUN) --lab --report python -P tests/tools/stages.py
 # Tests on real parts, all of them, or some folders or files: make faults SUITES=tests/ceph
-SUITES := tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover tests/failover_faults tests/faults \
-	tests/report tests/runner tests/vm
+# Tests on nodes keep a processor busy and the others mostly wait, so they come first and run beside the others.
+SUITES := tests/faults tests/vm tests/adhoc tests/ceph tests/cluster tests/cluster_faults tests/eda tests/failover tests/failover_faults \
+	tests/report tests/runner
 # Of the tests that vary another one: the share that the commit chooses, share K, or (ALL=1) all.
 VARIATIONS := $(if $(ALL),all,$(if $(SHARE),$(SHARE),commit))
 REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers.sh)" --dist worksteal \
@@ -71,7 +72,7 @@ bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster 
 	@$(LAB) python tests/benchmarks/run.py
 	@$(LAB) python -P tests/benchmarks/failover.py
 	@$(RUN) python -P tests/benchmarks/fleet.py
-	@$(REPORT) python -P tests/benchmarks/report.py
+	@$(RUN) --report python -P tests/benchmarks/report.py
 
 clean: ## stop the nodes, the control planes and Ceph, and remove everything that was installed or built
 	@tests/tools/clean.sh

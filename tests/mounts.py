@@ -144,7 +144,7 @@ def verbose(node: Node, **options: Any) -> str:
     """Run fuse_remount as somebody who debugs it; all that Ansible says."""
     command = ["ansible", "all", "-vvv", "-i", str(node.vm.inventory()), "-m", f"{COLLECTION}.fuse_remount", "-a", json.dumps(options)]
     # As Ansible does by default: a file on the node has the module and its options, secrets and all.
-    settings = {**environment(), "ANSIBLE_PIPELINING": "0"}
+    settings = environment()
     answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
     return answer.stdout + answer.stderr
 

@@ -131,7 +131,7 @@ def test_a_hung_mount_is_only_cut_when_that_is_allowed(node: Node) -> None:
     server = bindfs(node, stopped.stage())
     node.sh(f"kill -STOP {server}")
     before = mounts(node)
-    refused = remount(node, probe_timeout=2, **known(stopped))
+    refused = remount(node, probe_timeout=6, **known(stopped))
     assert not refused.failed
     assert not refused.changed
     assert mounts(node) == before
@@ -145,7 +145,7 @@ def test_a_hung_mount_is_only_cut_when_that_is_allowed(node: Node) -> None:
     assert node.process_state(held) == "D"
     assert refused.finding(stopped.staging)["evidence"]["held"] == []
 
-    run = remount(node, probe_timeout=2, abort_hung_connections=True, paths=[stopped.staging], **known(stopped))
+    run = remount(node, probe_timeout=6, abort_hung_connections=True, paths=[stopped.staging], **known(stopped))
     assert not run.failed, run.msg
     assert [action for action, _outcome in run.outcomes] == ["mount", "abort_connection", "replace_mount", "clean_up"]
     assert lists(node, stopped.staging) == ["file", "sub"]

@@ -25,7 +25,7 @@ from lab.kubernetes.api import Api, Object, path
 from lab.kubernetes.kubelets import KubeletStandIn
 from lab.vm import Vm
 from mounts import DRIVER, Kubelet, Volume, bindfs, die, layers
-from node import ANSIBLE_DEADLINE, COLLECTION, Node, environment
+from node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
 from redrive import REPAIR, no_trace
 
 NODE = "node1"
@@ -142,7 +142,7 @@ class Scene:
         command = ["ansible-playbook", f"{COLLECTION}.recover_fuse_mounts", *LOCAL[:2], "-i", str(self.node.vm.inventory()), "-v"]
         command += ["-e", json.dumps({**SURVEY, **extra}), *(["--check"] if check else [])]
         kubeconfig = self.cluster.kubeconfig(REPAIR)
-        settings = {**environment(), "K8S_AUTH_KUBECONFIG": str(kubeconfig)}
+        settings = {**remote_environment(), "K8S_AUTH_KUBECONFIG": str(kubeconfig)}
         answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
         text = answer.stdout + answer.stderr
         assert SECRET not in text

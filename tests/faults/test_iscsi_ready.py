@@ -56,6 +56,7 @@ def test_persisted_module_is_back_after_a_reboot(node: Node) -> None:
     node.guarded = False
 
 
+@pytest.mark.variation
 def test_installed_for_another_kernel(unloaded: Node) -> None:
     """What a kernel upgrade without a reboot leaves behind."""
     node = unloaded
@@ -67,6 +68,7 @@ def test_installed_for_another_kernel(unloaded: Node) -> None:
     assert "\niscsi_tcp " not in node.sh("lsmod")
 
 
+@pytest.mark.variation
 @pytest.mark.parametrize("line", ["install iscsi_tcp /bin/false", "blacklist iscsi_tcp"])
 def test_blacklisted(unloaded: Node, line: str) -> None:
     node = unloaded
@@ -80,11 +82,13 @@ def test_blacklisted(unloaded: Node, line: str) -> None:
     assert "\niscsi_tcp " in node.sh("lsmod")
 
 
+@pytest.mark.variation
 def test_built_in(node: Node) -> None:
     name = node.sh("sed -n 's#.*/\\([a-z0-9_]*\\)\\.ko.*#\\1#p' /lib/modules/$(uname -r)/modules.builtin | head -1")
     assert node.ansible("iscsi_module_check", modules=[name]).findings == []
 
 
+@pytest.mark.variation
 def test_iscsid_is_not_started_unasked(unloaded: Node) -> None:
     node = unloaded
     finding = node.ansible("iscsi_module_check").finding("iscsid")
@@ -93,6 +97,7 @@ def test_iscsid_is_not_started_unasked(unloaded: Node) -> None:
     assert node.sh("systemctl is-active iscsid", check=False) == "inactive"
 
 
+@pytest.mark.variation
 def test_initiator_name(node: Node) -> None:
     for command, text in (
         ("echo InitiatorName=iqn.2026-01.lab.x:b >> /etc/iscsi/initiatorname.iscsi", "2 initiator names"),
@@ -105,6 +110,7 @@ def test_initiator_name(node: Node) -> None:
         assert {finding["verdict"] for finding in outcome.findings} == {"refuse"}
 
 
+@pytest.mark.variation
 def test_duplicate_of_another_node(node: Node) -> None:
     name = node.sh("sed -n 's/^InitiatorName=//p' /etc/iscsi/initiatorname.iscsi")
     outcome = node.ansible("iscsi_module_check", persist=False, peer_initiator_names={"worker02": name, "worker03": "iqn.2026-01.lab.x:c"})

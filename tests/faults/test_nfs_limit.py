@@ -16,7 +16,7 @@ from faults.test_nfs_mounts import SHARE, nfs
 from fixtures import fresh_node
 from lab.state import READY, State
 from lab.vm import Vm
-from node import ANSIBLE_DEADLINE, COLLECTION, Node, environment
+from node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
 
 __all__ = ["nfs"]
 
@@ -69,7 +69,7 @@ def play(node: Node, check: bool = False, **extra: str) -> Played:
     """The playbook, as AWX runs it."""
     command = ["ansible-playbook", f"{COLLECTION}.check_nfs", "-i", str(node.vm.inventory()), "-e", json.dumps({**SURVEY, **extra})]
     command += ["--check"] if check else []
-    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=environment())
+    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=remote_environment())
     return Played(answer.returncode, answer.stdout + answer.stderr)
 
 

@@ -61,6 +61,7 @@ def test_maps_without_the_tools(node: Node) -> None:
     node.sh("mv /root/away/* /usr/sbin/")
 
 
+@pytest.mark.variation
 def test_without_root(node: Node) -> None:
     node.sh("useradd -m -s /bin/sh ops && cp -r /root/.ssh /home/ops/ && chown -R ops: /home/ops")
     for module in ("multipath_residual", "iscsi_module_check", "node_storage_info"):
@@ -69,6 +70,7 @@ def test_without_root(node: Node) -> None:
         assert "run it as root (become: true)" in outcome.msg
 
 
+@pytest.mark.variation
 def test_bad_options(node: Node) -> None:
     for options, text in (
         ({"observations": 0}, "observations is 0; give at least 1"),

@@ -19,7 +19,7 @@ from fixtures import control_plane_current, plane_current
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Api, Object
 from lab.kubernetes.kubelets import KubeletStandIn
-from node import ANSIBLE_DEADLINE, COLLECTION, Node, environment
+from node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
 from redrive import DRIVER, REPAIR, no_trace
 
 __all__ = ["control_plane_current", "plane_current", "volumes"]
@@ -96,7 +96,7 @@ class Scene:
         """The playbook, as AWX runs it: all answers as strings."""
         command = ["ansible-playbook", f"{COLLECTION}.repair_pod_mounts", *LOCAL[:2], "-i", str(self.node.vm.inventory())]
         command += ["-e", json.dumps({**SURVEY, "pod_mounts_redrive": redrive, **extra}), *(["--check"] if check else [])]
-        settings = {**environment(), "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR))}
+        settings = {**remote_environment(), "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR))}
         answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
         return Played(answer.returncode, answer.stdout + answer.stderr)
 

@@ -22,7 +22,7 @@ from cluster import LOCAL, Cluster, Played
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Api, Object, path
 from lab.kubernetes.kubelets import KubeletStandIn
-from node import ANSIBLE_DEADLINE, COLLECTION, QUICK, Node, environment
+from node import ANSIBLE_DEADLINE, COLLECTION, QUICK, Node, remote_environment
 from redrive import DRIVER, REPAIR, no_trace
 
 NODE = "node1"
@@ -115,7 +115,7 @@ class Scene:
         (name,) = self.pods()
         command = ["ansible-playbook", f"{COLLECTION}.replace_residual_volume", *LOCAL[:2], "-i", str(self.node.vm.inventory())]
         command += ["-e", json.dumps({**SURVEY, "replace_pod": name, **extra}), *(["--check"] if check else [])]
-        settings = {**environment(), "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR))}
+        settings = {**remote_environment(), "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR))}
         answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
         return Played(answer.returncode, answer.stdout + answer.stderr)
 

@@ -70,6 +70,7 @@ def test_maps_in_use(node: Node, uses: tuple[Callable[[Node, str], str], ...]) -
     assert node.shape() == before
 
 
+@pytest.mark.variation
 def test_refusal_fails_the_task_when_asked_for(node: Node) -> None:
     name, _wwid = node.map_of(2)
     mounted(node, f"/dev/mapper/{name}")
@@ -167,6 +168,7 @@ def test_missing_vpd_page(node: Node) -> None:
         node.vm.unplug_disk("nameless")
 
 
+@pytest.mark.variation
 def test_multipathd_down(node: Node) -> None:
     node.unmap(2)
     name, _wwid = node.map_of(2)
@@ -199,6 +201,7 @@ def test_multipathd_answers_timeout(node: Node) -> None:
     node.refused(name, "multipathd answered 'timeout' instead of JSON")
 
 
+@pytest.mark.variation
 def test_observation_too_short(node: Node) -> None:
     node.unmap(2)
     name, _wwid = node.map_of(2)

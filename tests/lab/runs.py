@@ -41,7 +41,7 @@ def current() -> str:
 
 
 def outlive() -> None:
-    """Unless a run has started this process, what it makes is to stay until somebody ends it."""
+    """Unless a run of the tests has started this process, what it makes stays until it is stopped by hand."""
     if os.environ.get(VARIABLE, "") in ("", name_of(os.getpid())):
         os.environ[VARIABLE] = ""
 

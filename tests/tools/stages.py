@@ -106,15 +106,21 @@ class Runner:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        return int(any(record.rc for record in self.records))
+        # A stage without a record never ran to its end.
+        passed = {record.name for record in self.records if record.rc == 0}
+        return int(passed != set(self._over))
 
     def _lane(self, lane: Sequence[Stage]) -> None:
         for stage in lane:
             for name in stage.after:
                 self._over[name].wait()
-            if not self._ended:
-                self._stage(stage)
-            self._over[stage.name].set()
+            try:
+                if not self._ended:
+                    self._stage(stage)
+            except OSError as exc:
+                self._print(stage.name, f"could not be run: {exc}")
+            finally:
+                self._over[stage.name].set()
 
     def _stage(self, stage: Stage) -> None:
         self._print(stage.name, "begins")

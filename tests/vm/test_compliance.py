@@ -15,7 +15,7 @@ import pytest
 import yaml
 from fleet import Fleet
 from mounts import Kubelet, mounts
-from node import ANSIBLE_DEADLINE, COLLECTION, Node, environment
+from node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
 
 # As a survey sends it.
 SURVEY = {
@@ -46,7 +46,7 @@ def compliance(folder: Path, inventory: Path, *arguments: str, **variables: Any)
     (folder / "kubeconfig").write_text(json.dumps(kubeconfig))
     given = {**SURVEY, "compliance_report_folder": str(folder / "report"), **variables}
     command = ["ansible-playbook", f"{COLLECTION}.compliance", "-i", str(inventory), "-e", json.dumps(given), *arguments]
-    settings = {**environment(), "K8S_AUTH_KUBECONFIG": str(folder / "kubeconfig"), "ANSIBLE_STDOUT_CALLBACK": "default"}
+    settings = {**remote_environment(), "K8S_AUTH_KUBECONFIG": str(folder / "kubeconfig"), "ANSIBLE_STDOUT_CALLBACK": "default"}
     answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
     said = answer.stdout + answer.stderr
     assert answer.returncode == 0, said

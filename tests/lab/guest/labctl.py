@@ -63,6 +63,8 @@ def run(*argv: str, deadline: float = 30, check: bool = True) -> str:
 
 
 def until(check: Callable[[], bool], deadline: float, what: str) -> None:
+    # Three emulated machines on two busy processors take several times as long.
+    deadline *= 5
     end = time.monotonic() + deadline
     while not check():
         if time.monotonic() > end:

@@ -60,6 +60,13 @@ def test_a_stage_waits_for_what_it_needs_even_if_that_failed(folder: Path) -> No
     assert (folder / "log").read_text().split() == ["wrong", "fine"]
 
 
+def test_a_stage_that_cannot_be_run_is_a_failure_and_holds_up_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    runner = stages.Runner([[Stage("good", 1, after=("bad",))], [Stage("bad", 1)]])
+    assert runner.run() == 1
+    assert runner.records == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_runner_that_is_killed_leaves_no_stage(folder: Path, number: int) -> None:
     code = f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import stages"
