@@ -90,7 +90,7 @@ class Seen(NamedTuple):
     """A pod, and what only triage wants of it.
 
     ``since``: how long it has been as it is; ``started``: when its newest container was. ``ending``: when it was deleted.
-    ``mirror``: the uid that the kubelet's events give a static pod.
+    ``mirror``: the uid that the kubelet's events give a static pod. ``containers``: those that are not ready, for the eye.
     """
 
     pod: Pod
@@ -100,6 +100,7 @@ class Seen(NamedTuple):
     waiting: tuple[Message, ...]
     ending: datetime | None = None
     mirror: str = ""
+    containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ class State:
 
     ``examined``: number of pods that were looked at. ``suspects``: those that look stuck. ``named``: the pod that the user named.
     ``seen``: what the suspects' claims lead to; its ``pods`` are all that could use them. ``messages``: by uid of a suspect or a claim.
-    ``detached_drivers``: drivers with attachRequired=false. ``drivers_on``: by node, the drivers of its CSINode. ``last_attach``: newest
-    event SuccessfulAttachVolume of the cluster.
+    ``detached_drivers``: drivers with attachRequired=false. ``drivers_on``: by node, the drivers of its CSINode (NodeDrivers.drivers).
+    ``last_attach``: newest event SuccessfulAttachVolume of the cluster.
     """
 
     now: datetime
@@ -131,6 +132,10 @@ class State:
         volumes = [self.seen.volumes.get(claim.volume) for claim in claims if claim and claim.phase == "Bound"]
         return [volume for volume in volumes if volume]
 
+    def driver_of(self, volume: Volume, node: str) -> str:
+        """The driver by which a node has the volume; empty where an in-tree plugin does it itself."""
+        return volume.disk[0] if volume.is_attached_by_driver(self.drivers_on.get(node, ())) else ""
+
 
 @dataclass
 class Cause:
@@ -150,8 +155,9 @@ def pick_seen(item: dict[str, Any]) -> Seen:
     status = item.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
     scheduled, ready = conditions.get("PodScheduled") or {}, conditions.get("Ready") or {}
-    states = [entry.get("state") or {} for kind in ("initContainerStatuses", "containerStatuses") for entry in status.get(kind) or []]
-    waiting = [(state["waiting"].get("reason") or "", state["waiting"].get("message") or "") for state in states if state.get("waiting")]
+    entries = [entry for kind in ("initContainerStatuses", "containerStatuses") for entry in status.get(kind) or []]
+    states = [entry.get("state") or {} for entry in entries]
+    waiting = [pair for entry in entries for pair in _why_it_waits(entry)]
     if not pod.node and scheduled.get("status") == "False":
         waiting.append((scheduled.get("reason") or "", scheduled.get("message") or ""))
     started = [time for time in (parse_time((state.get("running") or {}).get("startedAt")) for state in states) if time]
@@ -165,7 +171,32 @@ def pick_seen(item: dict[str, Any]) -> Seen:
         # A deletionTimestamp holds the end of the grace period.
         pod.deleted - timedelta(seconds=item["metadata"].get("deletionGracePeriodSeconds") or 0) if pod.deleted else None,
         (item["metadata"].get("annotations") or {}).get(_MIRROR) or "",
+        tuple(_container(entry) for entry in status.get("containerStatuses") or [] if not entry.get("ready")),
     )
+
+
+def _why_it_waits(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Reasons and messages of a container that waits. One that ends again and again says why in its last words."""
+    waiting = (entry.get("state") or {}).get("waiting")
+    if not waiting:
+        return []
+    ended = (entry.get("lastState") or {}).get("terminated") or {}
+    last_words = [(ended.get("reason") or "Error", ended["message"])] if ended.get("message") else []
+    return [(waiting.get("reason") or "", waiting.get("message") or ""), *last_words]
+
+
+def _container(entry: Mapping[str, Any]) -> str:
+    """What a container does that is not ready, and how it ended before."""
+    kind, state = next(iter((entry.get("state") or {}).items()), ("", None))
+    words = [f"container {entry.get('name')} is {kind or 'in no known state'}"]
+    if state and state.get("reason"):
+        words.append(state["reason"])
+    ended = (entry.get("lastState") or {}).get("terminated")
+    if ended:
+        words.append(f"ended before with {ended.get('reason') or 'no reason'} (exit code {ended.get('exitCode')})")
+    if entry.get("restartCount"):
+        words.append(f"restarted {entry['restartCount']} times")
+    return ", ".join(words)
 
 
 def pick_event(item: dict[str, Any]) -> tuple[str, Message]:
@@ -200,7 +231,7 @@ def unattached(state: State) -> list[tuple[Pod, Volume]]:
         (suspect.pod, volume)
         for suspect in state.suspects
         for volume in state.bound(suspect.pod)
-        if suspect.pod.node and not suspect.pod.deleted and _wants_attachment(volume, state)
+        if suspect.pod.node and not suspect.pod.deleted and _wants_attachment(volume, suspect.pod.node, state)
         if _own(volume, suspect.pod.node, state) is None
     ]
 
@@ -226,9 +257,9 @@ def _cause(seen: Seen, state: State, options: Options) -> Cause | None:
 
 def _since_it_runs(message: Message, seen: Seen) -> bool:
     """Not ready, but running: ours only when a message of that time says so. All others are about the start, or over."""
-    if not seen.started:
+    if not seen.started or not message.last:
         return True
-    return bool(message.last and message.last > seen.started and age(seen.since or message.last, message.last) <= BEFORE_NOT_READY_SECONDS)
+    return message.last > seen.started and age(seen.since or message.last, message.last) <= BEFORE_NOT_READY_SECONDS
 
 
 def _unheard(seen: Seen, state: State) -> Cause | None:
@@ -276,8 +307,10 @@ def _volume_cause(volume: Volume, node: Node, state: State, options: Options) ->
         held = _held(volume, node, state)
         if held:
             return held
+    if own is None and _wants_attachment(volume, node.name, state):
+        return _no_attachment(volume, node, state)
     if own is None:
-        return _no_attachment(volume, node, state) if _wants_attachment(volume, state) else _unregistered([volume.driver], node, state)
+        return _unregistered([state.driver_of(volume, node.name)], node, state)
     if own.deleted:
         return _detaching(own, state)
     if own.attach_error:
@@ -309,7 +342,7 @@ def _volume_cause(volume: Volume, node: Node, state: State, options: Options) ->
             "seen once here; the playbook looks several times before it does anything",
             facts={"where": f"attachment_repair_names={own.name}"},
         )
-    return _unregistered([volume.driver], node, state)
+    return _unregistered([state.driver_of(volume, node.name)], node, state)
 
 
 def _unregistered(drivers: Iterable[str], node: Node, state: State) -> Cause | None:
@@ -325,13 +358,14 @@ def _unregistered(drivers: Iterable[str], node: Node, state: State) -> Cause | N
 def _own(volume: Volume, node: str, state: State) -> Attachment | None:
     """The volume's VolumeAttachment for a node."""
     # Another PersistentVolume of the same handle may stand in it.
-    named = state.seen.attachments.get(attachment_name(volume.driver, volume.handle, node))
+    named = state.seen.attachments.get(attachment_name(*volume.disk, node))
     return named or next((attachment for attachment in state.seen.by_volume.get(volume.name, ()) if attachment.node == node), None)
 
 
-def _wants_attachment(volume: Volume, state: State) -> bool:
-    """Its driver works with VolumeAttachments; in-tree volumes may never have one."""
-    return bool(volume.driver) and volume.driver not in state.detached_drivers
+def _wants_attachment(volume: Volume, node: str, state: State) -> bool:
+    """Its driver works with VolumeAttachments; an in-tree plugin that attaches by itself makes none."""
+    driver = state.driver_of(volume, node)
+    return bool(driver) and driver not in state.detached_drivers
 
 
 def _no_attachment(volume: Volume, node: Node, state: State) -> Cause:
@@ -342,8 +376,9 @@ def _no_attachment(volume: Volume, node: Node, state: State) -> Cause:
             f"{node.name} lacks the annotation volumes.kubernetes.io/controller-managed-attach-detach, so nobody attaches volumes to it",
             "restart its kubelet with enableControllerAttachDetach: true",
         )
-    if volume.driver not in state.drivers_on.get(node.name, ()):
-        return Cause("", f"CSINode {node.name} lacks the driver {volume.driver}", f"look at the driver's node pod on {node.name}")
+    driver = volume.disk[0]
+    if driver not in state.drivers_on.get(node.name, ()):
+        return Cause("", f"CSINode {node.name} lacks the driver {driver}", f"look at the driver's node pod on {node.name}")
     lease = state.lease
     leader = f"{lease.holder or 'nobody'}, lease renewed {_seconds(state.now, lease.renewed)} ago" if lease else "no lease"
     last = f"{_seconds(state.now, state.last_attach)} ago" if state.last_attach else "none that is still known"
@@ -422,7 +457,8 @@ def _ending(seen: Seen, state: State) -> Cause | None:
         look = _LOST.format(node=pod.node) if pod.claims else "repair or remove the node"
         facts = _lost(pod.node, *state.bound(pod))
         return Cause(control, f"its node {pod.node} {_node_state(node)}", look, "major" if volumes else "info", facts=facts)
-    return _unregistered([*(volume.driver for volume in state.bound(pod)), *pod.inline_drivers], node, state)
+    drivers = [state.driver_of(volume, node.name) for volume in state.bound(pod)]
+    return _unregistered([*drivers, *pod.inline_drivers], node, state)
 
 
 def _silent(seen: Seen, state: State) -> Cause:
@@ -605,7 +641,7 @@ def _evidence(seen: Seen, state: State) -> dict[str, Any]:
     node = state.seen.nodes.get(pod.node)
     if pod.node:
         evidence["node"] = f"{pod.node} {_node_state(node)}"
-    names = [unique_name(volume.driver, volume.handle) for volume in state.bound(pod) if volume.driver]
+    names = [unique_name(*volume.disk) for volume in state.bound(pod) if state.driver_of(volume, pod.node)]
     if node and names:
         evidence["volumes_attached"] = [name for name in names if name in node.volumes_attached]
         evidence["volumes_in_use"] = [name for name in names if name in node.volumes_in_use]

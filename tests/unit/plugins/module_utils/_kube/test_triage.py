@@ -207,9 +207,11 @@ def test_healthy_cluster_costs_two_lists() -> None:
 
 def test_named_pod() -> None:
     scope = {"namespace": "shop", "pod": "web-0"}
-    assert healthy(running(), pod("web-1"), *FINE, **scope) == "pod shop/web-0 is Running and Ready"
+    assert healthy(running(), pod("web-1"), *FINE, **scope).startswith("pod shop/web-0 is Running and Ready. Whether")
+    bare = running(spec={"volumes": []})
+    assert healthy(bare, pod("web-1"), *FINE, **scope) == "pod shop/web-0 is Running and Ready"
     assert healthy(pod(age=30), *FINE, **scope) == "pod shop/web-0 is Pending for 30 s, not yet for stuck_seconds (120)"
-    assert "not Ready, and no event" in healthy(running(ready=False), *FINE, **scope)
+    assert "not Ready, and nothing says" in healthy(running(ready=False), *FINE, **scope)
     assert healthy(pod(status={"phase": "Succeeded"}), **scope) == "pod shop/web-0 is over (Succeeded)"
     assert "being deleted" in healthy(running(metadata={"deletionTimestamp": ago(1)}), **scope)
     with pytest.raises(StorageOpsError, match="pod shop/web-0 does not exist.*kubectl -n shop get pods"):
@@ -302,6 +304,44 @@ def test_why_nobody_attaches() -> None:
     assert (unbound.control, "claim data is not bound" in unbound.summary) == ("", True)
     held = one(*known, volume(), node(), node("worker-2"), attachment("worker-2"))
     assert held.control == "STOR-11"
+
+
+EBS = "ebs.csi.aws.com"
+
+
+def migrated(*plugins: str) -> list[dict[str, Any]]:
+    """A volume of a former in-tree plugin, and a node that leaves these plugins to drivers."""
+    old = volume()
+    del old["spec"]["csi"]
+    old["spec"]["awsElasticBlockStore"] = {"volumeID": "aws://eu-1a/vol-1"}
+    there = csi_node("worker-1", EBS)
+    there["metadata"]["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": ",".join(plugins)}
+    return [pod(), claim(), old, node(), there, lease()]
+
+
+def test_nobody_attaches_a_migrated_volume() -> None:
+    found = one(*migrated("kubernetes.io/gce-pd", "kubernetes.io/aws-ebs"))
+    assert (found.control, "nobody attaches pv-1" in found.summary) == ("STOR-15", True)
+    # The in-tree plugin attaches it, without a VolumeAttachment.
+    for plugins in ((), ("kubernetes.io/gce-pd",)):
+        assert (one(*migrated(*plugins)).control, one(*migrated(*plugins)).severity) == ("", "minor")
+    *others, there, held = migrated("kubernetes.io/aws-ebs")
+    there["spec"]["drivers"] = []
+    assert f"CSINode worker-1 lacks the driver {EBS}" in one(*others, there, held).summary
+    detached = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": EBS}, "spec": {"attachRequired": False}}
+    assert one(*migrated("kubernetes.io/aws-ebs"), detached).control == ""
+
+
+def test_status_that_lacks_a_migrated_volume() -> None:
+    made = attachment()
+    made["metadata"]["name"] = attachment_name(EBS, "vol-1", "worker-1")
+    made["spec"]["attacher"] = EBS
+    objects = migrated("kubernetes.io/aws-ebs")
+    found = one(*objects, made)
+    assert (found.control, found.evidence["volumes_attached"]) == ("STOR-13", [])
+    objects[3]["status"]["volumesAttached"] = [{"name": unique_name(EBS, "vol-1"), "devicePath": ""}]
+    found = one(*objects, made)
+    assert (found.control, found.evidence["volumes_attached"]) == ("", [unique_name(EBS, "vol-1")])
 
 
 def test_an_attachment_that_names_another_volume_of_the_same_handle() -> None:
@@ -487,6 +527,45 @@ def test_running_but_not_ready() -> None:
     assert one(running(ready=False), *FINE, event("FailedMount", "new words")).severity == "major"
 
 
+DEAD = "cat: /data/x: Transport endpoint is not connected"
+
+
+def crashing(last_words: str, **status: Any) -> dict[str, Any]:
+    """Its container ends again and again, beside one that runs."""
+    item = running(ready=False)
+    item["status"]["containerStatuses"][0].update(name="proxy", ready=True)
+    ended = {"reason": "Error", "exitCode": 1, "message": last_words}
+    waits = {"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}, "lastState": {"terminated": ended}}
+    item["status"]["containerStatuses"].append({"name": "main", "ready": False, "restartCount": 7, **waits, **status})
+    return item
+
+
+def test_last_words_of_a_container_that_does_not_come_up() -> None:
+    assert one(crashing(DEAD), *FINE).control == "STOR-05"
+    # Its runtime cannot even look at the mount.
+    mount = "/var/lib/kubelet/pods/u/volumes/v/mount"
+    words = f'error mounting "{mount}" to rootfs: stat {mount}: transport endpoint is not connected'
+    cannot = {"waiting": {"reason": "CreateContainerError", "message": words}}
+    assert one(crashing("", state=cannot, lastState={}), *FINE).control == "STOR-05"
+    # No words of storage, and what a container said that has come up since.
+    healthy(crashing("panic: nil"), *FINE)
+    healthy(crashing(DEAD, state={"running": {"startedAt": ago(5)}}), *FINE)
+
+
+def test_named_pod_that_runs_tells_what_its_containers_do_and_who_knows_of_its_mounts() -> None:
+    scope = {"namespace": "shop", "pod": "web-0"}
+    probe = event("Unhealthy", "Readiness probe failed: HTTP 503")
+    older = event("Unhealthy", "Liveness probe failed: HTTP 500", seconds=90)
+    said = healthy(crashing("panic: nil"), *FINE, probe, older, **scope)
+    assert said.startswith(
+        "pod shop/web-0 is Running but not Ready, and nothing says that a volume is the cause; container main is waiting, "
+        "CrashLoopBackOff, ended before with Error (exit code 1), restarted 7 times; Readiness probe failed: HTTP 503. "
+        "Whether its mounts are alive its node alone knows"
+    )
+    command = f"{RUN}.compliance -i inventory -e target=worker-1 -e compliance_report_controls=STOR-05,STOR-06,STOR-07,STOR-08 tells"
+    assert command in said and command in healthy(running(), *FINE, **scope)
+
+
 def test_words_of_containers_are_no_finding_of_storage() -> None:
     for text in ("Liveness probe failed: can't create /tmp/x: Read-only file system", "Readiness probe failed: ssh: exit status 255"):
         healthy(running(ready=False), *FINE, event("Unhealthy", text))
@@ -558,6 +637,19 @@ def test_driver_missing_on_the_node_of_a_waiting_pod() -> None:
         assert "CSINode worker-1 lacks the driver" in one(pod(), *objects, csi_node("worker-1", "other")).summary
     silent = one(pod(), claim(), volume(), node(), detached, csi_node("worker-1", DRIVER))
     assert "node pod of csi.example.com there, which mounts without an attachment" in silent.reason
+
+
+def test_pods_of_several_drivers_on_one_node() -> None:
+    """Each driver is asked for, whichever of the pods comes last."""
+    other = "no-attach.example.com"
+    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": other}, "spec": {"attachRequired": False}}
+    theirs = {"volumes": [{"persistentVolumeClaim": {"claimName": "other"}}]}
+    second = volume("pv-2", csi={"driver": other, "volumeHandle": "x"}, claimRef={"namespace": "shop", "name": "other"})
+    bound = [claim(), volume(), claim("other", volume="pv-2"), second, driver, node(), csi_node("worker-1", DRIVER, other), lease()]
+    for names in (("a", "b"), ("b", "a")):
+        pods = [pod(names[0]), pod(names[1], spec=theirs)]
+        found = {finding.name: finding.control for finding in triage(*pods, *bound)}
+        assert found == {names[0]: "STOR-15", names[1]: ""}
 
 
 def test_static_pod() -> None:
