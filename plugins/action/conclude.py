@@ -57,10 +57,13 @@ def outcome(findings: Iterable[Mapping[str, Any]], check: bool, strict: bool, re
     counts = dict.fromkeys(COUNTS, 0)
     left = []
     for finding in findings:
-        verdict = "repair" if finding["object"]["name"] in repaired else finding["verdict"]
+        others = finding["object"]["name"] in repaired
+        verdict, undone = ("repair", "") if others else (finding["verdict"], _undone(finding))
         if verdict == "repair":
-            counts["would_be_repaired" if check else "repaired"] += 1
-        elif verdict == "refuse" or finding["severity"] != "info":
+            counts["would_be_repaired" if check or undone else "repaired"] += 1
+        if verdict == "repair" and undone and not check:
+            left.append(f"{_text(finding)} ({undone})"[:MAX_CHARACTERS])
+        elif verdict == "refuse" or (verdict == "report" and finding["severity"] != "info"):
             counts["refused" if verdict == "refuse" else "reported"] += 1
             left.append(_text(finding)[:MAX_CHARACTERS])
     return {**counts, "left": left, "not_assessed": [], "strict": strict}
@@ -91,6 +94,14 @@ def _outcome_of(host: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     summed = {name: sum(int(each[name]) for each in own) for name in COUNTS}
     left = [f"{host}: {text}" for each in own for text in each["left"]]
     return {**summed, "left": left, "not_assessed": [], "strict": any(each["strict"] for each in own)}
+
+
+def _undone(finding: Mapping[str, Any]) -> str:
+    """What of a repair was only planned, as by a task in check mode."""
+    return next(
+        (f"{step['action']} {step['target']} was {step['outcome']}" for step in finding.get("repair") or () if step["outcome"] != "done"),
+        "",
+    )
 
 
 def _text(finding: Mapping[str, Any]) -> str:

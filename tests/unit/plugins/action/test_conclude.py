@@ -54,6 +54,18 @@ def test_counts(check: bool, name: str) -> None:
     assert told["left"] == ["map mpathb: in use"] * 2
 
 
+def test_what_was_only_planned_is_left_by_a_run_that_repairs() -> None:
+    """The task that found it was in check mode, and the one that concludes is not."""
+    step = {"action": "flush_map", "target": "mpathb"}
+    planned = {**REPAIRED, "repair": [{**step, "outcome": "done"}, {**step, "outcome": "planned"}]}
+    found = outcome([planned], False, False)
+    assert (found["repaired"], found["would_be_repaired"]) == (0, 1)
+    assert found["left"] == ["map mpathb: in use (flush_map mpathb was planned)"]
+    assert outcome([planned], True, False)["left"] == outcome([planned], False, False, ["mpathb"])["left"] == []
+    done = {**REPAIRED, "repair": [{**step, "outcome": "done"}]}
+    assert (outcome([done], False, False)["repaired"], outcome([done], False, False)["left"]) == (1, [])
+
+
 def test_what_a_role_repaired_by_other_means_is_not_left() -> None:
     assert outcome([REPORTED], False, False, ["mpathb"])["left"] == []
     assert outcome([REPORTED], False, False, ["mpathc"])["left"] != []
