@@ -23,6 +23,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 # How alike a name is to one that exists, where its prefix is misspelt, too (difflib's ratio).
 ALIKE = 0.85
+# The same for the first and the last word of a name that lacks one in between.
+ALIKE_WORDS = 0.8
 SPEC: dict[str, dict[str, Any]] = {
     "target": {"type": "raw"},
     "variables": {"type": "list", "elements": "str", "default": []},
@@ -71,8 +73,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         names = [*variables.get("groups", {}), *variables.get("groups", {}).get("all", [])]
         for part in parts:
             # A host to leave out that is misspelt would be in the run.
-            if not match(part.lstrip("!&")):
-                raise StorageOpsError(f"No host of the inventory matches {part}{_meant(part.lstrip('!&'), names)}")
+            name = part[1:] if part[0] in "!&" else part
+            # With a comma Ansible takes all that is between two of them for one name, colons and
+            # a second operator too.
+            if not name or name[0] in "!&" or not match(f"{name},"):
+                near = _meant(name.lstrip("!&"), names)
+                raise StorageOpsError(f"No host of the inventory matches {part}{near}")
         hosts = match(",".join(parts))
         in_run = set(variables.get("ansible_play_hosts_all", []))
         kept, left_out = [host for host in hosts if host in in_run], [host for host in hosts if host not in in_run]
@@ -106,11 +112,26 @@ class Known:
         ours = {str(name) for name in variables if str(name).startswith(self.prefixes)} - self.names
         found = {name: difflib.get_close_matches(name, sorted(self.names), 1) for name in ours}
         others = {str(name) for name in given} - self.names - ours
-        found |= {name: near for name in others if (near := difflib.get_close_matches(name, self._prefixed(), 1, ALIKE))}
+        found |= {name: near for name in others if (near := self._near(name))}
         return dict(sorted(found.items()))
+
+    def _near(self, name: str) -> list[str]:
+        """Of the variables that belong to a role or playbook, the one that was most likely meant."""
+        names = self._prefixed()
+        shortened = [known for known in names if _is_shortened(name, known)]
+        near = difflib.get_close_matches(name, names, 1, ALIKE)
+        return near or difflib.get_close_matches(name, shortened, 1, 0.0)
 
     def _prefixed(self) -> list[str]:
         return sorted(name for name in self.names if name.startswith(self.prefixes))
+
+
+def _is_shortened(name: str, known: str) -> bool:
+    """It is a known one without the words in between, as residual_maps for residual_paths_maps."""
+    ours, theirs = name.split("_"), known.split("_")
+    return 1 < len(ours) < len(theirs) and all(
+        difflib.SequenceMatcher(None, ours[end], theirs[end]).ratio() >= ALIKE_WORDS for end in (0, -1)
+    )
 
 
 def refuse(unknown: Mapping[str, list[str]]) -> None:

@@ -42,7 +42,7 @@ TEMPLATES: list[dict[str, Any]] = load(DATA / "templates.yml")["__awx_templates"
 SLICING: list[dict[str, Any]] = load(DATA / "templates.yml")["__awx_slicing"]
 BY_NAME = {template["name"]: template for template in TEMPLATES}
 # Not runbooks: parts of others, and what configures AWX itself.
-PARTS = {"check_target", "conclude", "configure_awx", "merge_compliance_reports"}
+PARTS = {"check_limit", "check_target", "conclude", "configure_awx", "merge_compliance_reports"}
 
 
 def survey(template: dict[str, Any]) -> list[dict[str, Any]]:

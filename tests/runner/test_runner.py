@@ -86,6 +86,7 @@ def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
     api = control_plane_1_20.api
     api.create(k8s.csi_driver(DRIVER))
     api.add_node("worker01", DRIVER)
+    control_plane_1_20.stay_ready("worker01")
     for number in range(30):
         api.add_volume(f"web-{number}", DRIVER, f"vol-{number}")
         api.create(k8s.pod(f"web-{number}", [f"web-{number}"], "worker01"))
@@ -104,12 +105,18 @@ def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
     found = job.results("Look at the pods and their volumes")[0]["findings"]
     assert {finding["object"]["name"] for finding in found} == {f"web-{number}" for number in range(30)}
     assert "web-29" in job.stdout
+    assert job.artifacts["storage_outcome"]["reported"] == len(job.artifacts["storage_outcome"]["left"]) == 30
     # An answer to an alert is the same with another first word, and here nothing may be repaired.
     answers |= {"triage_namespace": "default", "triage_pod": "web-7", "respond_repair": "", "respond_max_nodes": "", "respond_hosts": ""}
     answer = run(tmp_path, "respond", answers, check=True, **settings)
     assert (answer.rc, answer.status) == (0, "successful"), answer.stdout
     assert [finding["object"]["name"] for finding in answer.results("Look at the pods and their volumes")[0]["findings"]] == ["web-7"]
-    assert answer.artifacts == {"respond_rehearsed": []}
+    assert answer.artifacts["respond_rehearsed"] == []
+    (left,) = answer.artifacts["storage_outcome"]["left"]
+    assert left.startswith("pod default/web-7: "), left
+    # Whoever looks at the colour alone asks for it.
+    strict = run(tmp_path, "triage", {**answers, "triage_strict": "true"}, **settings)
+    assert (strict.rc, strict.status) == (2, "failed"), strict.stdout
     for each in (job, answer):
         assert api.token not in each.everything
 

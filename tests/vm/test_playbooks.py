@@ -63,6 +63,15 @@ def play(playbook: str, inventory: Path, variables: dict[str, Any], *arguments: 
         ({"target": "node1:nodeY"}, (), "matches nodeY"),
         ({"target": "all,!nodeY"}, (), "matches !nodeY"),
         ({"target": "all,&nodeY"}, (), "matches &nodeY"),
+        # With a comma in it, Ansible takes these for names of hosts, which it ignores: node1 would be in the run, or not looked at.
+        ({"target": "node2,node1:nodeY"}, (), "matches node1:nodeY"),
+        ({"target": "all,!node1:node2"}, (), "matches !node1:node2"),
+        ({"target": "all, ! node1"}, (), "matches !"),
+        ({"target": "all,!!node1"}, (), "matches !!node1"),
+        ({"target": "node1,&empty"}, (), "matches &empty"),
+        ({"target": "empty"}, (), "matches empty"),
+        # What is passed over was not looked at.
+        ({"target": "node1"}, ("--tags", "nothing"), "1 not assessed: node1"),
         ({"target": "node1", "serial": "0"}, (), "serial must be a positive number"),
     ],
 )
@@ -72,7 +81,9 @@ def test_refused_before_anything_is_touched(
 ) -> None:
     # Nobody listens there: had a host been contacted, it would be unreachable.
     inventory = tmp_path / "inventory.yml"
-    inventory.write_text("all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n")
+    inventory.write_text(
+        "all: {hosts: {node1: {}, node2: {}}, children: {empty: {hosts: {}}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n"
+    )
     result = play(playbook, inventory, variables, *arguments)
     assert result.returncode != 0
     assert message in result.stdout + result.stderr
@@ -109,8 +120,25 @@ def test_unknown_variable_ends_every_playbook(tmp_path: Path, playbook: str, var
     result = play(f"{COLLECTION}.{playbook}", inventory, variables)
     assert result.returncode != 0
     assert message in result.stdout + result.stderr
-    assert result.stdout.count("\nTASK [") == 1, result.stdout
+    limits = result.stdout.count("\nTASK [Refuse a limit without the localhost]")
+    assert result.stdout.count("\nTASK [") - limits == 1, result.stdout
     assert "unreachable=1" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    "playbook",
+    [
+        *("fail_over_volumes", "prepare_network_fences", "release_fenced_node", "repair_volumeattachments", "replace_residual_volume"),
+        *("respond", "triage"),
+    ],
+)
+def test_limit_without_the_localhost(tmp_path: Path, playbook: str) -> None:
+    """Its plays would be passed over, and the run be green."""
+    inventory = tmp_path / "inventory.yml"
+    inventory.write_text("all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n")
+    variables = {"target": "cluster", "lost_node": "node1", "node": "node1"}
+    result = play(f"{COLLECTION}.{playbook}", inventory, variables, "--limit", "node1")
+    assert result.returncode == 2 and "Add localhost to the limit" in result.stdout, result.stdout
 
 
 def test_variables_of_other_hosts_are_none_of_this_run(tmp_path: Path) -> None:

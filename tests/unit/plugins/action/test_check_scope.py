@@ -18,8 +18,9 @@ from ansible_collections.storage_ops.runbooks.plugins.action.check_scope import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 
 COLLECTION = Path(__file__).resolve().parents[4]
-# The end of others, which begin with it.
-PLAYBOOKS = sorted(path for path in (COLLECTION / "playbooks").glob("*.yml") if path.stem != "conclude")
+# The beginning and the end of others, which have the check.
+PARTS = {"check_limit", "conclude"}
+PLAYBOOKS = sorted(path for path in (COLLECTION / "playbooks").glob("*.yml") if path.stem not in PARTS)
 ROLES = {path.name for path in (COLLECTION / "roles").iterdir()}
 # Only shows what others found.
 CHANGES_NOTHING = {"show_findings"}
@@ -73,6 +74,26 @@ def test_misspelt_prefix_of_an_extra_variable() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("residual_maps", "residual_paths_maps"),
+        ("fuse_paths", "fuse_recovery_paths"),
+        ("attachment_name", "attachment_repair_names"),
+        ("pod_volumes", "pod_mounts_volumes"),
+    ],
+)
+def test_an_extra_variable_without_the_middle_of_its_prefix(given: str, meant: str) -> None:
+    """It narrows nothing down, and the run would repair everything."""
+    assert known().unknown([], [given]) == {given: [meant]}
+
+
+def test_extra_variables_of_others() -> None:
+    """What AWX, EDA and users give besides is none of ours."""
+    theirs = ["awx_job_id", "tower_user_name", "ansible_eda", "maps", "node", "node_name", "region_name"]
+    assert known().unknown([], theirs) == {}
+
+
+@pytest.mark.parametrize(
     ("target", "parts"),
     [
         ("node1", ["node1"]),
@@ -100,10 +121,19 @@ def test_every_role_begins_with_the_check(role: str) -> None:
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
 def test_every_playbook_begins_with_the_check(playbook: Path) -> None:
-    """Or with another playbook that does."""
-    first = yaml.safe_load(playbook.read_text())[0]
-    imported = first.get("ansible.builtin.import_playbook")
-    assert checks(COLLECTION / "playbooks" / imported if imported else playbook)
+    """Or with another playbook that does; before it there is at most a look at the limit."""
+    plays = yaml.safe_load(playbook.read_text())
+    begins = [play.get("ansible.builtin.import_playbook", playbook.name) for play in plays]
+    first, *_others = [name for name in begins if name != "check_limit.yml"]
+    assert checks(COLLECTION / "playbooks" / first)
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
+def test_no_limit_passes_over_a_play_of_the_localhost(playbook: Path) -> None:
+    """Which would be a green run that has looked at nothing."""
+    plays = yaml.safe_load(playbook.read_text())
+    if any(play.get("hosts") == "localhost" for play in plays):
+        assert plays[0].get("ansible.builtin.import_playbook") == "check_limit.yml"
 
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
