@@ -71,7 +71,7 @@ def play(playbook: str, inventory: Path, variables: dict[str, Any], *arguments: 
         ({"target": "node1,&empty"}, (), "matches &empty"),
         ({"target": "empty"}, (), "matches empty"),
         # What is passed over was not looked at.
-        ({"target": "node1"}, ("--tags", "nothing"), "1 not assessed: node1"),
+        ({"target": "node1"}, ("--tags", "nothing"), "failed=1"),
         ({"target": "node1", "serial": "0"}, (), "serial must be a positive number"),
     ],
 )
