@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lab.common import wait
+from lab.common import LabError, wait
 from lab.kubernetes.attacher import Attacher
 from lab.kubernetes.controlplane import ControlPlane
-from lab.kubernetes.kubelets import HollowKubelet, KubeletStandIn
+from lab.kubernetes.kubelets import HEARTBEAT, HollowKubelet, KubeletStandIn
 from lab.kubernetes.proxy import Proxy
 from node import ANSIBLE_DEADLINE, COLLECTION, Outcome, environment
 
@@ -85,6 +86,22 @@ class Cluster:
             if self.api.find("Node", name) is None:
                 self.api.add_node(name, *drivers)
         return self._ends.enter_context(KubeletStandIn(self.api, nodes, **options))
+
+    def stay_ready(self, *nodes: str) -> None:
+        """Nodes without a kubelet are not given up, however slow the machine, until the test ends."""
+        over = threading.Event()
+
+        def renew() -> None:
+            while not over.wait(HEARTBEAT):
+                for name in nodes:
+                    # The API server may be away for a while; that is part of some tests.
+                    with contextlib.suppress(LabError):
+                        self.api.renew(name)
+
+        thread = threading.Thread(target=renew, name="leases", daemon=True)
+        thread.start()
+        self._ends.callback(thread.join)
+        self._ends.callback(over.set)
 
     def hollow_kubelet(self, name: str) -> HollowKubelet:
         """A node with a real kubelet's volume manager, until the end of the test."""

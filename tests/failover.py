@@ -87,12 +87,14 @@ class Failover:
 
     # workloads
 
-    def volume(self, name: str, driver: str = RBD, storage_class: str = "", cluster_id: str = "") -> str:
+    def volume(
+        self, name: str, driver: str = RBD, storage_class: str = "", cluster_id: str = "", modes: Sequence[str] = ("ReadWriteOnce",)
+    ) -> str:
         """A volume with its claim, and if it is RBD an image; the volume's name."""
         cluster_id = cluster_id or self.storage.ceph.fsid
         image = self.image(name)
         handle = f"0001-{len(cluster_id):04x}-{cluster_id}-{1:016x}-{image.removeprefix('csi-vol-')}"
-        volume, claim = k8s.volume(name, driver, handle)
+        volume, claim = k8s.volume(name, driver, handle, modes=modes)
         if driver == RBD:
             attributes = {"clusterID": cluster_id, "pool": "rbd", "imageName": image, "imageFeatures": "layering", "journalPool": "rbd"}
             volume["spec"]["csi"]["volumeAttributes"] = attributes
@@ -159,11 +161,15 @@ class Failover:
 
     def node_a_opens(self, name: str = "db") -> Writer:
         """What a mount on A comes to: a client that writes."""
-        return self._open(Writer(self.storage.ceph, self.image(name), ADDRESSES[NODE_A]))
+        return self.client_opens(name, ADDRESSES[NODE_A])
 
     def node_b_opens(self, name: str = "db") -> Writer:
         """The same on B."""
-        return self._open(Writer(self.storage.ceph, self.image(name), ADDRESSES[NODE_B]))
+        return self.client_opens(name, ADDRESSES[NODE_B])
+
+    def client_opens(self, name: str, address: str) -> Writer:
+        """The same at any address."""
+        return self._open(Writer(self.storage.ceph, self.image(name), address))
 
     def node_b_visits(self, name: str = "db") -> Visitor:
         """NodeStage on B, tried again and again."""

@@ -61,8 +61,8 @@ class Fencing:
         """The command line of a run."""
         roles = ("node_fence", "volume_failover") if playbook == FAIL_OVER else ("node_release",)
         told: dict[str, Any] = {"lost_node": NODE_A, **QUICK} if playbook == FAIL_OVER else {"node": NODE_A}
-        for role in roles:
-            told |= self.variables(role)
+        told |= self.variables(roles[0])
+        told |= {f"{role}_{key}": value for role in roles for key, value in LEASE.items()}
         extra = json.dumps({**told, **given})
         where = ["-i", str(self.inventory), "-e", extra, *(["--check"] if check else [])]
         return ["ansible-playbook", f"{COLLECTION}.{playbook}", *where]

@@ -80,7 +80,7 @@ options:
 
     REFUSAL = r"""
 options:
-  fail_on_refusal:
+  strict:
     description:
       - Fail the task when a repair is refused.
       - A task always fails when the refused object was named, by the options C(maps) or C(wwids) of

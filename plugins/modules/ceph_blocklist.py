@@ -59,7 +59,8 @@ options:
         added, while another entry that hits just the same stands in, an address as a range of one, or a range with a host bit.
       - What stands in ends after 7 to 8 days, at 03:33:33 UTC. By that the next run with V(present) knows it, should this one be killed,
         finishes the renewal, and removes it (RV(blocklist[].stand_in)). V(absent) removes it only if it is named, as V(10.0.0.5/32).
-      - The entry of a single client has no such other, and its renewal is refused. So is that of an address where there are no ranges.
+      - The entry of a single client has no such other, and its renewal is refused without O(accept_gap). So is that of an address where
+        there are no ranges, as before Ceph 16.
     type: float
     default: 0.5
   protected_addresses:
@@ -75,6 +76,18 @@ options:
       - Without it such an entry is refused, and so is every new one if the user may not ask for the daemons.
     type: bool
     default: false
+  accept_gap:
+    description:
+      - Accept that a client is let in for a moment, while its entry is removed and added for want of another one that could stand in.
+      - Harmless where nobody else has the volumes of that client yet, as long as they are attached to the lost node alone.
+    type: bool
+    default: false
+  ends:
+    description:
+      - Of O(entries), until when they were there before somebody prolonged them, as a dictionary of entry and time. With V(state=absent)
+        such an entry is given back. It ends then, instead of being removed, unless that is over. One that is not there is not added.
+    type: dict
+    default: {}
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._ceph
@@ -282,6 +295,8 @@ WANTED = ArgumentSpec(
         "renew_below": {"type": "float", "default": 0.5},
         "protected_addresses": {"type": "list", "elements": "str", "default": []},
         "accept_daemons": {"type": "bool", "default": False},
+        "accept_gap": {"type": "bool", "default": False},
+        "ends": {"type": "dict", "default": {}},
     }
 )
 

@@ -303,7 +303,7 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(supports_check_mode=True, **OPTIONS_SPEC.merge(KUBELET, BOUNDS, REFUSAL).to_kwargs())
     params: dict[str, Any] = module.params
-    run(module, lambda: StaleContainers(make_host(params), container_options(params, module.check_mode)), params["fail_on_refusal"])
+    run(module, lambda: StaleContainers(make_host(params), container_options(params, module.check_mode)), params["strict"])
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(supports_check_mode=True, **RISKS.merge(OPTIONS_SPEC, KUBELET, BOUNDS, REFUSAL).to_kwargs())
     params: dict[str, Any] = module.params
-    run(module, lambda: PodMounts(make_host(params), pod_mount_options(params)), params["fail_on_refusal"])
+    run(module, lambda: PodMounts(make_host(params), pod_mount_options(params)), params["strict"])
 
 
 if __name__ == "__main__":

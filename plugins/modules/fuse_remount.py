@@ -381,7 +381,7 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(supports_check_mode=True, **OPTIONS_SPEC.merge(KUBELET, BOUNDS, REFUSAL).to_kwargs())
     params: dict[str, Any] = module.params
-    run(module, lambda: FuseRecovery(make_host(params), fuse_options(params)), params["fail_on_refusal"])
+    run(module, lambda: FuseRecovery(make_host(params), fuse_options(params)), params["strict"])
 
 
 if __name__ == "__main__":

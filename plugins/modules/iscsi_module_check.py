@@ -181,7 +181,7 @@ def main() -> None:
     run(
         module,
         lambda: IscsiReady(make_host(params), Options(**{**options, "modules": tuple(options["modules"])})),
-        params["fail_on_refusal"],
+        params["strict"],
     )
 
 

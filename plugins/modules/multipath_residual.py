@@ -202,7 +202,7 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(supports_check_mode=True, **RISKS.merge(RESIDUAL, BOUNDS, REFUSAL).to_kwargs())
     params: dict[str, Any] = module.params
-    run(module, lambda: ResidualPaths(make_host(params), residual_options(params)), params["fail_on_refusal"])
+    run(module, lambda: ResidualPaths(make_host(params), residual_options(params)), params["strict"])
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ options:
     description: Make at most this many in one run; the other nodes are refused until the next run.
     type: int
     default: 10
-  fail_on_refusal:
+  strict:
     description:
       - Fail the task when a node is refused.
       - It always fails when that node was named by O(nodes).
@@ -237,7 +237,7 @@ SCOPE = ArgumentSpec(
         "ledger_namespace": {"type": "str", "default": "kube-system"},
         "timeout": {"type": "float", "default": 60.0},
         "max_repairs": {"type": "int", "default": 10},
-        "fail_on_refusal": {"type": "bool", "default": False},
+        "strict": {"type": "bool", "default": False},
     }
 )
 
@@ -247,7 +247,7 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(AUTH, BOUNDS).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
-    run(module, lambda: FencePreparation(make_cluster(params), make_options(params)), params["fail_on_refusal"])
+    run(module, lambda: FencePreparation(make_cluster(params), make_options(params)), params["strict"])
 
 
 if __name__ == "__main__":

@@ -95,7 +95,8 @@ options:
       - They are fenced in any case, so be sure.
       - Needed where a client holds an image at an address that nobody knows. Known are the addresses of the node's status, those that
         ceph-csi noted for it, and those of a NetworkFence that was prepared with what the driver reported or the user gave. An unknown one
-        is taken for the node's only if two or more images of the node are held, all from there alone, and are attached nowhere else.
+        is taken for the node's only if it has both an image of the node open and the lock on it, all that is seen of the node's images is
+        at this address, and they are attached nowhere else. How many images it holds does not count.
     type: list
     elements: str
     default: []
@@ -104,20 +105,18 @@ options:
     type: list
     elements: str
     default: []
+  other_addresses:
+    description:
+      - Addresses of hosts that open images and are no nodes, as for backups. They are never fenced, and never taken for the node's.
+      - An rbd-mirror daemon is known without, by what M(storage_ops.runbooks.rbd_watcher_info) returned as C(mirror).
+    type: list
+    elements: str
+    default: []
   node_confirmed_off:
     description:
       - Accept the user's word that the node has no power. A client that holds one of its images contradicts it, and is refused.
     type: bool
     default: false
-  level:
-    description:
-      - V(address) fences every client at the node's addresses, which is right for a node that is lost.
-      - V(client) fences only the clients that hold the images. Refused where one of them also holds an image of the node that is not
-        meant, as the kernel shares one client among all.
-      - A fence of single clients is widened by a run with V(address), and never narrowed.
-    type: str
-    choices: [address, client]
-    default: address
   expiry_seconds:
     description:
       - Seconds after which Ceph forgets an entry of its blocklist. Under 604800 (7 days) is refused, since a node that comes back later
@@ -372,6 +371,12 @@ fence:
       description: When, by the API server's clock.
       type: str
       returned: success
+alone:
+  description:
+    - No other node can have a volume of the fence yet, since all of them are attached to this one and nowhere else. Then an entry that Ceph
+      cannot prolong may be removed and added, O(storage_ops.runbooks.ceph_blocklist#module:accept_gap).
+  returned: unless the module fails before it has read it, or with O(state=held) or O(state=unlocked)
+  type: bool
 findings:
   description: The node, if it is fenced or refused; empty when its fence is as it should be.
   returned: always

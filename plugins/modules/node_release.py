@@ -110,6 +110,7 @@ EXAMPLES = r"""
     - name: Take back exactly our blocklist entries
       storage_ops.runbooks.ceph_blocklist:
         entries: "{{ begun.fence.entries | selectattr('ours') | map(attribute='entry') }}"
+        ends: "{{ begun.fence.entries | selectattr('before') | items2dict(key_name='entry', value_name='before') }}"
         state: absent
       delegate_to: ceph01
       vars:

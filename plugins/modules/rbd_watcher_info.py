@@ -215,6 +215,10 @@ ceph:
               type: str
               returned: always
               sample: "18446462598732840961"
+            mirror:
+              description: It is an rbd-mirror daemon, of this site or another. Known for mirrored images only.
+              type: bool
+              returned: always
             seen:
               description: In how many of the observations it was there.
               type: int

@@ -30,8 +30,22 @@ description:
   - A finalizer is never removed, and no status is ever written. What the attacher does not detach ends the run, with what it says.
   - The containers on the lost node may go on running. Storage is protected from them by the fence, the application is not. They may
     still answer requests, and read what they have cached.
+  - A ledger tells of the past, and anybody can take an entry off Ceph's blocklist. So O(ceph) must show the fence right before anything is
+    detached. Call the module once more with O(state=held) and what was read right afterwards. It fails if the fence went in between.
   - A run that was killed at any point is finished by the next one. A run right after a successful one changes nothing.
 options:
+  state:
+    description:
+      - V(detached) detaches.
+      - V(held) changes nothing and needs no Lease. It fails unless the node is fenced still, by its ledger, its NetworkFences and O(ceph).
+    type: str
+    choices: [detached, held]
+    default: detached
+  ceph:
+    description:
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), at most 2 minutes ago. Only its blocklist is looked at.
+      - Not needed in check mode, for a fence that is V(unverified) since Ceph cannot be asked, and for method V(none).
+    type: dict
   namespaces:
     description: Only volumes of claims in these namespaces.
     type: list
@@ -85,10 +99,6 @@ options:
       - V(0) does not wait, and the proof says so.
     type: float
     default: 120
-  max_repairs:
-    description: Detach at most this many volumes one by one in one run; the others are refused. The taint knows no such limit.
-    type: int
-    default: 10
   release_lease:
     description: Whether other runs may work at the node as soon as this module has ended, be it by an error.
     type: bool
@@ -246,13 +256,15 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.failover import Failover, failover_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report, run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.failover import Failover, StillFenced, failover_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import RUN, run_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 
 SCOPE = ArgumentSpec(
     {
+        "state": {"type": "str", "choices": ["detached", "held"], "default": "detached"},
+        "ceph": {"type": "dict"},
         "namespaces": {"type": "list", "elements": "str", "default": []},
         "claims": {"type": "list", "elements": "str", "default": []},
         "storage_classes": {"type": "list", "elements": "str", "default": []},
@@ -261,7 +273,6 @@ SCOPE = ArgumentSpec(
         "detach_timeout": {"type": "float", "default": 120.0},
         "attach_timeout": {"type": "float", "default": 120.0},
         "ready_timeout": {"type": "float", "default": 120.0},
-        "max_repairs": {"type": "int", "default": 10},
         "release_lease": {"type": "bool", "default": True},
         # Longer than that of modules which only read and delete.
         "deadline": {"type": "float", "default": 900.0},
@@ -277,10 +288,15 @@ def main() -> None:
     begun: list[Failover] = []
 
     def failover() -> Failover:
-        options = failover_options(params)
+        options = failover_options(params, module.check_mode)
         begun.append(Failover(make_cluster(params), run_options(params, module.check_mode), options, module.check_mode))
         return begun[0]
 
+    def still_fenced() -> StillFenced:
+        return StillFenced(make_cluster(params), run_options(params, module.check_mode), failover_options(params, module.check_mode))
+
+    if params["state"] == "held":
+        report(module, still_fenced, set())
     try:
         run(module, failover, fail_on_refusal=False)
     finally:

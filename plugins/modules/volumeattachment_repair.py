@@ -48,7 +48,7 @@ options:
     description: Seconds that a deleted VolumeAttachment gets to be gone, and the node's status to follow.
     type: float
     default: 60
-  fail_on_refusal:
+  strict:
     description:
       - Fail the task when a repair is refused.
       - It always fails when the refused VolumeAttachment was named by O(names).
@@ -190,7 +190,7 @@ RISKS = ArgumentSpec(
         "max_repairs": {"type": "int", "default": 10},
         "accept_majority_broken": {"type": "bool", "default": False},
         "detach_timeout": {"type": "float", "default": 60.0},
-        "fail_on_refusal": {"type": "bool", "default": False},
+        "strict": {"type": "bool", "default": False},
     }
 )
 
@@ -204,7 +204,7 @@ def main() -> None:
     def runbook() -> VolumeAttachments:
         return VolumeAttachments(make_cluster(params), make_options(params), params["detach_timeout"], strict=True)
 
-    run(module, runbook, params["fail_on_refusal"])
+    run(module, runbook, params["strict"])
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def test_every_control_in_one_call(control_plane_1_20: Cluster, tmp_path: Path) 
     variables: dict[str, Any] = {
         "compliance_report_folder": str(tmp_path),
         "compliance_report_controls": "\n".join(f"STOR-{number}" for number in range(11, 18)),
-        "compliance_report_fail_on_findings": "true",
+        "compliance_report_strict": "true",
         "compliance_cluster_options": json.dumps(QUICK),
     }
     played = cluster.playbook("compliance", user=AUDITOR, **variables)

@@ -22,6 +22,7 @@ from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 
 DRIVER = "csi.example.com"
+EBS = "ebs.csi.aws.com"
 RBAC = Path(__file__).parents[2] / "playbooks" / "files" / "rbac-audit.yml"
 old = pytest.mark.parametrize("fixture", ["control_plane_1_20"])
 current = pytest.mark.parametrize("fixture", ["control_plane_current"])
@@ -36,6 +37,7 @@ def cluster(request: pytest.FixtureRequest, fixture: str) -> Cluster:
     found.api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER))
     for node in ("n1", "n2"):
         found.api.add_node(node, DRIVER)
+    found.stay_ready("n1", "n2")
     return found
 
 
@@ -88,7 +90,7 @@ def test_healthy(cluster: Cluster) -> None:
     outcome = cluster.ansible("pod_volume_info", user=RBAC, stuck_seconds=1)
     assert (outcome.findings, outcome.msg) == ([], "nothing to do: no pod is stuck; 1 pods looked at")
     named = cluster.ansible("pod_volume_info", user=RBAC, namespace="default", pod="data-first")
-    assert named.msg == "nothing to do: pod default/data-first is Running and Ready"
+    assert named.msg.startswith("nothing to do: pod default/data-first is Running and Ready. Whether its mounts are alive"), named.msg
     missing = cluster.ansible("pod_volume_info", user=RBAC, namespace="default", pod="no-such")
     assert missing.failed and "pod default/no-such does not exist" in missing.msg
 
@@ -109,7 +111,11 @@ def test_multi_attach(cluster: Cluster) -> None:
     assert any("Multi-Attach error for volume" in message for message in finding["evidence"]["messages"])
     kubelets.stop()
     cluster.api.heartbeat("n1", ready="Unknown")
-    lost = one(cluster)
+    found = {finding["object"]["name"]: finding for finding in triage(cluster)}
+    # The pod that ran there is told the same as soon as it is not ready any more.
+    assert set(found) <= {"second", "data-first"}
+    assert {finding["control"] for finding in found.values()} == {"STOR-16"}
+    lost = found["second"]
     assert (lost["control"], lost["runbook"]) == ("STOR-16", "storage_ops.runbooks.fail_over_volumes")
     assert "pv-data is attached to n1, which is not heard of" in lost["summary"]
     assert "for others prove that n1 is off or fenced" in lost["reason"]
@@ -168,11 +174,12 @@ def test_nobody_attaches(cluster: Cluster) -> None:
         cluster.api.create(k8s.csi_driver(name, attach_required=not name.startswith("no")))
     cluster.api.merge(path("CSINode", "n1"), {"spec": k8s.csi_node("n1", DRIVER, "no-attach.example.com")["spec"]})
     cluster.api.create(k8s.node("unmanaged"), k8s.csi_node("unmanaged", DRIVER))
-    cluster.api.heartbeat("unmanaged")
     cluster.api.merge(path("Node", "unmanaged"), {"metadata": {"annotations": {k8s.MANAGED: None}}})
     for claim, driver in (("a", DRIVER), ("b", "no-attach.example.com"), ("c", "absent.example.com"), ("d", DRIVER)):
         cluster.api.add_volume(claim, driver, f"vol-{claim}")
     cluster.plane.kill_controller_manager()
+    # Now nothing takes that for too long ago.
+    cluster.api.heartbeat("unmanaged")
     # The lab's controller manager is alone and takes no lease; this is the one that a leader leaves behind.
     spec = {"holderIdentity": "cp-1_0f1e", "renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}
     meta = {"name": "kube-controller-manager", "namespace": "kube-system"}
@@ -250,6 +257,102 @@ def test_not_storage(cluster: Cluster) -> None:
     assert any("Insufficient cpu" in message for message in found["big"]["evidence"]["messages"])
     assert found["unbound"]["severity"] == "major"
     assert found["unbound"]["evidence"]["claims"] == ["unbound: Pending"]
+
+
+@current
+def test_lost_node(cluster: Cluster) -> None:
+    """A pod that ran when its node was lost is told so, whatever its kubelet said at the reconnect before."""
+    kubelets = cluster.kubelets("n1")
+    kubelets.start()
+    faults.attach(cluster.api, "data", DRIVER, "vol-1", "n1")
+    cluster.wait(lambda: (cluster.api.find("Pod", "data-first") or {})["status"]["phase"] == "Running", "the pod runs")
+    pod = cluster.api.find("Pod", "data-first")
+    assert pod
+    cluster.api.create(k8s.event(pod, "FailedMount", f"driver name {DRIVER} not found in the list of registered CSI drivers"))
+    kubelets.stop()
+    cluster.api.heartbeat("n1", ready="Unknown")
+    # What the node lifecycle controller does with the pods of such a node.
+    unready = {"type": "Ready", "status": "False", "lastTransitionTime": k8s.now()}
+    status = {"status": {"conditions": [unready]}}
+    cluster.api.call("PATCH", path("Pod", "data-first") + "/status", status, "application/strategic-merge-patch+json")
+    time.sleep(1.2)
+    finding = one(cluster)
+    assert finding["control"] == "STOR-16" and "its node n1 is not heard of" in finding["summary"], finding
+
+
+@current
+def test_claim_that_waits_for_the_scheduler(cluster: Cluster) -> None:
+    """In the words of the real volume binder."""
+    waits = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "later"}, "provisioner": DRIVER}
+    claim = k8s.volume("late", DRIVER, "x")[1]
+    del claim["spec"]["volumeName"]
+    claim["spec"]["storageClassName"] = "later"
+    cluster.api.create({**waits, "volumeBindingMode": "WaitForFirstConsumer"}, claim)
+    waiting(cluster, "placed", ["late"], "n1")
+    cluster.wait(lambda: said(cluster, "WaitForFirstConsumer"), "the binder waits")
+    finding = one(cluster)
+    assert "put on n1 without it (spec.nodeName)" in finding["summary"], finding
+
+
+@current
+def test_driver_is_gone_from_the_node(cluster: Cluster) -> None:
+    """The volume is attached, and the node's driver has gone since."""
+    stuck(cluster)
+    attached(cluster, "web")
+    cluster.api.merge(path("CSINode", "n1"), {"spec": k8s.csi_node("n1", "other.example.com")["spec"]})
+    finding = one(cluster)
+    assert f"CSINode n1 lacks the driver {DRIVER}" in finding["summary"], finding
+
+
+@pytest.mark.parametrize(("fixture", "migrated"), [("control_plane_current", True), ("control_plane_1_20", False)])
+def test_nobody_attaches_a_migrated_volume(cluster: Cluster, migrated: bool) -> None:
+    """A controller manager that is dead, and a volume that a driver attaches where the node says that it leaves the plugin to one."""
+    left = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/aws-ebs" if migrated else ""}
+    node = k8s.csi_node("n1", EBS)
+    cluster.api.create(k8s.csi_driver(EBS))
+    cluster.api.merge(path("CSINode", "n1"), {"metadata": {"annotations": left}, "spec": node["spec"]})
+    volume, claim = k8s.volume("old", EBS, "x")
+    del volume["spec"]["csi"]
+    cluster.api.create({**volume, "spec": {**volume["spec"], "awsElasticBlockStore": {"volumeID": "aws://eu-1a/vol-1"}}}, claim)
+    cluster.wait(lambda: (cluster.api.find("PersistentVolumeClaim", "old") or {})["status"].get("phase") == "Bound", "bound")
+    if migrated:
+        # The controller manager itself does so.
+        cluster.api.create(k8s.pod("shows", ["old"], "n1"))
+        name = k8s.attachment_name("vol-1", EBS, "n1")
+        cluster.wait(lambda: cluster.api.find("VolumeAttachment", name), "attached by the driver", 60)
+        assert all(finding["control"] == "" for finding in triage(cluster)), triage(cluster)
+        cluster.api.delete(path("Pod", "shows"), grace=0)
+        cluster.wait(lambda: cluster.api.find("VolumeAttachment", name) is None, "detached", 60)
+    cluster.plane.kill_controller_manager()
+    waiting(cluster, "web", ["old"], "n1")
+    audited = cluster.ansible("volumeattachment_info", user=RBAC, controls=["STOR-15"], pending_seconds=1, observation_seconds=1)
+    assert (one(cluster)["control"] == "STOR-15") is migrated
+    assert [finding["object"]["name"] for finding in audited.findings] == (["web"] if migrated else [])
+
+
+@current
+def test_running_pod_on_a_dead_mount(cluster: Cluster) -> None:
+    """It runs, and is not stuck. Its containers say so where they end; where they do not, its node alone knows."""
+    kubelets = cluster.kubelets("n1")
+    faults.attach(cluster.api, "data", DRIVER, "vol-1", "n1")
+    cluster.wait(lambda: (cluster.api.find("Pod", "data-first") or {})["status"]["phase"] == "Running", "the pod runs")
+    kubelets.stop()
+    named = cluster.ansible("pod_volume_info", user=RBAC, namespace="default", pod="data-first", stuck_seconds=1)
+    assert named.findings == [] and "-e target=n1 -e compliance_report_controls=STOR-05," in named.msg, named.msg
+    ended = {"reason": "Error", "exitCode": 1, "message": "cat: /data/x: Transport endpoint is not connected"}
+    main = {"name": "main", "ready": False, "restartCount": 7, "image": "lab", "imageID": "lab"}
+    main |= {"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}, "lastState": {"terminated": ended}}
+    unready = {"type": "Ready", "status": "False", "lastTransitionTime": k8s.now()}
+    status = {"conditions": [unready], "containerStatuses": [main]}
+    cluster.api.call("PATCH", path("Pod", "data-first") + "/status", {"status": status}, "application/strategic-merge-patch+json")
+    time.sleep(1.2)
+    finding = one(cluster)
+    assert finding["control"] == "STOR-05", finding
+    assert finding["reason"].startswith("ansible-playbook storage_ops.runbooks.recover_fuse_mounts -i inventory -e target=n1")
+    ended["message"] = "panic"
+    cluster.api.call("PATCH", path("Pod", "data-first") + "/status", {"status": status}, "application/strategic-merge-patch+json")
+    named = cluster.ansible("pod_volume_info", user=RBAC, namespace="default", pod="data-first", stuck_seconds=1)
+    assert named.findings == [] and "container main is waiting, CrashLoopBackOff" in named.msg, named.msg
 
 
 @current

@@ -15,7 +15,6 @@ import os
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -134,11 +133,12 @@ def notification(*labels: dict[str, str], status: str = "firing", words: str = "
 
 
 @pytest.fixture
-def stuck(control_plane_current: Cluster) -> Iterator[dict[str, Any]]:
+def stuck(control_plane_current: Cluster) -> dict[str, Any]:
     """A pod that waits for a volume, and the kubelet's words for it."""
     api = control_plane_current.api
     api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER))
     api.add_node("worker01", DRIVER)
+    control_plane_current.stay_ready("worker01")
     api.add_volume("web", DRIVER, "vol-web")
     api.create(k8s.pod("web", ["web"], "worker01"))
     pod = api.find("Pod", "web")
@@ -148,18 +148,7 @@ def stuck(control_plane_current: Cluster) -> Iterator[dict[str, Any]]:
     )
     control_plane_current.wait(lambda: api.volumes_attached("worker01"), "the node is told")
     api.create(k8s.event(pod, "FailedMount", GONE))
-    over = threading.Event()
-
-    def stay_ready() -> None:
-        # Else the node is given up after 40 s, before a busy machine has started a rulebook.
-        while not over.wait(5):
-            api.renew("worker01")
-
-    alive = threading.Thread(target=stay_ready)
-    alive.start()
-    yield pod
-    over.set()
-    alive.join()
+    return pod
 
 
 @pytest.mark.smoke
@@ -232,6 +221,16 @@ def test_kubernetes_events(control_plane_current: Cluster, stuck: dict[str, Any]
         assert running.text.count(ANSWER) == 2
         assert "pod default/web" in running.text
     assert not (tmp_path / "owned").exists()
+
+
+def test_repair_without_a_namespace_is_refused(control_plane_current: Cluster, tmp_path: Path) -> None:
+    """One that is misspelt would have the pods of all namespaces repaired."""
+    allowed = {"storage_ops_repair": "STOR-04", "storage_ops_namespaces": "shop"}
+    with (
+        pytest.raises(LabError, match="storage_ops_namespace"),
+        rulebook(tmp_path, "kubernetes_events", audit(control_plane_current), **allowed),
+    ):
+        pass
 
 
 def test_job_templates(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_the_playbook(failover_current: Failover, addons: Addons) -> None:
     fsid = failover_current.storage.ceph.fsid
     answers = {"network_fence_driver": addons.driver, "network_fence_cluster_id": fsid, **secret, "network_fence_timeout": ""}
     ceph = {f"network_fence_ceph_{key}": value for key, value in failover_current.storage.connection().items()}
-    answers |= {**ceph, "network_fence_ceph_host": "localhost", "network_fence_fail_on_refusal": "true"}
+    answers |= {**ceph, "network_fence_ceph_host": "localhost", "network_fence_strict": "true"}
     play = failover_current.cluster.playbook
     assert play("prepare_network_fences", **answers).rc != 0, "no target"
     dry = play("prepare_network_fences", check=True, user=RBAC, **answers, target="cluster")

@@ -84,6 +84,14 @@ def test_a_node_that_is_not_lost(failover_current: Failover) -> None:
     refused(scenario, "s only, and 60 s (grace_seconds) are asked for", ceph, grace_seconds=60)
 
 
+def test_who_waits_for_the_volumes(lost: Failover) -> None:
+    """Kubernetes has no attachment for the new pod yet; it says Multi-Attach in an event."""
+    lost.wait_waiting()
+    (finding,) = lost.cluster.ansible("node_fence_info", grace_seconds=1).findings
+    (pod,) = lost.pods(NODE_B)
+    assert finding["evidence"]["waiting_elsewhere"] == [f"pv-db on {NODE_B} for pod default/{pod['metadata']['name']}"]
+
+
 def test_whoever_else_holds_the_image(lost: Failover) -> None:
     """A client on the healthy node that stays refuses; one that comes and goes, as NodeStage makes it, does not."""
     writer = lost.node_b_opens()

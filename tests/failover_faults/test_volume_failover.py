@@ -98,7 +98,13 @@ class Lost:
 
     def run(self, check: bool = False, proxy: Proxy | None = None, **options: Any) -> Outcome:
         """Our module."""
-        return self.cluster.ansible("volume_failover", check=check, proxy=proxy, node="a", **{**QUICK, **options})
+        given = {"ceph": self.reading(), **QUICK, **options}
+        return self.cluster.ansible("volume_failover", check=check, proxy=proxy, node="a", **given)
+
+    def reading(self) -> dict[str, Any]:
+        """What Ceph would say of the fence."""
+        entry = {"entry": "192.0.2.1:0/0", "kind": "address", "address": "192.0.2.1", "until": "2999-01-01T00:00:00Z"}
+        return {"fsid": "f", "read_at": k8s.now(), "observations": 1, "seconds": 0, "blocklist": [entry], "images": []}
 
     def node(self) -> dict[str, Any]:
         """Node a."""
@@ -248,6 +254,20 @@ def test_another_drivers_volume_stays(lost_current: Lost) -> None:
         "kubernetes.io/iscsi/192.0.2.9:iqn.2026-01.com.example:disk:0 (by the node's status)",
     ]
     assert lost.api.find("Pod", "other") and lost.api.find("Pod", "disk") and not lost.api.find("Pod", "db")
+
+
+@pytest.mark.variation
+def test_all_that_is_fenced_goes_in_one_run(lost_current: Lost) -> None:
+    """Twelve volumes, and a share that is not fenced, so the taint would go too far."""
+    lost = lost_current
+    names = [f"d{number}" for number in range(12)]
+    for name in names:
+        lost.volume(name)
+    lost.bare("db", *names)
+    lost.bare("files", volumes=[{"name": "files", "nfs": {"server": "192.0.2.9", "path": "/"}}])
+    lost.lose(*(f"pv-{name}" for name in names))
+    assert done(lost.run()).count("delete_volumeattachment") == 12
+    assert lost.attached() == set() and lost.ledger()["phase"] == "detached"
 
 
 def test_a_pod_that_tolerates_the_taint(lost_current: Lost) -> None:

@@ -255,7 +255,7 @@ def test_without_the_cluster_only_the_node_is_repaired(scene: Scene) -> None:
     die(node, scene.server)
     volume = {"volume": "pv-web", "sources": ["/srv/web"], "command": ["bindfs", "-f", "{source}", "{target}"]}
     alone = {"fuse_recovery_cluster": "false", "fuse_recovery_volumes": json.dumps([volume])}
-    refused = scene.play(**{**alone, "fuse_recovery_volumes": "", "fuse_recovery_fail_on_refusal": "true"})
+    refused = scene.play(**{**alone, "fuse_recovery_volumes": "", "fuse_recovery_strict": "true"})
     assert refused.rc != 0 and not changed(refused), refused.text
     done = scene.play(**alone)
     assert done.rc == 0, done.text

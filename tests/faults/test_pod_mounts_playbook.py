@@ -31,7 +31,7 @@ SURVEY = {
     "serial": "",
     "pod_mounts_volumes": "",
     "pod_mounts_max_repairs": "",
-    "pod_mounts_fail_on_refusal": "false",
+    "pod_mounts_strict": "false",
     "workload_redrive_scale_down": "",
 }
 
@@ -117,13 +117,15 @@ def test_volume_that_turned_read_only(scene: Scene) -> None:
     mounts.break_device(1)
     turn(mounts, scene.point)
     refused = scene.play()
-    assert refused.rc == 0 and "cannot be read: Input/output error" in refused.text, refused.text
+    assert refused.rc != 0 and "cannot be read: Input/output error" in refused.text, refused.text
     mounts.mend_device(1)
     planned = scene.play(check=True)
     assert planned.rc == 0, planned.text
     assert "STOR-08 critical: volume filesystem" in planned.text
     assert "planned: evict_pod default/web-" in planned.text
-    assert "| CHANGED" not in scene.play(redrive="").text
+    # Without leave to move it, it is left.
+    left = scene.play(redrive="")
+    assert left.rc == 2 and "| CHANGED" not in left.text and "1 left: node1: " in left.text, left.text
     assert scene.pod == first
     no_trace(cluster)
 

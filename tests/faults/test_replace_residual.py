@@ -35,7 +35,7 @@ SURVEY = {
     "residual_paths_observations": str(QUICK["observations"]),
     "residual_paths_observation_seconds": str(QUICK["observation_seconds"]),
     "residual_paths_rescan_targets": "true",
-    "residual_paths_fail_on_refusal": "",
+    "residual_paths_strict": "",
     "workload_redrive_scale_down": "false",
 }
 
@@ -192,7 +192,7 @@ def test_mounted_map_is_refused_and_the_pod_left_alone(make_scene: Callable[...,
     scene = make_scene(mounted=True)
     scene.refused("mounted at /mnt/a", "the pod was not touched")
     # Somebody who takes refusals for unimportant does not get around it.
-    scene.refused("the pod was not touched", residual_paths_fail_on_refusal="false")
+    scene.refused("the pod was not touched", residual_paths_strict="false")
 
 
 @pytest.mark.variation

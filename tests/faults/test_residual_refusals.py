@@ -76,7 +76,7 @@ def test_refusal_fails_the_task_when_asked_for(node: Node) -> None:
     mounted(node, f"/dev/mapper/{name}")
     node.unmap(2)
     before = node.shape()
-    for options in ({"maps": [name]}, {"fail_on_refusal": True}):
+    for options in ({"maps": [name]}, {"strict": True}):
         outcome = node.residual(**options)
         assert outcome.failed
         assert not outcome.changed

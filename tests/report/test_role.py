@@ -60,7 +60,7 @@ SURVEY = {
     "compliance_report_slice": "",
     "compliance_report_inputs": "",
     "compliance_report_partial": "false",
-    "compliance_report_fail_on_findings": "false",
+    "compliance_report_strict": "false",
 }
 
 
@@ -137,7 +137,7 @@ def test_refused_before_anything_runs(fleet: Fleet) -> None:
     for variables, said in (
         ({"compliance_report_select": "[?severity=='critical'"}, "select is not JMESPath"),
         ({"compliance_report_controls": "STOR-01,STOR-18"}, "STOR-18"),
-        ({"compliance_report_fail_on_findings": "flase"}, "Only true or false"),
+        ({"compliance_report_strict": "flase"}, "Only true or false"),
         ({"compliance_report_partial": "nope"}, "Only true or false"),
     ):
         ran = fleet.run(**variables)
@@ -148,7 +148,7 @@ def test_refused_before_anything_runs(fleet: Fleet) -> None:
 
 def test_red_after_everything_was_written_and_parts_made_one(fleet: Fleet) -> None:
     """Slices of a fleet and the cluster become one report, that has what the whole fleet's report has."""
-    ran = fleet.run(compliance_report_fail_on_findings="yes", compliance_report_controls=["STOR-01", "STOR-03", "STOR-11"])
+    ran = fleet.run(compliance_report_strict="yes", compliance_report_controls=["STOR-01", "STOR-03", "STOR-11"])
     assert ran.returncode == 2 and "open findings" in ran.stdout
     whole = fleet.report()
     names = [host["name"] for host in whole["hosts"] if host["kind"] == "node"]

@@ -42,7 +42,7 @@ TEMPLATES: list[dict[str, Any]] = load(DATA / "templates.yml")["__awx_templates"
 SLICING: list[dict[str, Any]] = load(DATA / "templates.yml")["__awx_slicing"]
 BY_NAME = {template["name"]: template for template in TEMPLATES}
 # Not runbooks: parts of others, and what configures AWX itself.
-PARTS = {"check_target", "configure_awx", "merge_compliance_reports"}
+PARTS = {"check_limit", "check_target", "conclude", "configure_awx", "merge_compliance_reports"}
 
 
 def survey(template: dict[str, Any]) -> list[dict[str, Any]]:
@@ -214,7 +214,7 @@ LEFT_OUT = re.compile(
     r"|restart_command|grace_seconds|(min_)?observations|(min_)?observation_seconds|pending_seconds|slow_seconds|unstage_seconds"
     r"|ceph_(conf|keyring|user|cluster)|rados_namespaces|peer_initiator_names|credential_keys|drivers|volumes|fence|wait_for"
     r"|hosts|result|others|inputs|partial|folder|keep|formats|prometheus_file|title|cluster|slice|namespace|claims|nodes|node|attachments"
-    r"|required_metadata|vendor|product|rescan_targets|fail_on_refusal)$"
+    r"|required_metadata|vendor|product|rescan_targets|strict)$"
 )
 
 
@@ -247,7 +247,10 @@ def test_survey_asks_what_the_playbook_reads(name: str) -> None:
     questions = {question["variable"]: question for question in survey(template)}
     assert len(questions) == len(template["survey"])
     for variable, question in questions.items():
-        if variable in known:
+        if variable.endswith("_strict"):
+            # Whoever looks at a job's colour alone is told of what is left; at a shell the text is read.
+            assert question["default"] == "true", variable
+        elif variable in known:
             assert question.get("default", "") == as_answer(known[variable].get("default")), variable
         else:
             assert re.search(rf"\b{variable}\b(?! *#)", re.sub(r"(?m)^#.*$", "", text)), f"{variable} is read nowhere"

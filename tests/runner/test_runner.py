@@ -22,6 +22,8 @@ from node import ANSIBLE_DEADLINE, COLLECTION, environment
 DRIVER = "csi.example.com"
 # ansible-runner empties the result of an event that is longer, and nobody is told.
 MAX_RESULT = 700_000
+# The first task of every playbook with a target.
+CHECK = "Refuse variables that do not exist, and a target that is not in the inventory"
 # Nobody is there, and it says so at once.
 ABSENT = "ansible_host=127.0.0.1 ansible_port=1"
 INVENTORY = f"worker01 ansible_connection=local\nworker02 {ABSENT}\n[all:vars]\nansible_become=false\n"
@@ -84,6 +86,7 @@ def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
     api = control_plane_1_20.api
     api.create(k8s.csi_driver(DRIVER))
     api.add_node("worker01", DRIVER)
+    control_plane_1_20.stay_ready("worker01")
     for number in range(30):
         api.add_volume(f"web-{number}", DRIVER, f"vol-{number}")
         api.create(k8s.pod(f"web-{number}", [f"web-{number}"], "worker01"))
@@ -102,12 +105,18 @@ def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
     found = job.results("Look at the pods and their volumes")[0]["findings"]
     assert {finding["object"]["name"] for finding in found} == {f"web-{number}" for number in range(30)}
     assert "web-29" in job.stdout
+    assert job.artifacts["storage_outcome"]["reported"] == len(job.artifacts["storage_outcome"]["left"]) == 30
     # An answer to an alert is the same with another first word, and here nothing may be repaired.
     answers |= {"triage_namespace": "default", "triage_pod": "web-7", "respond_repair": "", "respond_max_nodes": "", "respond_hosts": ""}
     answer = run(tmp_path, "respond", answers, check=True, **settings)
     assert (answer.rc, answer.status) == (0, "successful"), answer.stdout
     assert [finding["object"]["name"] for finding in answer.results("Look at the pods and their volumes")[0]["findings"]] == ["web-7"]
-    assert answer.artifacts == {"respond_rehearsed": []}
+    assert answer.artifacts["respond_rehearsed"] == []
+    (left,) = answer.artifacts["storage_outcome"]["left"]
+    assert left.startswith("pod default/web-7: "), left
+    # Whoever looks at the colour alone asks for it.
+    strict = run(tmp_path, "triage", {**answers, "triage_strict": "true"}, **settings)
+    assert (strict.rc, strict.status) == (2, "failed"), strict.stdout
     for each in (job, answer):
         assert api.token not in each.everything
 
@@ -116,7 +125,7 @@ def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
 def test_compliance_and_its_twin(tmp_path: Path) -> None:
     """The same as a run and in check mode: the report is written, its numbers are the job's artifact, and a dead host is not assessed."""
     answers = {"target": "worker01\nworker02\n", "compliance_cluster": "false", "compliance_report_controls": CONTROLS}
-    answers |= {"compliance_node_timeout": "60", "compliance_report_fail_on_findings": "false", "compliance_report_severity": "info"}
+    answers |= {"compliance_node_timeout": "60", "compliance_report_strict": "false", "compliance_report_severity": "info"}
     answers |= {"compliance_report_select": "", "compliance_report_exceptions": "", "compliance_ceph_host": ""}
     reports = []
     for check in (False, True):
@@ -136,9 +145,33 @@ def test_no_target(tmp_path: Path) -> None:
     job = run(tmp_path, "clean_residual_paths", {"target": "", "serial": "", "residual_paths_fail_hung_readers": "false"})
     assert (job.rc, job.status) == (2, "failed")
     assert "target is required and must not be empty" in job.stdout
-    assert not job.results("Clean residual maps and disks") and len(job.results("Refuse to run without a target", "runner_on_failed")) == 1
+    assert not job.results("Clean residual maps and disks") and len(job.results(CHECK, "runner_on_failed")) == 1
     # There is such a host, and it is asked, but it cannot be reached: the survey's words are understood.
     twin = run(
         tmp_path, "clean_residual_paths", {"target": "worker02", "serial": "50%", "residual_paths_flush_empty_maps": "true"}, check=True
     )
     assert (twin.rc, twin.status) == (4, "failed") and twin.events[-1]["event_data"]["dark"] == {"worker02": 1}
+
+
+def test_what_is_left_is_seen_by_the_colour(tmp_path: Path) -> None:
+    """A kernel module that is nowhere cannot be loaded: a run fails once all hosts had their turn, a rehearsal only if it is strict."""
+    answers = {"target": "worker01", "iscsi_ready_modules": "no_such_module", "iscsi_ready_persist": "false"}
+    for check, strict, status in ((True, "false", 0), (True, "true", 2), (False, "false", 2)):
+        job = run(tmp_path, "load_iscsi_modules", {**answers, "iscsi_ready_strict": strict}, check=check)
+        assert job.rc == status, job.stdout
+        told = job.artifacts["storage_outcome"]
+        assert told["reported"] + told["refused"] == len(told["left"]) > 0 and told["left"][0].startswith("worker01: "), told
+    # The one that cannot be reached is told, too, and does not hide what the other has left.
+    both = run(tmp_path, "load_iscsi_modules", {**answers, "target": "worker02,worker01", "serial": "100%"})
+    assert both.rc != 0 and both.artifacts["storage_outcome"]["not_assessed"] == ["worker02 (it failed or was not reached, see above)"]
+    assert " left: worker01: " in both.stdout
+
+
+def test_nothing_assessed_is_no_success(tmp_path: Path) -> None:
+    """A compliance run that could look at nothing at all reports nothing, and fails although it was not asked to."""
+    answers = {"target": "worker02", "compliance_cluster": "false", "compliance_report_controls": CONTROLS}
+    job = run(tmp_path, "compliance", {**answers, "compliance_report_folder": str(tmp_path / "report")})
+    assert job.rc == 2 and job.artifacts["storage_compliance"]["hosts"] == {
+        **{"total": 1, "assessed": 0},
+        **{"partly_assessed": 0, "not_assessed": 1},
+    }

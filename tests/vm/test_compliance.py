@@ -27,7 +27,7 @@ SURVEY = {
     "compliance_ceph_host": "node1",
     "compliance_report_controls": "",
     "compliance_report_severity": "",
-    "compliance_report_fail_on_findings": "false",
+    "compliance_report_strict": "false",
 }
 # Where a run has met it, in one way or another.
 SECRETS = {name: f"5ecret-of-{name}" for name in ("kubeconfig", "become", "ceph", "source", "passwd")}

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node import Node
+from node import COLLECTION, Node
 
-CLEAN = "storage_ops.runbooks.clean_residual_paths"
-LOAD = "storage_ops.runbooks.load_iscsi_modules"
+CLEAN = f"{COLLECTION}.clean_residual_paths"
+LOAD = f"{COLLECTION}.load_iscsi_modules"
 # What an AWX survey sends: everything is a string, and a question nobody answered is an empty one.
 SURVEY = {
     "target": "node1\n",
@@ -32,7 +32,7 @@ SURVEY = {
     "residual_paths_fail_hung_readers": "false",
     "residual_paths_flush_empty_maps": "false",
     "residual_paths_accept_majority_dead": "",
-    "residual_paths_fail_on_refusal": "false",
+    "residual_paths_strict": "false",
 }
 
 
@@ -55,8 +55,23 @@ def play(playbook: str, inventory: Path, variables: dict[str, Any], *arguments: 
         ({"target": ""}, (), "target is required"),
         ({"target": " \n"}, (), "target is required"),
         ({}, ("--limit", "node1"), "target is required"),
-        ({"target": "node7"}, (), "matches the target node7"),
-        ({"target": "node1"}, ("--limit", "node2"), "matches the target node1"),
+        ({"target": "node7"}, (), "No host of the inventory matches node7"),
+        ({"target": "node1"}, ("--limit", "node2"), "leaves nothing of the target node1"),
+        # A part that matches nothing makes the run another one than was asked for; one to exclude even widens it.
+        ({"target": "node1,nodeY"}, (), "matches nodeY"),
+        ({"target": "node1\nnodeY"}, (), "matches nodeY"),
+        ({"target": "node1:nodeY"}, (), "matches nodeY"),
+        ({"target": "all,!nodeY"}, (), "matches !nodeY"),
+        ({"target": "all,&nodeY"}, (), "matches &nodeY"),
+        # With a comma in it, Ansible takes these for names of hosts, which it ignores: node1 would be in the run, or not looked at.
+        ({"target": "node2,node1:nodeY"}, (), "matches node1:nodeY"),
+        ({"target": "all,!node1:node2"}, (), "matches !node1:node2"),
+        ({"target": "all, ! node1"}, (), "matches !"),
+        ({"target": "all,!!node1"}, (), "matches !!node1"),
+        ({"target": "node1,&empty"}, (), "matches &empty"),
+        ({"target": "empty"}, (), "matches empty"),
+        # What is passed over was not looked at.
+        ({"target": "node1"}, ("--tags", "nothing"), "failed=1"),
         ({"target": "node1", "serial": "0"}, (), "serial must be a positive number"),
     ],
 )
@@ -66,11 +81,102 @@ def test_refused_before_anything_is_touched(
 ) -> None:
     # Nobody listens there: had a host been contacted, it would be unreachable.
     inventory = tmp_path / "inventory.yml"
-    inventory.write_text("all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n")
+    inventory.write_text(
+        "all: {hosts: {node1: {}, node2: {}}, children: {empty: {hosts: {}}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n"
+    )
     result = play(playbook, inventory, variables, *arguments)
     assert result.returncode != 0
     assert message in result.stdout + result.stderr
     assert "unreachable=1" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("playbook", "variable", "message"),
+    [
+        ("recover_fuse_mounts", "fuse_recovery_path", "fuse_recovery_path (did you mean fuse_recovery_paths?)"),
+        ("clean_residual_paths", "residual_paths_map", "residual_paths_map (did you mean residual_paths_maps?)"),
+        # The prefix can be misspelt as well.
+        ("clean_residual_paths", "residual_path_maps", "residual_path_maps (did you mean residual_paths_maps?)"),
+        ("check_nfs", "nfs_check_share", "did you mean nfs_check_shares?"),
+        ("load_iscsi_modules", "iscsi_ready_persits", "did you mean iscsi_ready_persist?"),
+        ("repair_pod_mounts", "workload_redrive_scaledown", "did you mean workload_redrive_scale_down?"),
+        ("compliance", "compliance_node_time_out", "did you mean compliance_node_timeout?"),
+        ("merge_compliance_reports", "merge_runs", "did you mean merge_run?"),
+        ("triage", "triage_namespaces", "did you mean triage_namespace?"),
+        ("respond", "respond_repairs", "did you mean respond_repair?"),
+        ("replace_residual_volume", "replace_host", "did you mean replace_hosts?"),
+        ("repair_volumeattachments", "attachment_repair_name", "did you mean attachment_repair_names?"),
+        ("fail_over_volumes", "node_fence_claim", "did you mean node_fence_claims?"),
+        ("release_fenced_node", "node_release_ceph_hosts", "did you mean node_release_ceph_host?"),
+        ("prepare_network_fences", "network_fence_node", "did you mean network_fence_nodes?"),
+        ("configure_awx", "configure_awx_images", "did you mean configure_awx_image?"),
+    ],
+)
+def test_unknown_variable_ends_every_playbook(tmp_path: Path, playbook: str, variable: str, message: str) -> None:
+    """Whatever else is right or missing: it is the first task, and no host is contacted."""
+    inventory = tmp_path / "inventory.yml"
+    inventory.write_text("all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n")
+    variables = {"target": "node1", "lost_node": "node1", "node": "node1", variable: "x"}
+    result = play(f"{COLLECTION}.{playbook}", inventory, variables)
+    assert result.returncode != 0
+    assert message in result.stdout + result.stderr
+    limits = result.stdout.count("\nTASK [Refuse a limit without the localhost]")
+    assert result.stdout.count("\nTASK [") - limits == 1, result.stdout
+    assert "unreachable=1" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    "playbook",
+    [
+        *("fail_over_volumes", "prepare_network_fences", "release_fenced_node", "repair_volumeattachments", "replace_residual_volume"),
+        *("respond", "triage"),
+    ],
+)
+def test_limit_without_the_localhost(tmp_path: Path, playbook: str) -> None:
+    """Its plays would be passed over, and the run be green."""
+    inventory = tmp_path / "inventory.yml"
+    inventory.write_text("all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n")
+    variables = {"target": "cluster", "lost_node": "node1", "node": "node1"}
+    result = play(f"{COLLECTION}.{playbook}", inventory, variables, "--limit", "node1")
+    assert result.returncode == 2 and "Add localhost to the limit" in result.stdout, result.stdout
+
+
+def test_variables_of_other_hosts_are_none_of_this_run(tmp_path: Path) -> None:
+    """What the inventory says of a host counts where that host is in the run, and not elsewhere."""
+    hosts = {"node1": {}, "node2": {"residual_paths_map": "mpathb"}}
+    inventory = tmp_path / "inventory.yml"
+    inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": {"ansible_host": "127.0.0.1", "ansible_port": 1}}}))
+    elsewhere = play(CLEAN, inventory, {"target": "node1"})
+    assert "unreachable=1" in elsewhere.stdout, elsewhere.stdout
+    here = play(CLEAN, inventory, {"target": "node1,node2"})
+    assert "residual_paths_map of node2 (did you mean residual_paths_maps?)" in here.stdout
+    assert "unreachable=1" not in here.stdout
+
+
+@pytest.mark.parametrize("how", ["import_role", "include_role", "roles"])
+def test_unknown_variable_ends_a_role(tmp_path: Path, how: str) -> None:
+    """In a play of one's own, also where the task gives the variable, and in check mode."""
+    role = {"name": f"{COLLECTION}.residual_paths"}
+    vars_ = {"residual_paths_map": "mpathb"}
+    tasks = [{"name": "Clean", f"ansible.builtin.{how}": role, "vars": vars_}]
+    roles = {"roles": [{"role": role["name"], "vars": vars_}]} if how == "roles" else {"tasks": tasks}
+    playbook = tmp_path / "own.yml"
+    playbook.write_text(json.dumps([{"hosts": "all", "gather_facts": False, **roles}]))
+    inventory = tmp_path / "inventory.yml"
+    inventory.write_text("all: {hosts: {node1: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n")
+    result = play(str(playbook), inventory, {}, "--check")
+    assert "residual_paths_map (did you mean residual_paths_maps?)" in result.stdout
+    assert "unreachable=1" not in result.stdout
+
+
+def test_misspelt_variable_repairs_nothing(node: Node) -> None:
+    """Of two residual maps one was meant: both were repaired."""
+    node.unmap(2, 3)
+    before = node.shape()
+    name, _wwid = node.map_of(2)
+    result = play(CLEAN, node.vm.inventory(), {"target": "node1", "residual_paths_map": name, "residual_paths_observation_seconds": 3})
+    assert node.shape() == before, result.stdout
+    assert result.returncode != 0
 
 
 @pytest.mark.smoke
@@ -82,7 +188,11 @@ def test_survey_strings(node: Node) -> None:
     reader = node.hung_reader(f"/dev/mapper/{name}")
     before = node.shape()
     refused = play(CLEAN, node.vm.inventory(), SURVEY)
-    assert refused.returncode == 0, refused.stdout
+    # Whoever sees only the colour is told that the map is left; a rehearsal says so only when it is asked to.
+    assert refused.returncode == 2 and f"1 left: node1: multipath map {name}: " in refused.stdout, refused.stdout
+    for strict, status in (("false", 0), ("true", 2)):
+        rehearsed = play(CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_strict": strict}, "--check")
+        assert rehearsed.returncode == status, rehearsed.stdout
     assert "verdict: refuse" in refused.stdout
     assert "set fail_hung_readers" in refused.stdout
     assert node.shape() == before

@@ -49,6 +49,8 @@ _STAND_IN_LEFT = timedelta(hours=1)
 # rc 13 that it may not, and the OSD map stays as it is. Should a monitor ever understand them: they belong to nobody (RFC 5737).
 _PROBES = {ADDRESS: "[::ffff:192.0.2.1]:0/0", CLIENT: "[::ffff:192.0.2.1]:0/1", RANGE: "192.0.2.0/999"}
 _EINVAL = 22
+# What is given back ends when it would have ended, but for this, since Ceph counts from when it is told; and what is about to end is not.
+_GIVEN_LATE, _LEAST_GIVEN = timedelta(minutes=2), timedelta(minutes=1)
 _THIS_HOST = "this very host"
 
 
@@ -128,6 +130,9 @@ class Options(NamedTuple):
     renew_below: float
     protected: tuple[Network, ...]
     accept_daemons: bool
+    accept_gap: bool = False
+    # Of entries that are to be absent: until when they were there before somebody prolonged them.
+    ends: Mapping[Entry, datetime] = {}
 
     @property
     def shortest_left(self) -> timedelta:
@@ -241,7 +246,7 @@ class Runbook:
         denied = {need: said for need in sorted(needed) for said in [self._denied(blocklist, *need)] if said}
         daemons: list[tuple[Entry, str]] = []
         problem = ""
-        if any(operation == ADD for operation, _kind in needed):
+        if options.present and any(operation == ADD for operation, _kind in needed):
             daemons = [(parse_entry(address), _THIS_HOST) for address in sorted(set(own_addresses(blocklist.osds)))]
             if not options.accept_daemons:
                 try:
@@ -262,8 +267,9 @@ class Runbook:
         wanted = f"{len(entries)} entr{'y' if len(entries) == 1 else 'ies'}"
         if self._options.present:
             return f"{wanted} in the blocklist of {state.blocklist.fsid} for long enough"
+        back = [f"{there.text} is there until {there.until_text}, as before" for entry in entries for there in state.blocklist.find(entry)]
         still = [f"{other} still blocks {entry.text}" for entry in entries for other in state.blocklist.covering(entry)]
-        return "; ".join([f"none of {wanted} there", *still[:5]])
+        return "; ".join([*(back[:5] or [f"none of {wanted} there"]), *still[:5]])
 
     def facts(self) -> dict[str, Any]:
         """The blocklist as it was last read, and what became of the entries."""
@@ -355,7 +361,7 @@ def changes(blocklist: Blocklist, options: Options, now: datetime) -> list[Chang
 def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime) -> Change:
     found = blocklist.find(entry)
     if not options.present:
-        return Change(entry, found, [Step(REMOVE, entry.kind, there.text) for there in found])
+        return _give_up(entry, found, options, now)
     stand_in = _stand_in(entry, blocklist.ranges, now)
     there_too = next((other for other in blocklist.entries if stand_in and other.text == stand_in.text), None)
     # Both may be wanted, an address and the range of one.
@@ -372,6 +378,8 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
         return Change(entry, found, [add, *clean_up])
     # Ceph answers "blocklisting ... until ..." to a second add, and keeps the end of the first: the entry must go first. So that its client
     # is not let in for a moment, another entry that hits just the same stands in.
+    if stand_in is None and options.accept_gap:
+        return Change(entry, found, [Step(REMOVE, entry.kind, entry.text), add])
     if stand_in is None:
         return Change(
             entry, found, [], "Ceph cannot prolong it, and no other entry that hits just the same could stand in while it is made anew"
@@ -384,6 +392,18 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
     if wanted_too:
         return Change(entry, found, [stand_in._replace(seconds=options.expire_seconds), *renew])
     return Change(entry, found, [stand_in, *renew, Step(REMOVE, stand_in.kind, stand_in.text, needs=entry.text)])
+
+
+def _give_up(entry: Entry, found: list[Blocked], options: Options, now: datetime) -> Change:
+    """The entry goes; or, if it was there before and would be still, it ends when that would have ended."""
+    remove = [Step(REMOVE, entry.kind, there.text) for there in found]
+    end = options.ends.get(entry)
+    if not found or end is None or end - now < _LEAST_GIVEN:
+        return Change(entry, found, remove)
+    if len(found) == 1 and abs(found[0].until - end) <= _GIVEN_LATE:
+        return Change(entry, found, [])
+    seconds = math.ceil((end - now).total_seconds())
+    return Change(entry, found, [*remove, Step(ADD, entry.kind, entry.text, seconds)])
 
 
 def _stand_in(entry: Entry, ranges: bool, now: datetime) -> Step | None:
@@ -455,7 +475,7 @@ def _refusals(state: State, options: Options, change: Change) -> list[str]:
     entry, reasons = change.entry, []
     if change.problem:
         reasons.append(
-            f"{change.problem}. If its client is surely dead, remove the entry and add it again"
+            f"{change.problem}. If its client is surely dead, or may write since no other has its volumes, set accept_gap"
             + ("; if no other client has its address, block that" if entry.kind == CLIENT else "")
         )
     if entry.kind == RANGE and not state.blocklist.ranges:
@@ -463,7 +483,7 @@ def _refusals(state: State, options: Options, change: Change) -> list[str]:
     for need in dict.fromkeys((step.operation, step.kind) for step in change.steps):
         if need in state.denied:
             reasons.append(_grant(state.client, state.blocklist.word, *need, state.denied[need]))
-    if change.problem or any(step.operation == ADD for step in change.steps):
+    if change.problem or (options.present and any(step.operation == ADD for step in change.steps)):
         reasons += [f"it would hit {network}, which is in protected_addresses" for network in options.protected if entry.overlaps(network)]
         for who in sorted({who for daemon, who in state.daemons if _hits(entry, daemon)}):
             may_be = "; set accept_daemons if that may be, as where the lost node has it: it fails over"
@@ -504,6 +524,17 @@ def make_options(params: dict[str, Any]) -> Options:
             entries.append(parse_entry(text))
         except StorageOpsError as error:
             errors.append(str(error))
+    ends = {}
+    for text, end in params["ends"].items():
+        try:
+            moment = datetime.fromisoformat(str(end).replace("Z", "+00:00"))
+        except ValueError:
+            moment = datetime.min
+        if moment.tzinfo is None:
+            raise StorageOpsError(f"ends has {end!r} for {text}: give a time with its zone, as 2026-11-21T12:00:00Z")
+        ends[parse_entry(str(text))] = moment
+    if ends and params["state"] == "present":
+        raise StorageOpsError("ends is for state absent: it says until when an entry was there before")
     # A release without entries of its own has nothing to remove, but a fence without entries protects nothing.
     if errors or (not entries and params["state"] == "present"):
         raise StorageOpsError("; ".join(errors[:5]) or "entries is empty: name what is to be blocked")
@@ -514,4 +545,6 @@ def make_options(params: dict[str, Any]) -> Options:
         params["renew_below"],
         tuple(parse_network(text) for text in params["protected_addresses"]),
         params["accept_daemons"],
+        params["accept_gap"],
+        ends,
     )

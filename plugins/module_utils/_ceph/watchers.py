@@ -33,6 +33,7 @@ _PARALLEL = 8
 _POLL_SECONDS = 1.0
 # ceph-csi writes it in both ways; behind it stand the volume's id and the node.
 _NOTE = re.compile(r"metadata_\.rbd\.csi\.ceph\.com/clientaddress/(?:.*/)?(?P<node>[^/]+)", re.IGNORECASE)
+_LISTED = re.compile(r"watcher=(?P<address>\S+) client\.(?P<client>[0-9]+) cookie=[0-9]+")
 _HEXDUMP = re.compile(r"^[0-9a-f]{8}  (?P<bytes>(?:[0-9a-f]{2} {1,2}){1,16})", re.MULTILINE)
 _ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]+\]:[0-9]+/[0-9]+|[0-9.]+:[0-9]+/[0-9]+")
 
@@ -53,11 +54,15 @@ class Lock(NamedTuple):
 
 
 class Details(NamedTuple):
-    """What is read of an image once. ``notes``: (node, address it had when it staged the image) of ceph-csi."""
+    """What is read of an image once. ``notes``: (node, address it had when it staged the image) of ceph-csi.
+
+    ``mirrors``: the rbd-mirror daemons of the pool, if the image is mirrored, each as its address and client.
+    """
 
     features: tuple[str, ...] = ()
     locks: tuple[Lock, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
+    mirrors: frozenset[tuple[Entry, int]] = frozenset()
 
 
 class Observed(NamedTuple):
@@ -165,7 +170,22 @@ class Watchers:
             if not result.ok:
                 raise StorageOpsError(f"ceph-csi's notes could not be read: {result.describe()}")
             notes = parse_notes(result.stdout)
-        return Details(tuple(info.get("features", [])), locks, tuple(notes))
+        # There is the section as soon as the image is mirrored, and with it the pool's object.
+        mirrors = self._mirrors(target) if isinstance(info, dict) and info.get("mirroring") else frozenset()
+        return Details(tuple(info.get("features", [])), locks, tuple(notes), mirrors)
+
+    def _mirrors(self, target: Target) -> frozenset[tuple[Entry, int]]:
+        """The daemons that mirror this pool, of this site and of others: they alone watch the object that lists its mirrored images.
+
+        ``rbd mirror image status`` tells the state of each site, but not by which client it has the image open, and of other sites'
+        daemons nothing more. In src/tools/rbd_mirror/PoolWatcher.cc a daemon watches RBD_MIRRORING with the very client that opens the
+        images, for its own site and for each peer.
+        """
+        space = ["--namespace", target.namespace] if target.namespace else []
+        result = self._ceph.run("rados", "--pool", target.pool, *space, "listwatchers", "rbd_mirroring")
+        if not result.ok:
+            raise StorageOpsError(f"who mirrors pool {target.pool} could not be read: {result.describe()}")
+        return frozenset(parse_listed(result.stdout))
 
     def _each(self, read: Callable[[Target], Any]) -> dict[tuple[str, str, str], Any]:
         """``read`` for each image, in parallel: what it returned, or as a text why it did not."""
@@ -205,6 +225,18 @@ def parse_locks(answer: Any) -> tuple[Lock, ...]:
         return tuple(Lock(str(item["locker"]), _entry(item["address"])) for item in entries)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StorageOpsError(f"rbd lock ls lacks what is needed: {type(error).__name__} {error}") from None
+
+
+def parse_listed(text: str) -> list[tuple[Entry, int]]:
+    """Address and client of each line of ``rados listwatchers``, which has no JSON. Raises StorageOpsError for any other line."""
+    found = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        match = _LISTED.fullmatch(line)
+        entry = parse_stored(match["address"]) if match else None
+        if match is None or entry is None:
+            raise StorageOpsError(f"rados listwatchers says {line[:100]!r}, which is not understood")
+        found.append((entry, int(match["client"])))
+    return found
 
 
 def _entry(text: str) -> Entry:
@@ -299,6 +331,7 @@ def _image(image: Observed, observations: int) -> dict[str, Any]:
                 "cookie": str(watcher.cookie),
                 "seen": seen,
                 "persistent": seen == observations > 1,
+                "mirror": (watcher.entry, watcher.client) in image.details.mirrors,
             }
             for watcher, seen in image.watchers
         ],

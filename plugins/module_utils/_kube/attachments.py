@@ -218,7 +218,8 @@ class State:
 
     ``unproven``: names of the attachments that were observed again. ``drivers``: all CSIDrivers, ``detached_drivers``: those with
     attachRequired=false; neither is read without need.
-    ``drivers_on``: by node, the drivers of its CSINode. ``last_attach``: time of the newest event SuccessfulAttachVolume.
+    ``drivers_on``: by node, the drivers of its CSINode (NodeDrivers.drivers). ``last_attach``: time of the newest event
+    SuccessfulAttachVolume.
     """
 
     now: datetime
@@ -276,7 +277,7 @@ class Wait:
     @property
     def attachment(self) -> str:
         """The name the attachment would have."""
-        return attachment_name(self.volume.driver, self.volume.handle, self.pod.node)
+        return attachment_name(*self.volume.disk, self.pod.node)
 
 
 # suspects: what is worth more requests, and a second observation
@@ -345,7 +346,7 @@ def unproven(seen: Observation, suspected: Iterable[Attachment], options: Option
 
 def waits(seen: Observation, seconds: float, now: datetime) -> list[Wait]:
     """Pods that have had their node for so long and a bound volume that nothing attaches there, or tries to elsewhere."""
-    by_claim = {volume.claim: volume for volume in seen.volumes.values() if volume.phase == "Bound" and volume.driver}
+    by_claim = {volume.claim: volume for volume in seen.volumes.values() if volume.phase == "Bound" and volume.disk[0]}
     found = []
     for pod in seen.pending:
         node = seen.nodes.get(pod.node)
@@ -359,14 +360,19 @@ def waits(seen: Observation, seconds: float, now: datetime) -> list[Wait]:
 
 
 def could_attach(wait: Wait, detached_drivers: Collection[str], drivers_on: dict[str, tuple[str, ...]]) -> bool:
-    """The driver's volumes are attached at all, and the driver is registered on the pod's node."""
-    return wait.volume.driver not in detached_drivers and wait.volume.driver in drivers_on.get(wait.pod.node, ())
+    """The driver's volumes are attached at all, and the driver is registered on the pod's node.
+
+    One of a former in-tree plugin is attached by a driver only where the node says so.
+    """
+    driver, on_node = wait.volume.disk[0], drivers_on.get(wait.pod.node, ())
+    registered = driver in on_node and wait.volume.is_attached_by_driver(on_node)
+    return registered and driver not in detached_drivers
 
 
 def _attaches(seen: Observation, volume: Volume, node: str) -> bool:
     """Somebody attaches it to the node, or may not since it is attached elsewhere (Multi-Attach)."""
     made = [attachment for same in seen.same(volume) for attachment in seen.by_volume.get(same.name, ())]
-    named = attachment_name(volume.driver, volume.handle, node) in seen.attachments
+    named = attachment_name(*volume.disk, node) in seen.attachments
     return named or any(attachment.node == node or volume.exclusive for attachment in made)
 
 
@@ -656,7 +662,8 @@ def _lost_status(state: State, seen: list[Attachment], options: Options) -> Find
         finding.refuse(_HASTY)
     else:
         finding.reason = (
-            f"observed {state.observed}. The kubelet waits for the entry for ever. Move the pod away and back: ansible-playbook {RUNBOOK} "
+            f"observed {state.observed}. A pod that is to start there waits for the entry for ever; one that runs goes on. "
+            f"Move the pod away and back: ansible-playbook {RUNBOOK} "
             f"-e attachment_repair_names={attachment.name} -e attachment_repair_lost_status=redrive"
         )
         finding.workload = _workload(state.last, steady, attachment)
@@ -907,7 +914,7 @@ def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: f
         else f"the controller manager attaches other volumes ({last}): look in its log for this one",
         "storage_ops.runbooks.triage",
         {
-            "driver": waiting[0].volume.driver,
+            "driver": waiting[0].volume.disk[0],
             "volumes": [wait.volume.name for wait in waiting],
             "claims": ["/".join(wait.volume.claim) for wait in waiting],
             "missing_attachments": [wait.attachment for wait in waiting],

@@ -44,7 +44,7 @@ REPAIRS: dict[str, tuple[str, str]] = {
     "STOR-09": ("check_nfs", "-i inventory -e target={node}"),
     "STOR-10": ("check_nfs", "-i inventory -e target={node}"),
     "STOR-11": ("repair_volumeattachments", "-e attachment_repair_names={attachment}"),
-    "STOR-13": ("repair_volumeattachments", "-e attachment_repair_names={attachment} -e attachment_repair_lost_status=redrive"),
+    "STOR-13": ("repair_volumeattachments", "-e {where} -e attachment_repair_lost_status=redrive"),
     "STOR-14": ("repair_volumeattachments", "-e attachment_repair_names={attachment} -e attachment_repair_redrive_missing_metadata=true"),
     # Not {node}: the pod that waits is on a node that is well.
     "STOR-16": ("fail_over_volumes", "-i inventory -e lost_node={lost_node}"),
@@ -58,6 +58,7 @@ class Entry:
 
     ``pattern`` is searched, without regard to case, in ``REASON: MESSAGE``. ``storage``: False for what keeps a pod waiting but is none of
     our business. ``vague``: it says that something is wrong with the volumes, but not what, so a message nobody knows says more.
+    ``of_claims``: it cannot be while all claims are bound. ``metadata``: the key that the VolumeAttachment lacks.
     """
 
     id: str
@@ -67,6 +68,13 @@ class Entry:
     look: str
     storage: bool = True
     vague: bool = False
+    of_claims: bool = False
+    metadata: str = ""
+
+    @property
+    def lasts(self) -> bool:
+        """It is about the node, where it stays true for a pod that is about to end."""
+        return "STOR-01" <= self.control <= "STOR-10"
 
     def matches(self, text: str) -> bool:
         """The text holds this message."""
@@ -118,6 +126,7 @@ ENTRIES: tuple[Entry, ...] = (
         "STOR-14",
         "the VolumeAttachment was made by an older version of the driver and lacks what the driver needs to mount",
         "only a new VolumeAttachment has it: the workload must leave the node, and the old one be gone, before the pod comes back",
+        metadata="publishInfo",
     ),
     Entry(
         "attacher-silent",
@@ -133,6 +142,14 @@ ENTRIES: tuple[Entry, ...] = (
         "",
         "the CSI driver does not run, or is not registered, on node {node}",
         "look at the driver's node pod on {node} (container node-driver-registrar) and at CSINode {node}",
+    ),
+    Entry(
+        "driver-secret-missing",
+        # pkg/volume/csi/csi_attacher.go and csi_mounter.go, and getCredentialsFromSecret of csi_util.go
+        r"fetching Node(Stage|Publish)SecretRef|failed to find the secret \S+ in the namespace",
+        "",
+        "the Secret that the PersistentVolume names for its driver does not exist, or cannot be read",
+        "the message names it: create it again with the driver's credentials (spec.csi.nodeStageSecretRef of the PersistentVolume)",
     ),
     Entry(
         "volume-limit",
@@ -314,6 +331,7 @@ ENTRIES: tuple[Entry, ...] = (
         "",
         "a claim of the pod has no volume yet",
         "kubectl -n {namespace} describe pvc: its events say what the provisioner is missing",
+        of_claims=True,
     ),
     # Not storage
     Entry(
@@ -428,6 +446,11 @@ def match(reason: str, message: str) -> Entry | None:
     """The entry that knows this event or waiting state; None when nobody does."""
     text = f"{reason}: {message.replace(_SIMILAR, '', 1)}"
     return next((entry for entry in ENTRIES if entry.matches(text)), None)
+
+
+def answered(message: str) -> bool:
+    """A CSI driver itself gave that error. What gRPC says where it does not reach one looks alike (code Unavailable)."""
+    return "rpc error: code = " in message and "code = Unavailable" not in message
 
 
 def runbook(control: str) -> str:

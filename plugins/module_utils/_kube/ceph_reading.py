@@ -44,7 +44,10 @@ class Blocked(NamedTuple):
 
 
 class Watcher(NamedTuple):
-    """A client that has an image open. ``persistent``: the same client with the same cookie in every one of several observations."""
+    """A client that has an image open. ``persistent``: the same client with the same cookie in every one of several observations.
+
+    ``mirror``: it is an rbd-mirror daemon.
+    """
 
     address: str
     entry: str
@@ -52,6 +55,7 @@ class Watcher(NamedTuple):
     cookie: str
     seen: int
     persistent: bool
+    mirror: bool
 
     @property
     def title(self) -> str:
@@ -126,11 +130,6 @@ def _last(found: Iterable[Blocked]) -> Blocked | None:
     return max(found, key=lambda entry: entry.until, default=None)
 
 
-def client_address(entry: str) -> str:
-    """The address of a single client's entry, as ``10.0.0.5`` of ``10.0.0.5:0/17``."""
-    return entry.rsplit(":", 1)[0].strip("[]")
-
-
 def normal_address(text: str) -> str:
     """A plain IP address in the one spelling that is used everywhere. Raises ValueError for anything else."""
     found = ip_address(text.strip())
@@ -192,7 +191,8 @@ def _image(reader: _Reader) -> Image:
 
 def _watcher(reader: _Reader) -> Watcher:
     entry, client, cookie = (reader.text(name) for name in ("entry", "client", "cookie"))
-    return Watcher(reader.address("address"), entry, client, cookie, int(reader.number("seen")), reader.flag("persistent"))
+    seen, persistent, mirror = int(reader.number("seen")), reader.flag("persistent"), reader.flag("mirror")
+    return Watcher(reader.address("address"), entry, client, cookie, seen, persistent, mirror)
 
 
 class _Reader:

@@ -28,6 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import failover_plan as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import parse_reading
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
     Conflict,
@@ -437,9 +438,39 @@ class Failover:
         return gone + self._proof + ready + unproven
 
 
-def failover_options(params: Mapping[str, Any]) -> Options:
+class StillFenced:
+    """Whether the fence is there still once volumes were detached, asked of the cluster and of what was read of Ceph."""
+
+    def __init__(self, cluster: Cluster, run: RunOptions, options: Options) -> None:
+        self._cluster, self._run, self._options = cluster, run, options
+        self._ledger: Ledger | None = None
+
+    def gather(self) -> None:
+        """Read the node and its ledger, for which no Lease is needed. Raises StorageOpsError that says what is wrong with the fence."""
+        if self._options.check:
+            return
+        node = gather_node(self._cluster, self._options.node, Ledgers(self._cluster, self._run.namespace))
+        self._ledger = node.ledger
+        reasons = pure.not_held(State(node), self._options)
+        if reasons:
+            raise StorageOpsError("; ".join(reasons))
+
+    def plan(self, _state: None) -> Plan:
+        """Nothing is left to be decided."""
+        return Plan([])
+
+    def healthy(self, _state: None) -> str:
+        """What was found."""
+        return "check mode, in which nobody was fenced" if self._options.check else f"node {self._options.node} is fenced still"
+
+    def facts(self) -> dict[str, Any]:
+        """The ledger as it is."""
+        return {"fence": self._ledger.to_dict() if self._ledger else {}}
+
+
+def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
     """Options of Failover, checked."""
-    for name, least in (("detach_timeout", 1), ("attach_timeout", 1), ("ready_timeout", 0), ("max_repairs", 0), ("deadline", 60)):
+    for name, least in (("detach_timeout", 1), ("attach_timeout", 1), ("ready_timeout", 0), ("deadline", 60)):
         if not least <= params[name] < math.inf:  # not a number is neither
             raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}, and a finite number")
     chosen = {name: tuple(text.strip() for text in params[name]) for name in Filters._fields}
@@ -449,8 +480,9 @@ def failover_options(params: Mapping[str, Any]) -> Options:
     wrong = [claim for claim in chosen["claims"] if claim.count("/") != 1]
     if wrong:
         raise StorageOpsError(f"claims has {wrong[0]}; give each as namespace/name")
-    given = {name: params[name] for name in Options.__dataclass_fields__ if name != "filters"}
-    return Options(**given, filters=Filters(**chosen))
+    reading = parse_reading(params["ceph"]) if params["ceph"] else None
+    given = {name: params[name] for name in Options.__dataclass_fields__ if name not in ("filters", "reading", "check")}
+    return Options(**given, filters=Filters(**chosen), reading=reading, check=check_mode)
 
 
 def _as_planned(node: NodeState, fence: Ledger) -> NodeState:

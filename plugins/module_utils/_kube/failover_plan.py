@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import client_address
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import Reading
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, Entry, Ledger, parse_ledger
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_plan import missing
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import (
     AttachedVolume,
     Filters,
@@ -41,6 +42,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import RUNBOOK as RELEASE
 
 RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
+# The fence was read back from Ceph so long ago at most (seconds), right before anything is detached.
+_MAX_AGE = 120.0
 # Since when everybody has the feature; before, it hung on a gate.
 _TAINT_RELEASE = (1, 28)
 # Where the controller manager has to find out by itself that an attachment is gone, it looks once a minute (seconds).
@@ -60,16 +63,20 @@ WARNING = (
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for and allows; see the documentation of volume_failover for units and defaults."""
+    """What the user asked for and allows; see the documentation of volume_failover for units and defaults.
+
+    ``check``: check mode, in which the steps before have fenced nobody.
+    """
 
     node: str
     filters: Filters
+    reading: Reading | None = None
+    check: bool = False
     detach: str = "auto"
     accept_unfenced_volumes: bool = False
     detach_timeout: float = 120.0
     attach_timeout: float = 120.0
     ready_timeout: float = 120.0
-    max_repairs: int = 10
 
 
 class LostPod(NamedTuple):
@@ -162,7 +169,7 @@ def plan(state: State, options: Options) -> Plan:
         return _refused(
             finding, [f"nothing proves that node {options.node} is fenced: it has no ledger. Run {RUNBOOK}, which fences it first"]
         )
-    unfit = fence_obstacles(state, ledger) + _filter_obstacles(state, options)
+    unfit = fence_obstacles(state, ledger) + _unproven(state, ledger, options) + _filter_obstacles(state, options)
     if unfit:
         return _refused(finding, unfit)
     held = [covered for covered in state.covered if covered.attachment.name or _users(state, covered)]
@@ -174,10 +181,6 @@ def plan(state: State, options: Options) -> Plan:
     judged = [(covered, _volume_obstacles(state, covered, tainting, options)) for covered in selected]
     going = [covered for covered, why in judged if not why]
     findings = [_left_there(options, covered, why) for covered, why in judged if why]
-    if not tainting:
-        late = f"max_repairs is {options.max_repairs}: run again for this one, or raise it"
-        findings += [_left_there(options, covered, [late]) for covered in going[options.max_repairs :]]
-        going = going[: options.max_repairs]
     # Only when nothing is left on the node is the fail-over done; a run may have been killed while it wrote that down.
     done = len(going) == len(held) and not (ledger.phase == "detached" and _is_noted(state.node, ledger))
     if going or done:
@@ -185,6 +188,31 @@ def plan(state: State, options: Options) -> Plan:
         finding.repair = _actions(state, options, going, tainting, done)
         findings.append(finding)
     return Plan(findings)
+
+
+def not_held(state: State, options: Options) -> list[str]:
+    """Why the node is not, or may not be, fenced still, once something was detached from it; nothing if it is."""
+    ledger = state.node.ledger
+    if ledger is None:
+        reasons = [f"node {options.node} has no ledger any more"]
+    else:
+        reasons = _ledger_obstacles(state.node, ledger) + _undoing(state, ledger) + _unproven(state, ledger, options)
+    danger = f"node {options.node} may write to what was detached from it: switch it off at once, or fence it again ({RUNBOOK})"
+    return [*reasons, danger] if reasons else []
+
+
+def _unproven(state: State, ledger: Ledger, options: Options) -> list[str]:
+    """What Ceph itself does not show of the fence now. A ledger tells of the past, and an entry can be taken off by anybody."""
+    if options.check or ledger.method == "none":
+        return []
+    if options.reading:
+        return missing(ledger, options.reading, state.node.now, _MAX_AGE)
+    if ledger.unverified:
+        return []  # Ceph could not be asked before either, and the user has accepted that.
+    return [
+        f"nothing was read of Ceph (option ceph), so whether node {ledger.node} is fenced now is not known: give what "
+        "rbd_watcher_info returned"
+    ]
 
 
 def _is_noted(node: NodeState, ledger: Ledger) -> bool:
@@ -234,10 +262,8 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[str]:
 
 
 def _current(ledger: Ledger) -> list[Entry]:
-    """The entries that fence the node. Others are left from before it booted, or of single clients at an address that is fenced whole."""
-    bare = set(ledger.addresses) - ledger.whole
-    clients = [entry for entry in ledger.entries if entry.kind == "client" and client_address(entry.entry) in bare]
-    return clients + [entry for entry in ledger.entries if ledger.method == "ceph" and entry.entry in ledger.addresses]
+    """The entries that fence the node. Others are left from before it booted."""
+    return [entry for entry in ledger.entries if ledger.method == "ceph" and entry.entry in ledger.addresses]
 
 
 def _undoing(state: State, ledger: Ledger) -> list[str]:

@@ -41,8 +41,8 @@ SCOPE = ArgumentSpec(
         "min_observation_seconds": {"type": "float", "default": 60.0},
         "fence_addresses": {"type": "list", "elements": "str", "default": []},
         "protected_addresses": {"type": "list", "elements": "str", "default": []},
+        "other_addresses": {"type": "list", "elements": "str", "default": []},
         "node_confirmed_off": {"type": "bool", "default": False},
-        "level": {"type": "str", "choices": ["address", "client"], "default": "address"},
         "expiry_seconds": {"type": "float", "default": 31_536_000.0},
         "namespaces": {"type": "list", "elements": "str", "default": []},
         "claims": {"type": "list", "elements": "str", "default": []},
@@ -87,7 +87,7 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
         fence_addresses=tuple(dict.fromkeys(_parse("fence_addresses", normal_address, text) for text in params["fence_addresses"])),
         protected=tuple(_parse("protected_addresses", _protected, text) for text in params["protected_addresses"]),
         node_confirmed_off=params["node_confirmed_off"],
-        level=params["level"],
+        other_addresses=tuple(dict.fromkeys(_parse("other_addresses", normal_address, text) for text in params["other_addresses"])),
         expiry_seconds=params["expiry_seconds"],
         filters=Filters(*(tuple(params[name]) for name in ("namespaces", "claims", "storage_classes"))),
         cluster_id=params["cluster_id"],
@@ -141,8 +141,9 @@ class Fence:
     def facts(self) -> dict[str, Any]:
         """The ledger, as it is now, or in check mode as it would be, and what of it ceph_blocklist is to see to."""
         ledger = self._decision.ledger
-        entries = [entry.entry for entry in ledger.lasting] if ledger and ledger.method == "ceph" else []
-        return {"fence": ledger.to_dict() if ledger else {}, "entries": entries}
+        entries = [entry.entry for entry in ledger.entries] if ledger and ledger.method == "ceph" else []
+        alone = bool(ledger and self._state and pure.is_alone(self._state, ledger))
+        return {"fence": ledger.to_dict() if ledger else {}, "entries": entries, "alone": alone}
 
     # gather
 

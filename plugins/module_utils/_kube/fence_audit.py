@@ -39,7 +39,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_s
     without_attachment,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import list_fences
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment, pick_attachment
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment, Pod, pick_attachment, pick_pod
 
 # So many objects are read one by one; of more, all of their kind are.
 _MAX_GETS = 100
@@ -174,7 +174,23 @@ class FenceAudit:
             left = sorted(set(ledger.volumes if ledger else ()) - {entry.volume for entry in here[name]} - {entry.name for entry in more})
             known = [*map(attached, here[name]), *(without_attachment(volume, name, volumes.get(volume)) for volume in left)]
             lost.append(LostNode(name, hosts.get(name), ledger, tuple(known), more))
-        return tuple(lost)
+        pods = self._waiting_pods(lost)
+        return tuple(found._replace(waiting=tuple(pod for pod in pods if pod.node != found.name)) for found in lost)
+
+    def _waiting_pods(self, lost: Iterable[LostNode]) -> list[Pod]:
+        """The pods that have a node, and wait for a volume which the lost nodes may hold."""
+        silent = [found for found in lost if found.host is None or found.host.node.ready != "True"]
+        volumes = [volume for found in silent for volume in (*found.volumes, *found.used) if pure.is_exclusive(volume)]
+        claims = {volume.volume.claim for volume in volumes if volume.volume and volume.claim}
+
+        def pick(item: Object) -> Pod | None:
+            pod = pick_pod(item)
+            waits = pod.node and pod.phase == "Pending" and any((pod.namespace, claim) in claims for claim in pod.claims)
+            return pod if waits else None
+
+        spaces = sorted({namespace for namespace, _name in claims})
+        folders = [path("v1", "pods", namespace=space) for space in spaces] if len(spaces) <= _MAX_GETS else [path("v1", "pods")]
+        return [pod for folder in folders for pod in self._cluster.list(folder, pick, cached=self._cached)]
 
     def _volumes(self, names: set[str]) -> dict[str, Object]:
         if len(names) > _MAX_GETS:

@@ -26,7 +26,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network
     NetworkFence,
     covers,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import age, parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment, Pod, age, attachment_names, parse_time
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import (
     FAIL_OVER,
     OUT_OF_SERVICE,
@@ -54,7 +54,8 @@ class Options(NamedTuple):
 class LostNode(NamedTuple):
     """A node that was named or is not Ready. ``host``: None when there is no such Node; ``volumes``: attached to it, or fenced from it.
 
-    ``used``: those that it may have open although they are not attached to it.
+    ``used``: those that it may have open although they are not attached to it; ``waiting``: the pods that wait for one of these volumes
+    on another node.
     """
 
     name: str
@@ -62,6 +63,7 @@ class LostNode(NamedTuple):
     ledger: Ledger | None
     volumes: tuple[AttachedVolume, ...]
     used: tuple[AttachedVolume, ...] = ()
+    waiting: tuple[Pod, ...] = ()
 
     def lost_for(self, now: datetime, grace: float) -> float:
         """Seconds since nobody has heard of it; 0 unless that is longer than the grace."""
@@ -151,8 +153,9 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
     seconds = lost.lost_for(state.now, options.grace)
     if not seconds or lost.host is None:
         return []
-    attached = [volume for volume in lost.volumes if volume.attachment.name and volume.volume and volume.volume.exclusive]
-    used = [volume for volume in lost.used if volume.volume and volume.volume.exclusive]
+    in_use = attachment_names(lost.host.node.volumes_in_use, lost.name)
+    attached = [volume for volume in lost.volumes if is_exclusive(volume) and _is_held(volume.attachment, in_use)]
+    used = [volume for volume in lost.used if is_exclusive(volume)]
     held = attached + used
     phase = lost.ledger.phase if lost.ledger else ""
     found = []
@@ -172,7 +175,7 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
                 _next_step(lost, held),
                 volumes=[f"{volume.name} ({volume.claim or 'no claim'}, {volume.attachment.driver})" for volume in held],
                 not_attached=[volume.name for volume in used],
-                waiting_elsewhere=[f"{volume.name} on {other.node}" for volume in held for other in volume.elsewhere],
+                waiting_elsewhere=[text for volume in held for text in _waiting(volume, lost.waiting)],
                 phase=phase or "not fenced",
                 taints=[f"{key}={value}:{effect}" for key, value, effect in lost.host.taints],
                 watchers=[title for title, _old in _watchers(lost, options.ceph)],
@@ -193,6 +196,24 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
             )
         )
     return found
+
+
+def is_exclusive(volume: AttachedVolume) -> bool:
+    """Only one node can use it at a time."""
+    return volume.volume is not None and volume.volume.exclusive
+
+
+def _is_held(attachment: Attachment, in_use: set[str]) -> bool:
+    """The node may have it open: a kubelet stages nothing before it is attached. ``in_use``: what the node's status says it has mounted."""
+    return bool(attachment.name) and (attachment.attached or attachment.name in in_use)
+
+
+def _waiting(volume: AttachedVolume, pods: Iterable[Pod]) -> list[str]:
+    """Who waits for it on other nodes. Kubernetes makes no attachment there as long as it calls the volume attached to the lost node."""
+    claim = volume.volume.claim if volume.volume else ("", "")
+    users = [pod for pod in pods if pod.namespace == claim[0] and claim[1] in pod.claims]
+    told = {pod.node: f"{volume.name} on {pod.node} for pod {pod.title}" for pod in users}
+    return [*told.values(), *(f"{volume.name} on {other.node}" for other in volume.elsewhere if other.node not in told)]
 
 
 def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
@@ -291,7 +312,7 @@ def _judge_entries(ledger: Ledger, state: State, ceph: Reading | None, evidence:
     name, ready = ledger.node, state.ready(ledger.node)
     known = ceph if ceph and (not ledger.fsid or ceph.fsid == ledger.fsid) else None
     # Ceph itself knows best: somebody may have renewed an entry.
-    absent = [entry for entry in ledger.lasting if known is None or not known.blocks(entry.entry)]
+    absent = [entry for entry in ledger.entries if known is None or not known.blocks(entry.entry)]
     expired = [entry for entry in absent if _is_over(entry, state.now)]
     missing = [entry.entry for entry in absent if entry not in expired] if known else []
     if known and ledger.network_fences:

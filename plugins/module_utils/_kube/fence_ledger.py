@@ -23,7 +23,6 @@ from typing import Any, Callable, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import NotStarted, StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import client_address
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, NotFound, Object, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
@@ -34,7 +33,7 @@ VERSION = 1
 # In the order in which a fence comes to them.
 PHASES = ("intended", "fenced", "detached", "releasing")
 METHODS = ("ceph", "network_fence", "none")
-KINDS = ("address", "client", "range")
+KINDS = ("address", "range")
 
 # How long a name may be.
 _NAME = 253
@@ -59,13 +58,15 @@ RUN = ArgumentSpec(
 class Entry(NamedTuple):
     """An entry of Ceph's blocklist as the module ceph_blocklist takes it. ``until``: ISO, or empty.
 
-    ``ours``: we have made or renewed it, so it goes when the node is given back.
+    ``ours``: we have made or renewed it, so it goes when the node is given back; or, if it was there ``before``, until that time, it is
+    given back as it was.
     """
 
     entry: str
     kind: str
     ours: bool
     until: str
+    before: str = ""
 
 
 class FenceObject(NamedTuple):
@@ -121,18 +122,6 @@ class Ledger(NamedTuple):
         return json.dumps(self.to_dict(), sort_keys=True)
 
     @property
-    def whole(self) -> set[str]:
-        """The addresses of which every client is fenced, and not single ones."""
-        if self.method == "ceph":
-            return {entry.entry for entry in self.entries if entry.kind == "address"}
-        return set(self.addresses)
-
-    @property
-    def lasting(self) -> tuple[Entry, ...]:
-        """The entries that have to stay: all but those of single clients at an address that is fenced whole, which cannot be renewed."""
-        return tuple(entry for entry in self.entries if entry.kind != "client" or client_address(entry.entry) not in self.whole)
-
-    @property
     def path(self) -> str:
         """Where the API has its node."""
         return path("v1", "nodes", self.node)
@@ -168,9 +157,7 @@ def _parse(fields: Mapping[str, Any]) -> Ledger:
     moment = parse_time(texts["at"])
     if not texts["node"] or moment is None or moment.tzinfo is None:
         raise ValueError("it has no node, or no time")
-    entries = tuple(
-        Entry(_text(item, "entry"), _text(item, "kind"), _flag(item, "ours"), _text(item, "until")) for item in fields["entries"]
-    )
+    entries = tuple(map(_entry, fields["entries"]))
     wrong = [entry.kind for entry in entries if entry.kind not in KINDS]
     if wrong:
         raise ValueError(f"kind is {wrong[0]!r}")
@@ -203,6 +190,12 @@ def _texts(values: Any) -> tuple[str, ...]:
     if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
         raise TypeError("a list of texts is none")
     return tuple(values)
+
+
+def _entry(item: Mapping[str, Any]) -> Entry:
+    """What an older version wrote has no ``before``."""
+    before = _text({"before": "", **item}, "before")
+    return Entry(_text(item, "entry"), _text(item, "kind"), _flag(item, "ours"), _text(item, "until"), before)
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool:

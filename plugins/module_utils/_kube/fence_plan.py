@@ -6,14 +6,16 @@
 
 """Whether a node may be fenced, by what addresses and by what means, and what proves that it is. Pure: no I/O here.
 
-Whom to fence is what Ceph saw, not what Kubernetes calls the node: the clients that hold its images for the whole of several observations,
-and where there are none the owners of locks, what ceph-csi noted, or what the user knows. On a healthy node every try to stage a volume
-opens the image and is a watcher for a moment, so what comes and goes is no evidence.
+Whom to fence begins with what Ceph saw, not with what Kubernetes calls the node: the clients that hold its images for the whole of
+several observations, the owners of locks, what ceph-csi noted, or what the user knows. On a healthy node every try to stage a volume
+opens the image and is a watcher for a moment, so what comes and goes is no evidence. A client at an address that nothing says is the
+node's is nobody we know, however many of its images it holds: rbd-mirror holds all of a pool's. And since a client that hangs is no
+watcher after 30 s, every other address of the node is fenced with the ones that were seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -81,6 +83,8 @@ _UNKNOWN = (
     "fence_addresses is empty. A node that lost its power looks like this: name its address on Ceph's network in fence_addresses, or "
     "prove that it is off and use method none with node_confirmed_off"
 )
+# What to do where no entry of the blocklist hits the lost node alone.
+_POWER = "prove that this one is off, by its power supply or its hypervisor, and use method none with node_confirmed_off"
 _ASIDE = (
     "the containers on the node may go on running, and serve what they have cached: the fence protects the storage, not the application"
 )
@@ -105,7 +109,7 @@ class Options:
     fence_addresses: tuple[str, ...] = ()
     protected: tuple[Network, ...] = ()
     node_confirmed_off: bool = False
-    level: str = "address"
+    other_addresses: tuple[str, ...] = ()
     expiry_seconds: float = 31_536_000.0
     filters: Filters = Filters()
     cluster_id: str = ""
@@ -277,6 +281,11 @@ class _Owner(NamedTuple):
         return self.title
 
 
+def _is_other(watcher: Watcher, options: Options) -> bool:
+    """It is known to be no node's client: rbd-mirror, or what the user says is another host."""
+    return watcher.mirror or watcher.address in options.other_addresses
+
+
 def _owners(state: NodeState, images: Iterable[Image]) -> dict[str, _Owner]:
     """Whose address it is, but for this node's: by the status of the other nodes, and by what ceph-csi noted when they staged an image."""
     owners = {address: _Owner(other.node.name, f"node {_title(other)}") for other in state.others for address in other.addresses}
@@ -304,6 +313,11 @@ class _Holder(NamedTuple):
         """As a message names it."""
         return f"{self.entry} ({self.client})"
 
+    @property
+    def does(self) -> str:
+        """What it does to the image, as a message says it."""
+        return f"{'holds' if self.how == 'watcher' else 'has a lock on'} {self.image.title}"
+
 
 @dataclass
 class _Case:
@@ -314,6 +328,8 @@ class _Case:
     reasons: list[str] = field(default_factory=list)
     # Address, and how it is known: the first source counts.
     source: dict[str, str] = field(default_factory=dict)
+    # Of the addresses of the node, those that are not fenced, and why.
+    spared: dict[str, str] = field(default_factory=dict)
     # Who has the images that are meant, as far as the ledger does not have them already.
     holders: list[_Holder] = field(default_factory=list)
 
@@ -333,6 +349,9 @@ class _Case:
         images = options.reading.images if options.reading else ()
         names = {found.name for found in self.meant}
         self.images = [image for image in images if image.volume in names]
+        # What ceph-csi noted of this node on any image of its.
+        self.noted = {found.address for image in images for found in image.client_addresses if found.node == options.node}
+        self.own = state.host.addresses if state.host else ()
         self.owners = _owners(state, images)
 
     @property
@@ -340,14 +359,14 @@ class _Case:
         """What was read, for the finding."""
         state = self.state
         watchers = [
-            f"{image.title}: {watcher.title}, {'all the time' if watcher.persistent else f'seen {watcher.seen} times'}"
-            for image in self.images
-            for watcher in image.watchers
+            f"{image.title}: {watcher.title}, {_seen(watcher, self.options)}" for image in self.images for watcher in image.watchers
         ]
         reading = self.options.reading
         return {
             "ready": state.host.node.ready if state.host else "no such node",
             "unknown_seconds": age(state.now, state.host.node.ready_since) if state.host and state.host.node.ready == "Unknown" else 0,
+            "node_uid": state.host.node.uid if state.host else "",
+            "node_created": _iso(state.host.created) if state.host and state.host.created else "unknown",
             "boot_id": state.host.boot_id if state.host else "",
             "volumes": [
                 f"{found.name} ({found.claim or 'no claim'}){'' if found.attachment.name else ', not attached any more'}"
@@ -355,7 +374,9 @@ class _Case:
             ],
             "observations": f"{reading.observations} in {reading.seconds:g} s" if reading else "none",
             "watchers": watchers,
+            "locks": [f"{image.title}: {lock.entry} ({lock.locker})" for image in self.images for lock in image.locks],
             "addresses": dict(self.source),
+            **({"not_fenced": dict(self.spared)} if self.spared else {}),
             "cordoned_before": bool(state.host and state.host.node.unschedulable),
             **({"ledger": state.ledger.to_dict()} if state.ledger else {}),
         }
@@ -367,11 +388,13 @@ class _Case:
             if self.reasons:
                 return None
         method = self._choose_method()
+        if method != "none" and self.source:
+            self._widen(method)
+            self._check_visitors()
         fences = self._covering() if method == "network_fence" else []
         if method == "network_fence":
             self._check_fences(fences)
-        elif method == "ceph" and self.options.level == "client":
-            self._check_clients()
+        self._check_silent(method)
         self._check_ledgers(method)
         return None if self.reasons else self._make_ledger(method, fences)
 
@@ -417,12 +440,16 @@ class _Case:
     # whom to fence
 
     def _find_addresses(self) -> None:
-        """By image: who holds it, else who has a lock on it, else what ceph-csi noted; and in any case what the user says."""
-        node, known = self.options.node, self.known
+        """By image: who holds it or has a lock on it, else what ceph-csi noted; and in any case what the user says."""
+        known = self.known
         self.holders = [found for image in self.images for found in self._holders(image)]
-        noted = {found.address for image in self.images for found in image.client_addresses if found.node == node}
-        certain = {*noted, *self.options.fence_addresses, *self._prepared(), *(known.addresses if known else ())}
-        mine = certain | set(self.state.host.addresses if self.state.host else ())
+        certain = {*self.noted, *self.options.fence_addresses, *self._prepared(), *(known.addresses if known else ())}
+        mine = certain | set(self.own)
+        others = sorted(mine & set(self.options.other_addresses))
+        if others:
+            self.reasons.append(
+                f"other_addresses has {', '.join(others)}, which is an address of node {self.options.node}: it is for hosts that are not"
+            )
         if self.options.node_confirmed_off:
             self._check_off(mine)
         for holder in self.holders:
@@ -432,43 +459,116 @@ class _Case:
             self.source.update({address: known.source.get(address, "ledger") for address in known.addresses})
         for holder in self.holders:
             self.source.setdefault(holder.address, holder.how)
-        silent = [image for image in self.images if not image.locks and not any(watcher.persistent for watcher in image.watchers)]
-        for image in silent:
-            for found in image.client_addresses:
-                if found.node == node:
+        for image in self.images:
+            for found in image.client_addresses if not self._clients(image) else ():
+                if found.node == self.options.node:
                     self.source.setdefault(found.address, "metadata")
         for address in self.options.fence_addresses:
             self.source.setdefault(address, "fence_addresses")
+        for address in (*self.own, *sorted(self.noted)):
+            if self._is_blocked_by_hand(address):
+                self.source.setdefault(address, "blocklist")
         if not self.source:
             self.source.update(dict.fromkeys(self._prepared(), "network_fence"))
         if known and (self.holders or set(self.source) - set(known.addresses)):
             self._check_length()
 
-    def _holders(self, image: Image) -> list[_Holder]:
-        """The clients that have the image open all the time; without any, the owners of its locks.
+    def _is_blocked_by_hand(self, address: str) -> bool:
+        """Somebody has put exactly this address on the blocklist. What a fence before has left there says nothing about now."""
+        left = {entry.entry for entry in (self.state.ledger.entries if self.state.ledger else ()) if entry.ours}
+        found = self.options.reading.find(address) if self.options.reading else None
+        return found is not None and found.spelling not in left and address not in left and address not in self.owners
 
-        None that the ledger has already, and none of the node that the volume has moved to.
+    def _widen(self, method: str) -> None:
+        """Add every other address of the node, since a client that hangs is seen nowhere. Not what is another node's too.
+
+        What this method cannot fence is left out: then it is no fence of the whole node, and ``spared`` says why.
         """
-        held = [watcher for watcher in image.watchers if watcher.persistent]
-        if held:
-            new = [watcher for watcher in held if not self._has(watcher.address, watcher.entry) and not self._moved(image, watcher.address)]
-            return [_Holder(image, "watcher", watcher.address, watcher.entry, watcher.client) for watcher in new]
-        locks = [lock for lock in image.locks if not self._has(lock.address, lock.entry) and not self._moved(image, lock.address)]
-        return [_Holder(image, "lock", lock.address, lock.entry, lock.locker) for lock in locks]
+        covering = [fence for fence in self.state.fences or () if self._same_ceph(fence)]
+        ways = {"status": self.own, "metadata": sorted(self.noted), "network_fence": self._prepared()}
+        for how, addresses in ways.items():
+            for address in addresses:
+                if address in self.source:
+                    continue
+                by = [fence.name for fence in covering if covers(fence, address)]
+                if address in self.owners:
+                    self.spared[address] = f"is that of {self.owners[address]} too"
+                elif method == "network_fence" and not by:
+                    self.spared[address] = "is covered by no NetworkFence"
+                elif method == "ceph" and by:
+                    self.spared[address] = f"is covered by NetworkFence {', '.join(by)}, whose controller undoes what others write"
+                elif any(ip_address(address) in network for network in self.options.protected):
+                    self.spared[address] = "is one of protected_addresses"
+                else:
+                    self.source[address] = how
 
-    def _has(self, address: str, entry: str) -> bool:
-        """The ledger means this client already."""
-        if self.known is None:
+    def _check_silent(self, method: str) -> None:
+        """What is open nowhere that is known may be open at any address of the node, so all of them have to be fenced for it."""
+        images = {image.volume: image for image in self.images}
+        before = set(self.known.volumes) if self.known else set()
+        silent = [found for found in self.meant if found.name not in before and not self._is_shown(images.get(found.name))]
+        made = self.state.host.created if self.state.host else None
+        older = [found.name for found in silent if made and found.attachment.created and found.attachment.created < made]
+        if older:
+            self.reasons.append(
+                f"{', '.join(older)} was attached before this Node object was made ({made:%Y-%m-%dT%H:%M:%SZ}), and "
+                f"nothing shows from where it is held: the machine that was {self.options.node} before may have it, "
+                "at an address that nobody knows. Prove that this one is off and delete the attachment by hand, or "
+                "leave the volume out (claims)"
+            )
+        # The driver says itself by which addresses the node reaches Ceph.
+        prepared = set(self._prepared())
+        reported = method == "network_fence" and bool(prepared) and prepared <= set(self.source)
+        is_whole = bool(self.own or self.known) and (not self.spared or reported)
+        if silent and method != "none" and self.source and not is_whole:
+            names = ", ".join(found.name for found in silent)
+            left = "; ".join(f"{address} {why}" for address, why in self.spared.items())
+            self.reasons.append(
+                f"nothing shows from where {names} is held (no watcher, no lock, no note of ceph-csi), so it needs the "
+                f"fence of the whole node, which is not to be had ({left or 'its Node object has no addresses'}): prove "
+                "that the node is off and use method none with node_confirmed_off, or leave these volumes out (claims)"
+            )
+
+    def _is_shown(self, image: Image | None) -> bool:
+        """There is evidence of its own from where the node has it open."""
+        if image is None:
             return False
-        return address in self.known.whole or entry in {found.entry for found in self.known.entries}
+        noted = any(found.node == self.options.node and found.address in self.source for found in image.client_addresses)
+        return (
+            noted
+            or any(holder.image is image for holder in self.holders)
+            or any(self._has(found.address) for found in self._clients(image))
+        )
 
-    def _moved(self, image: Image, address: str) -> bool:
-        """The volume is not attached here any more, and that is of a node that it is attached to now, or was until that was fenced."""
+    def _clients(self, image: Image) -> list[_Holder]:
+        """Those that have the image open all the time, or a lock on it, but for who is known to be no node."""
+        others = self.options.other_addresses
+        held = [watcher for watcher in image.watchers if watcher.persistent and not _is_other(watcher, self.options)]
+        found = [_Holder(image, "watcher", watcher.address, watcher.entry, watcher.client) for watcher in held]
+        locks = [lock for lock in image.locks if lock.address not in others]
+        return found + [_Holder(image, "lock", lock.address, lock.entry, lock.locker) for lock in locks]
+
+    def _holders(self, image: Image) -> list[_Holder]:
+        """Of these, none that the ledger has already, and none of another node that has the volume by right."""
+        return [
+            holder for holder in self._clients(image) if not self._has(holder.address) and not self._is_elsewhere(image, holder.address)
+        ]
+
+    def _has(self, address: str) -> bool:
+        """The ledger means this client already."""
+        return self.known is not None and address in self.known.addresses
+
+    def _is_elsewhere(self, image: Image, address: str) -> bool:
+        """That is of another node which has the volume by right: it is attached there now, or was until that was fenced.
+
+        Either it is not attached here any more, or several nodes may have it at once.
+        """
         volume = next(found for found in self.meant if found.name == image.volume)
         owner = self.owners.get(address)
         theirs = {found.node for found in volume.elsewhere}
         theirs |= {other.node for other in self.state.ledgers if volume.name in other.volumes and other.reached("fenced")}
-        return not volume.attachment.name and owner is not None and owner.node in theirs
+        is_free = not volume.attachment.name or volume.is_shared
+        return is_free and owner is not None and owner.node in theirs
 
     def _check_off(self, mine: set[str]) -> None:
         alive = [f"{holder.title} on {holder.image.title}" for holder in self.holders if holder.how == "watcher"]
@@ -476,7 +576,7 @@ class _Case:
             f"{watcher.title} on {image.title}"
             for image in self.images
             for watcher in image.watchers
-            if not watcher.persistent and watcher.address in mine
+            if not watcher.persistent and watcher.address in mine and not _is_other(watcher, self.options)
         ]
         if alive:
             self.reasons.append(
@@ -486,7 +586,7 @@ class _Case:
             )
 
     def _check_holder(self, holder: _Holder, mine: set[str]) -> None:
-        what = f"{holder.title} {'holds' if holder.how == 'watcher' else 'has a lock on'} {holder.image.title} of {holder.image.volume}"
+        what = f"{holder.title} {holder.does} of {holder.image.volume}"
         owner = self.owners.get(holder.address)
         volume = next(found for found in self.meant if found.name == holder.image.volume)
         elsewhere = [found.node for found in volume.elsewhere]
@@ -502,33 +602,34 @@ class _Case:
             )
 
     def _check_strangers(self, mine: set[str], is_certain: bool) -> None:
-        """An address that nobody knows is the node's only if all that is attached to the node, and nothing else, says so."""
+        """Whoever is at an address that nothing says is the node's is not taken for it."""
         # What is off leaves its locks behind, and with method none nobody is fenced for them.
         method = self.known.method if self.known and self.options.method == "auto" else self.options.method
         is_none = self.options.node_confirmed_off and method == "none"
         counting = [found for found in self.holders if not (is_none and found.how == "lock")]
-        strange = {found.address: found.title for found in counting if found.address not in mine and found.address not in self.owners}
-        if strange and (is_certain or not self._is_alone(set(strange))):
+        strange = {found.address: found for found in counting if found.address not in mine and found.address not in self.owners}
+        if strange and (is_certain or not self._is_agreed(set(strange))):
+            who = ", ".join(dict.fromkeys(found.title for found in strange.values()))
+            seen = "; ".join(dict.fromkeys(f"{found.title} {found.does}" for found in counting))
             self.reasons.append(
-                f"{', '.join(strange.values())} holds what is attached to node {self.options.node}, at an address that nothing says is "
-                f"this node's (known: {', '.join(sorted(mine)) or 'none'}), and that does not hold two or more of its images alone, "
-                "attached nowhere else: find out whose it is, and if it is this node's name it in fence_addresses"
+                f"{who} holds what is attached to node {self.options.node}, at an address that nothing says is "
+                f"this node's (known: {', '.join(sorted(mine)) or 'none'}). Who is where: {seen}. Find out whose "
+                "it is: if it is this node's, name it in fence_addresses; if it is that of a host that is no "
+                "node, as for backups, in other_addresses"
             )
 
-    def _is_alone(self, addresses: set[str]) -> bool:
-        """At least two images of the node are held, all from this one address, and none of them can be held by another node."""
-        # What is detached may be held from wherever it went.
-        names = {found.name for found in self.rbd if found.attachment.name}
-        read = self.options.reading.images if self.options.reading else ()
-        # A lock may be somebody's who had the image before.
-        held = [{watcher.address for watcher in image.watchers if watcher.persistent} for image in read if image.volume in names]
-        held = [found for found in held if found]
+    def _is_agreed(self, addresses: set[str]) -> bool:
+        """All that is seen of the node's images is at this one address, where the owner of a lock has its image open too.
+
+        Who has the lock is who writes, and no other node may: none of the volumes is attached elsewhere.
+        """
+        watching = {(holder.image.title, holder.entry) for holder in self.holders if holder.how == "watcher"}
+        locked = {(holder.image.title, holder.entry) for holder in self.holders if holder.how == "lock"}
         return (
             len(addresses) == 1
-            and len(held) > 1
-            and all(found == addresses for found in held)
+            and bool(watching & locked)
             and all(holder.address in addresses for holder in self.holders)
-            and not any(found.elsewhere for found in self.rbd)
+            and all(found.attachment.name and not found.elsewhere for found in self.rbd)
         )
 
     def _prepared(self) -> list[str]:
@@ -563,16 +664,18 @@ class _Case:
                     f"Ceph's blocklist still has {left.entry}, from a fence before, and that is the address of {owner} now: remove it "
                     "(ceph_blocklist with state absent), and run again"
                 )
-        if self.options.level == "client":
-            return
-        anew = set(self.source) - (self.known.whole if self.known else set())
+
+    def _check_visitors(self) -> None:
+        """Who comes and goes where the fence would hit is rather a healthy node than the lost one."""
+        anew = set(self.source) - set(self.known.addresses if self.known else ())
         staying = {watcher.client for image in self.images for watcher in image.watchers if watcher.persistent}
         for image in self.images:
             for watcher in image.watchers:
-                if not watcher.persistent and watcher.address in anew and watcher.client not in staying:
+                comes = not watcher.persistent and not _is_other(watcher, self.options) and watcher.client not in staying
+                if comes and watcher.address in anew:
                     self.reasons.append(
                         f"{watcher.title} comes and goes on {image.title} at an address that would be fenced, as a healthy node does that "
-                        "tries to stage the volume: if several nodes reach Ceph from one address (NAT), use level client"
+                        f"tries to stage the volume: if several nodes reach Ceph from one address (NAT), {_POWER}"
                     )
 
     # by what means
@@ -618,10 +721,6 @@ class _Case:
             wanted = "network_fence" if covering else "ceph"
         if wanted == "ceph" and options.reading is None:
             self.reasons.append(_UNREAD)
-        if wanted == "network_fence" and options.level == "client" and not (self.known and self.known.method == wanted):
-            self.reasons.append(
-                "a NetworkFence fences whole addresses: use level address, or method ceph where no NetworkFence covers the node"
-            )
         return wanted
 
     def _check_fences(self, fences: list[NetworkFence]) -> None:
@@ -650,43 +749,15 @@ class _Case:
 
     def _check_ledgers(self, method: str) -> None:
         """What two fences share would go with the one that is released first."""
-        single = method == "ceph" and self.options.level == "client"
-        mine = {holder.entry for holder in self.holders} if single else set(self.source) - (self.known.whole if self.known else set())
+        mine = set(self.source) - set(self.known.addresses if self.known else ())
         for other in self.state.ledgers:
-            theirs = {entry.entry for entry in other.entries} if single else set(other.addresses)
+            theirs = set(other.addresses)
             shared = sorted(mine & theirs)
-            if not single:
-                shared += sorted(address for address in mine - theirs if any(covers(found, address) for found in other.network_fences))
+            shared += sorted(address for address in mine - theirs if any(covers(found, address) for found in other.network_fences))
             if shared and method != "none":
                 self.reasons.append(
                     f"{', '.join(shared)} is in the ledger of node {other.node} too (phase {other.phase}), and would go when that is given "
-                    f"back: if both reach Ceph from one address (NAT), use level client; else give {other.node} back first"
-                )
-
-    def _check_clients(self) -> None:
-        """The kernel shares one client among all images of a node, so its entry hits them all."""
-        images = self.options.reading.images if self.options.reading else ()
-        wanted = {holder.entry for holder in self.holders} | {entry.entry for entry in (self.known.entries if self.known else ())}
-        held = {holder.image.volume for holder in self.holders}
-        unheld = [image.volume for image in self.images if image.volume not in held and not self.known]
-        if unheld or self.options.fence_addresses:
-            what = f"no client is known that holds {', '.join(unheld)}" if unheld else "fence_addresses names whole addresses"
-            self.reasons.append(f"level client fences single clients, and {what}: use level address")
-        ids = {watcher.client for image in self.images for watcher in image.watchers if watcher.entry in wanted}
-        for found in self.beside:
-            image = next((image for image in images if image.volume == found.name), None)
-            if image is None or image.problem:
-                self.reasons.append(
-                    f"whether volume {found.name}, which is not meant, is used by the same client is not known: have rbd_watcher_info read "
-                    "all volumes of the node, or use level address"
-                )
-                continue
-            shared = {watcher.title for watcher in image.watchers if watcher.client in ids or watcher.entry in wanted}
-            shared |= {lock.entry for lock in image.locks if lock.locker in ids or lock.entry in wanted}
-            if shared:
-                self.reasons.append(
-                    f"{', '.join(sorted(shared))} also holds {image.title} of volume {found.name}, which is not meant: mean that volume "
-                    "too, or use level address"
+                    f"back: give {other.node} back first; if both reach Ceph from one address (NAT), {_POWER}"
                 )
 
     # what is written
@@ -741,9 +812,7 @@ class _Case:
         before = self.known.entries if self.known else self._left()
         known = {entry.entry: entry for entry in before}
         wanted = {entry.entry: entry.kind for entry in before}
-        if method == "ceph" and self.options.level == "client":
-            wanted.update({holder.entry: "client" for holder in self.holders})
-        elif method == "ceph":
+        if method == "ceph":
             wanted.update(dict.fromkeys(addresses, "address"))
         # Whose it is may change only where it is written again.
         fixed = {entry for entry in known if known[entry].ours or method != "ceph" or self.options.reading is None}
@@ -755,7 +824,8 @@ class _Case:
         until = moment(there.until) if there else None
         if there and until and (until - self.state.now).total_seconds() >= _RENEWED * self.options.expiry_seconds:
             return Entry(entry, kind, False, there.until)
-        return Entry(entry, kind, True, _iso(self.state.now + timedelta(seconds=self.options.expiry_seconds)))
+        end = _iso(self.state.now + timedelta(seconds=self.options.expiry_seconds))
+        return Entry(entry, kind, True, end, there.until if there else "")
 
     def _objects(self, fences: list[NetworkFence]) -> tuple[FenceObject, ...]:
         before = self.state.ledger.network_fences if self.state.ledger else ()
@@ -767,6 +837,12 @@ class _Case:
         for fence in fences:
             known.setdefault(fence.uid, FenceObject(fence.name, fence.uid, fence.cidrs, fence.state != FENCED))
         return tuple(known.values())
+
+
+def is_alone(state: NodeState, ledger: Ledger) -> bool:
+    """No other node can have a volume of the fence yet: all of them are attached here, and nowhere else."""
+    here = {found.name for found in state.attached if not found.elsewhere}
+    return not state.used and set(ledger.volumes) <= here
 
 
 # what proves it
@@ -802,9 +878,9 @@ def _opposed(state: NodeState, ledger: Ledger) -> list[str]:
     ]
 
 
-def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options) -> list[str]:
-    """What contradicts the fence, or does not prove it."""
-    doubts = _stale(reading, state.now, ledger.fsid)
+def missing(ledger: Ledger, reading: Reading, now: datetime, max_age: float = MAX_AGE) -> list[str]:
+    """What Ceph does not have of the fence, or why the reading does not tell."""
+    doubts = _stale(reading, now, ledger.fsid, max_age)
     written = moment(ledger.at)
     if written and (written - reading.read_at).total_seconds() > SKEW_SECONDS:
         doubts.append(
@@ -812,11 +888,17 @@ def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options
             "the fence: read it again, or set the clocks"
         )
     if ledger.method == "ceph":
-        for entry in ledger.lasting:
+        for entry in ledger.entries:
             doubts += _entry_doubts(entry.entry, reading.find(entry.entry), reading)
     elif ledger.method == "network_fence":
         for address in ledger.addresses:
             doubts += _entry_doubts(address, reading.covering(address), reading)
+    return doubts
+
+
+def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options) -> list[str]:
+    """What contradicts the fence, or does not prove it."""
+    doubts = missing(ledger, reading, state.now)
     owners = _owners(state, reading.images)
     # What was detached by force, another node may open at once, from an address that nobody knows.
     here = {found.name for found in state.attached}
@@ -836,7 +918,7 @@ def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options
                     f"{watcher.title} still holds {image.title} of volume {image.volume}: its watch must be gone before anything is "
                     "detached"
                 )
-            elif image.volume in here and watcher.address not in owners and (watcher.persistent or reading.observations < 2):
+            elif _is_unknown(watcher, owners, options) and image.volume in here and (watcher.persistent or reading.observations < 2):
                 doubts.append(
                     f"{watcher.title} holds {image.title} of volume {image.volume}, and nobody knows whose it is, so it may be node "
                     f"{options.node}: find out; if it is, name its address in fence_addresses and run again from the start"
@@ -857,8 +939,13 @@ def _entry_doubts(wanted: str, found: Blocked | None, reading: Reading) -> list[
 
 def _should_be_gone(watcher: Watcher, ledger: Ledger, state: NodeState, options: Options) -> bool:
     """It is a client of the node."""
-    mine = {*(state.host.addresses if state.host else ()), *options.fence_addresses, *ledger.whole}
-    return watcher.address in mine or watcher.entry in {entry.entry for entry in ledger.entries}
+    mine = {*(state.host.addresses if state.host else ()), *options.fence_addresses} - set(_owners(state, ()))
+    return watcher.address in mine | set(ledger.addresses)
+
+
+def _is_unknown(watcher: Watcher, owners: Mapping[str, _Owner], options: Options) -> bool:
+    """It may be anybody."""
+    return watcher.address not in owners and not _is_other(watcher, options)
 
 
 def _proven(ledger: Ledger, reading: Reading | None, state: NodeState, options: Options) -> Ledger:
@@ -875,7 +962,7 @@ def _proven(ledger: Ledger, reading: Reading | None, state: NodeState, options: 
     return ledger if proven == ledger else proven._replace(by=options.by, run=options.run, at=_iso(state.now))
 
 
-def _stale(reading: Reading, now: datetime, fsid: str) -> list[str]:
+def _stale(reading: Reading, now: datetime, fsid: str, max_age: float = MAX_AGE) -> list[str]:
     reasons = []
     if not reading.fsid:
         reasons.append("what was read of Ceph (option ceph) does not say which cluster it is (fsid)")
@@ -883,7 +970,7 @@ def _stale(reading: Reading, now: datetime, fsid: str) -> list[str]:
         reasons.append(
             f"what was read is of Ceph cluster {reading.fsid}, and the ledger is about {fsid}: ask the Ceph that has the volumes"
         )
-    if abs((now - reading.read_at).total_seconds()) > MAX_AGE:
+    if abs((now - reading.read_at).total_seconds()) > max_age:
         reasons.append(
             f"what was read of Ceph is of {_iso(reading.read_at)}, and the API server's clock says {_iso(now)}: read it again, or set the "
             "clocks"
@@ -933,6 +1020,11 @@ def _why(ledger: Ledger) -> str:
     how = "by its NetworkFence" if ledger.method == "network_fence" else "in Ceph's blocklist"
     known = ", ".join(f"{address} ({ledger.source.get(address, 'ledger')})" for address in ledger.addresses)
     return f"{known} is fenced {how}"
+
+
+def _seen(watcher: Watcher, options: Options) -> str:
+    who = ", rbd-mirror" if watcher.mirror else ", one of other_addresses" if _is_other(watcher, options) else ""
+    return f"{'all the time' if watcher.persistent else f'seen {watcher.seen} times'}{who}"
 
 
 def _title(host: HostRecord) -> str:

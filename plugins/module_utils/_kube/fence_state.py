@@ -29,6 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Pod,
     Volume,
     attachment_names,
+    parse_time,
     pick_attachment,
     pick_node,
     pick_pod,
@@ -46,6 +47,7 @@ _RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
 class HostRecord(NamedTuple):
     """A node, its addresses as its status has them, and its taints as key, value and effect.
 
+    ``created``: when this Node object was made, of which there may have been another one of the name before;
     ``machine``: its systemUUID and machineID, which stay over a reboot, and are not both the same on another machine; may be empty.
     """
 
@@ -54,6 +56,7 @@ class HostRecord(NamedTuple):
     addresses: tuple[str, ...]
     taints: tuple[tuple[str, str, str], ...]
     machine: str = ""
+    created: datetime | None = None
 
 
 class AttachedVolume(NamedTuple):
@@ -79,6 +82,11 @@ class AttachedVolume(NamedTuple):
     def claim(self) -> str:
         """Namespace and name of its claim, or empty."""
         return f"{self.volume.claim_namespace}/{self.volume.claim_name}" if self.volume and self.volume.claim_name else ""
+
+    @property
+    def is_shared(self) -> bool:
+        """Several nodes may have it at once, says its PersistentVolume."""
+        return bool(self.volume and self.volume.access_modes) and not (self.volume and self.volume.exclusive)
 
     @property
     def is_rbd(self) -> bool:
@@ -151,6 +159,7 @@ def pick_host_record(item: Object) -> HostRecord:
         tuple((taint["key"], taint.get("value") or "", taint.get("effect") or "") for taint in spec.get("taints") or []),
         # Boards and virtual machines may have the same systemUUID, and clones the same machineID.
         "/".join(filter(None, (info.get("systemUUID"), info.get("machineID")))),
+        parse_time(item["metadata"].get("creationTimestamp")),
     )
 
 

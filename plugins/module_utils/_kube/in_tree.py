@@ -27,6 +27,18 @@ NO_DISK: Disk = ("", "")
 GCE_PD = "pd.csi.storage.gke.io"
 AZURE_DISK = "disk.csi.azure.com"
 
+# Driver -> the plugin that it stands in for, by the name that kubelets write into the annotation
+# storage.alpha.kubernetes.io/migrated-plugins of their CSINode (*InTreePluginName of plugins/*.go).
+PLUGINS = {
+    "ebs.csi.aws.com": "kubernetes.io/aws-ebs",
+    GCE_PD: "kubernetes.io/gce-pd",
+    AZURE_DISK: "kubernetes.io/azure-disk",
+    "cinder.csi.openstack.org": "kubernetes.io/cinder",
+    "csi.vsphere.vmware.com": "kubernetes.io/vsphere-volume",
+    "pxd.portworx.com": "kubernetes.io/portworx-volume",
+    "rbd.csi.ceph.com": "kubernetes.io/rbd",
+}
+
 # Two of these labels of a PersistentVolume tell its zone, the older one first.
 _ZONES = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
 _EBS_VOLUME = re.compile(r"aws://[^/]*/+(vol-[^/]*)/*")

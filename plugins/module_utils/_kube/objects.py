@@ -13,6 +13,7 @@ A big cluster has tens of thousands of them, so each becomes a small tuple as so
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import datetime
 from hashlib import sha256
 from sys import intern
@@ -27,6 +28,9 @@ HOLD = "runbooks.storage-ops/moving"
 # Begins the names of the annotations that say for whom.
 CORDON = "runbooks.storage-ops/cordon."
 _CSI = "kubernetes.io/csi/"
+# By it a kubelet says which in-tree plugins it leaves to drivers, and only then the controller manager
+# does (isCSIMigrationSupportedOnNode of pkg/controller/volume/attachdetach/util/util.go).
+_MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 # How gRPC writes an error, and so the external-attacher in an attachment's; since Kubernetes 1.34 the
 # error has the number of the code as well (storage/v1 VolumeError.errorCode).
 _GRPC = re.compile(r"rpc error: code = (\w+) desc = ")
@@ -88,6 +92,10 @@ class Volume(NamedTuple):
     def disk(self) -> in_tree.Disk:
         """Driver and handle by which it is attached; empty where it is attached by no driver."""
         return (self.driver, self.handle) if self.driver else self.migrated
+
+    def is_attached_by_driver(self, on_node: Collection[str]) -> bool:
+        """Kubernetes attaches it so to a node whose CSINode has these (NodeDrivers.drivers)."""
+        return bool(self.driver) or in_tree.PLUGINS.get(self.migrated[0]) in on_node
 
     @property
     def exclusive(self) -> bool:
@@ -195,7 +203,9 @@ class Driver(NamedTuple):
 
 
 class NodeDrivers(NamedTuple):
-    """A CSINode: the drivers that are registered on the node of that name."""
+    """A CSINode: the drivers that are registered on the node of that name, and the in-tree plugins
+    that it leaves to drivers.
+    """
 
     name: str
     drivers: tuple[str, ...]
@@ -367,7 +377,9 @@ def pick_driver(item: dict[str, Any]) -> Driver:
 
 def pick_node_drivers(item: dict[str, Any]) -> NodeDrivers:
     """The record of a CSINode."""
-    return NodeDrivers(item["metadata"]["name"], tuple(intern(entry["name"]) for entry in (item.get("spec") or {}).get("drivers") or []))
+    migrated = ((item["metadata"].get("annotations") or {}).get(_MIGRATED) or "").split(",")
+    registered = [entry["name"] for entry in (item.get("spec") or {}).get("drivers") or []]
+    return NodeDrivers(item["metadata"]["name"], _texts([*registered, *filter(None, migrated)]))
 
 
 def pick_lease(item: dict[str, Any]) -> Lease:

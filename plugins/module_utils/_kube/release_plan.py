@@ -31,6 +31,8 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 # The taint that volume_failover sets. One with another value or effect is somebody else's.
 TAINT = (OUT_OF_SERVICE, "nodeshutdown", "NoExecute")
 # What was read of Ceph longer ago (seconds) is no evidence any more.
+# An entry that is given back ends so much later at most than it did before (seconds), since Ceph counts from when it is told.
+_GIVEN_LATE = 180.0
 _MAX_AGE = 600.0
 
 # How the names of ceph-csi's drivers end, Rook's among them.
@@ -344,10 +346,7 @@ def judge_clients(state: State, options: Options, ledger: Ledger, host: HostReco
 
 def _is_fenced(client: Client, ledger: Ledger) -> bool:
     """The fence is for this client, as far as anybody can tell."""
-    if client.fsid and ledger.fsid and client.fsid != ledger.fsid:
-        return False
-    single = _single_clients(ledger)
-    return not single or not client.entry or client.entry in single
+    return not (client.fsid and ledger.fsid and client.fsid != ledger.fsid)
 
 
 def _survivors(ceph: Reading | None, ledger: Ledger) -> list[str]:
@@ -357,13 +356,8 @@ def _survivors(ceph: Reading | None, ledger: Ledger) -> list[str]:
 
 
 def is_old(watcher: Watcher, ledger: Ledger) -> bool:
-    """The watcher has an address, or is the client, that the ledger fences."""
-    return watcher.address in ledger.whole or watcher.entry in {entry.entry for entry in ledger.entries}
-
-
-def _single_clients(ledger: Ledger) -> set[str]:
-    """The clients that are fenced where nothing else at their address is; empty where whole addresses are."""
-    return set() if ledger.whole else {entry.entry for entry in ledger.entries}
+    """The watcher has an address that the ledger fences."""
+    return watcher.address in {*ledger.addresses, *(entry.entry for entry in ledger.entries)}
 
 
 # held and unfenced
@@ -485,7 +479,8 @@ def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[str]:
     unfit = _unfit(ceph, state, ledger)
     if unfit:
         return [unfit]
-    left = [text for text in _mine(ledger) if ceph.blocks(text)]
+    given = _given_back(ceph, ledger)
+    left = [text for text in _mine(ledger) if ceph.blocks(text) and text not in given]
     stand_ins = [entry.entry for entry in _stand_ins(options, ledger)]
     doubts = []
     if left:
@@ -499,9 +494,21 @@ def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[str]:
     return doubts
 
 
+def _given_back(ceph: Reading, ledger: Ledger) -> set[str]:
+    """The entries that were there before the fence, and are again until the time until which they were."""
+    given = set()
+    for entry in ledger.entries:
+        found, before = ceph.find(entry.entry), moment(entry.before)
+        until = moment(found.until) if found else None
+        if before and until and (until - before).total_seconds() <= _GIVEN_LATE:
+            given.add(entry.entry)
+    return given
+
+
 def still_blocking(ceph: Reading | None, ledger: Ledger, host: HostRecord | None) -> list[str]:
     """What else blocks the node's addresses, those of before among them, in words."""
-    mine = [ceph.find(text) for text in _mine(ledger)] if ceph else []
+    given = _given_back(ceph, ledger) if ceph else set()
+    mine = [ceph.find(text) for text in _mine(ledger) if text not in given] if ceph else []
     addresses = dict.fromkeys([*ledger.addresses, *(host.addresses if host else ())])
     found = []
     for entry in ceph.blocklist if ceph else ():

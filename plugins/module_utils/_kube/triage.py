@@ -9,8 +9,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Plan, StorageOpsError
@@ -48,6 +48,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage_
 MAX_GETS = 20
 
 _STORAGE = "storage.k8s.io/v1"
+# A pod runs on, and may be ready, on a mount that is dead.
+_AUDIT = (
+    "Whether its mounts are alive its node alone knows, and ansible-playbook storage_ops.runbooks.compliance -i inventory "
+    "-e target={node} -e compliance_report_controls=STOR-05,STOR-06,STOR-07,STOR-08 tells: a dead FUSE mount is STOR-05, a container "
+    "that keeps one STOR-06, a mount that is not the pod's volume STOR-07, a filesystem that turned read-only STOR-08"
+)
 
 T = TypeVar("T")
 
@@ -86,7 +92,7 @@ class Triage:
     def healthy(self, state: State) -> str:
         """What was looked at."""
         if state.named:
-            return f"pod {state.named.pod.title} {_condition(state.named, state.now, self._options.stuck_seconds)}"
+            return f"pod {state.named.pod.title} {_condition(state.named, state, self._options.stuck_seconds)}"
         scope = f" in namespace {self._options.namespace}" if self._options.namespace else ""
         scope += f" on node {self._options.node}" if self._options.node else ""
         return f"no pod is stuck; {state.examined} pods looked at{scope}"
@@ -111,7 +117,7 @@ class Triage:
         # Another PersistentVolume of the same handle may stand in an attachment of theirs.
         mine = [(pod, claims.get((pod.namespace, name))) for pod in suspects for name in pod.claims]
         used = [(pod.node, volumes[claim.volume]) for pod, claim in mine if claim and claim.volume in volumes]
-        made = {attachment_name(volume.driver, volume.handle, node) for node, volume in used}
+        made = {attachment_name(*volume.disk, node) for node, volume in used}
         theirs = {found.name: found for found in attachments if found.volume in volumes or found.name in made}
         nodes = {pod.node for pod in suspects if pod.node} | {attachment.node for attachment in theirs.values()}
         version = self._cluster.version()
@@ -125,25 +131,33 @@ class Triage:
                 pods=tuple(self._neighbours(suspects, pods)),
                 claims=claims,
             ),
-            messages=self._messages(suspects, [claim for claim in claims.values() if claim.phase != "Bound"]),
+            messages=self._messages(state.suspects, [claim for claim in claims.values() if claim.phase != "Bound"]),
             version=(version.major, version.minor, version.patch),
             version_text=version.text,
         )
-        return self._unattached(state)
+        return self._unattached(self._registered(state))
 
-    def _unattached(self, state: State) -> State:
-        """Why nobody attaches a volume: only read where that is so."""
-        waiting = unattached(state)
-        if not waiting:
-            return state
-        lease = self._cluster.get(path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system"))
-        drivers = self._named(_STORAGE, "csidrivers", {volume.driver for _pod, volume in waiting}, pick_driver)
-        attached = self._cluster.list(path("v1", "events"), pick_event, fields="reason=SuccessfulAttachVolume", cached=True)
-        on_nodes = self._named(_STORAGE, "csinodes", {pod.node for pod, _volume in waiting}, pick_node_drivers)
+    def _registered(self, state: State) -> State:
+        """Which drivers the suspects' nodes have, and which of them want no attachment."""
+        used: dict[str, set[str]] = defaultdict(set)
+        for pod in (seen.pod for seen in state.suspects if seen.pod.node):
+            used[pod.node] |= {*(volume.disk[0] for volume in state.bound(pod)), *pod.inline_drivers} - {""}
+        drivers = self._named(_STORAGE, "csidrivers", {driver for names in used.values() for driver in names}, pick_driver)
+        on_nodes = self._named(_STORAGE, "csinodes", {node for node, names in used.items() if names}, pick_node_drivers)
         return replace(
             state,
             detached_drivers=frozenset(name for name, driver in drivers.items() if not driver.attach_required),
             drivers_on={name: node.drivers for name, node in on_nodes.items()},
+        )
+
+    def _unattached(self, state: State) -> State:
+        """Why nobody attaches a volume: only read where that is so."""
+        if not unattached(state):
+            return state
+        lease = self._cluster.get(path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system"))
+        attached = self._cluster.list(path("v1", "events"), pick_event, fields="reason=SuccessfulAttachVolume", cached=True)
+        return replace(
+            state,
             lease=pick_lease(lease) if lease else None,
             last_attach=max((message.last for _uid, message in attached if message.last), default=None),
         )
@@ -184,12 +198,14 @@ class Triage:
             for item in self._cluster.list(path("v1", resource, namespace=namespace), pick, fields=fields, cached=True)
         ]
 
-    def _messages(self, pods: list[Pod], claims: list[Claim]) -> dict[str, tuple[Message, ...]]:
+    def _messages(self, suspects: Sequence[Seen], claims: list[Claim]) -> dict[str, tuple[Message, ...]]:
         """What is said of pods, and of claims that are not bound, by uid."""
         said: dict[str, list[Message]] = defaultdict(list)
-        for kind, objects in (("Pod", pods), ("PersistentVolumeClaim", claims)):
-            for uid, message in self._events(kind, {(item.namespace, item.uid) for item in objects}):
-                said[uid].append(message)
+        mirrored = {seen.mirror: seen.pod.uid for seen in suspects if seen.mirror}
+        pods = {(seen.pod.namespace, uid) for seen in suspects for uid in (seen.pod.uid, seen.mirror) if uid}
+        for kind, objects in (("Pod", pods), ("PersistentVolumeClaim", {(claim.namespace, claim.uid) for claim in claims})):
+            for uid, message in self._events(kind, objects):
+                said[mirrored.get(uid, uid)].append(message)
         return {uid: tuple(messages) for uid, messages in said.items()}
 
     def _events(self, kind: str, objects: set[tuple[str, str]]) -> list[tuple[str, Message]]:
@@ -218,13 +234,25 @@ def triage_options(params: dict[str, Any]) -> Options:
     return Options(**scope, stuck_seconds=params["stuck_seconds"], required_metadata={**REQUIRED_METADATA, **given})
 
 
-def _condition(seen: Seen, now: datetime, stuck_seconds: float) -> str:
+def _condition(seen: Seen, state: State, stuck_seconds: float) -> str:
     """What a pod that is not stuck is, in words."""
     pod = seen.pod
     if pod.deleted:
         return "is being deleted, and its grace period is not over for long"
     if pod.phase == "Running":
-        return "is Running and Ready" if pod.ready else "is Running but not Ready, and no event says that a volume is the cause"
+        return _running(seen, state.messages.get(pod.uid, ()))
     if pod.phase in ("Succeeded", "Failed"):
         return f"is over ({pod.phase})"
-    return f"is {pod.phase} for {age(now, seen.since):.0f} s, not yet for stuck_seconds ({stuck_seconds:g})"
+    return f"is {pod.phase} for {age(state.now, seen.since):.0f} s, not yet for stuck_seconds ({stuck_seconds:g})"
+
+
+def _running(seen: Seen, messages: Sequence[Message]) -> str:
+    """What its containers and probes say, and who knows of its mounts."""
+    pod = seen.pod
+    words = ["is Running and Ready" if pod.ready else "is Running but not Ready, and nothing says that a volume is the cause"]
+    words += () if pod.ready else seen.containers
+    probed = {message.last: message.text for message in messages if message.reason == "Unhealthy" and message.last}
+    if probed and not pod.ready:
+        words.append(probed[max(probed)])
+    mounts = f". {_AUDIT.format(node=pod.node)}" if pod.node and (pod.claims or pod.inline_drivers) else ""
+    return "; ".join(words) + mounts

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding, Plan
@@ -41,11 +41,23 @@ CONTROLS = {"", *catalogue.REPAIRS, "STOR-15"}
 TERMINATING_SECONDS = 60.0
 # An event this much older than the newest one of its reason speaks of something that is over: the kubelet repeats itself every 2 minutes.
 OUTDATED_SECONDS = 600.0
+# What made a running pod not ready was said this long before it at most: the probe failed a few times first.
+BEFORE_NOT_READY_SECONDS = 300.0
 MAX_MESSAGES = 10
+
+# What the volume binder says of a claim of a StorageClass with that binding mode; only the scheduler tells it the node
+# (emitEventForUnboundDelayBindingClaim of pkg/controller/volume/persistentvolume/pv_controller.go).
+_WAITS_FOR_SCHEDULER = "WaitForFirstConsumer"
 
 # The driver for whose volumes there is a fail-over; Rook puts its namespace in front.
 RBD_DRIVER = "rbd.csi.ceph.com"
 _LOST = "the playbook fences Ceph RBD volumes; for others prove that {node} is off or fenced before they go elsewhere"
+
+# A static pod is another object for its kubelet (pkg/kubelet/types/pod_update.go: ConfigMirrorAnnotationKey).
+_MIRROR = "kubernetes.io/config.mirror"
+
+# How node.status begins the names of CSI volumes.
+_CSI = "kubernetes.io/csi/"
 
 # Waiting states that say nothing.
 _SILENT = ("ContainerCreating", "PodInitializing")
@@ -77,7 +89,8 @@ class Message(NamedTuple):
 class Seen(NamedTuple):
     """A pod, and what only triage wants of it.
 
-    ``since``: how long it has been as it is; ``started``: when its newest container was.
+    ``since``: how long it has been as it is; ``started``: when its newest container was. ``ending``: when it was deleted.
+    ``mirror``: the uid that the kubelet's events give a static pod. ``containers``: those that are not ready, for the eye.
     """
 
     pod: Pod
@@ -85,6 +98,9 @@ class Seen(NamedTuple):
     started: datetime | None
     finalizers: tuple[str, ...]
     waiting: tuple[Message, ...]
+    ending: datetime | None = None
+    mirror: str = ""
+    containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,8 +109,8 @@ class State:
 
     ``examined``: number of pods that were looked at. ``suspects``: those that look stuck. ``named``: the pod that the user named.
     ``seen``: what the suspects' claims lead to; its ``pods`` are all that could use them. ``messages``: by uid of a suspect or a claim.
-    ``detached_drivers``: drivers with attachRequired=false. ``drivers_on``: by node, the drivers of its CSINode. ``last_attach``: newest
-    event SuccessfulAttachVolume of the cluster.
+    ``detached_drivers``: drivers with attachRequired=false. ``drivers_on``: by node, the drivers of its CSINode (NodeDrivers.drivers).
+    ``last_attach``: newest event SuccessfulAttachVolume of the cluster.
     """
 
     now: datetime
@@ -116,6 +132,10 @@ class State:
         volumes = [self.seen.volumes.get(claim.volume) for claim in claims if claim and claim.phase == "Bound"]
         return [volume for volume in volumes if volume]
 
+    def driver_of(self, volume: Volume, node: str) -> str:
+        """The driver by which a node has the volume; empty where an in-tree plugin does it itself."""
+        return volume.disk[0] if volume.is_attached_by_driver(self.drivers_on.get(node, ())) else ""
+
 
 @dataclass
 class Cause:
@@ -135,8 +155,9 @@ def pick_seen(item: dict[str, Any]) -> Seen:
     status = item.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
     scheduled, ready = conditions.get("PodScheduled") or {}, conditions.get("Ready") or {}
-    states = [entry.get("state") or {} for kind in ("initContainerStatuses", "containerStatuses") for entry in status.get(kind) or []]
-    waiting = [(state["waiting"].get("reason") or "", state["waiting"].get("message") or "") for state in states if state.get("waiting")]
+    entries = [entry for kind in ("initContainerStatuses", "containerStatuses") for entry in status.get(kind) or []]
+    states = [entry.get("state") or {} for entry in entries]
+    waiting = [pair for entry in entries for pair in _why_it_waits(entry)]
     if not pod.node and scheduled.get("status") == "False":
         waiting.append((scheduled.get("reason") or "", scheduled.get("message") or ""))
     started = [time for time in (parse_time((state.get("running") or {}).get("startedAt")) for state in states) if time]
@@ -147,7 +168,35 @@ def pick_seen(item: dict[str, Any]) -> Seen:
         max(started, default=None),
         tuple(item["metadata"].get("finalizers") or ()),
         tuple(Message(reason, text, 1, None) for reason, text in dict.fromkeys(waiting) if reason not in _SILENT),
+        # A deletionTimestamp holds the end of the grace period.
+        pod.deleted - timedelta(seconds=item["metadata"].get("deletionGracePeriodSeconds") or 0) if pod.deleted else None,
+        (item["metadata"].get("annotations") or {}).get(_MIRROR) or "",
+        tuple(_container(entry) for entry in status.get("containerStatuses") or [] if not entry.get("ready")),
     )
+
+
+def _why_it_waits(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Reasons and messages of a container that waits. One that ends again and again says why in its last words."""
+    waiting = (entry.get("state") or {}).get("waiting")
+    if not waiting:
+        return []
+    ended = (entry.get("lastState") or {}).get("terminated") or {}
+    last_words = [(ended.get("reason") or "Error", ended["message"])] if ended.get("message") else []
+    return [(waiting.get("reason") or "", waiting.get("message") or ""), *last_words]
+
+
+def _container(entry: Mapping[str, Any]) -> str:
+    """What a container does that is not ready, and how it ended before."""
+    kind, state = next(iter((entry.get("state") or {}).items()), ("", None))
+    words = [f"container {entry.get('name')} is {kind or 'in no known state'}"]
+    if state and state.get("reason"):
+        words.append(state["reason"])
+    ended = (entry.get("lastState") or {}).get("terminated")
+    if ended:
+        words.append(f"ended before with {ended.get('reason') or 'no reason'} (exit code {ended.get('exitCode')})")
+    if entry.get("restartCount"):
+        words.append(f"restarted {entry['restartCount']} times")
+    return ", ".join(words)
 
 
 def pick_event(item: dict[str, Any]) -> tuple[str, Message]:
@@ -162,7 +211,8 @@ def pick_event(item: dict[str, Any]) -> tuple[str, Message]:
 
 def pick_message(item: dict[str, Any]) -> tuple[str, Message] | None:
     """As pick_event; None for what went well."""
-    return pick_event(item) if item.get("type") == "Warning" or item.get("reason") in catalogue.VOLUME_REASONS else None
+    told = item.get("reason") in (*catalogue.VOLUME_REASONS, _WAITS_FOR_SCHEDULER)
+    return pick_event(item) if item.get("type") == "Warning" or told else None
 
 
 def suspect(seen: Seen, now: datetime, stuck_seconds: float) -> bool:
@@ -181,7 +231,7 @@ def unattached(state: State) -> list[tuple[Pod, Volume]]:
         (suspect.pod, volume)
         for suspect in state.suspects
         for volume in state.bound(suspect.pod)
-        if suspect.pod.node and not suspect.pod.deleted and _wants_attachment(volume, state)
+        if suspect.pod.node and not suspect.pod.deleted and _wants_attachment(volume, suspect.pod.node, state)
         if _own(volume, suspect.pod.node, state) is None
     ]
 
@@ -195,12 +245,32 @@ def plan(state: State, options: Options) -> Plan:
 def _cause(seen: Seen, state: State, options: Options) -> Cause | None:
     """Why a pod is stuck; None when it is not, after all."""
     messages = _current(seen, state)
-    if seen.pod.phase == "Running" and not seen.pod.deleted:
-        # Not ready, but running: ours only when a message of the time since it runs says so. All others are about the start.
-        since = [message for message in messages if not seen.started or (message.last and message.last > seen.started)]
-        return _told([message for message in since if _about_storage(message)])
-    proven = _ending(seen, state) if seen.pod.deleted else _waiting(seen, state, options)
-    return proven or _told(messages) or _silent(seen, state)
+    if seen.pod.deleted:
+        return _ending(seen, state) or _told(messages, seen, state) or _silent(seen, state)
+    lost = _unheard(seen, state)
+    if lost:
+        return lost
+    if seen.pod.phase == "Running":
+        return _told([message for message in messages if _since_it_runs(message, seen) and _about_storage(message)], seen, state)
+    return _waiting(seen, state, options) or _told(messages, seen, state) or _silent(seen, state)
+
+
+def _since_it_runs(message: Message, seen: Seen) -> bool:
+    """Not ready, but running: ours only when a message of that time says so. All others are about the start, or over."""
+    if not seen.started or not message.last:
+        return True
+    return message.last > seen.started and age(seen.since or message.last, message.last) <= BEFORE_NOT_READY_SECONDS
+
+
+def _unheard(seen: Seen, state: State) -> Cause | None:
+    """A node that nobody hears of is why its pods are as they are, whatever was said before."""
+    pod, node = seen.pod, state.seen.nodes.get(seen.pod.node)
+    if not pod.node or (node is not None and node.ready != "Unknown"):
+        return None
+    why, volumes = f"its node {pod.node} {_node_state(node)}", state.bound(pod)
+    if not volumes:
+        return Cause("", why, "repair or remove the node, or delete the pod so that another node takes it", "info")
+    return Cause("STOR-16", why, _LOST.format(node=pod.node), facts=_lost(pod.node, *volumes))
 
 
 # What the objects prove
@@ -214,6 +284,15 @@ def _waiting(seen: Seen, state: State, options: Options) -> Cause | None:
     node = state.seen.nodes.get(pod.node)
     if node is None or node.ready != "True":
         return Cause("", f"its node {pod.node} {_node_state(node)}", "repair the node, or delete the pod so that another node takes it")
+    for name in pod.claims:
+        claim = state.seen.claims.get((pod.namespace, name))
+        if claim and _unbound(claim) and any(said.reason == _WAITS_FOR_SCHEDULER for said in state.messages.get(claim.uid, ())):
+            return Cause(
+                "",
+                f"claim {name} gets its volume where the scheduler puts the pod, which was put on {pod.node} without it (spec.nodeName)",
+                "make the pod without spec.nodeName, with a nodeSelector or affinity in its place; or annotate the claim with "
+                "volume.kubernetes.io/selected-node={node}",
+            )
     for volume in state.bound(pod):
         cause = _volume_cause(volume, node, state, options)
         if cause:
@@ -228,8 +307,10 @@ def _volume_cause(volume: Volume, node: Node, state: State, options: Options) ->
         held = _held(volume, node, state)
         if held:
             return held
+    if own is None and _wants_attachment(volume, node.name, state):
+        return _no_attachment(volume, node, state)
     if own is None:
-        return _no_attachment(volume, node, state) if _wants_attachment(volume, state) else None
+        return _unregistered([state.driver_of(volume, node.name)], node, state)
     if own.deleted:
         return _detaching(own, state)
     if own.attach_error:
@@ -259,21 +340,32 @@ def _volume_cause(volume: Volume, node: Node, state: State, options: Options) ->
             "STOR-13",
             f"VolumeAttachment {own.name} is attached, but status.volumesAttached of {node.name} lacks the volume",
             "seen once here; the playbook looks several times before it does anything",
-            facts={"attachment": own.name},
+            facts={"where": f"attachment_repair_names={own.name}"},
         )
-    return None
+    return _unregistered([state.driver_of(volume, node.name)], node, state)
+
+
+def _unregistered(drivers: Iterable[str], node: Node, state: State) -> Cause | None:
+    """A driver that its node does not have, as far as the CSINode is known."""
+    there = state.drivers_on.get(node.name)
+    absent = [driver for driver in drivers if driver and there is not None and driver not in there]
+    if not absent:
+        return None
+    why = f"CSINode {node.name} lacks the driver {absent[0]}, so the kubelet can neither mount nor unmount its volumes"
+    return Cause("", why, f"look at the driver's node pod on {node.name}: was it removed, or does it not start?")
 
 
 def _own(volume: Volume, node: str, state: State) -> Attachment | None:
     """The volume's VolumeAttachment for a node."""
     # Another PersistentVolume of the same handle may stand in it.
-    named = state.seen.attachments.get(attachment_name(volume.driver, volume.handle, node))
+    named = state.seen.attachments.get(attachment_name(*volume.disk, node))
     return named or next((attachment for attachment in state.seen.by_volume.get(volume.name, ()) if attachment.node == node), None)
 
 
-def _wants_attachment(volume: Volume, state: State) -> bool:
-    """Its driver works with VolumeAttachments; in-tree volumes may never have one."""
-    return bool(volume.driver) and volume.driver not in state.detached_drivers
+def _wants_attachment(volume: Volume, node: str, state: State) -> bool:
+    """Its driver works with VolumeAttachments; an in-tree plugin that attaches by itself makes none."""
+    driver = state.driver_of(volume, node)
+    return bool(driver) and driver not in state.detached_drivers
 
 
 def _no_attachment(volume: Volume, node: Node, state: State) -> Cause:
@@ -284,8 +376,9 @@ def _no_attachment(volume: Volume, node: Node, state: State) -> Cause:
             f"{node.name} lacks the annotation volumes.kubernetes.io/controller-managed-attach-detach, so nobody attaches volumes to it",
             "restart its kubelet with enableControllerAttachDetach: true",
         )
-    if volume.driver not in state.drivers_on.get(node.name, ()):
-        return Cause("", f"CSINode {node.name} lacks the driver {volume.driver}", f"look at the driver's node pod on {node.name}")
+    driver = volume.disk[0]
+    if driver not in state.drivers_on.get(node.name, ()):
+        return Cause("", f"CSINode {node.name} lacks the driver {driver}", f"look at the driver's node pod on {node.name}")
     lease = state.lease
     leader = f"{lease.holder or 'nobody'}, lease renewed {_seconds(state.now, lease.renewed)} ago" if lease else "no lease"
     last = f"{_seconds(state.now, state.last_attach)} ago" if state.last_attach else "none that is still known"
@@ -364,7 +457,8 @@ def _ending(seen: Seen, state: State) -> Cause | None:
         look = _LOST.format(node=pod.node) if pod.claims else "repair or remove the node"
         facts = _lost(pod.node, *state.bound(pod))
         return Cause(control, f"its node {pod.node} {_node_state(node)}", look, "major" if volumes else "info", facts=facts)
-    return None
+    drivers = [state.driver_of(volume, node.name) for volume in state.bound(pod)]
+    return _unregistered([*drivers, *pod.inline_drivers], node, state)
 
 
 def _silent(seen: Seen, state: State) -> Cause:
@@ -384,6 +478,9 @@ def _silent(seen: Seen, state: State) -> Cause:
             why = "is not bound to a volume" if claim else "does not exist"
             return Cause("", f"claim {name} {why}", f"kubectl -n {pod.namespace} describe pvc {name}")
     where = f"the log of the kubelet on {pod.node}" if pod.node else "the scheduler"
+    alone = sorted({volume.driver for volume in state.bound(pod)} & state.detached_drivers)
+    if pod.node and alone:
+        where += f", and of the node pod of {alone[0]} there, which mounts without an attachment"
     return Cause("", "no event and no object says why (events are kept for an hour)", f"look at {where}", "minor")
 
 
@@ -404,11 +501,35 @@ def _current(seen: Seen, state: State) -> list[Message]:
     for message in said:
         last = message.last or state.now
         newest[message.reason] = max(newest.get(message.reason, last), last)
-    current = [message for message in said if age(newest[message.reason], message.last or state.now) <= OUTDATED_SECONDS]
+    current = [
+        message
+        for message in said
+        if age(newest[message.reason], message.last or state.now) <= OUTDATED_SECONDS and not _is_over(message, said, seen, state)
+    ]
     return sorted(current, key=lambda message: message.last or state.now, reverse=True)
 
 
-def _told(messages: Iterable[Message]) -> Cause | None:
+def _is_over(message: Message, said: Iterable[Message], seen: Seen, state: State) -> bool:
+    """Something else shows that the message is not true any more."""
+    if message.reason == _WAITS_FOR_SCHEDULER:
+        return True  # how it should be, until there is a node; then it is told as what it is
+    entry = catalogue.match(message.reason, message.text)
+    claims = [state.seen.claims.get((seen.pod.namespace, name)) for name in seen.pod.claims]
+    if entry and entry.of_claims and all(claim and not _unbound(claim) for claim in claims):
+        return True
+    if not message.last:
+        return False
+    if seen.ending and message.last < seen.ending and not (entry and entry.lasts):
+        return True
+    # After a reboot a kubelet says so for some seconds; a driver that answers is registered.
+    return bool(
+        entry
+        and entry.id == "driver-not-registered"
+        and any(other.last and other.last > message.last and catalogue.answered(other.text) for other in said)
+    )
+
+
+def _told(messages: Iterable[Message], seen: Seen, state: State) -> Cause | None:
     """What the messages say of the cause, by the one that says most of it; one that nobody knows is told as it is."""
     known = [(message, catalogue.match(message.reason, message.text)) for message in messages]
     if not known:
@@ -422,7 +543,29 @@ def _told(messages: Iterable[Message]) -> Cause | None:
             "judge it by its own words" + (", and look at the log of the CSI driver's node pod on {node}" if volume else ""),
             "major" if volume else "minor",
         )
-    return Cause(entry.control, entry.cause, entry.look, "major" if entry.storage else "info")
+    return Cause(entry.control, entry.cause, entry.look, "major" if entry.storage else "info", facts=_where(entry, message, seen, state))
+
+
+def _where(entry: Entry, message: Message, seen: Seen, state: State) -> dict[str, str]:
+    """What the command for a message needs beside the pod, its node and its volume: the object that it is about, if that is clear."""
+    pod, node = seen.pod, state.seen.nodes.get(seen.pod.node)
+    volumes = state.bound(pod)
+    named = [volume for volume in volumes if f'"{volume.name}"' in message.text] or volumes
+    if entry.metadata:
+        # Of a driver that we do not know by this name, the playbook must be told what its attachments need.
+        made = [own for volume in named for own in [_own(volume, pod.node, state)] if own and entry.metadata not in own.metadata]
+        if len(made) != 1:
+            return {}
+        needs = attachments.metadata_arguments(made[0].driver, {made[0].driver: (entry.metadata,)})
+        return {"attachment": made[0].name, "more": needs}
+    if entry.control == "STOR-13" and node and not any(volume.driver for volume in named) and _lacks_in_tree(node):
+        return {"where": f"attachment_repair_nodes={node.name} -e attachment_repair_namespaces={pod.namespace}"}
+    return {}
+
+
+def _lacks_in_tree(node: Node) -> bool:
+    """An in-tree plugin makes no VolumeAttachment; the node's own lists tell that the kubelet waits for one of its volumes."""
+    return any(not name.startswith(_CSI) and name not in node.volumes_attached for name in node.volumes_in_use)
 
 
 def _about_storage(message: Message) -> bool:
@@ -498,7 +641,7 @@ def _evidence(seen: Seen, state: State) -> dict[str, Any]:
     node = state.seen.nodes.get(pod.node)
     if pod.node:
         evidence["node"] = f"{pod.node} {_node_state(node)}"
-    names = [unique_name(volume.driver, volume.handle) for volume in state.bound(pod) if volume.driver]
+    names = [unique_name(*volume.disk) for volume in state.bound(pod) if state.driver_of(volume, pod.node)]
     if node and names:
         evidence["volumes_attached"] = [name for name in names if name in node.volumes_attached]
         evidence["volumes_in_use"] = [name for name in names if name in node.volumes_in_use]

@@ -31,7 +31,7 @@ RESIDUAL = ArgumentSpec(
     }
 )
 BOUNDS = ArgumentSpec({"command_timeout": {"type": "float", "default": 30.0}, "deadline": {"type": "float", "default": 300.0}})
-REFUSAL = ArgumentSpec({"fail_on_refusal": {"type": "bool", "default": False}})
+REFUSAL = ArgumentSpec({"strict": {"type": "bool", "default": False}})
 KUBELET = ArgumentSpec({"kubelet_root": {"type": "str", "default": ROOT}})
 PEERS = ArgumentSpec({"peer_initiator_names": {"type": "dict", "default": {}}})
 

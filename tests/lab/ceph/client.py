@@ -36,7 +36,7 @@ class Client:
 
     def start(self) -> None:
         """Begin, and wait until the image is open, and the first block is written; after a killed holder of its lock that takes 30 s."""
-        preload = ["env", f"LD_PRELOAD={_bind_source()}", f"LAB_ADDRESS={self.address}"]
+        preload = ["env", f"LD_PRELOAD={bind_source()}", f"LAB_ADDRESS={self.address}"]
         arguments = [str(self.ceph.conf), self.pool, self.namespace, self.image]
         self.process.start([*preload, PYTHON, "-u", str(HERE / "holder.py"), self.mode, *arguments], self.ceph.tied)
 
@@ -134,7 +134,7 @@ class Visitor(Client):
         return int(self._last("visit") or 0)
 
 
-def _bind_source() -> Path:
+def bind_source() -> Path:
     """The library that gives a client its address, built at its first use."""
     source = HERE / "bind_source.c"
     target = cache_dir() / "ceph" / f"bind-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}.so"

@@ -31,6 +31,7 @@ CEPH = {"rados_namespaces": {}, "ceph_host": "", "ceph_conf": "", "ceph_keyring"
 # What a role does beyond its module.
 MORE: dict[str, dict[str, Any]] = {
     "node_fence": {**CEPH, "observations": 3, "observation_seconds": 61, "accept_daemons": False, "release_lease": True},
+    "volume_failover": {name: value for name, value in CEPH.items() if name != "rados_namespaces"},
     "node_release": {**CEPH, "inventory_host": ""},
     "attachment_repair": {
         "lost_status": "report",
@@ -44,12 +45,13 @@ MORE: dict[str, dict[str, Any]] = {
         **{"method": "auto", "liveness_timeout": 120, "stop_timeout": 30, "restart_timeout": 120, "crictl": "crictl"},
         **{"runtime_endpoint": "", "restart_pods": False, "move_timeout": 600},
     },
-    "nfs_check": {"write_limit": False, "restart_runtime": False},
+    "nfs_check": {"write_limit": False, "restart_runtime": False, "strict": False},
     "pod_mounts": {"redrive": False, "node": ""},
 }
 # Options that the role itself gives, from what another module returned.
 GIVEN = {
     "node_fence": {"state", "ceph", "proof", "fence"},
+    "volume_failover": {"state", "ceph"},
     "node_release": {"state", "ceph", "clients", "fence"},
     "fuse_recovery": {"node_name"},
 }

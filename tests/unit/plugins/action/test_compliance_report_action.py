@@ -72,7 +72,7 @@ def test_the_documentation_the_action_and_the_role_agree() -> None:
     offered = {
         f"compliance_report_{name}": option.get("default", "") for name, option in SPEC.items() if name not in ("started", "validate_only")
     }
-    assert defaults == {**offered, "compliance_report_fail_on_findings": False}
+    assert defaults == {**offered, "compliance_report_strict": False}
     specs = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]
     for entry in ENTRIES:
         assert {name: option["default"] for name, option in specs[entry]["options"].items()} == defaults

@@ -62,7 +62,13 @@ def octopus(entries: dict[str, str]) -> dict[str, Any]:
 
 
 def options(
-    *entries: str, present: bool = True, protected: Sequence[str] = (), accept_daemons: bool = False, renew_below: float = 0.5
+    *entries: str,
+    present: bool = True,
+    protected: Sequence[str] = (),
+    accept_daemons: bool = False,
+    renew_below: float = 0.5,
+    accept_gap: bool = False,
+    ends: dict[str, float] | None = None,
 ) -> Options:
     return Options(
         tuple(parse_entry(text) for text in entries),
@@ -71,6 +77,8 @@ def options(
         renew_below,
         tuple(parse_network(text) for text in protected),
         accept_daemons,
+        accept_gap,
+        {parse_entry(text): NOW + timedelta(seconds=left) for text, left in (ends or {}).items()},
     )
 
 
@@ -138,11 +146,12 @@ def commands(plan: Plan) -> list[str]:
 
 
 def test_a_dump() -> None:
-    there = {"10.0.0.5:0/0": 1, "10.0.0.5:6800/3": 2, "(unrecognized address family 0)/0": 1}
+    # Nothing stands in for a single client, whenever its entry ends.
+    there = {"10.0.0.5:0/0": 1, "10.0.0.5:6800/3": MARKED, "(unrecognized address family 0)/0": 1}
     read = parse_dump(dump(there, {"cidr:10.0.0.7:0/24": 3, "cidr:10.0.0.5:0/32": MARKED, "cidr:[fd00::5]:0/128": 7}))
     assert [tuple(found.to_result(NOW).values()) for found in read.entries] == [
         ("10.0.0.5:0/0", "address", "10.0.0.5", "2026-11-22T12:00:00Z", False),
-        ("10.0.0.5:6800/3", "client", "10.0.0.5", "2026-11-23T12:00:00Z", False),
+        ("10.0.0.5:6800/3", "client", "10.0.0.5", "2026-11-29T03:33:33Z", False),
         ("10.0.0.7/24", "range", "10.0.0.0/24", "2026-11-24T12:00:00Z", False),
         ("10.0.0.5/32", "range", "10.0.0.5/32", "2026-11-29T03:33:33Z", True),
         ("fd00::5/128", "range", "fd00::5/128", "2026-11-28T12:00:00Z", False),
@@ -340,6 +349,52 @@ def test_a_renewal_that_nothing_could_stand_in_for(osd_dump: dict[str, Any], ent
     assert plan.findings[1].reason == "nothing is changed, since " + parse_entry(entry).text + " is refused"
 
 
+# Nautilus (Ceph 14): the old name of the commands, no ranges, and times in the monitor's own zone.
+@pytest.mark.parametrize("entry", ["10.0.0.5", "10.0.0.5:0/7"])
+def test_an_entry_is_removed_and_added_where_that_does_no_harm(entry: str) -> None:
+    text = parse_entry(entry).text
+    there = octopus({text: "2026-11-21 13:00:00.123456"})
+    assert "set accept_gap" in planned(there, options(entry)).findings[0].reason
+    renewed = [f"ceph osd blacklist rm {text}", f"ceph osd blacklist add {text} {YEAR}"]
+    assert commands(planned(there, options(entry, accept_gap=True))) == renewed
+    assert planned(octopus({text: "2027-11-21 12:00:00.1"}), options(entry, accept_gap=True)).findings == []
+    # Where something can stand in, it does.
+    ranges = commands(planned(dump({"10.0.0.5:0/0": 1}), options("10.0.0.5", accept_gap=True)))
+    assert ranges[0] == f"ceph osd blocklist range add 10.0.0.5/32 {STAND_IN}"
+
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("days", "end", "done"),
+    [
+        (365, HOUR, ["rm 10.0.0.5:0/0", "add 10.0.0.5:0/0 3600"]),
+        # It would have ended by itself by now, or is about to.
+        (365, -HOUR, ["rm 10.0.0.5:0/0"]),
+        (365, 59, ["rm 10.0.0.5:0/0"]),
+        # Given back already; and taken off by whoever had put it there.
+        ((HOUR + 119) / 86400, HOUR, []),
+        ((HOUR + 121) / 86400, HOUR, ["rm 10.0.0.5:0/0", "add 10.0.0.5:0/0 3600"]),
+        (None, HOUR, []),
+    ],
+)
+def test_what_was_there_before_is_given_back_as_it_was(days: float | None, end: float, done: list[str]) -> None:
+    there = dump({} if days is None else {"10.0.0.5:0/0": days})
+    given = options("10.0.0.5", present=False, ends={"10.0.0.5": end})
+    assert commands(planned(there, given)) == [f"ceph osd blocklist {step}" for step in done]
+    tool = Tool(there, mgr_dump=(13, "", "Error EACCES: access denied"))
+    work = runbook(tool, given)
+    for finding in work.plan(work.gather()).findings:
+        assert finding.verdict == "repair", finding.reason
+        for action in finding.repair:
+            work.apply(action)
+        assert work.verify(finding)
+    assert work.plan(work.gather()).findings == []
+    if len(done) != 1:
+        assert ("10.0.0.5:0/0 is there until" in work.healthy(work.gather())) == (days is not None)
+
+
 def test_the_stand_in_must_be_there_when_the_entry_goes() -> None:
     tool = Tool(dump({"10.0.0.5:0/0": 1}))
     work = runbook(tool, options("10.0.0.5", accept_daemons=True))
@@ -518,8 +573,11 @@ def test_a_tool_that_is_not_there() -> None:
 def test_options() -> None:
     params: dict[str, Any] = {
         **{"entries": ["10.0.0.5", "10.0.0.5:0/0"], "state": "present", "expire_seconds": YEAR, "renew_below": 0.5},
-        **{"protected_addresses": [], "accept_daemons": False},
+        **{"protected_addresses": [], "accept_daemons": False, "accept_gap": False, "ends": {}},
     }
+    ends = {"10.0.0.5:0/0": "2026-11-21T13:00:00Z"}
+    given = blocklist.make_options({**params, "state": "absent", "ends": ends})
+    assert given.ends == {parse_entry("10.0.0.5"): NOW + timedelta(hours=1)}
     assert len(blocklist.make_options(params).entries) == 1
     assert blocklist.make_options({**params, "entries": [], "state": "absent"}).entries == ()
     for wrong, said in (
@@ -531,6 +589,9 @@ def test_options() -> None:
         ({"renew_below": 1.0}, "a share from 0 to 0.9"),
         ({"renew_below": float("nan")}, "a share from 0 to 0.9"),
         ({"protected_addresses": ["10.0.0"]}, "'10.0.0'"),
+        ({"ends": ends}, "ends is for state absent"),
+        ({"ends": {"10.0.0.5": "soon"}, "state": "absent"}, "ends has 'soon' for 10.0.0.5: give a time with its zone"),
+        ({"ends": {"10.0.0.5": "2026-11-21T13:00:00"}, "state": "absent"}, "give a time with its zone"),
     ):
         with pytest.raises(StorageOpsError, match=said):
             blocklist.make_options({**params, **wrong})

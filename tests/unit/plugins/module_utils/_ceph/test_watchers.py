@@ -65,8 +65,10 @@ A, B = watcher("10.0.0.5:0/319745466", 4123, 18446462598732840961), watcher("10.
 class Tools:
     """``ceph``, ``rbd`` and ``rados``; ``rounds``: what each observation of the image ``data`` shows, the last one for ever."""
 
-    def __init__(self, *rounds: Any, missing: Sequence[str] = ()) -> None:
+    def __init__(self, *rounds: Any, missing: Sequence[str] = (), mirrors: str | None = None) -> None:
         self.rounds, self.missing, self.slept, self.asked = list(rounds), missing, [], []
+        # What ``rados listwatchers`` says of the object rbd_mirroring; None where the image is not mirrored.
+        self.mirrors = mirrors
 
     def __call__(self, argv: Sequence[str], timeout: float) -> CommandResult:
         def result(rc: int, out: Any = "", err: str = "") -> CommandResult:
@@ -75,6 +77,9 @@ class Tools:
         self.asked.append(list(argv))
         if argv[0] == "ceph":
             return result(0, DUMP)
+        if argv[0] == "rados" and argv[-2:] == ["listwatchers", "rbd_mirroring"]:
+            missing = result(1, err="error listing watchers rbd/rbd_mirroring: (2) No such file or directory\n")
+            return missing if not self.mirrors else result(0, self.mirrors)
         if argv[0] == "rados":
             return result(0, OMAP)
         if argv[argv.index("--image") + 1] in self.missing:
@@ -84,7 +89,8 @@ class Tools:
             return found if isinstance(found, CommandResult) else result(0, {"watchers": found})
         if "lock" in argv:
             return result(0, [{"id": "auto 1", "locker": "client.4123", "address": "10.0.0.5:0/319745466"}])
-        return result(0, {"name": "data", "id": "102143bede28", "features": ["layering", "exclusive-lock"]})
+        mirroring = {} if self.mirrors is None else {"mirroring": {"mode": "snapshot", "state": "enabled", "primary": True}}
+        return result(0, {"name": "data", "id": "102143bede28", "features": ["layering", "exclusive-lock"], **mirroring})
 
 
 def options(**given: Any) -> watchers.Options:
@@ -104,6 +110,28 @@ def read(tools: Tools, **given: Any) -> tuple[dict[str, Any], list[Any]]:
     return audit.facts()["ceph"], audit.plan(state).findings
 
 
+LISTED = "watcher=10.0.0.5:0/319745466 client.4123 cookie=93919075689600\nwatcher=[fd00::9]:0/17 client.4127 cookie=2\n"
+
+
+@pytest.mark.parametrize(
+    ("mirrors", "is_mirror"),
+    # Address and client must be the same: another client of the host is none.
+    [(None, False), (LISTED, True), (LISTED.replace("client.4123", "client.9"), False), (LISTED.replace("319745466", "1"), False)],
+)
+def test_who_mirrors_the_pool(mirrors: str | None, is_mirror: bool) -> None:
+    tools = Tools([A], mirrors=mirrors)
+    ceph, _findings = read(tools)
+    assert [found["mirror"] for found in ceph["images"][0]["watchers"]] == [is_mirror]
+    # What is not mirrored has no such object.
+    assert any("rbd_mirroring" in argv for argv in tools.asked) == (mirrors is not None)
+
+
+@pytest.mark.parametrize("mirrors", ["", "something else\n", "watcher=nobody client.1 cookie=1\n"])
+def test_who_mirrors_the_pool_must_be_known(mirrors: str) -> None:
+    ceph, findings = read(Tools([A], mirrors=mirrors))
+    assert ceph["images"][0]["watchers"] == [] and ceph["images"][0]["problem"] and findings
+
+
 def test_one_observation() -> None:
     ceph, findings = read(Tools([A]))
     assert findings == []
@@ -119,7 +147,7 @@ def test_one_observation() -> None:
             "watchers": [
                 {
                     **{"address": "10.0.0.5", "entry": "10.0.0.5:0/319745466", "client": "client.4123", "cookie": "18446462598732840961"},
-                    **{"seen": 1, "persistent": False},
+                    **{"seen": 1, "persistent": False, "mirror": False},
                 }
             ],
             "locks": [{"locker": "client.4123", "address": "10.0.0.5", "entry": "10.0.0.5:0/319745466"}],

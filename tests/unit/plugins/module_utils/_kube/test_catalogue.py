@@ -84,6 +84,12 @@ SAMPLES: list[tuple[str, str, str]] = [
         f'{DEVICE}rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing dial unix '
         '/var/lib/kubelet/plugins/ch.ctrox.csi.s3-driver/csi.sock: connect: connection refused"',
     ),
+    (
+        "driver-secret-missing",
+        "FailedMount",
+        f"{DEVICE}fetching NodeStageSecretRef default/s3 failed: kubernetes.io/csi: failed to find the secret s3 in the namespace default "
+        'with error: secrets "s3" not found',
+    ),
     ("volume-limit", "FailedScheduling", "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) exceed max volume count."),
     (
         "volume-limit",
@@ -282,6 +288,7 @@ RUNBOOKS = {
     "STOR-16": "rbd image POOL/IMAGE is still being used",
 }
 FACTS = {"node": "worker-1", "namespace": "shop", "pod": "web-0", "claim": "data", "attachment": "csi-0f1e", "lost_node": "worker-2"}
+FACTS["where"] = "attachment_repair_names=csi-0f1e"
 
 
 @pytest.mark.parametrize(("entry", "reason", "message"), SAMPLES)

@@ -43,6 +43,7 @@ DATA: dict[str, Any] = {
                     "cookie": "1",
                     "seen": 3,
                     "persistent": True,
+                    "mirror": False,
                 }
             ],
             "locks": [{"locker": "client.1", "address": "10.0.0.5", "entry": "10.0.0.5:0/11"}],

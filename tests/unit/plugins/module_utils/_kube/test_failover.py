@@ -14,9 +14,10 @@ from typing import Any, Callable
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils import _engine
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import Reading, parse_reading
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.failover import Failover, failover_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.failover import Failover, StillFenced, failover_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.failover_plan import Options, pick_lost_pod
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
     Entry,
@@ -236,8 +237,16 @@ class Module:
         raise Exit
 
 
+def reading(*entries: str, fsid: str = "f", age: float = 0.0, until: str = "2999-01-01T00:00:00Z") -> Reading:
+    """What Ceph was read to have on its blocklist."""
+    at = f"{datetime.now(timezone.utc) - timedelta(seconds=age):%Y-%m-%dT%H:%M:%SZ}"
+    there = [{"entry": f"{entry}:0/0", "kind": "address", "address": entry, "until": until} for entry in entries]
+    return parse_reading({"fsid": fsid, "read_at": at, "observations": 1, "seconds": 0, "blocklist": there, "images": []})
+
+
 def options(**given: Any) -> Options:
-    return Options("a", **{"filters": Filters(), "detach_timeout": 5.0, "attach_timeout": 20.0, "ready_timeout": 10.0, **given})
+    base = {"filters": Filters(), "detach_timeout": 5.0, "attach_timeout": 20.0, "ready_timeout": 10.0, "reading": reading("10.0.0.1")}
+    return Options("a", **{**base, **given})
 
 
 def run(world: World, check: bool = False, run_id: str = "run-1", fence: Ledger | None = None, **given: Any) -> dict[str, Any]:
@@ -248,8 +257,9 @@ def run(world: World, check: bool = False, run_id: str = "run-1", fence: Ledger 
     def sleep(pause: float) -> None:
         seconds[0] += pause
 
+    given.setdefault("reading", reading("10.0.0.1", age=-world.shift.total_seconds()))
     run_options = RunOptions("a", run_id, "kube-system", 180.0, 0.0, fence)
-    failover = Failover(world, run_options, options(**given), check, sleep, lambda: seconds[0])  # type: ignore[arg-type]
+    failover = Failover(world, run_options, options(check=check, **given), check, sleep, lambda: seconds[0])  # type: ignore[arg-type]
     with pytest.raises(Exit):
         _engine.run(module, lambda: failover, False)
     failover.close()
@@ -436,6 +446,69 @@ def test_a_fence_does_not_outlive_a_boot() -> None:
     assert "booted anew since it was fenced" in refusal(standard(ledger=LEDGER._replace(boot_id="boot-0")))
 
 
+# what Ceph says of the fence
+
+
+GONE = "Ceph's blocklist has no entry for 10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        (None, "nothing was read of Ceph (option ceph), so whether node a is fenced now is not known"),
+        (reading(), GONE),
+        (reading("10.0.0.2"), GONE),
+        (reading("10.0.0.1", until="2026-01-01T13:00:00Z"), "expires too soon"),
+        (reading("10.0.0.1", fsid="f2"), "the ledger is about f"),
+        (reading("10.0.0.1", age=150), "read it again"),
+    ],
+)
+@pytest.mark.parametrize("method", ["ceph", "network_fence"])
+def test_ceph_itself_must_show_the_fence(method: str, read: Reading | None, reason: str) -> None:
+    """Right before anything is detached; and with state held right afterwards, when the node may be back."""
+    ledger = (LEDGER if method == "ceph" else NETWORK)._replace(volumes=("pv-db",))
+    fence = network_fence("Fenced", "fencing operation successful")
+    world = standard(fence, ledger=ledger)
+    before = contents(world)
+    result = run(world, reading=read)
+    assert result["failed"] and reason in result["msg"] and contents(world) == before, result["msg"]
+    assert verbs(run(standard(fence, ledger=ledger)))
+    back = standard(fence, ledger=ledger)
+    back.at("a")["status"]["conditions"][0]["status"] = "True"
+    with pytest.raises(StorageOpsError, match="may write to what was detached from it") as said:
+        held(back, reading=read)
+    assert reason in str(said.value)
+    assert held(back) == ledger._replace(revision=1).to_dict()
+
+
+def held(world: World, ledger: Ledger | None = None, **given: Any) -> dict[str, Any]:
+    """The ledger, unless the fence is gone."""
+    still = StillFenced(world, RunOptions("a", "run-1", "kube-system", 180.0, 0.0, None), options(**given))  # type: ignore[arg-type]
+    still.gather()
+    assert still.plan(None) == Plan([]) and "Lease" not in {item["kind"] for item in world.objects.values()}
+    return dict(still.facts()["fence"])
+
+
+def test_who_cannot_ask_ceph_has_said_so() -> None:
+    """By a NetworkFence whose message alone has proven it, or by the word that the node is off; and check mode has fenced nobody."""
+    fence = network_fence("Fenced", "fencing operation successful")
+    assert verbs(run(standard(fence, ledger=NETWORK._replace(unverified=True)), reading=None))
+    assert verbs(run(standard(ledger=LEDGER._replace(method="none", entries=(), addresses=())), reading=reading(fsid="other")))
+    assert not run(standard(), check=True, reading=None)["failed"]
+    assert held(standard(), check=True, reading=None) == {}
+
+
+def test_a_fence_that_was_lost_since() -> None:
+    world = standard(ledger=LEDGER._replace(phase="releasing"))
+    with pytest.raises(StorageOpsError, match="is being released"):
+        held(world)
+    world = standard()
+    world.objects = {place: item for place, item in world.objects.items() if "/configmaps/" not in place}
+    world.at("a")["metadata"]["annotations"] = {}
+    with pytest.raises(StorageOpsError, match="has no ledger any more"):
+        held(world)
+
+
 OVER = "2026-01-01T00:00:00Z"
 
 
@@ -443,19 +516,18 @@ OVER = "2026-01-01T00:00:00Z"
     ("method", "over", "counts"),
     [
         ("ceph", [Entry("10.0.0.1", "address", True, OVER)], True),
-        ("ceph", [Entry("10.0.0.1:0/1", "client", True, OVER)], True),
-        # Left from before the node booted, before level address, and before network_fence.
+        # Left from before the node booted, and before network_fence.
         ("ceph", [*LEDGER.entries, Entry("10.0.0.9", "address", True, OVER)], False),
-        ("ceph", [*LEDGER.entries, Entry("10.0.0.1:0/1", "client", True, OVER)], False),
         ("network_fence", [Entry("10.0.0.1", "address", True, OVER)], False),
     ],
 )
 def test_a_fence_that_has_run_out(method: str, over: list[Entry], counts: bool) -> None:
     world = standard(ledger=LEDGER._replace(entries=tuple(over), method=method))
+    read = reading("10.0.0.1", *(entry.entry for entry in over))
     if counts:
         assert f"ended by itself at {OVER}" in refusal(world)
     else:
-        assert verbs(run(world))
+        assert verbs(run(world, reading=read))
 
 
 def test_a_network_fence_of_an_address_from_before_the_boot() -> None:
@@ -684,18 +756,17 @@ def test_a_claim_that_is_being_deleted(version: str) -> None:
     assert "claim db is being deleted, and only pod shop/db-1 keeps it" in refusal(world)
 
 
-def test_more_than_max_repairs() -> None:
-    more = [item for name in "xyz" for item in (*claim(name), attachment(name), pod(f"{name}-1", name))]
-    ledger = LEDGER._replace(volumes=("pv-db", "pv-x", "pv-y", "pv-z"))
-    world = standard(*more, ledger=ledger, version="v1.20.2")
-    result = run(world, max_repairs=3)
-    assert result["failed"] and "max_repairs is 3" in result["msg"]
-    assert [verb for verb, _outcome in outcomes(result)].count("delete_volumeattachment") == 3
-    assert world.ledger().phase == "fenced"
-    assert verbs(run(world, max_repairs=3))[-1] == "record_detached"
-    assert {where for _name, where in world.attached()} == {"b"}
-    tainted = standard(*more, ledger=ledger)
-    assert verbs(run(tainted, max_repairs=0))[0] == "taint_node"
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_all_that_is_fenced_goes_in_one_run(version: str) -> None:
+    """Who has named a node and seen it fenced has named its volumes, by whatever way they leave."""
+    names = [f"d{number}" for number in range(12)]
+    parts = [part for name in names for part in (*claim(name), attachment(name), pod(f"p-{name}", name))]
+    files = pod("files")
+    files["spec"]["volumes"].append({"name": "files", "nfs": {"server": "nfs", "path": "/"}})
+    world = World(*parts, files, ledger=LEDGER._replace(volumes=tuple(f"pv-{name}" for name in names)), version=version)
+    result = run(world)
+    assert verbs(result).count("delete_volumeattachment") == 12 and "taint_node" not in verbs(result)
+    assert world.ledger().phase == "detached"
 
 
 def test_a_filter_takes_a_part() -> None:
@@ -1059,7 +1130,6 @@ def test_the_lease_is_renewed_while_it_waits() -> None:
         ({"ready_timeout": float("inf")}, "ready_timeout is inf"),
         ({"ready_timeout": -1.0}, "ready_timeout is -1; give at least 0"),
         ({"deadline": float("inf")}, "deadline is inf"),
-        ({"max_repairs": -1}, "max_repairs is -1"),
         ({"deadline": 10.0}, "deadline is 10; give at least 60"),
         ({"namespaces": ["shop", " "]}, "namespaces has an empty name"),
         ({"claims": ["db"]}, "claims has db; give each as namespace/name"),
@@ -1067,15 +1137,15 @@ def test_the_lease_is_renewed_while_it_waits() -> None:
 )
 def test_options_that_do_not_do(given: dict[str, Any], text: str) -> None:
     with pytest.raises(StorageOpsError, match=text):
-        failover_options({**PARAMS, **given})
+        failover_options({**PARAMS, **given}, False)
 
 
 PARAMS: dict[str, Any] = {
     **{"node": "a", "namespaces": [], "claims": [" shop/db "], "storage_classes": [], "detach": "auto"},
     **{"accept_unfenced_volumes": False, "detach_timeout": 120.0, "attach_timeout": 120.0, "ready_timeout": 120.0},
-    **{"max_repairs": 10, "deadline": 900.0},
+    **{"deadline": 900.0, "ceph": None},
 }
 
 
 def test_options() -> None:
-    assert failover_options(PARAMS) == Options("a", Filters(claims=("shop/db",)))
+    assert failover_options(PARAMS, True) == Options("a", Filters(claims=("shop/db",)), check=True)

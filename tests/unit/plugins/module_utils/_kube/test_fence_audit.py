@@ -100,13 +100,13 @@ def volume(name: str, driver: str = RBD, modes: tuple[str, ...] = ("ReadWriteOnc
     }
 
 
-def attachment(name: str, on: str = "a", driver: str = RBD) -> Object:
+def attachment(name: str, on: str = "a", driver: str = RBD, attached: bool = True) -> Object:
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "VolumeAttachment",
         "metadata": {"name": attachment_name(driver, f"h-{name}", on)},
         "spec": {"attacher": driver, "nodeName": on, "source": {"persistentVolumeName": name}},
-        "status": {"attached": True},
+        "status": {"attached": attached},
     }
 
 
@@ -128,7 +128,15 @@ def blocked(entry: str, kind: str = "address") -> Object:
 
 def reading(*blocklist: Object, fsid: str = "f", watchers: tuple[str, ...] = ()) -> Object:
     seen = [
-        {"address": entry.rpartition(":")[0], "entry": entry, "client": "client.7", "cookie": "1", "seen": 2, "persistent": True}
+        {
+            "address": entry.rpartition(":")[0],
+            "entry": entry,
+            "client": "client.7",
+            "cookie": "1",
+            "seen": 2,
+            "persistent": True,
+            "mirror": False,
+        }
         for entry in watchers
     ]
     image = {"volume": "pv-db", "pool": "rbd", "namespace": "", "image": "db", "problem": "", "locks": [], "client_addresses": []}
@@ -243,6 +251,8 @@ def test_a_lost_node_that_holds_a_volume() -> None:
         (node("a", "False"), volume("pv-db"), attachment("pv-db")),
         (LOST,),
         (LOST, volume("pv-db", modes=("ReadWriteMany",)), attachment("pv-db")),
+        # A kubelet stages nothing before it is attached.
+        (LOST, volume("pv-db"), attachment("pv-db", attached=False)),
     ],
 )
 def test_no_volume_is_held(objects: tuple[Object, ...]) -> None:
@@ -251,11 +261,37 @@ def test_no_volume_is_held(objects: tuple[Object, ...]) -> None:
     assert [lost["node"] for lost in result["lost"]] == ["a"]
 
 
-def pod(name: str, on: str = "a") -> Object:
-    source = {"persistentVolumeClaim": {"claimName": name}}
+def pod(claim: str, on: str = "a", name: str = "", phase: str = "Running", namespace: str = "shop") -> Object:
+    source = {"persistentVolumeClaim": {"claimName": claim}}
     spec = {"nodeName": on, "volumes": [{"name": "data", **source}]}
-    meta = {"name": name, "namespace": "shop", "deletionTimestamp": LONG_AGO}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": "Running"}}
+    meta = {"name": name or claim, "namespace": namespace, "deletionTimestamp": LONG_AGO}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": phase}}
+
+
+def test_what_its_status_still_has_in_use_is_held_whatever_its_attachment_says() -> None:
+    (finding,) = audit(world(using(LOST, "pv-db"), node("b"), volume("pv-db"), attachment("pv-db", attached=False)))["findings"]
+    assert "holds 1 volumes" in finding["summary"]
+
+
+def test_who_waits_for_its_volumes() -> None:
+    """As long as Kubernetes calls the volume attached to the lost node it makes no attachment elsewhere: only the pod tells."""
+    there = (LOST, node("b"), volume("pv-db"), attachment("pv-db"))
+
+    def waiting(*pods: Object) -> list[str]:
+        (finding,) = audit(world(*there, *pods))["findings"]
+        return list(finding["evidence"]["waiting_elsewhere"])
+
+    new = pod("pv-db", "b", "db-2", "Pending")
+    assert waiting(new) == ["pv-db on b for pod shop/db-2"]
+    assert waiting(new, attachment("pv-db", "b"), attachment("pv-db", "c")) == ["pv-db on b for pod shop/db-2", "pv-db on c"]
+    for other in (
+        pod("pv-db", "b", "db-2"),
+        pod("pv-db", "", "db-2", "Pending"),
+        pod("pv-db", "a", "db-2", "Pending"),
+        pod("other", "b", "db-2", "Pending"),
+        pod("pv-db", "b", "db-2", "Pending", "stock"),
+    ):
+        assert waiting(other) == []
 
 
 def using(item: Object, *volumes: str) -> Object:

@@ -347,6 +347,21 @@ def test_who_comes_back_late_has_lost_it(cluster: FakeCluster, clock: Clock) -> 
         two.check()
 
 
+def test_what_is_renewed_is_what_was_read(cluster: FakeCluster, clock: Clock) -> None:
+    """Somebody writes another holder into it, between the look and the renewal: it has the same uid still."""
+    one = lease(cluster, clock, "one")
+    one.take(0)
+
+    def meanwhile(verb: str, where: str) -> None:
+        if verb == "patch":
+            cluster.objects[LEASE]["spec"]["holderIdentity"] = "two"
+            cluster.objects[LEASE]["metadata"]["resourceVersion"] = "99"
+
+    cluster.before = meanwhile
+    with pytest.raises(NotStarted, match="has lost the Lease"):
+        one.check()
+
+
 def test_two_at_once_and_one_gets_it(cluster: FakeCluster, clock: Clock) -> None:
     """Between the look and the deletion of a Lease that ran out, somebody else has taken it."""
     lease(cluster, clock, "dead").take(0)

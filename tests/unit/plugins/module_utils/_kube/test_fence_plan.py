@@ -84,7 +84,7 @@ def state(host: dict[str, Any] | None = None, attached: Any = None, **fields: An
     return base._replace(**fields)
 
 
-def watcher(address: str = A, number: int = 1, seen: int = 3, nonce: int = 11) -> dict[str, Any]:
+def watcher(address: str = A, number: int = 1, seen: int = 3, nonce: int = 11, mirror: bool = False) -> dict[str, Any]:
     entry = f"[{address}]:0/{nonce}" if ":" in address else f"{address}:0/{nonce}"
     return {
         "address": address,
@@ -93,6 +93,7 @@ def watcher(address: str = A, number: int = 1, seen: int = 3, nonce: int = 11) -
         "cookie": str(number),
         "seen": seen,
         "persistent": seen == 3,
+        "mirror": mirror,
     }
 
 
@@ -183,28 +184,177 @@ def test_the_address_of_who_holds_the_image() -> None:
 
 
 def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
-    """If all that is attached to the node says so, and nothing else."""
+    """If who has the lock has the image open too, and nothing else is seen anywhere. How many images somebody holds says nothing."""
     found = state(attached=[volume(), volume("w")])
-    held, silent = image("w", watchers=[watcher(STORAGE)]), image("w")
-    alone = options(image(watchers=[watcher(STORAGE)]), held)
-    assert intended(found, alone).addresses == (STORAGE,)
-    one = replace(alone, filters=Filters(claims=("shop/v",)))
-    assert intended(found, one).addresses == (STORAGE,)
+    both = image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])
     unknown = "at an address that nothing says is this node's"
+    for others in (image("w"), image("w", watchers=[watcher(STORAGE)]), image("w", watchers=[watcher(B, 2, seen=1)])):
+        assert intended(found, options(both, others)).addresses == (STORAGE, A)
     for others in (
-        silent,
         image("w", watchers=[watcher()]),
+        image("w", watchers=[watcher("192.168.7.6", 2)]),
         image("w", watchers=[watcher(), watcher(STORAGE)]),
         image("w", locks=[lock()]),
+        image("w", notes=[("a", A)]),
     ):
-        refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]), others)), unknown)
+        refused(
+            pure.intend(found, options(both, others)), unknown, f"{STORAGE}:0/11 (client.1) holds p/v; {STORAGE}:0/11 (client.1) has a lock"
+        )
+    # What hangs is seen nowhere, while rbd-mirror holds all of them.
+    held = options(image(watchers=[watcher(STORAGE)]), image("w", watchers=[watcher(STORAGE)]))
+    refused(pure.intend(found, held), unknown)
     refused(pure.intend(found, options(image(locks=[lock(STORAGE)]), image("w", locks=[lock(STORAGE)]))), unknown)
-    refused(pure.intend(state(attached=[volume(), volume("w", elsewhere="b")]), alone), unknown)
+    apart = image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE, 2, nonce=12)])
+    refused(pure.intend(found, options(apart, image("w"))), unknown)
+    refused(pure.intend(state(attached=[volume(), volume("w", elsewhere="b")]), options(both, image("w"))), unknown)
+    refused(pure.intend(state(attached=[volume()], used=(moved("w", elsewhere=""),)), options(both, image("w"))), unknown)
     for known in (
         options(image(watchers=[watcher(STORAGE)]), image("w", notes=[("a", STORAGE)])),
-        replace(alone, fence_addresses=(STORAGE,)),
+        replace(held, fence_addresses=(STORAGE,)),
     ):
-        assert intended(found, known).addresses == (STORAGE,)
+        assert intended(found, known).addresses == (STORAGE, A)
+
+
+def test_a_lock_that_names_the_node_counts_beside_a_watcher() -> None:
+    """The mirror is the only watcher of both, and both locks name the node."""
+    seen = [image(name, watchers=[watcher(STORAGE, 9)], locks=[lock()]) for name in ("v", "w")]
+    found = state(attached=[volume(), volume("w")])
+    refused(pure.intend(found, options(*seen)), "at an address that nothing says is this node's", f"{A}:0/11 (client.1) has a lock on p/v")
+    told = [image(name, watchers=[watcher(STORAGE, 9, mirror=True)], locks=[lock()]) for name in ("v", "w")]
+    for given in (options(*told), options(*seen, other_addresses=(STORAGE,))):
+        decision = pure.intend(found, given)
+        assert decision.ledger and decision.ledger.source == {A: "lock"}
+        watched = decision.plan.findings[0].evidence["watchers"]
+        assert isinstance(watched, list) and ("rbd-mirror" in watched[0]) != ("other_addresses" in watched[0])
+
+
+def test_who_is_no_node_is_neither_evidence_nor_in_the_way() -> None:
+    for other in (watcher(STORAGE, 9, mirror=True), watcher(A, 9, nonce=12, mirror=True)):
+        assert intended(given=options(image(watchers=[watcher(), other]))).source == {A: "watcher"}
+        refused(pure.intend(state(), options(image(watchers=[other]))), "nobody knows from which address node a reaches Ceph")
+        comes = {**other, "seen": 1, "persistent": False}
+        for seen in (other, comes):
+            assert intended(given=options(image(watchers=[seen]), method="none", node_confirmed_off=True)).method == "none"
+        # At the node's address it comes and goes as it likes.
+        assert intended(given=options(image(watchers=[watcher(), comes]))).addresses == (A,)
+    backup = options(image(watchers=[watcher(), watcher(STORAGE, 2)]), other_addresses=(STORAGE,))
+    assert intended(given=backup).source == {A: "watcher"}
+    locked = options(image(watchers=[watcher()], locks=[lock(STORAGE, 2)]), other_addresses=(STORAGE,))
+    assert intended(given=locked).source == {A: "watcher"}
+    for given in (replace(backup, other_addresses=(A,)), replace(backup, fence_addresses=(STORAGE,))):
+        refused(pure.intend(state(), given), "which is an address of node a")
+    # Neither of them ends with the fence.
+    for other, more in ((watcher(STORAGE, 9, mirror=True), ()), (watcher(STORAGE, 9), (STORAGE,))):
+        read = reading(image(watchers=[other]), blocklist=[blocked(A)], observations=2, seconds=3)
+        assert verbs(confirm(intended(), replace(proof(), reading=read, other_addresses=more))) == ["record_fence"]
+    ending = proof(image(watchers=[watcher(A, 9, mirror=True)]), blocklist=[blocked(A)])
+    refused(confirm(intended(), ending), "still holds p/v")
+
+
+SECOND = "10.0.0.7"
+
+
+def test_every_address_of_the_node_is_fenced() -> None:
+    """A client that hangs is seen nowhere; so what Kubernetes and ceph-csi call the node is fenced with what Ceph saw."""
+    host = node(addresses=(A, SECOND))
+    seen = options(image(watchers=[watcher()]), image("w", notes=[("a", "10.0.0.8"), ("b", B)]))
+    ledger = intended(state(host, [volume(), volume("w")]), seen)
+    assert ledger.source == {A: "watcher", "10.0.0.8": "metadata", SECOND: "status"}
+    assert [entry.entry for entry in ledger.entries] == [A, "10.0.0.8", SECOND]
+    # Once for all.
+    again = state(node(addresses=(A, SECOND), unschedulable=True), [volume(), volume("w")], ledger=ledger)
+    assert pure.intend(again, seen) == Decision(pure.Plan([]), ledger)
+    # What another node has too is not.
+    twin = (pick_host_record(node("b", "True", addresses=(B, SECOND))),)
+    spared = pure.intend(state(host, others=twin), OPTIONS)
+    assert spared.ledger and spared.ledger.addresses == (A,)
+    assert spared.plan.findings[0].evidence["not_fenced"] == {SECOND: "is that of node b (Ready) too"}
+    visited = options(image(watchers=[watcher(), watcher(SECOND, 2, seen=1, nonce=12)]))
+    refused(pure.intend(state(host), visited), "comes and goes on p/v")
+
+
+def test_what_nobody_sees_needs_the_fence_of_the_whole_node() -> None:
+    host, twin = node(addresses=(A, SECOND)), (pick_host_record(node("b", "True", addresses=(B, SECOND))),)
+    two = [volume(), volume("w")]
+    part = state(host, two, others=twin)
+    silent, why = image("w"), "nothing shows from where w is held"
+    given = options(image(watchers=[watcher()]), silent)
+    assert intended(state(host, two), given).volumes == ("v", "w")
+    refused(pure.intend(part, given), why, f"{SECOND} is that of node b (Ready) too")
+    refused(pure.intend(part, options(image(watchers=[watcher()]), image("w", watchers=[watcher(STORAGE, 9, mirror=True)]))), why)
+    for shown in (image("w", watchers=[watcher()]), image("w", locks=[lock()]), image("w", notes=[("a", A)])):
+        assert intended(part, options(image(watchers=[watcher()]), shown)).addresses == (A,)
+    assert intended(part, replace(given, filters=Filters(claims=("shop/v",)))).volumes == ("v",)
+    off = options(image(), silent, method="none", node_confirmed_off=True)
+    for found in (part, state(node(addresses=()), two)):
+        assert intended(found, replace(off, fence_addresses=(A,))).method == "none"
+    fence = replace(given, protected=(ip_network(f"{SECOND}/32"),))
+    refused(pure.intend(state(host, two), fence), why, f"{SECOND} is one of protected_addresses")
+    refused(pure.intend(state(node(addresses=()), two), replace(given, fence_addresses=(A,))), why, "its Node object has no addresses")
+    # A note of an address that is not fenced shows nothing, whoever else has the image by right.
+    shared = volume("w", elsewhere="b")
+    shared = shared._replace(volume=shared.volume._replace(access_modes=("ReadWriteMany",)))
+    elsewhere = image("w", watchers=[watcher(B, 2)], notes=[("a", SECOND)])
+    refused(pure.intend(part._replace(attached=(volume(), shared)), options(image(watchers=[watcher()]), elsewhere)), why)
+    # What was fenced before is not asked again.
+    before = intended(part, options(image(watchers=[watcher()]), image("w", locks=[lock()])))
+    assert intended(part._replace(ledger=before), options(image(), silent)) == before
+
+
+def test_what_a_method_cannot_fence_is_no_fence_of_the_whole_node() -> None:
+    host = node(addresses=(A, SECOND))
+    two = [volume(), volume("w")]
+    given = options(image(watchers=[watcher()]), image("w"))
+    why = "nothing shows from where w is held"
+    first = network_fence("hand", addresses_from="")
+    refused(pure.intend(state(host, two, fences=(first,)), given), why, f"{SECOND} is covered by no NetworkFence")
+    both = network_fence("hand", (f"{A}/32", f"{SECOND}/32"), addresses_from="")
+    assert set(intended(state(host, two, fences=(both,)), given).addresses) == {A, SECOND}
+    # The driver says itself by which addresses its node reaches Ceph.
+    assert intended(state(host, two, fences=(network_fence(),)), given).addresses == (A,)
+    twin = (pick_host_record(node("b", "True", addresses=(B, SECOND))),)
+    theirs = (network_fence(), network_fence("a", (f"{SECOND}/32",), driver="other", cluster_id="c1"))
+    refused(pure.intend(state(host, two, fences=theirs, others=twin), given), why, f"{SECOND} is that of node b")
+    # An entry for what a NetworkFence covers would be undone by its controller.
+    beside = network_fence("beside", (f"{SECOND}/32",), addresses_from="")
+    refused(pure.intend(state(host, two, fences=(beside,)), given), why, "NetworkFence beside, whose controller undoes")
+    assert intended(state(host, fences=(beside,)), OPTIONS).addresses == (A,)
+
+
+def test_an_attachment_that_is_older_than_its_node() -> None:
+    """Another machine had the name then, and may have the image open at an address that nobody knows."""
+    host = node()
+    host["metadata"]["creationTimestamp"] = f"{NOW + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
+    two = [volume(), volume("w")]
+    refused(
+        pure.intend(state(host, two), options(image(watchers=[watcher()]), image("w"))), "w was attached before this Node object was made"
+    )
+    off = options(image(), image("w"), method="none", node_confirmed_off=True)
+    refused(pure.intend(state(host, two), off), "v, w was attached before this Node object was made")
+    assert intended(state(host, two), options(image(watchers=[watcher()]), image("w", locks=[lock()]))).addresses == (A,)
+    host["metadata"]["creationTimestamp"] = f"{NOW:%Y-%m-%dT%H:%M:%SZ}"
+    assert intended(state(host, two), options(image(watchers=[watcher()]), image("w"))).volumes == ("v", "w")
+
+
+def test_what_somebody_has_put_on_the_blocklist_by_hand_names_the_address() -> None:
+    """The node's clients are gone then; the entry is prolonged, and noted as it was."""
+    soon = "2026-01-01T13:00:00Z"
+
+    def given(*entries: dict[str, Any]) -> Options:
+        return options(reading=reading(image(), blocklist=list(entries)))
+
+    ledger = intended(given=given(blocked(A, until=soon)))
+    assert ledger.source == {A: "blocklist"}
+    assert ledger.entries == (Entry(A, "address", True, FAR, soon),)
+    assert intended(state(node(unschedulable=True), ledger=ledger), given(blocked(A))) == ledger
+    unknown = "nobody knows from which address node a reaches Ceph"
+    for strange in (blocked("10.0.0.0/24", "range"), blocked(f"{A}:0/11", "client"), blocked(STORAGE)):
+        refused(pure.intend(state(), given(strange)), unknown)
+    # What is left of a fence before says nothing about now.
+    left = ledger._replace(boot_id="boot-0", phase="fenced")
+    refused(pure.intend(state(ledger=left), given(blocked(A))), unknown)
+    twin = (pick_host_record(node("b", "True", addresses=(A,))),)
+    refused(pure.intend(state(others=twin), given(blocked(A, until=soon))), unknown)
 
 
 def test_a_cordon_of_somebody_else_is_not_ours() -> None:
@@ -223,7 +373,6 @@ def test_who_comes_and_goes_on_a_ready_node_is_no_evidence_and_no_obstacle() -> 
     [
         (image(locks=[lock()]), "lock"),
         (image(notes=[("a", A)]), "metadata"),
-        (image(locks=[lock()], notes=[("a", "10.0.0.99")]), "lock"),
     ],
 )
 def test_other_sources_where_nobody_holds_the_image(given: dict[str, Any], source: str) -> None:
@@ -233,7 +382,7 @@ def test_other_sources_where_nobody_holds_the_image(given: dict[str, Any], sourc
 
 def test_addresses_that_the_user_knows() -> None:
     ledger = intended(given=options(image(), fence_addresses=(STORAGE,)))
-    assert ledger.source == {STORAGE: "fence_addresses"}
+    assert ledger.source == {STORAGE: "fence_addresses", A: "status"}
     both = intended(given=options(image(watchers=[watcher()]), fence_addresses=(STORAGE,)))
     assert set(both.addresses) == {A, STORAGE}
 
@@ -246,18 +395,8 @@ def test_addresses_that_the_user_knows() -> None:
 def test_an_entry_that_was_there_before_is_ours_if_it_is_renewed(until: str, ours: bool) -> None:
     given = options(reading=reading(image(watchers=[watcher()]), blocklist=[blocked(A, until=until)]))
     ledger = intended(given=given)
-    assert ledger.entries == (Entry(A, "address", ours, FAR if ours else until),)
+    assert ledger.entries == (Entry(A, "address", ours, FAR if ours else until, until if ours else ""),)
     assert intended(state(node(unschedulable=True), ledger=ledger), given) == ledger
-
-
-def test_a_single_client() -> None:
-    ledger = intended(given=options(level="client"))
-    assert ledger.entries == (Entry(f"{A}:0/11", "client", True, FAR),)
-    assert ledger.addresses == (A,)
-    # The kernel has one for all images.
-    found = state(attached=[volume(), volume("w")])
-    shared = options(image(watchers=[watcher()]), image("w", watchers=[watcher()]), level="client")
-    assert intended(found, shared).entries == ledger.entries
 
 
 def test_filters() -> None:
@@ -312,6 +451,25 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(theirs:
         refused(
             pure.intend(state(attached=[volume(), strange]), options(image(watchers=[watcher()]), taken)), f"{theirs} is that of node b"
         )
+
+
+@pytest.mark.parametrize(("modes", "by_right"), [(["ReadWriteMany"], True), (["ReadWriteOnce"], False), ([], False)])
+def test_who_has_a_shared_volume_too_is_not_in_the_way(modes: list[str], by_right: bool) -> None:
+    """Kubernetes attaches it to several nodes at once, so the new one holds it already, and in every later run."""
+    shared = volume("w", elsewhere="b")
+    shared = shared._replace(volume=shared.volume._replace(access_modes=tuple(modes)))
+    found = state(attached=[volume(), shared])
+    both = image("w", watchers=[watcher(), watcher(B, 2, nonce=12)], locks=[lock(B, 2, nonce=12)])
+    given = options(image(watchers=[watcher()]), both)
+    if not by_right:
+        refused(pure.intend(found, given), f"{B} is that of node b")
+        return
+    ledger = intended(found, given)
+    assert (ledger.source, ledger.volumes) == ({A: "watcher"}, ("v", "w"))
+    after = proof(image(), image("w", watchers=[watcher(B, 2, nonce=12)]), blocklist=[blocked(A)])
+    assert verbs(confirm(ledger, after, state(node(unschedulable=True), [volume(), shared]))) == ["record_fence"]
+    # A third node has no business there.
+    refused(pure.intend(found, options(image(watchers=[watcher()]), image("w", watchers=[watcher("10.0.0.9", 3)]))), "attached to b too")
 
 
 def test_another_node_may_open_what_was_detached_by_force_as_soon_as_it_is_fenced() -> None:
@@ -396,7 +554,7 @@ def test_ceph_must_have_been_read_well(given: Options, reason: str) -> None:
         (options(image(watchers=[watcher(STORAGE)], notes=[("a", A)])), "at an address that nothing says is this node's"),
         (options(image(watchers=[watcher(STORAGE)]), fence_addresses=(A,)), "at an address that nothing says is this node's"),
         # Nodes behind one address.
-        (options(image(watchers=[watcher(), watcher(A, 2, seen=1, nonce=12)])), "level client"),
+        (options(image(watchers=[watcher(), watcher(A, 2, seen=1, nonce=12)])), "node_confirmed_off"),
     ],
 )
 def test_whoever_cannot_be_told_from_others(given: Options, reason: str) -> None:
@@ -417,7 +575,7 @@ def test_a_volume_that_is_attached_elsewhere_too() -> None:
     found = state(attached=[volume(elsewhere="b")])
     refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]))), "attached to b too", "nobody knows whose address")
     assert intended(found).addresses == (A,)
-    assert intended(found, options(image(watchers=[watcher(STORAGE)]), fence_addresses=(STORAGE,))).addresses == (STORAGE,)
+    assert intended(found, options(image(watchers=[watcher(STORAGE)]), fence_addresses=(STORAGE,))).addresses == (STORAGE, A)
 
 
 def test_volumes_of_several_clusters() -> None:
@@ -472,16 +630,11 @@ def other_ledger(**fields: Any) -> Ledger:
 def test_an_address_that_the_fence_of_another_node_has() -> None:
     """Both behind one address: whichever is released first would take the other's fence with it."""
     refused(
-        pure.intend(state(ledgers=(other_ledger(),)), OPTIONS), "10.0.0.5 is in the ledger of node b too (phase intended)", "level client"
+        pure.intend(state(ledgers=(other_ledger(),)), OPTIONS),
+        "10.0.0.5 is in the ledger of node b too (phase intended)",
+        "node_confirmed_off",
     )
     assert intended(state(ledgers=(other_ledger(addresses=(B,), entries=()),))).addresses == (A,)
-    single = replace(OPTIONS, level="client")
-    assert (
-        intended(state(ledgers=(other_ledger(entries=(Entry(f"{A}:0/99", "client", True, FAR),)),)), single).entries[0].entry == f"{A}:0/11"
-    )
-    refused(
-        pure.intend(state(ledgers=(other_ledger(entries=(Entry(f"{A}:0/11", "client", True, FAR),)),)), single), "in the ledger of node b"
-    )
     # The range of a NetworkFence covers both, whichever was first.
     wide = network_fence("wide", ("10.0.0.0/24",))
     noted = other_ledger(addresses=("10.0.0.99",), entries=())
@@ -494,26 +647,6 @@ def test_an_address_that_the_fence_of_another_node_has() -> None:
 
 def test_nothing_to_fence() -> None:
     refused(pure.intend(state(attached=[volume(driver="csi.example.com")]), OPTIONS), "no RBD volume is attached", "csi.example.com")
-
-
-@pytest.mark.parametrize(
-    ("other", "reason"),
-    [
-        (image("w", watchers=[watcher()]), "10.0.0.5:0/11 (client.1) also holds p/w of volume w"),
-        (image("w", locks=[lock()]), "10.0.0.5:0/11 also holds p/w of volume w"),
-        (image("w", problem="gone"), "whether volume w, which is not meant, is used by the same client is not known"),
-    ],
-)
-def test_a_client_that_is_shared_with_what_is_not_meant(other: dict[str, Any], reason: str) -> None:
-    found = state(attached=[volume(), volume("w")])
-    given = options(image(watchers=[watcher()]), other, filters=Filters(claims=("shop/v",)), level="client")
-    refused(pure.intend(found, given), reason)
-    assert intended(found, replace(given, level="address")).addresses == (A,)
-
-
-def test_a_single_client_must_be_known_for_each_image() -> None:
-    found = state(attached=[volume(), volume("w")])
-    refused(pure.intend(found, options(image(watchers=[watcher()]), image("w"), level="client")), "no client is known that holds w")
 
 
 # node_confirmed_off
@@ -662,35 +795,6 @@ def test_a_node_that_was_booted_or_given_back_is_judged_as_a_new_one(changed: di
     taken = options(reading=reading(seen, blocklist=[blocked(gone)]))
     refused(pure.intend(moved, taken), "still has 10.0.0.9, from a fence before, and that is the address of node b")
     refused(confirm(before, proof(blocklist=[blocked(gone)])), "run again from the start" if "boot_id" in changed else "run from the start")
-
-
-def test_a_single_client_is_another_one_after_a_boot() -> None:
-    before = intended(given=options(level="client"))._replace(boot_id="boot-0", phase="fenced")
-    old = blocked(f"{A}:0/11", "client")
-    again = options(reading=reading(image(watchers=[watcher(nonce=12)]), blocklist=[old]), level="client")
-    ledger = intended(state(ledger=before), again)
-    assert [entry.entry for entry in ledger.entries] == [f"{A}:0/11", f"{A}:0/12"] and ledger.phase == "intended"
-    refused(confirm(ledger, proof(blocklist=[old])), f"no entry for {A}:0/12")
-
-
-def test_single_clients_are_widened_to_whole_addresses() -> None:
-    before = intended(given=options(level="client"))._replace(phase="fenced")
-    found = state(node(unschedulable=True), ledger=before)
-    wide = intended(found, OPTIONS)
-    assert [(entry.entry, entry.kind) for entry in wide.entries] == [(f"{A}:0/11", "client"), (A, "address")]
-    assert (wide.phase, wide.addresses) == ("intended", (A,))
-    # And never narrowed; but not for all that share one address.
-    assert intended(state(node(unschedulable=True), ledger=wide), options(level="client")) == wide
-    refused(pure.intend(found, options(image(watchers=[watcher(), watcher(A, 2, seen=1, nonce=12)]))), "level client")
-
-
-def test_a_single_clients_entry_may_end_once_its_address_is_fenced() -> None:
-    wide = intended(state(ledger=intended(given=replace(OPTIONS, level="client"))), replace(OPTIONS, level="address"))
-    assert {entry.kind for entry in wide.entries} == {"client", "address"}
-    ending = [blocked(A), blocked(f"{A}:0/11", "client", "2026-01-01T13:00:00Z")]
-    assert [entry.entry for entry in wide.lasting] == [A]
-    assert not confirm(wide, proof(blocklist=ending)).plan.refusals
-    refused(confirm(wide, proof(blocklist=ending[1:])), "has no entry for 10.0.0.5")
 
 
 def test_a_node_object_that_was_made_anew() -> None:
@@ -864,6 +968,17 @@ def test_whoever_else_holds_the_image_may_be_the_node() -> None:
     assert verbs(twice(watcher(STORAGE), attached=())) == ["record_fence"]
 
 
+def test_whether_another_node_can_have_a_volume_yet() -> None:
+    ledger = intended()._replace(volumes=("v", "w"))
+    for attached, used, alone in (
+        ([volume(), volume("w"), volume("x", elsewhere="b")], (), True),
+        ([volume(), volume("w", elsewhere="b")], (), False),
+        ([volume()], (), False),
+        ([volume(), volume("w")], (moved("x"),), False),
+    ):
+        assert pure.is_alone(state(attached=attached, used=used), ledger) == alone
+
+
 def test_what_was_read_before_proves_nothing() -> None:
     """Clocks may differ by half a minute."""
     ledger = intended()._replace(at="2026-01-01T12:00:31Z")
@@ -892,19 +1007,6 @@ def test_the_watch_of_another_node_does_not_matter() -> None:
     assert verbs(confirm(intended(), proof(image(watchers=[watcher(B)]), blocklist=[blocked(A)]))) == ["record_fence"]
 
 
-def test_a_single_client_is_proven_by_its_entry() -> None:
-    ledger = intended(given=options(level="client"))
-    seen = image(watchers=[watcher(nonce=12)])
-    # Behind one address others may come and go; but not at the node's own.
-    shared = state(node(unschedulable=True, addresses=()))
-    visitor = image(watchers=[watcher(seen=1, nonce=12)])
-    entry = [blocked(f"{A}:0/11", "client")]
-    assert verbs(confirm(ledger, replace(proof(), reading=reading(visitor, blocklist=entry)), shared)) == ["record_fence"]
-    refused(confirm(ledger, proof(seen, blocklist=entry)), "10.0.0.5:0/12 (client.1) still holds p/v")
-    refused(confirm(ledger, proof(seen, blocklist=entry), shared), "nobody knows whose it is")
-    refused(confirm(ledger, proof(seen, blocklist=[blocked(f"{A}:0/12", "client")])), "no entry for 10.0.0.5:0/11")
-
-
 def test_nothing_was_intended() -> None:
     refused(pure.confirm(state(), OPTIONS), "has no ledger")
     for nobody in ({"entries": ()}, {"addresses": ()}):
@@ -928,6 +1030,9 @@ def test_a_network_fence_is_patched_and_its_message_proves_it() -> None:
     assert verbs(second) == ["record_fence"]
     assert second.ledger and not second.ledger.unverified
     refused(confirm(ledger, proof(proof="ceph"), done), "no entry for 10.0.0.5")
+    # What it says is of before: it was asked to, and has not done it yet.
+    asked = state(fences=(network_fence(fenced=True, message=MESSAGES["Unfenced"]),))
+    assert verbs(confirm(ledger, replace(OPTIONS, reading=None, proof="ceph"), asked)) == ["fence_network"]
 
 
 @pytest.mark.parametrize(

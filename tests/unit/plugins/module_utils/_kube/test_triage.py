@@ -207,9 +207,11 @@ def test_healthy_cluster_costs_two_lists() -> None:
 
 def test_named_pod() -> None:
     scope = {"namespace": "shop", "pod": "web-0"}
-    assert healthy(running(), pod("web-1"), *FINE, **scope) == "pod shop/web-0 is Running and Ready"
+    assert healthy(running(), pod("web-1"), *FINE, **scope).startswith("pod shop/web-0 is Running and Ready. Whether")
+    bare = running(spec={"volumes": []})
+    assert healthy(bare, pod("web-1"), *FINE, **scope) == "pod shop/web-0 is Running and Ready"
     assert healthy(pod(age=30), *FINE, **scope) == "pod shop/web-0 is Pending for 30 s, not yet for stuck_seconds (120)"
-    assert "not Ready, and no event" in healthy(running(ready=False), *FINE, **scope)
+    assert "not Ready, and nothing says" in healthy(running(ready=False), *FINE, **scope)
     assert healthy(pod(status={"phase": "Succeeded"}), **scope) == "pod shop/web-0 is over (Succeeded)"
     assert "being deleted" in healthy(running(metadata={"deletionTimestamp": ago(1)}), **scope)
     with pytest.raises(StorageOpsError, match="pod shop/web-0 does not exist.*kubectl -n shop get pods"):
@@ -302,6 +304,44 @@ def test_why_nobody_attaches() -> None:
     assert (unbound.control, "claim data is not bound" in unbound.summary) == ("", True)
     held = one(*known, volume(), node(), node("worker-2"), attachment("worker-2"))
     assert held.control == "STOR-11"
+
+
+EBS = "ebs.csi.aws.com"
+
+
+def migrated(*plugins: str) -> list[dict[str, Any]]:
+    """A volume of a former in-tree plugin, and a node that leaves these plugins to drivers."""
+    old = volume()
+    del old["spec"]["csi"]
+    old["spec"]["awsElasticBlockStore"] = {"volumeID": "aws://eu-1a/vol-1"}
+    there = csi_node("worker-1", EBS)
+    there["metadata"]["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": ",".join(plugins)}
+    return [pod(), claim(), old, node(), there, lease()]
+
+
+def test_nobody_attaches_a_migrated_volume() -> None:
+    found = one(*migrated("kubernetes.io/gce-pd", "kubernetes.io/aws-ebs"))
+    assert (found.control, "nobody attaches pv-1" in found.summary) == ("STOR-15", True)
+    # The in-tree plugin attaches it, without a VolumeAttachment.
+    for plugins in ((), ("kubernetes.io/gce-pd",)):
+        assert (one(*migrated(*plugins)).control, one(*migrated(*plugins)).severity) == ("", "minor")
+    *others, there, held = migrated("kubernetes.io/aws-ebs")
+    there["spec"]["drivers"] = []
+    assert f"CSINode worker-1 lacks the driver {EBS}" in one(*others, there, held).summary
+    detached = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": EBS}, "spec": {"attachRequired": False}}
+    assert one(*migrated("kubernetes.io/aws-ebs"), detached).control == ""
+
+
+def test_status_that_lacks_a_migrated_volume() -> None:
+    made = attachment()
+    made["metadata"]["name"] = attachment_name(EBS, "vol-1", "worker-1")
+    made["spec"]["attacher"] = EBS
+    objects = migrated("kubernetes.io/aws-ebs")
+    found = one(*objects, made)
+    assert (found.control, found.evidence["volumes_attached"]) == ("STOR-13", [])
+    objects[3]["status"]["volumesAttached"] = [{"name": unique_name(EBS, "vol-1"), "devicePath": ""}]
+    found = one(*objects, made)
+    assert (found.control, found.evidence["volumes_attached"]) == ("", [unique_name(EBS, "vol-1")])
 
 
 def test_an_attachment_that_names_another_volume_of_the_same_handle() -> None:
@@ -487,12 +527,186 @@ def test_running_but_not_ready() -> None:
     assert one(running(ready=False), *FINE, event("FailedMount", "new words")).severity == "major"
 
 
+DEAD = "cat: /data/x: Transport endpoint is not connected"
+
+
+def crashing(last_words: str, **status: Any) -> dict[str, Any]:
+    """Its container ends again and again, beside one that runs."""
+    item = running(ready=False)
+    item["status"]["containerStatuses"][0].update(name="proxy", ready=True)
+    ended = {"reason": "Error", "exitCode": 1, "message": last_words}
+    waits = {"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}, "lastState": {"terminated": ended}}
+    item["status"]["containerStatuses"].append({"name": "main", "ready": False, "restartCount": 7, **waits, **status})
+    return item
+
+
+def test_last_words_of_a_container_that_does_not_come_up() -> None:
+    assert one(crashing(DEAD), *FINE).control == "STOR-05"
+    # Its runtime cannot even look at the mount.
+    mount = "/var/lib/kubelet/pods/u/volumes/v/mount"
+    words = f'error mounting "{mount}" to rootfs: stat {mount}: transport endpoint is not connected'
+    cannot = {"waiting": {"reason": "CreateContainerError", "message": words}}
+    assert one(crashing("", state=cannot, lastState={}), *FINE).control == "STOR-05"
+    # No words of storage, and what a container said that has come up since.
+    healthy(crashing("panic: nil"), *FINE)
+    healthy(crashing(DEAD, state={"running": {"startedAt": ago(5)}}), *FINE)
+
+
+def test_named_pod_that_runs_tells_what_its_containers_do_and_who_knows_of_its_mounts() -> None:
+    scope = {"namespace": "shop", "pod": "web-0"}
+    probe = event("Unhealthy", "Readiness probe failed: HTTP 503")
+    older = event("Unhealthy", "Liveness probe failed: HTTP 500", seconds=90)
+    said = healthy(crashing("panic: nil"), *FINE, probe, older, **scope)
+    assert said.startswith(
+        "pod shop/web-0 is Running but not Ready, and nothing says that a volume is the cause; container main is waiting, "
+        "CrashLoopBackOff, ended before with Error (exit code 1), restarted 7 times; Readiness probe failed: HTTP 503. "
+        "Whether its mounts are alive its node alone knows"
+    )
+    command = f"{RUN}.compliance -i inventory -e target=worker-1 -e compliance_report_controls=STOR-05,STOR-06,STOR-07,STOR-08 tells"
+    assert command in said and command in healthy(running(), *FINE, **scope)
+
+
 def test_words_of_containers_are_no_finding_of_storage() -> None:
     for text in ("Liveness probe failed: can't create /tmp/x: Read-only file system", "Readiness probe failed: ssh: exit status 255"):
         healthy(running(ready=False), *FINE, event("Unhealthy", text))
         found = one(pod(), *FINE, event("Unhealthy", text))
         assert (found.control, found.severity) == ("", "info")
     assert one(pod(), *FINE, event("FailedMount", "chmod /x: read-only file system")).control == "STOR-08"
+
+
+# what is over, and what counts more than a message
+
+
+LOST = "driver name csi.example.com not found in the list of registered CSI drivers"
+UNBOUND = "error processing PVC shop/data: PVC is not bound"
+
+
+def test_lost_node_counts_more_than_any_message() -> None:
+    """A running pod's own event may be of the reconnect before; the node is why it is not ready."""
+    old = event("FailedMount", LOST, seconds=1002)
+    item = running(ready=False, since=270, status={"containerStatuses": [{"state": {"running": {"startedAt": ago(1500)}}}]})
+    item["status"].update(phase="Running", conditions=[{"type": "Ready", "status": "False", "lastTransitionTime": ago(230)}])
+    found = one(item, claim(), volume(), node(ready="Unknown"), attachment(), old)
+    assert (found.control, found.severity) == ("STOR-16", "major") and "its node worker-1 is not heard of" in found.summary
+    rbd = volume(csi={"driver": "rbd.csi.ceph.com", "volumeHandle": "handle-pv-1"})
+    assert f"{FAIL_OVER} -i inventory -e lost_node=worker-1" in one(item, claim(), rbd, node(ready="Unknown"), old).reason
+    assert one(pod(), claim(), volume(), node(ready="Unknown")).control == "STOR-16"
+    bare = {**item, "spec": {"nodeName": "worker-1", "volumes": []}}
+    without = one(bare, node(ready="Unknown"), old)
+    assert (without.control, without.severity) == ("", "info") and "not heard of" in without.summary
+    # With a node that is heard of, an event from long before it became not ready is over, a younger one is not.
+    healthy(item, *FINE, old)
+    assert one(item, *FINE, event("FailedMount", LOST, seconds=200)).severity == "major"
+
+
+def test_driver_that_answers_is_registered() -> None:
+    """After a reboot a kubelet misses the driver for some seconds, and says what is wrong right after that."""
+    error = 'MountVolume.MountDevice failed for volume "pv-1" : rpc error: code = Internal desc = something new'
+    missing = event("FailedMount", LOST, seconds=60)
+    found = one(pod(), *FINE, missing, event("FailedMount", error, seconds=40))
+    assert "something new" in found.summary
+    for text, seconds in ((error, 80), (error.replace("Internal", "Unavailable"), 40), ("timed out", 40)):
+        assert "not registered" in one(pod(), *FINE, missing, event("FailedMount", text, seconds=seconds)).summary
+
+
+def test_ending_pod_of_a_driver_that_is_gone() -> None:
+    ending = {"deletionTimestamp": ago(90), "deletionGracePeriodSeconds": 30}
+    stale = event("FailedMount", UNBOUND, seconds=200)
+    gone = one(running(metadata=ending), *FINE, csi_node("worker-1", "other"), stale)
+    assert "CSINode worker-1 lacks the driver csi.example.com" in gone.summary and "node pod" in gone.reason
+    # Against its own evidence: all claims are bound.
+    there = one(running(metadata=ending), *FINE, csi_node("worker-1", DRIVER), event("FailedMount", UNBOUND, seconds=5))
+    assert "not unmounted its volumes" in there.summary
+    # Said before it was deleted: of what it then did. What is wrong on the node still is.
+    setup = event("FailedMount", "MountVolume: new words", seconds=121)
+    assert "new words" not in one(running(metadata=ending), *FINE, setup).summary
+    assert "new words" in one(running(metadata=ending), *FINE, event("FailedMount", "MountVolume: new words", seconds=119)).summary
+    dead = event("FailedMount", "stat /x: transport endpoint is not connected", seconds=200)
+    assert one(running(metadata=ending), *FINE, dead).control == "STOR-05"
+
+
+def test_claim_without_a_volume_is_still_told() -> None:
+    told = event("FailedMount", UNBOUND)
+    assert "has no volume yet" in one(pod(), claim(phase="Pending", volume=""), node(), told).summary
+
+
+def test_driver_missing_on_the_node_of_a_waiting_pod() -> None:
+    """Whether its volume is attached, or needs no attachment."""
+    detached = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": {"attachRequired": False}}
+    for objects in (FINE, (claim(), volume(), node(), detached)):
+        assert "CSINode worker-1 lacks the driver" in one(pod(), *objects, csi_node("worker-1", "other")).summary
+    silent = one(pod(), claim(), volume(), node(), detached, csi_node("worker-1", DRIVER))
+    assert "node pod of csi.example.com there, which mounts without an attachment" in silent.reason
+
+
+def test_pods_of_several_drivers_on_one_node() -> None:
+    """Each driver is asked for, whichever of the pods comes last."""
+    other = "no-attach.example.com"
+    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": other}, "spec": {"attachRequired": False}}
+    theirs = {"volumes": [{"persistentVolumeClaim": {"claimName": "other"}}]}
+    second = volume("pv-2", csi={"driver": other, "volumeHandle": "x"}, claimRef={"namespace": "shop", "name": "other"})
+    bound = [claim(), volume(), claim("other", volume="pv-2"), second, driver, node(), csi_node("worker-1", DRIVER, other), lease()]
+    for names in (("a", "b"), ("b", "a")):
+        pods = [pod(names[0]), pod(names[1], spec=theirs)]
+        found = {finding.name: finding.control for finding in triage(*pods, *bound)}
+        assert found == {names[0]: "STOR-15", names[1]: ""}
+
+
+def test_static_pod() -> None:
+    """Its kubelet's events are about the uid of its file."""
+    static = pod(metadata={"annotations": {"kubernetes.io/config.mirror": "hash"}})
+    told = event("FailedMount", "MountVolume: Fibre Channel volume device not found", of="hash")
+    assert one(static, *FINE, told).control == "STOR-03"
+    assert "no event" in one(pod(), *FINE, told).summary
+
+
+def test_claim_that_waits_for_the_scheduler() -> None:
+    words = "waiting for first consumer to be created before binding"
+    waits = event("WaitForFirstConsumer", words, of="uid-shop-data", type="Normal")
+    found = one(pod(), claim(phase="Pending", volume=""), node(), waits)
+    assert "put on worker-1 without it (spec.nodeName)" in found.summary and "nodeSelector" in found.reason
+    unscheduled_pod = one(unscheduled("0/3 nodes are available: 3 Insufficient cpu."), claim(phase="Pending", volume=""), waits)
+    assert "no node takes the pod" in unscheduled_pod.summary
+
+
+def test_secret_of_the_driver_is_missing() -> None:
+    words = "fetching NodeStageSecretRef default/s3 failed: kubernetes.io/csi: failed to find the secret s3 in the namespace default"
+    found = one(pod(), *FINE, event("FailedMount", f'MountVolume.MountDevice failed for volume "pv-1" : {words}'))
+    assert (found.control, found.severity) == ("", "major") and "the Secret that the PersistentVolume names" in found.summary
+
+
+def test_metadata_missing_of_a_renamed_driver() -> None:
+    words = event("FailedMount", 'MountVolume.MountDevice failed for volume "pv-1" : rpc error: desc = publishInfo doesn\'t exist')
+    found = one(pod(), *FINE, words)
+    name = attachment_name(DRIVER, "handle-pv-1", "worker-1")
+    more = '{"attachment_repair_required_metadata": {"csi.example.com": ["publishInfo"]}}'
+    assert f"attachment_repair_names={name} -e attachment_repair_redrive_missing_metadata=true -e '{more}' (with --check" in found.reason
+    # One that has it was made meanwhile.
+    assert RUN not in one(pod(), *FINE[:3], attachment(attachmentMetadata={"publishInfo": "{}"}), words).reason
+
+
+def test_lost_status_of_an_in_tree_volume() -> None:
+    """No VolumeAttachment is made for it: what the node says it uses, and is not told to have."""
+    old = volume()
+    del old["spec"]["csi"]
+    lost = node()
+    lost["status"]["volumesInUse"] = ["kubernetes.io/qcloud-cbs/disk-1"]
+    words = event("FailedMount", 'Volume not attached according to node status for volume "pv-1"')
+    found = one(pod(), claim(), old, lost, words)
+    where = "-e attachment_repair_nodes=worker-1 -e attachment_repair_namespaces=shop -e attachment_repair_lost_status=redrive"
+    assert (found.control, f"{RUN}.repair_volumeattachments {where}" in found.reason) == ("STOR-13", True)
+    lost["status"]["volumesAttached"] = [{"name": "kubernetes.io/qcloud-cbs/disk-1", "devicePath": ""}]
+    assert RUN not in one(pod(), claim(), old, lost, words).reason
+
+
+def test_blocker_keeps_the_command_back() -> None:
+    """What would be refused is not offered, whatever else proves that the attachment is left over."""
+    waiting = attachment(attached=False, attachError={"message": "volume is in use on worker-2"})
+    twin = volume("pv-2", csi={"driver": DRIVER, "volumeHandle": "handle-pv-1"})
+    assert RUN in other_node(volume(), waiting).reason
+    by_hand = attachment("worker-2", meta={"name": "made-by-hand"})
+    blocked = one(pod(), claim(), volume(), node(), node("worker-2"), by_hand, waiting, twin)
+    assert blocked.control == "STOR-11" and RUN not in blocked.reason and "nothing proves" in blocked.reason
 
 
 # gathering

@@ -1,0 +1,162 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Runs on the controller: sees the variables of a run and its hosts before anything is touched."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.inventory.manager import split_host_pattern
+from ansible.module_utils.common.yaml import yaml_load
+from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import lookup_loader
+from ansible.utils.vars import load_extra_vars
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+# How alike a name is to one that exists, where its prefix is misspelt, too (difflib's ratio).
+ALIKE = 0.85
+# The same for the first and the last word of a name that lacks one in between.
+ALIKE_WORDS = 0.8
+SPEC: dict[str, dict[str, Any]] = {
+    "target": {"type": "raw"},
+    "variables": {"type": "list", "elements": "str", "default": []},
+    "prefixes": {"type": "list", "elements": "str", "default": []},
+}
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """The action of this file."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Refuse unknown variables, and parts of a target that match nothing."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _ok, params = self.validate_argument_spec(argument_spec=SPEC)
+        variables = task_vars or {}
+        known = Known.read(ROLES, params["variables"], params["prefixes"])
+        given = load_extra_vars(self._loader)
+        try:
+            # With a target this runs once, and for a host that need not be one of it.
+            refuse(known.unknown(variables if params["target"] is None else given, given))
+            if params["target"] is None:
+                return {**result, "changed": False}
+            hosts, left_out = self._hosts(params["target"], variables)
+            # The hosts of this run only: what the inventory says of others is none of its business.
+            found = {host: known.unknown(_of(host, variables), {}) for host in hosts}
+            refuse({f"{name} of {host}": near for host, unknown in found.items() for name, near in unknown.items()})
+        except StorageOpsError as error:
+            return {**result, "failed": True, "msg": str(error)}
+        said = f"the limit leaves out {', '.join(left_out)}" if left_out else f"{len(hosts)} hosts"
+        return {**result, "changed": False, "hosts": hosts, "left_out": left_out, "msg": said}
+
+    def _hosts(self, target: Any, variables: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """The hosts of the target that the run has, and those that ``--limit`` takes away."""
+        inventory = lookup_loader.get("ansible.builtin.inventory_hostnames", loader=self._loader, templar=self._templar)
+
+        def match(pattern: str) -> list[str]:
+            return [str(host) for host in inventory.run([pattern], variables=dict(variables))]
+
+        parts = split(target)
+        if not parts:
+            raise StorageOpsError("target is required and must not be empty: name the hosts, for example -e target=worker01")
+        names = [*variables.get("groups", {}), *variables.get("groups", {}).get("all", [])]
+        for part in parts:
+            # A host to leave out that is misspelt would be in the run.
+            name = part[1:] if part[0] in "!&" else part
+            # With a comma Ansible takes all that is between two of them for one name, colons and
+            # a second operator too.
+            if not name or name[0] in "!&" or not match(f"{name},"):
+                near = _meant(name.lstrip("!&"), names)
+                raise StorageOpsError(f"No host of the inventory matches {part}{near}")
+        hosts = match(",".join(parts))
+        in_run = set(variables.get("ansible_play_hosts_all", []))
+        kept, left_out = [host for host in hosts if host in in_run], [host for host in hosts if host not in in_run]
+        if not kept:
+            why = f"the limit leaves nothing of the target {','.join(parts)}" if hosts else f"no host matches all of {','.join(parts)}"
+            raise StorageOpsError(f"No host is left: {why}")
+        return kept, left_out
+
+
+class Known:
+    """The variables that exist, and the prefixes that make a variable one of ours."""
+
+    def __init__(self, names: Collection[str], prefixes: Collection[str]) -> None:
+        self.names = frozenset(names)
+        self.prefixes = tuple(prefixes)
+
+    @classmethod
+    def read(cls, roles: Path, variables: Iterable[str], prefixes: Iterable[str]) -> Known:
+        """Those of all roles: a name may begin as another role's do, and a role may use another one. And those of a playbook."""
+        # What a module returned is often registered under the module's own name, which may begin as a role's variables do.
+        names = {*variables, *(file.stem for file in (roles.parent / "plugins/modules").glob("*.py"))}
+        for file in roles.glob("*/meta/argument_specs.yml"):
+            for entry in yaml_load(file.read_text(encoding="utf-8"))["argument_specs"].values():
+                names.update(entry.get("options", {}))
+        for file in roles.glob("*/tasks/*.yml"):
+            names.update(re.findall(r"^ *register: ([a-z]\w*)", file.read_text(encoding="utf-8"), re.MULTILINE))
+        return cls(names, [*prefixes, *(f"{file.parents[1].name}_" for file in roles.glob("*/meta/argument_specs.yml"))])
+
+    def unknown(self, variables: Iterable[str], given: Iterable[str]) -> dict[str, list[str]]:
+        """Unknown variable -> the nearest that exist. Of what was ``given`` for this run, the prefix may be misspelt as well."""
+        ours = {str(name) for name in variables if str(name).startswith(self.prefixes)} - self.names
+        found = {name: difflib.get_close_matches(name, sorted(self.names), 1) for name in ours}
+        others = {str(name) for name in given} - self.names - ours
+        found |= {name: near for name in others if (near := self._near(name))}
+        return dict(sorted(found.items()))
+
+    def _near(self, name: str) -> list[str]:
+        """Of the variables that belong to a role or playbook, the one that was most likely meant."""
+        names = self._prefixed()
+        shortened = [known for known in names if _is_shortened(name, known)]
+        near = difflib.get_close_matches(name, names, 1, ALIKE)
+        return near or difflib.get_close_matches(name, shortened, 1, 0.0)
+
+    def _prefixed(self) -> list[str]:
+        return sorted(name for name in self.names if name.startswith(self.prefixes))
+
+
+def _is_shortened(name: str, known: str) -> bool:
+    """It is a known one without the words in between, as residual_maps for residual_paths_maps."""
+    ours, theirs = name.split("_"), known.split("_")
+    return 1 < len(ours) < len(theirs) and all(
+        difflib.SequenceMatcher(None, ours[end], theirs[end]).ratio() >= ALIKE_WORDS for end in (0, -1)
+    )
+
+
+def refuse(unknown: Mapping[str, list[str]]) -> None:
+    """End the run for variables that nothing knows."""
+    if unknown:
+        told = ", ".join(f"{name}{_said(near)}" for name, near in unknown.items())
+        raise StorageOpsError(f"Nothing was touched, since there is no variable {told}")
+
+
+def split(target: Any) -> list[str]:
+    """The parts of a target: a list or a text, separated by commas, blanks, newlines or, as Ansible has it, colons."""
+    given = target if isinstance(target, (list, tuple)) else [target]
+    text = ",".join(str(part) for part in given if part is not None)
+    return [str(part) for part in split_host_pattern(",".join(re.split(r"[,\s]+", text))) if part]
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    return _said(difflib.get_close_matches(name, sorted(set(names)), 1))
+
+
+def _said(near: list[str]) -> str:
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _of(host: str, variables: Mapping[str, Any]) -> Iterable[str]:
+    """Names of all variables of a host."""
+    found = variables["hostvars"].raw_get(host)
+    return found if isinstance(found, Mapping) else ()

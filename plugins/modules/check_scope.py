@@ -1,0 +1,83 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Documentation only: the action plugin of the same name does it all, on the controller.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: check_scope
+short_description: End a run whose variables or hosts are not what was meant
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - Every role of this collection begins with it, and so does every playbook.
+  - Fails if there is a variable that begins with the name of one of the collection's roles and C(_), and none of these roles has it, and
+    names the nearest that exists. Most often it is a variable that narrows the run down, and without it the run would repair everything.
+    It does not matter where it comes from, as from an extra variable, a survey, the inventory, a play or a task.
+  - Of extra variables, those fail, too, that are nearly one that exists, but do not begin with the name of a role.
+  - With O(target) it fails if a part of it matches no host, also if that is a part to be left out, as V(!worker01).
+  - Runs on the controller, and connects to no host.
+options:
+  target:
+    description:
+      - Hosts as a pattern of the inventory; a list, or one string separated by commas, blanks, newlines or colons.
+      - With it, all variables of these hosts are looked at, as far as the play has them; for this the task can run once for all of them.
+      - Not given, there is no target; empty, it fails.
+    type: raw
+  variables:
+    description: More variables that exist.
+    type: list
+    elements: str
+    default: []
+  prefixes:
+    description: What else a variable must not begin with unless it exists, as V(triage_).
+    type: list
+    elements: str
+    default: []
+attributes:
+  action:
+    description: Has an action plugin of the same name.
+    support: full
+  check_mode:
+    description: Can run in C(check_mode) and return the findings and planned actions of a real run without changing anything.
+    support: full
+  diff_mode:
+    description: Returns the findings before and after the repair when in diff mode.
+    support: none
+  idempotent:
+    description: A second run right after a successful one finds nothing and changes nothing.
+    support: full
+  platform:
+    description: Where the module runs.
+    platforms: Linux
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Refuse variables that no role has
+  storage_ops.runbooks.check_scope:
+
+- name: Refuse a target that is not in the inventory, and variables that do not exist
+  storage_ops.runbooks.check_scope:
+    target: "{{ target }}"
+    prefixes: [my_playbook_]
+    variables: [my_playbook_reason]
+  run_once: true
+"""
+
+RETURN = r"""
+hosts:
+  description: The hosts of the target that the play has.
+  returned: with O(target)
+  type: list
+  elements: str
+left_out:
+  description: The hosts of the target that the limit takes away.
+  returned: with O(target)
+  type: list
+  elements: str
+"""

@@ -1,0 +1,169 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which variables exist, and what a target is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.storage_ops.runbooks.plugins.action.check_scope import Known, refuse, split
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+
+COLLECTION = Path(__file__).resolve().parents[4]
+# The beginning and the end of others, which have the check.
+PARTS = {"check_limit", "conclude"}
+PLAYBOOKS = sorted(path for path in (COLLECTION / "playbooks").glob("*.yml") if path.stem not in PARTS)
+ROLES = {path.name for path in (COLLECTION / "roles").iterdir()}
+# Only shows what others found.
+CHANGES_NOTHING = {"show_findings"}
+
+
+def known(*prefixes: str, variables: tuple[str, ...] = ()) -> Known:
+    return Known.read(COLLECTION / "roles", variables, prefixes)
+
+
+def tasks(block: Any) -> Iterator[dict[str, Any]]:
+    """Every task below a list of plays or tasks."""
+    for entry in block or []:
+        yield entry
+        for inner in ("pre_tasks", "tasks", "block", "rescue", "always"):
+            yield from tasks(entry.get(inner))
+
+
+def checks(playbook: Path) -> list[dict[str, Any]]:
+    """The arguments of each check of the scope in a playbook."""
+    name = "storage_ops.runbooks.check_scope"
+    return [task[name] or {} for task in tasks(yaml.safe_load(playbook.read_text())) if name in task]
+
+
+def test_nearest_is_named() -> None:
+    unknown = known().unknown(["fuse_recovery_path", "residual_paths_map", "ansible_host", "target"], [])
+    assert unknown == {"fuse_recovery_path": ["fuse_recovery_paths"], "residual_paths_map": ["residual_paths_maps"]}
+    with pytest.raises(StorageOpsError, match=r"fuse_recovery_path \(did you mean fuse_recovery_paths\?\)"):
+        refuse(unknown)
+
+
+def test_what_is_like_nothing_is_unknown_all_the_same() -> None:
+    with pytest.raises(StorageOpsError, match="there is no variable node_fence_zzzzzzzzzzzzzzzzzzzzzz$"):
+        refuse(known().unknown(["node_fence_zzzzzzzzzzzzzzzzzzzzzz"], []))
+
+
+def test_all_options_and_results_of_all_roles_exist() -> None:
+    """One role's prefix may be another's beginning, and the roles' own results and facts are variables too."""
+    names = {"node_fence_node", "compliance_report_folder", "workload_redrive_scale_down", "residual_paths_result"}
+    names |= {"fuse_recovery_containers_result", "compliance_report_written", "__residual_paths_maps", "compliance_level"}
+    names |= {"node_fence_info"}
+    assert known().unknown(names, []) == {}
+    # Only a playbook that has such variables claims the prefix.
+    assert list(known("compliance_").unknown(names, [])) == ["compliance_level"]
+    assert known("compliance_", variables=("compliance_level",)).unknown(names, []) == {}
+
+
+def test_misspelt_prefix_of_an_extra_variable() -> None:
+    given = ["residual_path_maps", "region", "residual_paths_maps"]
+    assert known().unknown([], given) == {"residual_path_maps": ["residual_paths_maps"]}
+    assert known().unknown(given, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("residual_maps", "residual_paths_maps"),
+        ("fuse_paths", "fuse_recovery_paths"),
+        ("attachment_name", "attachment_repair_names"),
+        ("pod_volumes", "pod_mounts_volumes"),
+    ],
+)
+def test_an_extra_variable_without_the_middle_of_its_prefix(given: str, meant: str) -> None:
+    """It narrows nothing down, and the run would repair everything."""
+    assert known().unknown([], [given]) == {given: [meant]}
+
+
+def test_extra_variables_of_others() -> None:
+    """What AWX, EDA and users give besides is none of ours."""
+    theirs = ["awx_job_id", "tower_user_name", "ansible_eda", "maps", "node", "node_name", "region_name"]
+    assert known().unknown([], theirs) == {}
+
+
+@pytest.mark.parametrize(
+    ("target", "parts"),
+    [
+        ("node1", ["node1"]),
+        ("node1, node2\nnode3\n", ["node1", "node2", "node3"]),
+        (["node1", "node2,node3"], ["node1", "node2", "node3"]),
+        ("web:!node2:&db", ["web", "!node2", "&db"]),
+        ("web[0:3],fd00::1", ["web[0:3]", "fd00::1"]),
+        ("", []),
+        (" \n", []),
+        (None, []),
+    ],
+)
+def test_parts_of_a_target(target: Any, parts: list[str]) -> None:
+    assert split(target) == parts
+
+
+@pytest.mark.parametrize("role", sorted(ROLES - CHANGES_NOTHING))
+def test_every_role_begins_with_the_check(role: str) -> None:
+    folder = COLLECTION / "roles" / role / "tasks"
+    first = yaml.safe_load((folder / "main.yml").read_text())[0]
+    imported = first.get("ansible.builtin.import_tasks")
+    first = yaml.safe_load((folder / imported).read_text())[0] if imported else first
+    assert "storage_ops.runbooks.check_scope" in first
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
+def test_every_playbook_begins_with_the_check(playbook: Path) -> None:
+    """Or with another playbook that does; before it there is at most a look at the limit."""
+    plays = yaml.safe_load(playbook.read_text())
+    begins = [play.get("ansible.builtin.import_playbook", playbook.name) for play in plays]
+    first, *_others = [name for name in begins if name != "check_limit.yml"]
+    assert checks(COLLECTION / "playbooks" / first)
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
+def test_no_limit_passes_over_a_play_of_the_localhost(playbook: Path) -> None:
+    """Which would be a green run that has looked at nothing."""
+    plays = yaml.safe_load(playbook.read_text())
+    if any(play.get("hosts") == "localhost" for play in plays):
+        assert plays[0].get("ansible.builtin.import_playbook") == "check_limit.yml"
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
+def test_playbook_knows_what_it_uses_and_tells(playbook: Path) -> None:
+    """With a prefix of its own, every such name in its text is a variable that it knows; and it knows no others."""
+    text = playbook.read_text()
+    for arguments in checks(playbook):
+        prefixes = tuple(arguments.get("prefixes", []))
+        names = {name for name in re.findall(r"\b[a-z_]+[a-z]\b", text) if name.startswith(prefixes)} if prefixes else set()
+        ours = known(*prefixes, variables=tuple(arguments.get("variables", [])))
+        assert set(ours.unknown(names - {path.stem for path in PLAYBOOKS}, [])) - _imported(playbook) == set()
+        assert set(arguments.get("variables", [])) <= names
+
+
+def _imported(playbook: Path) -> set[str]:
+    """Facts that one play keeps for the next."""
+    return {name for task in tasks(yaml.safe_load(playbook.read_text())) for name in task.get("ansible.builtin.set_fact", {})}
+
+
+def test_surveys_ask_only_for_what_exists() -> None:
+    templates = yaml.load((COLLECTION / "playbooks/files/awx/templates.yml").read_text(), Unsafe)
+    for template in templates["__awx_templates"] + templates["__awx_slicing"]:
+        arguments = checks(COLLECTION / "playbooks" / f"{template['playbook']}.yml") or [{}]
+        ours = known(*arguments[0].get("prefixes", []), variables=tuple(arguments[0].get("variables", [])))
+        asked = [{key: value for part in question for key, value in part.items()}["variable"] for question in template["survey"]]
+        assert ours.unknown(asked, asked) == {}, template["name"]
+
+
+class Unsafe(yaml.SafeLoader):
+    """YAML with Ansible's tag."""
+
+
+Unsafe.add_constructor("!unsafe", lambda loader, node: loader.construct_scalar(node))

@@ -1,0 +1,96 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The rule for what colour a run ends in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.action.conclude import MAX_LEFT, _outcome_of, conclude, outcome
+
+
+def finding(verdict: str, severity: str = "major", name: str = "mpathb") -> dict[str, Any]:
+    thing = {"kind": "map", "name": name, "node": "n1"}
+    return {"verdict": verdict, "severity": severity, "object": thing, "summary": "dead", "reason": "in use"}
+
+
+REFUSED, REPORTED, REPAIRED = finding("refuse"), finding("report"), finding("repair")
+HINT = finding("report", "info")
+
+
+@pytest.mark.parametrize(
+    ("findings", "only_looked", "strict", "failing"),
+    [
+        ([], False, True, False),
+        ([REPAIRED], False, True, False),
+        ([HINT], False, True, False),
+        ([finding("refuse", "info")], False, False, True),
+        ([REPAIRED, REFUSED], False, False, True),
+        ([REPORTED], False, False, True),
+        # Check mode and audits: only who asks for it.
+        ([REFUSED], True, False, False),
+        ([REFUSED], True, True, True),
+        ([REPORTED], True, True, True),
+        ([REPAIRED], True, True, False),
+    ],
+)
+def test_what_is_left_fails_a_repair(findings: list[dict[str, Any]], only_looked: bool, strict: bool, failing: bool) -> None:
+    assert conclude([outcome(findings, only_looked, strict)], only_looked)["failing"] is failing
+
+
+def test_what_could_not_be_looked_at_fails_in_any_case() -> None:
+    said = conclude([{**outcome([], True, False), "not_assessed": ["n2"]}], only_looked=True)
+    assert said["failing"] and said["msg"] == "1 not assessed: n2"
+
+
+@pytest.mark.parametrize(("check", "name"), [(True, "would_be_repaired"), (False, "repaired")])
+def test_counts(check: bool, name: str) -> None:
+    told = conclude([outcome([REPAIRED, REFUSED, REPORTED, HINT], check, False)], check)["outcome"]
+    assert (told[name], told["refused"], told["reported"]) == (1, 1, 1)
+    assert told["left"] == ["map mpathb: in use"] * 2
+
+
+def test_what_was_only_planned_is_left_by_a_run_that_repairs() -> None:
+    """The task that found it was in check mode, and the one that concludes is not."""
+    step = {"action": "flush_map", "target": "mpathb"}
+    planned = {**REPAIRED, "repair": [{**step, "outcome": "done"}, {**step, "outcome": "planned"}]}
+    found = outcome([planned], False, False)
+    assert (found["repaired"], found["would_be_repaired"]) == (0, 1)
+    assert found["left"] == ["map mpathb: in use (flush_map mpathb was planned)"]
+    assert outcome([planned], True, False)["left"] == outcome([planned], False, False, ["mpathb"])["left"] == []
+    done = {**REPAIRED, "repair": [{**step, "outcome": "done"}]}
+    assert (outcome([done], False, False)["repaired"], outcome([done], False, False)["left"]) == (1, [])
+
+
+def test_what_a_role_repaired_by_other_means_is_not_left() -> None:
+    assert outcome([REPORTED], False, False, ["mpathb"])["left"] == []
+    assert outcome([REPORTED], False, False, ["mpathc"])["left"] != []
+
+
+class HostVars:
+    def __init__(self, variables: dict[str, Any]) -> None:
+        self.variables = variables
+
+    def raw_get(self, host: str) -> Any:
+        return self.variables.get(host)
+
+
+def test_a_host_without_outcome_was_not_assessed() -> None:
+    """It failed, was unreachable, or its turn never came; a task that was skipped says nothing either."""
+    own = outcome([REFUSED], False, True)
+    hosts = HostVars({"n1": {"__residual_paths_outcome": {"own": own}}, "n2": {}, "n3": {"__residual_paths_outcome": {"skipped": True}}})
+    assert _outcome_of("n1", {"hostvars": hosts})["left"] == ["n1: map mpathb: in use"]
+    for host in ("n2", "n3", "n4"):
+        assert len(_outcome_of(host, {"hostvars": hosts})["not_assessed"]) == 1
+    both = {"__residual_paths_outcome": {"own": own}, "__pod_mounts_outcome": {"own": outcome([REPAIRED], False, False)}}
+    summed = _outcome_of("n1", {"hostvars": HostVars({"n1": both})})
+    assert (summed["refused"], summed["repaired"], summed["strict"]) == (1, 1, True)
+
+
+def test_lists_are_cut() -> None:
+    left = conclude([outcome([REFUSED] * (MAX_LEFT + 3), False, False)], False)["outcome"]["left"]
+    assert len(left) == MAX_LEFT + 1 and left[-1] == "and 3 more"
