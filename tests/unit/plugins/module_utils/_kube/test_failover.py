@@ -609,8 +609,20 @@ def expire(world: World) -> None:
     world.shift = timedelta(days=400_000)
 
 
+def dawdle(world: World) -> None:
+    """What was read of Ceph is too old then."""
+    world.shift = timedelta(seconds=125)
+
+
 @pytest.mark.parametrize(("version", "change"), [("v1.31.4", "taint_node"), ("v1.20.2", "force_delete_pod")])
-@pytest.mark.parametrize(("act", "text"), [(unfence, "NetworkFence f-a is Unfenced"), (expire, "ended by itself at 2999-")])
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [
+        (unfence, "NetworkFence f-a is Unfenced"),
+        (expire, "ended by itself at 2999-"),
+        (dawdle, "read it again"),
+    ],
+)
 def test_the_fence_is_looked_at_again_before_the_first_change(version: str, change: str, act: Callable[[World], None], text: str) -> None:
     world = standard(version=version)
     looks: list[str] = []
@@ -627,7 +639,7 @@ def test_the_fence_is_looked_at_again_before_the_first_change(version: str, chan
     assert world.attached() == {("pv-db", "a")} and OUT not in world.taints
 
 
-@pytest.mark.parametrize("act", [unfence, expire])
+@pytest.mark.parametrize("act", [unfence, expire, dawdle])
 def test_the_fence_is_looked_at_again_before_every_change(act: Callable[[World], None]) -> None:
     world = standard(version="v1.20.2")
 
@@ -640,6 +652,17 @@ def test_the_fence_is_looked_at_again_before_every_change(act: Callable[[World],
     result = run(world)
     assert result["failed"] and outcomes(result)[:2] == [("force_delete_pod", "done"), ("delete_volumeattachment", "skipped")]
     assert ("pv-db", "a") in world.attached()
+
+
+def test_what_was_read_of_ceph_may_grow_old_while_it_waits() -> None:
+    world = standard()
+
+    def before(verb: str, path: str) -> None:
+        if OUT in world.taints:
+            dawdle(world)
+
+    world.before = before
+    assert verbs(run(world))[-1] == "record_detached"
 
 
 def test_a_filter_that_chooses_nothing_that_is_fenced() -> None:
