@@ -669,7 +669,7 @@ class _Case:
     def _check_visitors(self) -> None:
         """Who comes and goes where the fence would hit is rather a healthy node than the lost one.
 
-        And at an address that nobody knows it may be the lost one, whose connection comes and goes.
+        And where nothing would be fenced it may be the lost one, whose connection comes and goes.
         """
         anew = set(self.source) - set(self.known.addresses if self.known else ())
         staying = {watcher.client for image in self.images for watcher in image.watchers if watcher.persistent}
@@ -681,23 +681,23 @@ class _Case:
                         f"{watcher.title} comes and goes on {image.title} at an address that would be fenced, as a healthy node does that "
                         f"tries to stage the volume: if several nodes reach Ceph from one address (NAT), {_POWER}"
                     )
-                elif comes and self._is_stranger(watcher.address) and self._is_only_here(image):
+                elif comes and self._is_outside(watcher.address) and self._is_only_here(image):
                     self.reasons.append(
-                        f"{watcher.title} comes and goes on {image.title}, which is attached to node "
-                        f"{self.options.node} alone, at an address that nothing says is this node's: "
-                        "a node whose connection is bad looks like this, too. Find out whose it is: if "
-                        "it is this node's, name it in fence_addresses; if it is that of a host that is "
-                        "no node, in other_addresses; or run again"
+                        f"{watcher.title} comes and goes on {image.title}, which no other node has, at "
+                        "an address that would not be fenced: a node whose connection is bad looks like "
+                        "this, too. Find out whose it is: if it is this node's, name it in "
+                        "fence_addresses; if it is that of a host that is no node, in other_addresses; "
+                        "or run again"
                     )
 
-    def _is_stranger(self, address: str) -> bool:
-        """Nobody knows whose it is."""
-        return not any(address in known for known in (self.source, self.spared, self.owners))
+    def _is_outside(self, address: str) -> bool:
+        """It would not be fenced, and is not known to be another node's."""
+        return address not in self.source and address not in self.owners
 
     def _is_only_here(self, image: Image) -> bool:
-        """No other node can have the volume, so none tries to stage it."""
+        """The volume is attached to no other node, so none tries to stage it."""
         volume = next(found for found in self.meant if found.name == image.volume)
-        return bool(volume.attachment.name) and not volume.elsewhere and not volume.is_shared
+        return not volume.elsewhere and not volume.is_shared
 
     # by what means
 

@@ -472,6 +472,10 @@ def test_ceph_itself_must_show_the_fence(method: str, read: Reading | None, reas
     before = contents(world)
     result = run(world, reading=read)
     assert result["failed"] and reason in result["msg"] and contents(world) == before, result["msg"]
+    assert [finding["verdict"] for finding in result["findings"]] == ["refuse"]
+    # Nor is it noted that all has left.
+    left = run(World(*claim("db"), fence, ledger=ledger), reading=read)
+    assert left["failed"] and reason in left["msg"] and left["actions"] == []
     assert verbs(run(standard(fence, ledger=ledger)))
     back = standard(fence, ledger=ledger)
     back.at("a")["status"]["conditions"][0]["status"] = "True"
@@ -501,6 +505,10 @@ def test_who_cannot_ask_ceph_has_said_so() -> None:
 def test_a_fence_that_was_lost_since() -> None:
     world = standard(ledger=LEDGER._replace(phase="releasing"))
     with pytest.raises(StorageOpsError, match="is being released"):
+        held(world)
+    world = standard()
+    unfence(world)
+    with pytest.raises(StorageOpsError, match="NetworkFence f-a is Unfenced and covers"):
         held(world)
     world = standard()
     world.objects = {place: item for place, item in world.objects.items() if "/configmaps/" not in place}

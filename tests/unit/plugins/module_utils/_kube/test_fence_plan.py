@@ -391,11 +391,15 @@ def test_who_comes_and_goes_on_a_ready_node_is_no_evidence_and_no_obstacle() -> 
 
 def test_who_comes_and_goes_where_nobody_knows_may_be_the_lost_node() -> None:
     """With a bad connection, and a new cookie each time; as long as no other node can try to stage the volume."""
-    why = "192.168.7.5:0/12 (client.2) comes and goes on p/v, which is attached to node a alone"
+    why = "192.168.7.5:0/12 (client.2) comes and goes on p/v, which no other node has"
     strange = watcher(STORAGE, 2, seen=1, nonce=12)
     given = options(image(watchers=[strange]), fence_addresses=(A,))
     refused(pure.intend(state(), given), why)
     refused(pure.intend(state(), options(image(watchers=[watcher(), strange]))), why)
+    refused(pure.intend(state(attached=[], used=(moved(elsewhere=""),)), given), why)
+    # One of its own that is spared is not fenced either.
+    own = replace(options(image(watchers=[watcher(), strange])), protected=(ip_network(STORAGE),))
+    refused(pure.intend(state(node(addresses=(A, STORAGE))), own), why)
     shared = volume()
     shared = shared._replace(volume=shared.volume._replace(access_modes=("ReadWriteMany",)))
     for found in (state(attached=[], used=(moved(),)), state(attached=[volume(elsewhere="b")]), state(attached=[shared])):
@@ -403,6 +407,10 @@ def test_who_comes_and_goes_where_nobody_knows_may_be_the_lost_node() -> None:
     for known in (replace(given, other_addresses=(STORAGE,)), options(image(watchers=[{**strange, "mirror": True}], notes=[("a", A)]))):
         assert intended(given=known).addresses == (A,)
     assert intended(given=options(image(watchers=[strange], notes=[("b", STORAGE), ("a", A)]))).addresses == (A,)
+    # What is fenced already may be on its way out.
+    ledger = intended()
+    leaving = options(image(watchers=[watcher(A, 2, seen=1, nonce=12)]))
+    assert intended(state(node(unschedulable=True), ledger=ledger), leaving) == ledger
     # Another watch of one that stays.
     stays = watcher(STORAGE, 2, nonce=12)
     assert STORAGE in intended(given=options(image(watchers=[stays, strange]), fence_addresses=(A, STORAGE))).addresses
