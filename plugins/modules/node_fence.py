@@ -375,7 +375,8 @@ alone:
   description:
     - No other node can have a volume of the fence yet, since all of them are attached to this one and nowhere else. Then an entry that Ceph
       cannot prolong may be removed and added, O(storage_ops.runbooks.ceph_blocklist#module:accept_gap).
-  returned: unless the module fails before it has read it, or with O(state=held) or O(state=unlocked)
+    - With O(state=held) it is read again, right before the entries are changed.
+  returned: unless the module fails before it has read it, or with O(state=unlocked)
   type: bool
 findings:
   description: The node, if it is fenced or refused; empty when its fence is as it should be.

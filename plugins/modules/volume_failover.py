@@ -43,7 +43,8 @@ options:
     default: detached
   ceph:
     description:
-      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), at most 2 minutes ago. Only its blocklist is looked at.
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph). Only its blocklist is looked at.
+      - Nothing is detached by what was read more than 2 minutes before.
       - Not needed in check mode, for a fence that is V(unverified) since Ceph cannot be asked, and for method V(none).
     type: dict
   namespaces:

@@ -74,6 +74,9 @@ def test_what_nobody_sees_needs_the_fence_of_the_whole_node(failover_current: Fa
     scene.set_addresses(NODE_B, ADDRESSES[NODE_B], SECOND)
     scene.deploy("log")
     scene.lose()
+    # Until then the controllers make pods.
+    for name in ("db", "log"):
+        scene.wait_waiting(name)
     before = fencing.state()
     run = fencing.fail_over()
     assert run.rc != 0 and "nothing shows from where pv-log is held" in run.text, run.text

@@ -423,7 +423,7 @@ class _Request:
     def _parts(self) -> tuple[str, str, str, str, str]:
         """Verb, API group, resource with subresource, name and namespace, in the words of RBAC. No resource: a path such as /version."""
         root, *rest = [unquote(part) for part in self.path.strip("/").split("/")]
-        group = rest[0] if root == "apis" else ""
+        group = rest[0] if root == "apis" and rest else ""
         rest = rest[2:] if root == "apis" else rest[1:]
         namespace = ""
         if len(rest) > 2 and rest[0] == "namespaces":

@@ -185,7 +185,7 @@ class Failover:
     def apply(self, action: Action) -> None:
         """Carry out one action, after a fresh look at the node, at its fence, and at whose turn it is."""
         try:
-            self._recheck()
+            self._recheck(action.verb in self._changes)
         except KubeError as error:
             raise Prevented(str(error)) from error
         if action.verb in self._changes:
@@ -202,8 +202,11 @@ class Failover:
     def undo(self, action: Action) -> Action | None:
         """Nothing is taken back: what was detached is safe, since the node is fenced, and its ledger says how far we came."""
 
-    def _recheck(self) -> None:
-        """The node must still be lost and fenced, and nobody else at work on it."""
+    def _recheck(self, detaches: bool) -> None:
+        """The node must still be lost and fenced, and nobody else at work on it.
+
+        ``detaches``: what was read of Ceph must be new enough still, which it need not be to wait.
+        """
         if self._cluster.deadline.remaining() < _LEAST_SECONDS:
             raise Prevented(f"less than {_LEAST_SECONDS:g} s are left of the deadline; run again, or raise it")
         self._lease.check()
@@ -215,7 +218,9 @@ class Failover:
             raise NotStarted(f"the fence of node {name} is not proven any more: it has no ledger")
         host = pick_host_record(item) if item else None
         node = self._state.node._replace(now=self._cluster.now(), host=host, fences=list_fences(self._cluster))
-        doubts = pure.fence_obstacles(self._state._replace(node=node), ledger)
+        state = self._state._replace(node=node)
+        doubts = pure.fence_obstacles(state, ledger)
+        doubts += pure.unproven(state, ledger, self._options) if detaches else []
         if doubts:
             raise NotStarted("; ".join(doubts))
         self._ledger = ledger

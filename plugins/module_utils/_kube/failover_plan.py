@@ -42,7 +42,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import RUNBOOK as RELEASE
 
 RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
-# The fence was read back from Ceph so long ago at most (seconds), right before anything is detached.
+# The fence was read back from Ceph so long ago at most (seconds), whenever anything is detached.
 _MAX_AGE = 120.0
 # Since when everybody has the feature; before, it hung on a gate.
 _TAINT_RELEASE = (1, 28)
@@ -169,7 +169,7 @@ def plan(state: State, options: Options) -> Plan:
         return _refused(
             finding, [f"nothing proves that node {options.node} is fenced: it has no ledger. Run {RUNBOOK}, which fences it first"]
         )
-    unfit = fence_obstacles(state, ledger) + _unproven(state, ledger, options) + _filter_obstacles(state, options)
+    unfit = fence_obstacles(state, ledger) + unproven(state, ledger, options) + _filter_obstacles(state, options)
     if unfit:
         return _refused(finding, unfit)
     held = [covered for covered in state.covered if covered.attachment.name or _users(state, covered)]
@@ -196,12 +196,12 @@ def not_held(state: State, options: Options) -> list[str]:
     if ledger is None:
         reasons = [f"node {options.node} has no ledger any more"]
     else:
-        reasons = _ledger_obstacles(state.node, ledger) + _undoing(state, ledger) + _unproven(state, ledger, options)
+        reasons = _ledger_obstacles(state.node, ledger) + _undoing(state, ledger) + unproven(state, ledger, options)
     danger = f"node {options.node} may write to what was detached from it: switch it off at once, or fence it again ({RUNBOOK})"
     return [*reasons, danger] if reasons else []
 
 
-def _unproven(state: State, ledger: Ledger, options: Options) -> list[str]:
+def unproven(state: State, ledger: Ledger, options: Options) -> list[str]:
     """What Ceph itself does not show of the fence now. A ledger tells of the past, and an entry can be taken off by anybody."""
     if options.check or ledger.method == "none":
         return []

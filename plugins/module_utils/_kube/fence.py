@@ -249,6 +249,7 @@ class Hold:
         self._cluster, self._run, self._options = cluster, run, options
         self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds)
         self._ledger: Ledger | None = run.fence
+        self._alone = False
 
     def gather(self) -> None:
         """Renew the Lease, and read the node again. Raises StorageOpsError that says what has changed; nothing is, then."""
@@ -260,6 +261,7 @@ class Hold:
         if reasons:
             raise StorageOpsError("; ".join(reasons))
         self._ledger = state.ledger
+        self._alone = bool(state.ledger and pure.is_alone(state, state.ledger))
 
     def plan(self, _state: None) -> Plan:
         """Nothing is left to be decided."""
@@ -272,8 +274,8 @@ class Hold:
         return f"node {self._run.node} is lost still, and run {self._run.run} has its Lease for {self._run.lease_seconds:g} s more"
 
     def facts(self) -> dict[str, Any]:
-        """The ledger as it is."""
-        return {"fence": self._ledger.to_dict() if self._ledger else {}}
+        """The ledger as it is, and whether an entry may be made anew with a gap."""
+        return {"fence": self._ledger.to_dict() if self._ledger else {}, "alone": self._alone}
 
 
 class Unlock:

@@ -205,7 +205,7 @@ def is_exclusive(volume: AttachedVolume) -> bool:
 
 def _is_held(attachment: Attachment, in_use: set[str]) -> bool:
     """The node may have it open: a kubelet stages nothing before it is attached. ``in_use``: what the node's status says it has mounted."""
-    return bool(attachment.name) and (attachment.attached or attachment.name in in_use)
+    return attachment.attached or attachment.name in in_use
 
 
 def _waiting(volume: AttachedVolume, pods: Iterable[Pod]) -> list[str]:

@@ -519,7 +519,8 @@ class _Case:
         # The driver says itself by which addresses the node reaches Ceph.
         prepared = set(self._prepared())
         reported = method == "network_fence" and bool(prepared) and prepared <= set(self.source)
-        is_whole = bool(self.own or self.known) and (not self.spared or reported)
+        # Once its Node object is gone nobody knows what was left out when the ledger was written.
+        is_whole = bool(self.own) and (not self.spared or reported)
         if silent and method != "none" and self.source and not is_whole:
             names = ", ".join(found.name for found in silent)
             left = "; ".join(f"{address} {why}" for address, why in self.spared.items())
@@ -666,7 +667,10 @@ class _Case:
                 )
 
     def _check_visitors(self) -> None:
-        """Who comes and goes where the fence would hit is rather a healthy node than the lost one."""
+        """Who comes and goes where the fence would hit is rather a healthy node than the lost one.
+
+        And where nothing would be fenced it may be the lost one, whose connection comes and goes.
+        """
         anew = set(self.source) - set(self.known.addresses if self.known else ())
         staying = {watcher.client for image in self.images for watcher in image.watchers if watcher.persistent}
         for image in self.images:
@@ -677,6 +681,23 @@ class _Case:
                         f"{watcher.title} comes and goes on {image.title} at an address that would be fenced, as a healthy node does that "
                         f"tries to stage the volume: if several nodes reach Ceph from one address (NAT), {_POWER}"
                     )
+                elif comes and self._is_outside(watcher.address) and self._is_only_here(image):
+                    self.reasons.append(
+                        f"{watcher.title} comes and goes on {image.title}, which no other node has, at "
+                        "an address that would not be fenced: a node whose connection is bad looks like "
+                        "this, too. Find out whose it is: if it is this node's, name it in "
+                        "fence_addresses; if it is that of a host that is no node, in other_addresses; "
+                        "or run again"
+                    )
+
+    def _is_outside(self, address: str) -> bool:
+        """It would not be fenced, and is not known to be another node's."""
+        return address not in self.source and address not in self.owners
+
+    def _is_only_here(self, image: Image) -> bool:
+        """The volume is attached to no other node, so none tries to stage it."""
+        volume = next(found for found in self.meant if found.name == image.volume)
+        return not volume.elsewhere and not volume.is_shared
 
     # by what means
 
@@ -781,7 +802,7 @@ class _Case:
             entries=self._entries(method, addresses),
             network_fences=self._objects(fences),
             source={address: self.source[address] for address in addresses},
-            volumes=tuple(sorted({*(before.volumes if before else ()), *(found.name for found in self.meant)})),
+            volumes=self._volumes(),
             unverified=known.unverified if known else method != "ceph" and reading is None,
             cordoned=bool(same_object and same_object.cordoned) or bool(host and not host.node.unschedulable),
             tainted=bool(same_object and same_object.tainted),
@@ -801,6 +822,16 @@ class _Case:
             return known
         same = kept._replace(cordoned=known.cordoned, machine=known.machine, namespace=known.namespace) == known
         return ledger._replace(phase=known.phase) if same else ledger
+
+    def _volumes(self) -> tuple[str, ...]:
+        """Those that are meant, and those of the ledger.
+
+        But not what was fenced before the node booted, and is there again: it was not judged since.
+        """
+        before = set(self.state.ledger.volumes) if self.state.ledger else set()
+        if self.old:
+            before -= {found.name for found in self.state.held}
+        return tuple(sorted(before | {found.name for found in self.meant}))
 
     def _left(self) -> tuple[Entry, ...]:
         """What a fence before has left in the blocklist: it stays ours, so that it goes with this one's release."""

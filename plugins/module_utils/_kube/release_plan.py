@@ -30,9 +30,9 @@ FAIL_OVER = "storage_ops.runbooks.fail_over_volumes"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 # The taint that volume_failover sets. One with another value or effect is somebody else's.
 TAINT = (OUT_OF_SERVICE, "nodeshutdown", "NoExecute")
-# What was read of Ceph longer ago (seconds) is no evidence any more.
 # An entry that is given back ends so much later at most than it did before (seconds), since Ceph counts from when it is told.
 _GIVEN_LATE = 180.0
+# What was read of Ceph longer ago (seconds) is no evidence any more.
 _MAX_AGE = 600.0
 
 # How the names of ceph-csi's drivers end, Rook's among them.

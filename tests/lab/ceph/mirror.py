@@ -10,7 +10,7 @@ import contextlib
 import uuid
 from types import TracebackType
 
-from ..kubernetes.api import wait
+from ..common import wait
 from ..kubernetes.process import Process
 from .client import bind_source
 from .cluster import Ceph, CephError

@@ -376,6 +376,7 @@ HOUR = 3600.0
         # Given back already; and taken off by whoever had put it there.
         ((HOUR + 119) / 86400, HOUR, []),
         ((HOUR + 121) / 86400, HOUR, ["rm 10.0.0.5:0/0", "add 10.0.0.5:0/0 3600"]),
+        ((HOUR - 121) / 86400, HOUR, ["rm 10.0.0.5:0/0", "add 10.0.0.5:0/0 3600"]),
         (None, HOUR, []),
     ],
 )
@@ -393,6 +394,15 @@ def test_what_was_there_before_is_given_back_as_it_was(days: float | None, end: 
     assert work.plan(work.gather()).findings == []
     if len(done) != 1:
         assert ("10.0.0.5:0/0 is there until" in work.healthy(work.gather())) == (days is not None)
+
+
+def test_what_is_given_back_is_one_entry_and_nobody_elses_business() -> None:
+    """A range that is there with two spellings; and what is protected was not ours to spare before either."""
+    twice = dump(ranges={"cidr:10.0.0.0:0/24": HOUR / 86400, "cidr:10.0.0.9:0/24": HOUR / 86400})
+    done = commands(planned(twice, options("10.0.0.0/24", present=False, ends={"10.0.0.0/24": HOUR})))
+    assert len(done) == 3 and done[-1] == "ceph osd blocklist range add 10.0.0.0/24 3600"
+    given = options("10.0.0.5", present=False, ends={"10.0.0.5": HOUR}, protected=["10.0.0.5"])
+    assert len(planned(dump({"10.0.0.5:0/0": 365}), given).actions) == 2
 
 
 def test_the_stand_in_must_be_there_when_the_entry_goes() -> None:

@@ -601,6 +601,14 @@ class TestErrors:
         with pytest.raises(Forbidden, match=r'\{nonResourceURLs: \["/version"\], verbs: \["get"\]\}'):
             cluster(server, refuses(403)).version()
 
+    @pytest.mark.parametrize("root", ["/apis", "/api"])
+    def test_a_path_that_is_no_object_has_no_name(self, server: Server, root: str) -> None:
+        groups = {"kind": "APIGroupList", "groups": []}
+        client = cluster(server, says(groups), refuses(403))
+        assert client.get(root) == groups
+        with pytest.raises(Forbidden, match=rf'nonResourceURLs: \["{root}"\]'):
+            client.get(root)
+
     def test_nobody_is_forbidden_everything(self, server: Server) -> None:
         with pytest.raises(Forbidden, match="the token of K8S_AUTH_API_KEY gave no credentials"):
             cluster(server, refuses(403, 'User "system:anonymous" cannot list')).list(PODS, name)

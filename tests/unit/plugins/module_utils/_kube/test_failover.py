@@ -472,6 +472,10 @@ def test_ceph_itself_must_show_the_fence(method: str, read: Reading | None, reas
     before = contents(world)
     result = run(world, reading=read)
     assert result["failed"] and reason in result["msg"] and contents(world) == before, result["msg"]
+    assert [finding["verdict"] for finding in result["findings"]] == ["refuse"]
+    # Nor is it noted that all has left.
+    left = run(World(*claim("db"), fence, ledger=ledger), reading=read)
+    assert left["failed"] and reason in left["msg"] and left["actions"] == []
     assert verbs(run(standard(fence, ledger=ledger)))
     back = standard(fence, ledger=ledger)
     back.at("a")["status"]["conditions"][0]["status"] = "True"
@@ -501,6 +505,10 @@ def test_who_cannot_ask_ceph_has_said_so() -> None:
 def test_a_fence_that_was_lost_since() -> None:
     world = standard(ledger=LEDGER._replace(phase="releasing"))
     with pytest.raises(StorageOpsError, match="is being released"):
+        held(world)
+    world = standard()
+    unfence(world)
+    with pytest.raises(StorageOpsError, match="NetworkFence f-a is Unfenced and covers"):
         held(world)
     world = standard()
     world.objects = {place: item for place, item in world.objects.items() if "/configmaps/" not in place}
@@ -609,8 +617,20 @@ def expire(world: World) -> None:
     world.shift = timedelta(days=400_000)
 
 
+def dawdle(world: World) -> None:
+    """What was read of Ceph is too old then."""
+    world.shift = timedelta(seconds=125)
+
+
 @pytest.mark.parametrize(("version", "change"), [("v1.31.4", "taint_node"), ("v1.20.2", "force_delete_pod")])
-@pytest.mark.parametrize(("act", "text"), [(unfence, "NetworkFence f-a is Unfenced"), (expire, "ended by itself at 2999-")])
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [
+        (unfence, "NetworkFence f-a is Unfenced"),
+        (expire, "ended by itself at 2999-"),
+        (dawdle, "read it again"),
+    ],
+)
 def test_the_fence_is_looked_at_again_before_the_first_change(version: str, change: str, act: Callable[[World], None], text: str) -> None:
     world = standard(version=version)
     looks: list[str] = []
@@ -627,7 +647,7 @@ def test_the_fence_is_looked_at_again_before_the_first_change(version: str, chan
     assert world.attached() == {("pv-db", "a")} and OUT not in world.taints
 
 
-@pytest.mark.parametrize("act", [unfence, expire])
+@pytest.mark.parametrize("act", [unfence, expire, dawdle])
 def test_the_fence_is_looked_at_again_before_every_change(act: Callable[[World], None]) -> None:
     world = standard(version="v1.20.2")
 
@@ -640,6 +660,17 @@ def test_the_fence_is_looked_at_again_before_every_change(act: Callable[[World],
     result = run(world)
     assert result["failed"] and outcomes(result)[:2] == [("force_delete_pod", "done"), ("delete_volumeattachment", "skipped")]
     assert ("pv-db", "a") in world.attached()
+
+
+def test_what_was_read_of_ceph_may_grow_old_while_it_waits() -> None:
+    world = standard()
+
+    def before(verb: str, path: str) -> None:
+        if OUT in world.taints:
+            dawdle(world)
+
+    world.before = before
+    assert verbs(run(world))[-1] == "record_detached"
 
 
 def test_a_filter_that_chooses_nothing_that_is_fenced() -> None:

@@ -286,6 +286,7 @@ def test_a_run_that_was_away_does_nothing_to_ceph(cluster: FakeCluster) -> None:
     held.gather()
     assert f"patch {LEASE}" in cluster.requests and changes(cluster) == []
     assert held.facts()["fence"] == ledger_of(cluster).to_dict() and held.plan(None).findings == []
+    assert held.facts()["alone"]
     assert "run r1 has its Lease for 180 s more" in held.healthy(None)
     with pytest.raises(StorageOpsError, match="run r1 has it now"):
         hold(cluster, run_id="late").gather()
@@ -304,7 +305,7 @@ def test_a_run_that_was_away_does_nothing_to_ceph(cluster: FakeCluster) -> None:
 def test_check_mode_holds_nothing(cluster: FakeCluster) -> None:
     held = hold(cluster, check=True)
     held.gather()
-    assert cluster.requests == [] and held.facts() == {"fence": {}} and "check mode" in held.healthy(None)
+    assert cluster.requests == [] and held.facts() == {"fence": {}, "alone": False} and "check mode" in held.healthy(None)
 
 
 def test_two_runs(cluster: FakeCluster) -> None:

@@ -292,6 +292,15 @@ def test_who_waits_for_its_volumes() -> None:
         pod("pv-db", "b", "db-2", "Pending", "stock"),
     ):
         assert waiting(other) == []
+    # Each volume has its own.
+    stock = volume("pv-stock")
+    stock["spec"]["claimRef"] = {"namespace": "stock", "name": "pv-db", "uid": "c"}
+    more = [volume("pv-web"), attachment("pv-web"), stock, attachment("pv-stock")]
+    assert waiting(new, *more) == ["pv-db on b for pod shop/db-2"]
+    # Of a node that is not lost nothing is asked.
+    cluster = world(*there, new, attachment("pv-db", "b"))
+    assert audit(cluster, "b")["findings"] == []
+    assert not [request for request in cluster.requests if "pods" in request]
 
 
 def using(item: Object, *volumes: str) -> Object:
@@ -314,6 +323,14 @@ def test_a_volume_that_was_detached_by_force(sign: list[Object]) -> None:
     assert held["pv"]["spec"]["csi"]["volumeAttributes"]["imageName"] == "pv-db"
     named = audit(cluster, "a")
     assert named["lost"][0]["volumes"] == [held] and not [request for request in cluster.requests if "claims" in request]
+
+
+def test_who_waits_for_what_was_detached_by_force() -> None:
+    new = pod("pv-db", "b", "db-2", "Pending")
+    for modes, held in ((("ReadWriteOnce",), True), (("ReadWriteMany",), False)):
+        found = audit(world(using(LOST, "pv-db"), node("b"), volume("pv-db", modes=modes), new))["findings"]
+        waiting = [finding["evidence"]["waiting_elsewhere"] for finding in found]
+        assert waiting == [["pv-db on b for pod shop/db-2"]] * held
 
 
 def test_a_fence_that_covers_what_was_detached_by_force() -> None:

@@ -299,6 +299,27 @@ def test_what_nobody_sees_needs_the_fence_of_the_whole_node() -> None:
     # What was fenced before is not asked again.
     before = intended(part, options(image(watchers=[watcher()]), image("w", locks=[lock()])))
     assert intended(part._replace(ledger=before), options(image(), silent)) == before
+    # With its Node object gone nobody knows that the second address was left out.
+    first = intended(part, replace(given, filters=Filters(claims=("shop/v",))))
+    gone = part._replace(host=None, item=None, ledger=first)
+    refused(pure.intend(gone, given), why, "its Node object has no addresses")
+    assert intended(gone, replace(given, filters=Filters(claims=("shop/v",)))) == first
+
+
+def test_what_was_fenced_before_the_node_booted_is_judged_anew() -> None:
+    """It may be open at another address since; left out by a filter, it must not ride on the others' fence."""
+    host, twin = node(addresses=(A, SECOND)), (pick_host_record(node("b", "True", addresses=(B, SECOND))),)
+    given = options(image(watchers=[watcher()]), image("w"), filters=Filters(claims=("shop/v",)))
+    for changed in ({"boot_id": "boot-0"}, {"phase": "releasing"}):
+        before = intended()._replace(volumes=("v", "w", "x"), phase="detached")._replace(**changed)
+        again = state(host, [volume(), volume("w")], others=twin, ledger=before)
+        # What has left the node is no business of this fence.
+        assert intended(again, given).volumes == ("v", "x")
+        refused(pure.intend(again, replace(given, filters=Filters())), "nothing shows from where w is held")
+        used = again._replace(attached=(volume(),), used=(moved("w"),))
+        assert intended(used, given).volumes == ("v", "x")
+    now = again._replace(ledger=intended()._replace(volumes=("v", "w")))
+    assert intended(now, given).volumes == ("v", "w")
 
 
 def test_what_a_method_cannot_fence_is_no_fence_of_the_whole_node() -> None:
@@ -366,6 +387,33 @@ def test_a_cordon_of_somebody_else_is_not_ours() -> None:
 def test_who_comes_and_goes_on_a_ready_node_is_no_evidence_and_no_obstacle() -> None:
     given = options(image(watchers=[watcher(), watcher(B, 2, seen=1, nonce=12)]))
     assert intended(given=given).addresses == (A,)
+
+
+def test_who_comes_and_goes_where_nobody_knows_may_be_the_lost_node() -> None:
+    """With a bad connection, and a new cookie each time; as long as no other node can try to stage the volume."""
+    why = "192.168.7.5:0/12 (client.2) comes and goes on p/v, which no other node has"
+    strange = watcher(STORAGE, 2, seen=1, nonce=12)
+    given = options(image(watchers=[strange]), fence_addresses=(A,))
+    refused(pure.intend(state(), given), why)
+    refused(pure.intend(state(), options(image(watchers=[watcher(), strange]))), why)
+    refused(pure.intend(state(attached=[], used=(moved(elsewhere=""),)), given), why)
+    # One of its own that is spared is not fenced either.
+    own = replace(options(image(watchers=[watcher(), strange])), protected=(ip_network(STORAGE),))
+    refused(pure.intend(state(node(addresses=(A, STORAGE))), own), why)
+    shared = volume()
+    shared = shared._replace(volume=shared.volume._replace(access_modes=("ReadWriteMany",)))
+    for found in (state(attached=[], used=(moved(),)), state(attached=[volume(elsewhere="b")]), state(attached=[shared])):
+        assert intended(found, given).addresses == (A,)
+    for known in (replace(given, other_addresses=(STORAGE,)), options(image(watchers=[{**strange, "mirror": True}], notes=[("a", A)]))):
+        assert intended(given=known).addresses == (A,)
+    assert intended(given=options(image(watchers=[strange], notes=[("b", STORAGE), ("a", A)]))).addresses == (A,)
+    # What is fenced already may be on its way out.
+    ledger = intended()
+    leaving = options(image(watchers=[watcher(A, 2, seen=1, nonce=12)]))
+    assert intended(state(node(unschedulable=True), ledger=ledger), leaving) == ledger
+    # Another watch of one that stays.
+    stays = watcher(STORAGE, 2, nonce=12)
+    assert STORAGE in intended(given=options(image(watchers=[stays, strange]), fence_addresses=(A, STORAGE))).addresses
 
 
 @pytest.mark.parametrize(
