@@ -934,6 +934,20 @@ def test_volumes_are_read_once_and_the_own_one_before_each_deletion(tells: bool,
     assert asked.count("watch /api/v1/persistentvolumes") == (2 if tells else 1)
 
 
+def test_the_own_volume_is_looked_at_whatever_it_is() -> None:
+    """Nothing tells which disk it is, so it does not look like one that shares the attachment."""
+
+    def odd(phase: str) -> Object:
+        made = volume(phase=phase)
+        made["spec"]["flexVolume"] = made["spec"].pop("csi")
+        return made
+
+    cluster = FakeCluster(node(), node("n2"), odd("Released"), attachment())
+    before_the_last_look(cluster, lambda: cluster.add(odd("Bound")) and None)
+    refused(repair(cluster), "nothing proves any more that it is left over")
+    assert cluster.count("delete") == 0
+
+
 @pytest.mark.parametrize("tells", [True, False], ids=["watched", "read again"])
 def test_a_twin_that_comes_between_two_deletions(tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followed, "SHORT", -1)
