@@ -20,7 +20,8 @@ description:
   - A node that M(storage_ops.runbooks.workload_redrive) still keeps new pods off, as after it was killed, is reported with the
     command that finishes it, by every control that reads nodes (all but STOR-12 and STOR-14).
   - A healthy cluster is read by five requests that its API server answers from memory. Pods are read only where something is
-    suspicious, and where they are pending.
+    suspicious, and where they are pending. Where much is suspicious, a watch tells what has changed in the long lists since they were read;
+    without the right to watch they are read again.
 options:
   controls:
     description: Controls to run, at least one. What the others need is not read.

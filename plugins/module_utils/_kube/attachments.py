@@ -73,12 +73,18 @@ class Options:
         return [(what, wanted) for what, wanted in given if wanted]
 
 
+# Pods by node, namespace and claim.
+_Pods = dict[tuple[str, str, str], list[Pod]]
+
+
 @dataclass(frozen=True)
 class Observation:
     """The cluster at one moment, attachments read before everything else. The first has all attachments, later ones the suspects.
 
     ``at``: monotonic seconds. ``pods``: those that may need a suspect. ``pending``: those with a node that do not run yet.
     ``claims``: only where a volume does not say by itself whose it is; all of them where one has no claim, or is gone.
+    ``passed_pods``, ``passed_nodes``: what these were since the observation before, as far as that
+    was told; some may be gone.
     """
 
     at: float
@@ -88,16 +94,28 @@ class Observation:
     pods: tuple[Pod, ...] = ()
     pending: tuple[Pod, ...] = ()
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
+    passed_pods: tuple[Pod, ...] = ()
+    passed_nodes: tuple[Node, ...] = ()
 
     @cached_property
     def in_use(self) -> set[str]:
         """Names of the attachments that kubelets say they use (volumesInUse)."""
-        return {name for node in self.nodes.values() for name in attachment_names(node.volumes_in_use, node.name)}
+        return _names((node.volumes_in_use, node.name) for node in self.nodes.values())
+
+    @cached_property
+    def was_in_use(self) -> set[str]:
+        """The same since the observation before."""
+        return _names((node.volumes_in_use, node.name) for node in self.passed_nodes)
+
+    @cached_property
+    def was_listed(self) -> set[str]:
+        """Names of the attachments that volumesAttached had since the observation before."""
+        return _names((node.volumes_attached, node.name) for node in self.passed_nodes)
 
     @cached_property
     def listed(self) -> set[str]:
         """Names of the attachments that the controller manager has told the kubelets of (volumesAttached)."""
-        return {name for node in self.nodes.values() for name in attachment_names(node.volumes_attached, node.name)}
+        return _names((node.volumes_attached, node.name) for node in self.nodes.values())
 
     @cached_property
     def by_volume(self) -> dict[str, list[Attachment]]:
@@ -138,13 +156,14 @@ class Observation:
         return self._by_handle.get(in_tree.same_disk(volume.disk), [volume])
 
     @cached_property
-    def _by_claim(self) -> dict[tuple[str, str, str], list[Pod]]:
+    def _by_claim(self) -> _Pods:
         """Pods by node and claim."""
-        found: dict[tuple[str, str, str], list[Pod]] = defaultdict(list)
-        for pod in self.pods:
-            for claim in pod.claims:
-                found[pod.node, pod.namespace, claim].append(pod)
-        return found
+        return _by_claim(self.pods)
+
+    @cached_property
+    def _passed_by_claim(self) -> _Pods:
+        """The same of the pods since the observation before."""
+        return _by_claim(self.passed_pods)
 
     @cached_property
     def _by_bound(self) -> dict[str, list[tuple[str, str]]]:
@@ -195,16 +214,37 @@ class Observation:
 
         Of a claim that was made again for another volume, those that are older than it.
         """
+        return self._users(attachment, self._by_claim)
+
+    def passed_users(self, attachment: Attachment) -> list[Pod]:
+        """Pods that needed it since the observation before, if only for a moment."""
+        return self._users(attachment, self._passed_by_claim)
+
+    def _users(self, attachment: Attachment, pods: _Pods) -> list[Pod]:
         return [
             pod
             for key in sorted(self.keys_of(attachment))
-            for pod in self._by_claim.get((attachment.node, *key), ())
+            for pod in pods.get((attachment.node, *key), ())
             if not pod.terminal and (not self._is_another(attachment, key) or _placed_before(pod, self.claims[key]))
         ]
 
     def ready(self, node: str) -> bool:
         """The node is there and its kubelet reports."""
         return node in self.nodes and self.nodes[node].ready == "True"
+
+
+def _names(entries: Iterable[tuple[tuple[str, ...], str]]) -> set[str]:
+    """Names of the attachments that these entries of a node's status stand for, with that node."""
+    return {name for volumes, node in entries for name in attachment_names(volumes, node)}
+
+
+def _by_claim(pods: Iterable[Pod]) -> _Pods:
+    """Pods by node and claim."""
+    found: _Pods = defaultdict(list)
+    for pod in pods:
+        for claim in pod.claims:
+            found[pod.node, pod.namespace, claim].append(pod)
+    return found
 
 
 def _placed_before(pod: Pod, claim: Claim) -> bool:
@@ -556,12 +596,17 @@ _HASTY = "a single observation proves nothing: set observations to 2 or more"
 
 
 def needed_by(seen: Observation, attachment: Attachment) -> str:
-    """Who needs the attachment at this moment; empty if nobody does."""
+    """Who needs the attachment now, or did since the observation before; empty if nobody does."""
     users = seen.users(attachment)
     if users:
         return f"pod {users[0].title} on {attachment.node}" + (f" and {len(users) - 1} more" if users[1:] else "")
     if attachment.name in seen.in_use and seen.ready(attachment.node):
         return f"the kubelet of {attachment.node}, by volumesInUse"
+    passed = seen.passed_users(attachment)
+    if passed:
+        return f"pod {passed[0].title} on {attachment.node}, a moment ago"
+    if attachment.name in seen.was_in_use:
+        return f"the kubelet of {attachment.node}, a moment ago, by volumesInUse"
     return ""
 
 
@@ -639,6 +684,8 @@ def _lost_status(state: State, seen: list[Attachment], options: Options) -> Find
     if attachment.driver in state.detached_drivers:
         return None
     if not all(may_lack_status(observation, once) for observation, once in zip(state.observations, seen)):
+        return None
+    if any(attachment.name in observation.was_listed for observation in state.observations):
         return None
     users = [{pod.uid: pod for pod in observation.users(once)} for observation, once in zip(state.observations, seen)]
     steady = [pod for uid, pod in users[-1].items() if all(uid in once for once in users)]

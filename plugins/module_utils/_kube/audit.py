@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Callable, TypeVar, Union
+from typing import Any, Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
@@ -33,6 +34,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.attachments import Observation, Options, Orphan, State, Wait
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, NotFound, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followed import (
+    Followed,
+    Key,
+    key_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
@@ -47,7 +53,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_lease,
     pick_node,
     pick_node_drivers,
-    pick_pod,
+    pick_user,
     pick_volume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import keys_by_driver
@@ -63,8 +69,15 @@ _PAUSE = 0.5
 _LAST_LOOK = 5.0
 
 _STORAGE = "storage.k8s.io/v1"
+# Group and version, and resource.
+_ATTACHMENTS = (_STORAGE, "volumeattachments")
+_VOLUMES = ("v1", "persistentvolumes")
+_NODES = ("v1", "nodes")
+_CLAIMS = ("v1", "persistentvolumeclaims")
+_PODS = ("v1", "pods")
 
-Key = Union[str, "tuple[str, str]"]
+Object = dict[str, Any]
+Kind = tuple[str, str]
 T = TypeVar("T")
 K = TypeVar("K", bound=Key)
 
@@ -123,6 +136,8 @@ class VolumeAttachments:
         self._sleep = sleep
         self._clock = clock
         self._strict = strict
+        # Lists that were read whole, by their path.
+        self._followed: dict[str, tuple[Kind, Followed[Any]]] = {}
 
     # gather
 
@@ -190,27 +205,42 @@ class VolumeAttachments:
         """The cluster at one moment, attachments before everything else: what comes to need one meanwhile is seen."""
         wanted = self._options.controls
         at = self._clock()
-        attachments = self._list(_STORAGE, "volumeattachments", pick_attachment)
-        seen = Observation(at, {attachment.name: attachment for attachment in attachments})
+        seen = Observation(at, self._whole(_ATTACHMENTS, pick_attachment))
         if wanted & {"STOR-11", "STOR-12", "STOR-13", "STOR-15"}:
             seen = replace(seen, volumes=self._volumes())
         if wanted & {"STOR-11", "STOR-13", "STOR-15"}:
-            seen = replace(seen, nodes={node.name: node for node in self._list("v1", "nodes", pick_node)})
+            seen = replace(seen, nodes=self._whole(_NODES, pick_node))
         if "STOR-15" in wanted:
             seen = replace(seen, pending=tuple(self._pending()))
         return seen
 
     def _volumes(self) -> dict[str, Volume]:
-        return {volume.name: volume for volume in self._list("v1", "persistentvolumes", pick_volume)}
+        return self._whole(_VOLUMES, pick_volume)
+
+    def _whole(self, kind: Kind, pick: Callable[[Object], T | None], namespace: str = "") -> dict[Any, T]:
+        """A whole list by names: as the API server remembers it, or as it was last updated."""
+        where = path(*kind, namespace=namespace)
+        if where not in self._followed:
+            self._followed[where] = (kind, Followed(self._cluster, where, pick))
+        return dict(self._followed[where][1].items)
+
+    def _update(self, kinds: Collection[Kind]) -> dict[Kind, list[Any]]:
+        """Bring lists of these kinds that were read whole up to date; what was told of each kind.
+
+        All are asked before the first has to answer: they take their time at once.
+        """
+        lists = [entry for kind in kinds for entry in self._followed.values() if entry[0] == kind]
+        for _kind, followed in lists:
+            followed.begin()
+        passed: dict[Kind, list[Any]] = defaultdict(list)
+        for kind, followed in lists:
+            passed[kind] += followed.finish()
+        return passed
 
     def _pending(self) -> list[Pod]:
         """Pods with a node and claims that do not run yet."""
 
-        def pick(item: dict[str, Any]) -> Pod | None:
-            pod = pick_pod(item)
-            return pod if pod.node and pod.claims else None
-
-        return self._list("v1", "pods", pick, fields="status.phase=Pending")
+        return self._list(*_PODS, pick_user, fields="status.phase=Pending")
 
     def _again(self, first: Observation, unproven: Collection[str], waits: Collection[Wait]) -> Observation:
         """The suspects as they are now."""
@@ -219,25 +249,46 @@ class VolumeAttachments:
         nodes = {suspect.node for suspect in suspects} | {wait.pod.node for wait in waits}
         volumes = {suspect.volume for suspect in suspects} | {wait.volume.name for wait in waits}
         volumes |= {twin.name for suspect in suspects for twin in first.twins(suspect)}
-        seen = self._observe({*siblings, *(wait.attachment for wait in waits)}, volumes, nodes)
+        names = {*siblings, *(wait.attachment for wait in waits)}
+        # Attachments first, as everywhere.
+        kinds = ((_ATTACHMENTS, names), (_VOLUMES, volumes), (_NODES, nodes))
+        at = self._clock()
+        many = [kind for kind, keys in kinds if len(keys) > MAX_GETS]
+        passed = self._update([*many, _CLAIMS, _PODS])
+        seen = Observation(
+            at,
+            self._now(_ATTACHMENTS, names, pick_attachment),
+            self._now(_VOLUMES, volumes, pick_volume),
+            self._now(_NODES, nodes, pick_node),
+            passed_pods=tuple(passed[_PODS]),
+            passed_nodes=tuple(passed[_NODES]),
+        )
         if waits:
             seen = replace(seen, pending=tuple(self._pending()))
         return self._with_users(seen, [seen.attachments[name] for name in unproven if name in seen.attachments], cached=True)
+
+    def _now(self, kind: Kind, names: Collection[str], pick: Callable[[Object], T]) -> dict[str, T]:
+        """These objects by name: few one by one, more out of a list that was just updated."""
+        if len(names) <= MAX_GETS:
+            return self._fetch(kind, names, pick)
+        found = self._whole(kind, pick)
+        return {name: found[name] for name in names if name in found}
 
     def _observe(self, attachments: Collection[str], volumes: Collection[str], nodes: Collection[str]) -> Observation:
         """These objects by name, as etcd has them now; attachments first."""
         at = self._clock()
         return Observation(
             at,
-            self._fetch(_STORAGE, "volumeattachments", attachments, pick_attachment),
-            self._fetch("v1", "persistentvolumes", volumes, pick_volume),
-            self._fetch("v1", "nodes", nodes, pick_node),
+            self._fetch(_ATTACHMENTS, attachments, pick_attachment),
+            self._fetch(_VOLUMES, volumes, pick_volume),
+            self._fetch(_NODES, nodes, pick_node),
         )
 
     def _with_users(self, seen: Observation, attachments: Collection[Attachment], cached: bool) -> Observation:
         """Add the pods that may need the attachments, and the claims where the volumes do not tell whose they are."""
         if not seen.volumes:
-            seen = replace(seen, volumes=self._fetch("v1", "persistentvolumes", {entry.volume for entry in attachments}, pick_volume))
+            names = {entry.volume for entry in attachments}
+            seen = replace(seen, volumes=self._fetch(_VOLUMES, names, pick_volume))
         seen = replace(seen, claims=self._claims(seen, attachments, cached))
         needs = {(entry.node, namespace) for entry in attachments for namespace in self._namespaces(seen, entry)}
         waiting = {other for entry in attachments for other in seen.by_volume.get(entry.volume, ()) if other.attach_error}
@@ -254,10 +305,14 @@ class VolumeAttachments:
         volumes = {entry.volume: seen.volumes.get(entry.volume) for entry in attachments}
         volumes.update({twin.name: twin for entry in attachments for twin in seen.twins(entry)})
         keys = {volume.claim for volume in volumes.values() if volume and volume.claim_name and volume.phase != "Bound"}
-        if all(seen.has_claim(name) for name in volumes):
-            return self._fetch("v1", "persistentvolumeclaims", keys, pick_claim)
-        claims = self._list("v1", "persistentvolumeclaims", pick_claim, cached=cached)
-        return {(claim.namespace, claim.name): claim for claim in claims}
+        everything = not all(seen.has_claim(name) for name in volumes)
+        if cached and (everything or len(keys) > MAX_GETS):
+            claims = self._whole(_CLAIMS, pick_claim)
+            return {key: claim for key, claim in claims.items() if everything or key in keys}
+        if not everything:
+            return self._fetch(_CLAIMS, keys, pick_claim)
+        found = self._list(*_CLAIMS, pick_claim, cached=False)
+        return {(claim.namespace, claim.name): claim for claim in found}
 
     def _pods(self, needs: Collection[tuple[str, str]], cached: bool) -> list[Pod]:
         """Pods with claims on these nodes, in the namespaces that go with them; an empty one stands for all.
@@ -267,17 +322,26 @@ class VolumeAttachments:
         nodes = {node for node, _namespace in needs}
         namespaces = {namespace for _node, namespace in needs}
 
-        def pick(item: dict[str, Any]) -> Pod | None:
-            pod = pick_pod(item) if item["spec"].get("nodeName") in nodes else None
-            return pod if pod and pod.claims and namespaces & {"", pod.namespace} else None
+        def wanted(pod: Pod) -> bool:
+            return pod.node in nodes and bool(namespaces & {"", pod.namespace})
 
-        if cached and len(nodes) <= MAX_NODE_LISTS:
-            lists = [self._list("v1", "pods", pick, fields=f"spec.nodeName={node}") for node in sorted(nodes)]
-        else:
-            few = "" not in namespaces and len(namespaces) <= MAX_NAMESPACE_LISTS
+        def pick(item: dict[str, Any]) -> Pod | None:
+            pod = pick_user(item)
+            return pod if pod and wanted(pod) else None
+
+        few = "" not in namespaces and len(namespaces) <= MAX_NAMESPACE_LISTS
+        spaces = sorted(namespaces) if few else [""] if namespaces else []
+        if not cached:
             one = f"spec.nodeName={min(nodes)}" if len(nodes) == 1 else ""
-            spaces = sorted(namespaces) if few else [""] if namespaces else []
-            lists = [self._list("v1", "pods", pick, namespace=name, fields=one, cached=cached) for name in spaces]
+            lists = [self._list(*_PODS, pick, space, one, cached=False) for space in spaces]
+            return [pod for found in lists for pod in found]
+        if path(*_PODS) in self._followed:
+            spaces = [""]
+        known = all(path(*_PODS, namespace=space) in self._followed for space in spaces)
+        if known or len(nodes) > MAX_NODE_LISTS:
+            wholes = [self._whole(_PODS, pick_user, space).values() for space in spaces]
+            return [pod for whole in wholes for pod in whole if wanted(pod)]
+        lists = [self._list(*_PODS, pick, fields=f"spec.nodeName={node}") for node in sorted(nodes)]
         return [pod for found in lists for pod in found]
 
     def _circumstances(self, first: Observation, unproven: Collection[str], waits: Collection[Wait], collide: bool) -> dict[str, Any]:
@@ -292,7 +356,8 @@ class VolumeAttachments:
             lease = self._cluster.get(path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system"))
             known["lease"] = pick_lease(lease) if lease else None
         if waits:
-            found = self._fetch(_STORAGE, "csinodes", {wait.pod.node for wait in waits}, pick_node_drivers)
+            names = {wait.pod.node for wait in waits}
+            found = self._fetch((_STORAGE, "csinodes"), names, pick_node_drivers)
             known["drivers_on"] = {node.name: node.drivers for node in found.values()}
         return known
 
@@ -315,24 +380,23 @@ class VolumeAttachments:
     ) -> list[T]:
         return self._cluster.list(path(group, resource, namespace=namespace), pick, cached=cached, fields=fields)
 
-    def _fetch(self, group: str, resource: str, keys: Collection[K], pick: Callable[[dict[str, Any]], T]) -> dict[K, T]:
+    def _fetch(self, kind: Kind, keys: Collection[K], pick: Callable[[Object], T]) -> dict[K, T]:
         """Objects by name, or namespace and name, as etcd has them now; the others do not exist."""
         found: dict[K, T] = {}
         if len(keys) <= MAX_GETS:
             for key in sorted(keys):
                 namespace, name = ("", key) if isinstance(key, str) else key
-                item = self._cluster.get(path(group, resource, name, namespace))
+                item = self._cluster.get(path(*kind, name, namespace))
                 if item:
                     found[key] = pick(item)
             return found
         wanted: set[Key] = set(keys)
 
         def pick_wanted(item: dict[str, Any]) -> tuple[Any, T] | None:
-            meta = item["metadata"]
-            key = (meta["namespace"], meta["name"]) if "namespace" in meta else meta["name"]
+            key = key_of(item)
             return (key, pick(item)) if key in wanted else None
 
-        return dict(self._cluster.list(path(group, resource), pick_wanted))
+        return dict(self._cluster.list(path(*kind), pick_wanted))
 
     def _wait(self, seconds: float) -> None:
         if self._cluster.deadline.remaining() <= seconds:
@@ -410,15 +474,20 @@ class VolumeAttachments:
             raise NotStarted("nothing proves any more that it is left over")
 
     def _volumes_of(self, attachment: Attachment, known: Volume | None) -> dict[str, Volume]:
-        """The attachment's PersistentVolume and those that share it, as etcd has them now: only reading all of them finds a new one."""
+        """The attachment's PersistentVolume and those that share it, as etcd has them now.
 
-        def pick(item: dict[str, Any]) -> Volume | None:
-            volume = pick_volume(item)
+        A new one is found by what has happened to volumes since they were read; the disk of one
+        that was there does not change.
+        """
+
+        def shares(volume: Volume) -> bool:
             made = attachment_name(*volume.disk, attachment.node)
             mine = known and in_tree.same_disk(volume.disk) == in_tree.same_disk(known.disk) != in_tree.NO_DISK
-            return volume if volume.name == attachment.volume or made == attachment.name or mine else None
+            return made == attachment.name or bool(mine)
 
-        return {volume.name: volume for volume in self._list("v1", "persistentvolumes", pick, cached=False)}
+        self._update([_VOLUMES])
+        twins = {volume.name for volume in self._volumes().values() if shares(volume)}
+        return self._fetch(_VOLUMES, {attachment.volume, *twins}, pick_volume)
 
     def _delete(self, action: Action, orphan: Orphan) -> None:
         try:
@@ -466,7 +535,7 @@ class VolumeAttachments:
 
     def _same(self, orphan: Orphan) -> Attachment | None:
         """The attachment itself, if it still exists."""
-        item = self._cluster.get(path(_STORAGE, "volumeattachments", orphan.attachment.name))
+        item = self._cluster.get(path(*_ATTACHMENTS, orphan.attachment.name))
         attachment = pick_attachment(item) if item else None
         return attachment if attachment and attachment.uid == orphan.attachment.uid else None
 
@@ -496,4 +565,4 @@ class VolumeAttachments:
 
 
 def _url(action: Action) -> str:
-    return path(_STORAGE, "volumeattachments", action.target)
+    return path(*_ATTACHMENTS, action.target)

@@ -14,11 +14,11 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
@@ -30,7 +30,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoin
     Headers,
     NotSent,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import BrokenList, read_list
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import (
+    BrokenList,
+    read_changes,
+    read_list,
+)
 
 # Seconds for which a request is tried again: a server that never answered may be the wrong one; one that did is restarted or upgraded.
 FIRST_PATIENCE = 15.0
@@ -42,12 +46,16 @@ MAX_PAUSE = 5.0
 DOUBT_SECONDS = 30.0
 # How often a list begins anew because its continue token expired.
 RESTARTS = 3
+# Seconds that a watch lasts. An API server tells how far it is (a bookmark) only every minute, and
+# 2 s before it ends a watch, to which its clock for bookmarks adds up to 1.25 s:
+# k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime; cacher.go, dispatchEvents.
+WATCH_SECONDS = 3
 
 # OpenSSL: the certificate is made out to another host, or to another address.
 _OTHER_NAME = (62, 64)
 _RETRIED = (429, 500, 502, 503, 504)
-# What rbac-audit.yml lets its user get or list. What else these need, and other rights that only rbac-fence.yml has, see _Request.rule;
-# everything left is one of rbac-repair.yml.
+# What rbac-audit.yml lets its user get, list or watch. What else these need, and other rights that
+# only rbac-fence.yml has, see _Request.rule; everything left is one of rbac-repair.yml.
 _AUDITED = {
     "configmaps",
     "namespaces",
@@ -153,6 +161,29 @@ def path(group_version: str, resource: str, name: str = "", namespace: str = "",
     return "/" + "/".join(quote(part, safe=":") for part in parts if part)
 
 
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """What was picked from a list, and the version of the state that it shows."""
+
+    items: Items[T]
+    version: str
+
+
+class Change(NamedTuple):
+    """What a watch tells: an object as it is now, or as it was when it was deleted.
+
+    ``kind``: ADDED, MODIFIED or DELETED. A BOOKMARK has no object, only a version.
+    """
+
+    kind: str
+    item: Object
+
+    @property
+    def version(self) -> str:
+        """All changes up to this version have been told."""
+        return str(self.item["metadata"]["resourceVersion"])
+
+
 class Cluster:
     """One API server, one deadline."""
 
@@ -165,13 +196,15 @@ class Cluster:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.deadline = deadline
-        self._endpoint = endpoint
+        self._endpoint, self._timeout = endpoint, request_timeout
         self._connection = Connection(endpoint, deadline, request_timeout)
         self._sleep, self._clock = sleep, clock
         self._answered = False
         # When a request was last lost or failed by the server.
         self._outage = -DOUBT_SECONDS
         self._version: ServerVersion | None = None
+        # Paths of lists that do not come whole in one answer.
+        self._long: set[str] = set()
         # How far the API server's clock is ahead of ours.
         self._ahead = timedelta()
 
@@ -218,16 +251,62 @@ class Cluster:
         in pages of ``limit`` of one and the same state. ``pick`` may see an item again when a page
         or the list is asked for again.
         """
+        return self.read(path, pick, cached=cached, fields=fields, labels=labels, limit=limit).items
+
+    def read(
+        self,
+        path: str,
+        pick: Callable[[Object], T | None],
+        *,
+        cached: bool = False,
+        fields: str = "",
+        labels: str = "",
+        limit: int = 500,
+    ) -> Listing[T]:
+        """As ``list``, with the version of the state that was read."""
         query = {"fieldSelector": fields, "labelSelector": labels}
         query = {name: value for name, value in query.items() if value}
-        first = {**query, "resourceVersion": "0"} if cached else {**query, "limit": str(limit)}
+        pages = {**query, "limit": str(limit)}
         for left in reversed(range(RESTARTS + 1)):
+            whole = {**query, "resourceVersion": "0"} if cached and path not in self._long else None
             try:
-                return self._pages(path, pick, first, {**query, "limit": str(limit)})
+                return self._pages(path, pick, whole, pages)
             except _Expired:
                 if not left:
                     raise
         raise AssertionError("unreachable")
+
+    def newest(self, path: str) -> str:
+        """The version that etcd has now, by a list of one object at most."""
+
+        def read(answer: Answer) -> str:
+            _items, fields = read_list(answer.chunks(), lambda item: item)
+            return str((fields.get("metadata") or {}).get("resourceVersion") or "")
+
+        return self._request(_Request("GET", path, {"limit": "1"}), read)
+
+    @contextlib.contextmanager
+    def watch(self, path: str, version: str) -> Iterator[Iterator[Change]]:
+        """What has happened to the objects there since that version, and happens meanwhile.
+
+        It ends by itself after WATCH_SECONDS, and is no proof that nothing else happened by then:
+        only a change, or a bookmark, with a version says that all before it was told. It has a
+        connection of its own, so that several can be open. Nothing is tried twice: whoever gets a
+        KubeError, also while reading, has to read the list again.
+        """
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        request = _Request("GET", path, query)
+        connection = Connection(self._endpoint, self.deadline, self._timeout)
+        try:
+            with self._exchange(request, connection) as answer:
+                yield self._changes(request, answer)
+        finally:
+            connection.close()
 
     def create(self, path: str, body: Object, dry_run: bool = False, repeatable: bool = False) -> Object:
         """Create an object, or evict a pod. Tried again only where the server cannot have done it, or where a second time does no harm.
@@ -266,22 +345,33 @@ class Cluster:
             if not error.repeated or (found and found["metadata"]["uid"] == uid):
                 raise
 
-    def _pages(self, path: str, pick: Callable[[Object], T | None], query: dict[str, str], following: dict[str, str]) -> Items[T]:
+    def _pages(
+        self,
+        path: str,
+        pick: Callable[[Object], T | None],
+        whole: dict[str, str] | None,
+        pages: dict[str, str],
+    ) -> Listing[T]:
+        """A list, by the query for the whole of it if there is one, else by the one for a page."""
         picked: Items[T] = []
-        request = _Request("GET", path, query, paged=following)
+        version = ""
+        paged = pages if whole is not None else None
+        request = _Request("GET", path, pages if whole is None else whole, paged=paged)
 
-        def read(answer: Answer) -> tuple[Items[T], str]:
+        def read(answer: Answer) -> tuple[Items[T], Object]:
             items, fields = read_list(answer.chunks(), pick)
             if not str(fields.get("kind", "")).endswith("List"):
                 raise BrokenList(f"its kind is {fields.get('kind')!r}")
-            return items, (fields.get("metadata") or {}).get("continue") or ""
+            return items, fields.get("metadata") or {}
 
         while True:
-            items, token = self._request(request, read)
+            items, meta = self._request(request, read)
             picked += items
+            version = version or meta.get("resourceVersion") or ""
+            token = meta.get("continue") or ""
             if not token:
-                return picked
-            request = _Request("GET", path, {**following, "continue": token})
+                return Listing(picked, version)
+            request = _Request("GET", path, {**pages, "continue": token})
 
     def _request(self, request: _Request, read: Callable[[Answer], T]) -> T:
         """What ``read`` makes of the answer, after as many tries as it takes and may take."""
@@ -297,9 +387,14 @@ class Cluster:
                 now = self._clock()
                 if error.status == 0 or error.status >= 500:
                     self._outage = now
-                    # What reads a long answer too slowly is cut off by the API server (--request-timeout, 60 s), each time.
-                    if request.paged is not None and error.status in (0, 504) and not isinstance(error, _Unsent):
+                    # What reads a long answer too slowly is cut off by the API server
+                    # (--request-timeout, 60 s if it is not set), each time. So this list is asked
+                    # for in pages from now on. That is another request, with patience of its own.
+                    lost = error.status in (0, 504) and not isinstance(error, _Unsent)
+                    if request.paged is not None and lost:
+                        self._long.add(request.path)
                         request = replace(request, query=request.paged, paged=None)
+                        started, tries = now, 1
                     repeated = repeated or not isinstance(error, _Unsent)
                 elif error.status in _DOUBTED and not isinstance(error, NotFound) and now - self._outage < DOUBT_SECONDS:
                     error.again = 0
@@ -313,18 +408,39 @@ class Cluster:
                     raise
             self._sleep(pause)
 
+    def _changes(self, request: _Request, answer: Answer) -> Iterator[Change]:
+        with self._lost(request):
+            for kind, item in read_changes(answer.chunks()):
+                if kind == "ERROR":
+                    code = item.get("code")
+                    status = code if isinstance(code, int) else 0
+                    known = _ERRORS.get(status, KubeError)
+                    raise known(f"cannot {request}: {item.get('message')}", status)
+                yield Change(kind, item)
+
     def _try(self, request: _Request, read: Callable[[Answer], T]) -> T:
         """Send it once. Raises KubeError, with ``again`` set where another try may help and can do no harm."""
+        with self._exchange(request, self._connection) as answer:
+            result = read(answer)
+            self._answered = True
+            return result
+
+    @contextlib.contextmanager
+    def _exchange(self, request: _Request, connection: Connection) -> Iterator[Answer]:
+        """Send it, and hand out the answer if it is what was asked for."""
+        with self._lost(request), connection.request(request.method, request.target, self._headers(request), request.text) as answer:
+            self._set_clock(answer.header("Date"))
+            if answer.status >= 300:
+                raise self._refusal(request, answer)
+            _check_json(answer)
+            yield answer
+
+    @contextlib.contextmanager
+    def _lost(self, request: _Request) -> Iterator[None]:
+        """Make a KubeError of whatever ends a connection or an answer."""
         url = self._endpoint.url
         try:
-            with self._connection.request(request.method, request.target, self._headers(request), request.text) as answer:
-                self._set_clock(answer.header("Date"))
-                if answer.status < 300:
-                    _check_json(answer)
-                    result = read(answer)
-                    self._answered = True
-                    return result
-                raise self._refusal(request, answer)
+            yield
         except NotSent as error:
             raise _unreachable(request, url, error.__cause__ or error, self._late()) from error
         except (OSError, http.client.HTTPException, BrokenList) as error:
@@ -413,7 +529,8 @@ class _Request:
         verb, group, resource, name, _namespace = self._parts()
         if not resource:
             return f'A ClusterRole needs the rule {{nonResourceURLs: ["{self.path}"], verbs: ["{verb}"]}}'
-        if verb in ("get", "list") and resource in _AUDITED and not (resource == "leases" and name.startswith("storage-ops-")):
+        own = resource == "leases" and name.startswith("storage-ops-")
+        if verb in ("get", "list", "watch") and resource in _AUDITED and not own:
             manifest = "rbac-audit.yml"
         else:
             manifest = "rbac-fence.yml" if resource in _FENCING or (verb, resource) == ("delete", "pods") else "rbac-repair.yml"
@@ -431,7 +548,8 @@ class _Request:
         if root not in ("api", "apis") or not rest:
             return self.method.lower(), "", "", "", ""
         resource, name, *subresource = [*rest, ""] if len(rest) == 1 else rest
-        verb = {"GET": "get" if name else "list", "POST": "create"}.get(self.method, self.method.lower())
+        reading = "watch" if "watch" in self.query else "get" if name else "list"
+        verb = {"GET": reading, "POST": "create"}.get(self.method, self.method.lower())
         return verb, group, "/".join([resource, *subresource]), name, namespace
 
 

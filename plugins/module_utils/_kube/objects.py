@@ -343,6 +343,17 @@ def pick_pod(item: dict[str, Any]) -> Pod:
     )
 
 
+def pick_user(item: dict[str, Any]) -> Pod | None:
+    """The record of a pod that has its node, and claims."""
+    spec = item["spec"]
+    # Most pods have none, and are not worth more.
+    if not spec.get("nodeName") or not any(
+        volume.get("persistentVolumeClaim") or volume.get("ephemeral") for volume in spec.get("volumes") or []
+    ):
+        return None
+    return pick_pod(item)
+
+
 def pick_owner(reference: dict[str, Any]) -> Owner:
     """The record of a reference to an owner."""
     group = reference.get("apiVersion", "").rpartition("/")[0]

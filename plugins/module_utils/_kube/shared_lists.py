@@ -8,19 +8,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Callable, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, KubeError, Object, ServerVersion, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Change,
+    Cluster,
+    KubeError,
+    Listing,
+    Object,
+    ServerVersion,
+    path,
+)
 
 VOLUME_ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # What two audits read as a whole, and what does not have to be the newest for either: suspects are looked at again, one by one.
 _SHARED = {VOLUME_ATTACHMENTS, path("v1", "persistentvolumes"), path("v1", "nodes")}
 
 T = TypeVar("T")
-# Inside the class, "list" is a method.
-Items = list[T]
 
 
 class SharedLists(Cluster):
@@ -32,7 +39,7 @@ class SharedLists(Cluster):
     def __init__(self, cluster: Cluster) -> None:
         self.deadline = cluster.deadline
         self._cluster = cluster
-        self._kept: dict[str, Items[Object] | KubeError] = {}
+        self._kept: dict[str, Listing[Object] | KubeError] = {}
         self._reached = False
         self._away: KubeError | None = None
 
@@ -48,7 +55,7 @@ class SharedLists(Cluster):
         """An object as etcd has it now; None when there is none."""
         return self._asked(lambda: self._cluster.get(path, query))
 
-    def list(
+    def read(
         self,
         path: str,
         pick: Callable[[Object], T | None],
@@ -57,19 +64,39 @@ class SharedLists(Cluster):
         fields: str = "",
         labels: str = "",
         limit: int = 500,
-    ) -> Items[T]:
+    ) -> Listing[T]:
         """What ``pick`` makes of every item; of a list that audits share, as it was when the first of them asked."""
         if path not in _SHARED or not cached or fields or labels:
-            return self._asked(lambda: self._cluster.list(path, pick, cached=cached, fields=fields, labels=labels, limit=limit))
+            return self._asked(
+                lambda: self._cluster.read(
+                    path,
+                    pick,
+                    cached=cached,
+                    fields=fields,
+                    labels=labels,
+                    limit=limit,
+                )
+            )
         if path not in self._kept:
             try:
-                self._kept[path] = self._asked(lambda: self._cluster.list(path, _slim, cached=True))
+                self._kept[path] = self._asked(lambda: self._cluster.read(path, _slim, cached=True))
             except KubeError as error:
                 self._kept[path] = error
         kept = self._kept[path]
         if isinstance(kept, KubeError):
             raise kept
-        return [picked for item in kept for picked in [pick(item)] if picked is not None]
+        picked = (pick(item) for item in kept.items)
+        return Listing([found for found in picked if found is not None], kept.version)
+
+    def newest(self, path: str) -> str:
+        """The version that etcd has now."""
+        return self._asked(lambda: self._cluster.newest(path))
+
+    @contextlib.contextmanager
+    def watch(self, path: str, version: str) -> Iterator[Iterator[Change]]:
+        """What has happened to the objects there since that version, and happens meanwhile."""
+        with self._cluster.watch(path, version) as told:
+            yield told
 
     def _asked(self, ask: Callable[[], T]) -> T:
         if self._away:

@@ -4,7 +4,7 @@
 
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 
-"""Lists of Kubernetes objects, read item by item while their bytes arrive.
+"""Lists of Kubernetes objects, and changes of a watch, read one by one while their bytes arrive.
 
 A list of 50,000 pods is 180 MB of text and 3 GB as Python objects. Here only one chunk of text and one item exist at a time; what the
 caller picks from an item is all that stays.
@@ -19,6 +19,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Callable, TypeVar
 
 T = TypeVar("T")
+
+# Characters that are waited for at least. An API server sends a list in pieces of the size of an
+# object or less, and trying to read what is not whole yet costs as much as reading it.
+_BATCH = 1 << 16
+# What a watch tells: k8s.io/apimachinery/pkg/watch/watch.go.
+_KINDS = {"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"}
 
 _decode = json.JSONDecoder().raw_decode
 _skip_space = re.compile(r"[ \t\n\r]*").match
@@ -62,6 +68,33 @@ def read_list(chunks: Iterable[bytes], pick: Callable[[Any], T | None]) -> tuple
     if not has_items:
         raise BrokenList("it has no items")
     return picked, fields
+
+
+def read_changes(chunks: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Type and object of each change that a watch tells, as soon as its line is there.
+
+    Every object has a version, but for an ERROR, which is a Status. Raises BrokenList.
+    """
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield _change(line)
+    if rest:
+        raise BrokenList("it ended in the middle of a change")
+
+
+def _change(line: bytes) -> tuple[str, dict[str, Any]]:
+    try:
+        change = json.loads(line)
+        kind, item = change["type"], change["object"]
+        if kind != "ERROR":
+            int(item["metadata"]["resourceVersion"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise BrokenList(f"it is no change: {error!r}") from None
+    if kind not in _KINDS or not isinstance(item, dict):
+        raise BrokenList(f"{kind!r} is no kind of change")
+    return kind, item
 
 
 class _Text:
@@ -130,9 +163,9 @@ class _Text:
                 return ""
 
     def _more(self, characters: int) -> bool:
-        """Wait for that many more characters; whether any came."""
+        """Wait for that many more characters, and some for what follows; whether any came."""
         parts = [self._text[self._at :]]
-        missing = max(1, characters)
+        missing = max(_BATCH, characters)
         while missing > 0 and not self._ended:
             chunk = next(self._chunks, None)
             self._ended = chunk is None

@@ -56,6 +56,9 @@ class Rule:
     reset: bool = False
     # Passed on, but only this share of the answer comes back before the connection ends.
     cut: float = 1.0
+    # The answer is passed on, but after its first piece the proxy reads nothing of it for so many
+    # seconds, and takes no more of it from the server than it must: a slow client.
+    stall: float = 0.0
     # Seconds, and an event, to wait for before it is passed on.
     delay: float = 0.0
     hold: threading.Event | None = None
@@ -70,6 +73,18 @@ class Rule:
             return False
         self.matched += 1
         return self.matched >= self.first and (not self.times or self.matched < self.first + self.times)
+
+
+PASS = Rule("", re.compile(""))
+
+
+def _slow_connection(address: tuple[str, int], timeout: float, source: Any = None) -> socket.socket:
+    """A connection over which little arrives that was not read."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    made.settimeout(timeout)
+    made.connect(address)
+    return made
 
 
 class Proxy:
@@ -178,6 +193,8 @@ class Proxy:
 
             def _forward(self, body: bytes | None, rule: Rule | None) -> None:
                 upstream = http.client.HTTPSConnection("127.0.0.1", proxy.plane.port(), context=proxy._upstream, timeout=DEADLINE)
+                if rule and rule.stall:
+                    upstream._create_connection = _slow_connection  # type: ignore[attr-defined]
                 try:
                     headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
                     try:
@@ -189,11 +206,11 @@ class Proxy:
                         return
                     if rule and rule.after:
                         rule.after()
-                    self._pass_back(answer, rule.cut if rule else 1.0)
+                    self._pass_back(answer, rule or PASS)
                 finally:
                     upstream.close()
 
-            def _pass_back(self, answer: http.client.HTTPResponse, share: float) -> None:
+            def _pass_back(self, answer: http.client.HTTPResponse, rule: Rule) -> None:
                 length = answer.getheader("Content-Length")
                 self.send_response(answer.status)
                 for name, value in answer.getheaders():
@@ -204,16 +221,27 @@ class Proxy:
                 else:
                     self.send_header("Content-Length", length)
                 self.end_headers()
-                if share < 1:
+                if rule.cut < 1:
                     data = answer.read()
-                    if part := data[: int(len(data) * share)]:
+                    if part := data[: int(len(data) * rule.cut)]:
                         self._write(part, length is None)
                     self._reset(polite=True)
                     return
+                try:
+                    self._stream(answer, rule.stall, length is None)
+                except (OSError, http.client.HTTPException):
+                    # The server has cut it off, and so the client is.
+                    self._reset()
+                    return
                 self.request_seen.status = answer.status
+
+            def _stream(self, answer: http.client.HTTPResponse, stall: float, chunked: bool) -> None:
+                """The answer as it comes, with a pause after its first piece."""
                 while piece := answer.read1(PIECE):
-                    self._write(piece, length is None)
-                if length is None:
+                    self._write(piece, chunked)
+                    time.sleep(stall)
+                    stall = 0.0
+                if chunked:
                     self.wfile.write(b"0\r\n\r\n")
 
             def _write(self, data: bytes, chunked: bool) -> None:

@@ -6,13 +6,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import uuid
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Conflict, NotFound, ServerVersion, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Change,
+    Conflict,
+    Listing,
+    NotFound,
+    ServerVersion,
+    path,
+)
 
 
 class FakeCluster:
@@ -28,8 +37,11 @@ class FakeCluster:
         self.before: Callable[[str, str], None] = lambda verb, path: None
         # The server's clock.
         self.clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
+        # Its memory gets to know also that nothing has changed, which it tells by a bookmark.
+        self.tells_progress = True
         self._version = version
         self._revision = 0
+        self._changes: list[tuple[int, str, dict[str, Any]]] = []
         for item in objects:
             self.add(item)
 
@@ -45,7 +57,8 @@ class FakeCluster:
 
     def remove(self, item: dict[str, Any]) -> None:
         """Take an object away."""
-        del self.objects[path_of(item)]
+        gone = self.objects.pop(path_of(item))
+        self._touch(gone, "DELETED")
 
     def count(self, verb: str) -> int:
         """How many requests of this verb were made."""
@@ -75,13 +88,42 @@ class FakeCluster:
         labels: str = "",
         limit: int = 500,
     ) -> list[Any]:
+        return self.read(path, pick, cached=cached, fields=fields, labels=labels, limit=limit).items
+
+    def read(
+        self,
+        path: str,
+        pick: Callable[[dict[str, Any]], Any],
+        *,
+        cached: bool = False,
+        fields: str = "",
+        labels: str = "",
+        limit: int = 500,
+    ) -> Listing[Any]:
         self._request("list", path)
         found = [item for place, item in self.objects.items() if _within(path, place)]
         found = [item for item in found if _selected(fields, item, ".") and _selected(labels, item["metadata"].get("labels", {}), None)]
         # Items of a list have neither kind nor apiVersion.
         bare = [{key: value for key, value in item.items() if key not in ("kind", "apiVersion")} for item in found]
         picked = [pick(copy.deepcopy(item)) for item in bare]
-        return [item for item in picked if item is not None]
+        return Listing([item for item in picked if item is not None], str(self._revision))
+
+    def newest(self, path: str) -> str:
+        self._request("newest", path)
+        return str(self._revision)
+
+    @contextlib.contextmanager
+    def watch(self, path: str, version: str) -> Iterator[Iterator[Change]]:
+        self._request("watch", path)
+        yield self.changes(path, int(version))
+
+    def changes(self, path: str, version: int) -> Iterator[Change]:
+        """What a watch of that path tells."""
+        for revision, kind, item in list(self._changes):
+            if revision > version and _within(path, path_of(item)):
+                yield Change(kind, copy.deepcopy(item))
+        if self.tells_progress:
+            yield Change("BOOKMARK", {"metadata": {"resourceVersion": str(self._revision)}})
 
     def create(self, path: str, body: dict[str, Any], dry_run: bool = False, repeatable: bool = False) -> dict[str, Any]:
         self._request("create", path, dry_run)
@@ -143,9 +185,11 @@ class FakeCluster:
         if item["metadata"]["uid"] != uid:
             raise Conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {item['metadata']['uid']}", 409)
 
-    def _touch(self, item: dict[str, Any]) -> None:
+    def _touch(self, item: dict[str, Any], kind: str = "") -> None:
         self._revision += 1
         item["metadata"]["resourceVersion"] = str(self._revision)
+        kind = kind or ("MODIFIED" if path_of(item) in self.objects else "ADDED")
+        self._changes.append((self._revision, kind, copy.deepcopy(item)))
 
 
 def path_of(item: dict[str, Any]) -> str:

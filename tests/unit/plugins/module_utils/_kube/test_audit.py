@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils import _engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import audit
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import audit, followed
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.attachments import Options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.audit import VolumeAttachments, make_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Conflict, Forbidden, KubeError
@@ -774,15 +774,15 @@ class Cached(FakeCluster):
         self.unknown = unknown
         self.is_behind = False
 
-    def list(self, path: str, pick: Callable[[Object], Any], **options: Any) -> list[Any]:
+    def read(self, path: str, pick: Callable[[Object], Any], **options: Any) -> Any:
         if options.get("cached") and self.is_behind:
             name = self.unknown
 
             def pick_known(item: Object) -> Any:
                 return None if item["metadata"]["name"] == name else pick(item)
 
-            return super().list(path, pick_known, **options)
-        return super().list(path, pick, **options)
+            return super().read(path, pick_known, **options)
+        return super().read(path, pick, **options)
 
 
 @pytest.mark.parametrize(
@@ -813,6 +813,159 @@ def test_the_look_after_the_deletion_reads_what_etcd_has() -> None:
     at_the_deletion(cluster, come)
     result = repair(cluster)
     assert result["failed"] and "pod shop/web-0 appeared on n1" in result["msg"]
+
+
+# what is followed
+
+ONLY_ORPHANS = frozenset({"STOR-11"})
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is suspicious is more than can be read one by one."""
+    monkeypatch.setattr(followed, "SHORT", -1)
+    monkeypatch.setattr(audit, "MAX_GETS", 0)
+    monkeypatch.setattr(audit, "MAX_NODE_LISTS", 0)
+    monkeypatch.setattr(audit, "MAX_NAMESPACE_LISTS", 0)
+
+
+LONG = [VAS, "/api/v1/persistentvolumes", "/api/v1/nodes", "/api/v1/persistentvolumeclaims", "/api/v1/pods"]
+
+
+def while_it_is_observed(*changes: Callable[[], Any]) -> Time:
+    """The time between the two observations, in which this happens."""
+    time = Time()
+    left = list(changes)
+
+    def happen() -> None:
+        while left:
+            left.pop(0)()
+
+    time.meanwhile = happen
+    return time
+
+
+@pytest.mark.usefixtures("many")
+def test_long_lists_are_read_once_and_asked_for_changes_all_at_once() -> None:
+    cluster = left_over(claim("b", "b"))
+    time = while_it_is_observed(lambda: cluster.add(claim("c", "c")))
+    state = gather(cluster, time, controls=ONLY_ORPHANS)
+    lists = [request for request in cluster.requests if request.startswith("list") and request[5:] in LONG]
+    assert sorted(lists) == sorted(f"list {where}" for where in LONG)
+    asked = [request for request in cluster.requests if request.split()[0] in ("newest", "watch")]
+    assert asked == [f"{verb} {where}" for where in LONG for verb in ("newest", "watch")]
+    assert cluster.count("get") == 2  # the version, and the lease
+    assert list(state.last.attachments) == [ORPHAN] and list(state.last.volumes) == ["a"] and list(state.last.nodes) == ["n1"]
+
+
+MOMENTS: dict[str, Callable[[FakeCluster], list[Callable[[], Any]]]] = {
+    "a pod": lambda cluster: [lambda: cluster.add(pod()), lambda: cluster.remove(pod())],
+    "a pod that ended": lambda cluster: [lambda: cluster.add(pod()), lambda: cluster.add(pod(phase="Succeeded"))],
+    "a pod that starts": lambda cluster: [lambda: cluster.add(pod(phase="Pending")), lambda: cluster.remove(pod())],
+    "a kubelet": lambda cluster: [lambda: cluster.add(node(in_use=("a",))), lambda: cluster.add(node())],
+    "a pod that stays": lambda cluster: [lambda: cluster.add(pod())],
+    "a kubelet that goes on": lambda cluster: [lambda: cluster.add(node(in_use=("a",)))],
+}
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("who", MOMENTS)
+def test_what_needed_it_for_a_moment_needs_it(who: str) -> None:
+    cluster = left_over()
+    result = repair(cluster, time=while_it_is_observed(*MOMENTS[who](cluster)), controls=ONLY_ORPHANS)
+    assert result["findings"] == [] and cluster.count("delete") == 0
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize(
+    "other",
+    [pod(on="n2"), pod(uses="b"), node("n2", in_use=("a",))],
+    ids=["elsewhere", "another's", "elsewhere in use"],
+)
+def test_who_did_not_need_it_does_not_matter(other: Object) -> None:
+    cluster = left_over()
+
+    def come_and_go() -> None:
+        cluster.add(other)
+        cluster.remove(other)
+        cluster.add(node("n2"))
+
+    result = repair(cluster, time=while_it_is_observed(come_and_go), controls=ONLY_ORPHANS)
+    assert outcomes(result) == [("delete_volumeattachment", "done")]
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("for_a_moment", [True, False])
+def test_an_entry_that_was_there_for_a_moment_is_not_lost(for_a_moment: bool) -> None:
+    cluster = FakeCluster(node(in_use=("a",)), volume(), attachment(), pod())
+    listed = [lambda: cluster.add(node(attached=("a",), in_use=("a",)))] if for_a_moment else []
+    time = while_it_is_observed(*listed, lambda: cluster.add(node(in_use=("a",))))
+    found = repair(cluster, time=time, controls=frozenset({"STOR-13"}))["findings"]
+    assert [finding["control"] for finding in found] == ([] if for_a_moment else ["STOR-13"])
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_watch_that_cannot_tell_is_no_sign_that_nothing_happened(tells: bool) -> None:
+    """The API server's memory does not get to know of what comes; etcd has it."""
+    cluster = left_over()
+    changes = cluster.changes
+    cluster.tells_progress = False
+
+    def told(path: str, version: int) -> Any:
+        return changes(path, version) if tells else iter([])
+
+    cluster.changes = told  # type: ignore[method-assign]
+    time = while_it_is_observed(lambda: cluster.add(pod()))
+    assert repair(cluster, time=time, controls=ONLY_ORPHANS)["findings"] == []
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["watched", "read again"])
+def test_volumes_are_read_once_and_the_own_one_before_each_deletion(tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed, "SHORT", -1)
+    cluster = left_over(volume("b", "Released"), attachment("b"))
+    cluster.tells_progress = tells
+    time = while_it_is_observed(lambda: cluster.add(claim("z", "z")))
+    assert len(outcomes(repair(cluster, time=time, controls=ONLY_ORPHANS))) == 2
+    asked = [request for request in cluster.requests if "persistentvolumes" in request or request.startswith("delete")]
+    before = {asked[at - 1] for at, request in enumerate(asked) if request.startswith("delete")}
+    assert before == {f"get /api/v1/persistentvolumes/{name}" for name in "ab"}
+    assert asked.count("list /api/v1/persistentvolumes") == (1 if tells else 3)
+    assert asked.count("watch /api/v1/persistentvolumes") == (2 if tells else 1)
+
+
+def test_the_own_volume_is_looked_at_whatever_it_is() -> None:
+    """Nothing tells which disk it is, so it does not look like one that shares the attachment."""
+
+    def odd(phase: str) -> Object:
+        made = volume(phase=phase)
+        made["spec"]["flexVolume"] = made["spec"].pop("csi")
+        return made
+
+    cluster = FakeCluster(node(), node("n2"), odd("Released"), attachment())
+    before_the_last_look(cluster, lambda: cluster.add(odd("Bound")) and None)
+    refused(repair(cluster), "nothing proves any more that it is left over")
+    assert cluster.count("delete") == 0
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["watched", "read again"])
+def test_a_twin_that_comes_between_two_deletions(tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed, "SHORT", -1)
+    cluster = left_over(volume("b", "Released"), attachment("b"))
+    cluster.tells_progress = tells
+
+    def come(verb: str, path: str) -> None:
+        if verb == "delete":
+            made = volume("twin")
+            made["spec"]["csi"]["volumeHandle"] = "h-b" if path.endswith(ORPHAN) else "h-a"
+            cluster.add(made)
+
+    cluster.before = come
+    result = repair(cluster, controls=ONLY_ORPHANS)
+    assert outcomes(result) == [("delete_volumeattachment", "done")]
+    (refusal,) = [found for found in result["findings"] if found["verdict"] == "refuse"]
+    assert "has the same driver and handle" in refusal["reason"]
+    assert f"{VAS}/{refusal['object']['name']}" in cluster.objects
 
 
 # claims that are gone

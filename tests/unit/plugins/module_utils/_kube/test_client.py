@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import time
@@ -54,14 +55,14 @@ ATTACHMENT = path("storage.k8s.io/v1", "volumeattachments", "csi-1")
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # Every right that the repairs ask for: API group, version, resource, verbs.
 REQUESTS = [
-    ("storage.k8s.io", "v1", "volumeattachments", "get list delete"),
+    ("storage.k8s.io", "v1", "volumeattachments", "get list watch delete"),
     ("storage.k8s.io", "v1", "csidrivers", "get list"),
     ("storage.k8s.io", "v1", "csinodes", "get list"),
     ("storage.k8s.io", "v1", "storageclasses", "list"),
-    ("", "v1", "persistentvolumes", "get list"),
-    ("", "v1", "persistentvolumeclaims", "get list"),
-    ("", "v1", "nodes", "get list patch"),
-    ("", "v1", "pods", "get list"),
+    ("", "v1", "persistentvolumes", "get list watch"),
+    ("", "v1", "persistentvolumeclaims", "get list watch"),
+    ("", "v1", "nodes", "get list watch patch"),
+    ("", "v1", "pods", "get list watch"),
     ("", "v1", "pods/eviction", "create"),
     ("", "v1", "events", "list"),
     ("", "v1", "namespaces", "get"),
@@ -138,6 +139,12 @@ def asked(requests: list[tuple[str, str, str, str]]) -> set[tuple[str, str, str]
 
 def name(item: dict[str, Any]) -> str:
     return item["metadata"]["name"]
+
+
+def changes(client: Cluster, of: str, version: str = "7") -> Iterator[Any]:
+    """What a watch tells."""
+    with client.watch(of, version) as told:
+        yield from told
 
 
 def test_paths() -> None:
@@ -302,6 +309,38 @@ class TestLists:
         client = cluster(server, refuses(503), lists("a"))
         assert client.list(PODS, name, cached=True) == ["a"]
         assert server.requests == [f"GET {PODS}?resourceVersion=0"] * 2
+
+    def test_a_list_that_was_once_lost_is_asked_for_in_pages_from_then_on(self, server: Server) -> None:
+        """Also where the pages have expired, since they were read slowly."""
+        expired = refuses(410)
+        client = cluster(server, cut(["a"] * 9, True), lists("a", token="t"), expired, lists("a"), lists("b"))
+        assert client.list(PODS, name, cached=True) == ["a"]
+        assert client.list(PODS, name, cached=True) == ["b"]
+        assert server.requests == [
+            f"GET {PODS}?resourceVersion=0",
+            f"GET {PODS}?limit=500",
+            f"GET {PODS}?limit=500&continue=t",
+            f"GET {PODS}?limit=500",
+            f"GET {PODS}?limit=500",
+        ]
+        server.answers = [lists("n")]
+        assert client.list(ATTACHMENTS, name, cached=True) == ["n"]
+        assert server.requests[-1] == f"GET {ATTACHMENTS}?resourceVersion=0"
+
+    def test_pages_get_a_patience_of_their_own(self, server: Server) -> None:
+        """However long the API server took to cut the whole list off."""
+        sleeps = Sleeps()
+
+        def cut_late(handler: Any) -> None:
+            sleeps.append(PATIENCE + 1)
+            cut(["a"] * 9, True)(handler)
+
+        client = cluster(server, cut_late, resets, lists("a"), sleep=sleeps)
+        assert client.list(PODS, name, cached=True) == ["a"]
+
+    def test_the_version_of_a_list_is_that_of_its_first_page(self, server: Server) -> None:
+        later = says({"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": []})
+        assert cluster(server, lists("a", token="t"), later).read(PODS, name).version == "7"
 
     @pytest.mark.parametrize("chunked", [True, False])
     def test_a_page_that_is_cut_is_asked_for_again(self, server: Server, chunked: bool) -> None:
@@ -568,6 +607,7 @@ class TestErrors:
         calls = {
             "get": lambda c: c.get(item),
             "list": lambda c: c.list(folder, name),
+            "watch": lambda c: list(changes(c, folder)),
             "create": lambda c: c.create(item, {}),
             "patch": lambda c: c.patch(item, {}),
             "delete": lambda c: c.delete(item, "u"),
@@ -588,7 +628,7 @@ class TestErrors:
         assert rights("rbac-fence.yml", "Role") == asked(LEDGERS)
         audits = rights("rbac-audit.yml")
         assert audits < asked(REQUESTS + FENCES)
-        assert {verb for _group, _resource, verb in audits | rights("rbac-audit.yml", "Role")} == {"get", "list"}
+        assert {verb for _group, _resource, verb in audits | rights("rbac-audit.yml", "Role")} == {"get", "list", "watch"}
 
     @pytest.mark.parametrize(("code", "advice"), [(19, r"option ca_cert \(environment: K8S_AUTH_SSL_CA_CERT\)"), (62, "names")])
     def test_a_certificate_that_is_not_trusted(self, code: int, advice: str) -> None:
@@ -649,6 +689,61 @@ class TestErrors:
         with pytest.raises(KubeError, match="was lost"):
             cluster(server, says(b'{"kind":')).get(POD)
         assert len(server.requests) == 6
+
+
+def tells(*told: Any, end: bytes = b"") -> Any:
+    """An answer with these changes, each on its line."""
+    return says(b"".join(json.dumps(change).encode() + b"\n" for change in told) + end)
+
+
+def change(kind: str, version: str = "8") -> dict[str, Any]:
+    return {"type": kind, "object": {"metadata": {"name": "a", "resourceVersion": version}}}
+
+
+class TestWatches:
+    def test_what_has_changed(self, server: Server) -> None:
+        told = [change("ADDED"), change("DELETED", "9"), change("BOOKMARK", "12")]
+        found = list(changes(cluster(server, tells(*told)), PODS))
+        assert [(each.kind, each.version) for each in found] == [("ADDED", "8"), ("DELETED", "9"), ("BOOKMARK", "12")]
+        assert server.requests == [f"GET {PODS}?watch=1&allowWatchBookmarks=true&resourceVersion=7&timeoutSeconds=3"]
+
+    def test_they_have_connections_of_their_own(self, server: Server) -> None:
+        client = cluster(server, tells(change("ADDED")), tells(change("DELETED")), says(WEB))
+        with client.watch(PODS, "7") as one, client.watch(ATTACHMENTS, "7") as other:
+            assert client.get(POD) == WEB
+            assert [next(each).kind for each in (other, one)] == ["DELETED", "ADDED"]
+        assert server.connections == 3
+
+    @pytest.mark.parametrize("status", [403, 410, 429, 500, 504])
+    def test_a_refusal_is_not_repeated(self, server: Server, status: int) -> None:
+        with pytest.raises(KubeError) as caught:
+            list(changes(cluster(server, refuses(status)), PODS))
+        assert caught.value.status == status and len(server.requests) == 1
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            resets,
+            tells(change("ADDED"), end=b'{"type": "DELETED", "obj'),
+            tells(change("ADDED"), end=b'{"type": "DELETED", "object": {"metadata": {"resourceVersion": "9"}}}'),
+            tells({"type": "GONE", "object": change("ADDED")["object"]}),
+            tells({"type": "ADDED", "object": {"metadata": {}}}),
+            tells({"type": "ADDED", "object": {"metadata": {"resourceVersion": "x"}}}),
+            tells({"type": "ADDED"}),
+            tells([]),
+            tells(end=b"\n"),
+            tells({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}}),
+            tells({"type": "ERROR", "object": {"kind": "Status"}}),
+        ],
+    )
+    def test_what_is_no_whole_change_is_an_error(self, server: Server, answer: Any) -> None:
+        with pytest.raises(KubeError, match="cannot watch pods"):
+            list(changes(cluster(server, answer), PODS))
+        assert len(server.requests) == 1
+
+    def test_the_newest_version_is_etcds(self, server: Server) -> None:
+        assert cluster(server, lists("a", token="t")).newest(PODS) == "7"
+        assert server.requests == [f"GET {PODS}?limit=1"]
 
 
 class TestEndpoints:
