@@ -91,8 +91,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 class Known:
     """The variables that exist, and the prefixes that make a variable one of ours."""
 
-    def __init__(self, names: Collection[str], prefixes: Collection[str]) -> None:
+    def __init__(self, names: Collection[str], prefixes: Collection[str], elsewhere: Collection[str]) -> None:
         self.names = frozenset(names)
+        # What is given to a playbook is seen by its roles, too, which do not have it.
+        self.elsewhere = frozenset(elsewhere)
         self.prefixes = tuple(prefixes)
 
     @classmethod
@@ -105,13 +107,17 @@ class Known:
                 names.update(entry.get("options", {}))
         for file in roles.glob("*/tasks/*.yml"):
             names.update(re.findall(r"^ *register: ([a-z]\w*)", file.read_text(encoding="utf-8"), re.MULTILINE))
-        return cls(names, [*prefixes, *(f"{file.parents[1].name}_" for file in roles.glob("*/meta/argument_specs.yml"))])
+        ours = [f"{file.parents[1].name}_" for file in roles.glob("*/meta/argument_specs.yml")]
+        playbooks = (roles.parent / "playbooks").glob("*.yml")
+        text = "\n".join(file.read_text(encoding="utf-8") for file in playbooks)
+        elsewhere = re.findall(r"^ +- ([a-z]\w*_\w+)$", text, re.MULTILINE)
+        return cls(names, [*prefixes, *ours], elsewhere)
 
     def unknown(self, variables: Iterable[str], given: Iterable[str]) -> dict[str, list[str]]:
         """Unknown variable -> the nearest that exist. Of what was ``given`` for this run, the prefix may be misspelt as well."""
         ours = {str(name) for name in variables if str(name).startswith(self.prefixes)} - self.names
         found = {name: difflib.get_close_matches(name, sorted(self.names), 1) for name in ours}
-        others = {str(name) for name in given} - self.names - ours
+        others = {str(name) for name in given} - self.names - self.elsewhere - ours
         found |= {name: near for name in others if (near := self._near(name))}
         return dict(sorted(found.items()))
 

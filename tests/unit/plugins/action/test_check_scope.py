@@ -87,6 +87,14 @@ def test_an_extra_variable_without_the_middle_of_its_prefix(given: str, meant: s
     assert known().unknown([], [given]) == {given: [meant]}
 
 
+def test_a_role_is_not_told_what_its_playbook_knows() -> None:
+    """Variables of a playbook, in its own words, may look like those of a role that it runs."""
+    asked = {name for playbook in PLAYBOOKS for check in checks(playbook) for name in check.get("variables", [])}
+    assert asked >= {"compliance_cluster", "respond_hosts", "replace_pod", "network_fence_nodes", "configure_awx_image"}
+    strangers = {name for name in asked if not name.startswith(known().prefixes)}
+    assert known().unknown([], strangers) == {}
+
+
 def test_extra_variables_of_others() -> None:
     """What AWX, EDA and users give besides is none of ours."""
     theirs = ["awx_job_id", "tower_user_name", "ansible_eda", "maps", "node", "node_name", "region_name"]
