@@ -34,6 +34,7 @@ def test_only_what_triage_has_named(control_plane_1_20: Cluster) -> None:
     for node, pod, volume in (("n2", "web", left), ("n3", "web-too", other)):
         cluster.api.add_node(node, left.driver)
         cluster.api.create(k8s.pod(pod, [volume.claim], node))
+    cluster.stay_ready(left.node, "other", "n2", "n3")
     for node, volume in (("n2", left), ("n3", other)):
         name = k8s.attachment_name(volume.handle, volume.driver, node)
         cluster.wait(lambda name=name: (cluster.api.find("VolumeAttachment", name) or {}).get("status", {}).get("attachError"), "refused")
