@@ -67,8 +67,6 @@ _LEAST_LEFT = LEAST_EXPIRY / 2 - 600
 MAX_AGE = 600.0
 # The share of expiry_seconds under which ceph_blocklist renews an entry.
 _RENEWED = 0.5
-# In smaller clusters, half of the nodes may well be lost at once.
-_LEAST_NODES = 4
 # A fence may only become a stronger one.
 _STRENGTH = ("none", "ceph", "network_fence")
 
@@ -240,7 +238,7 @@ def _majority_lost(state: NodeState, options: Options) -> list[str]:
     """When most nodes are lost at once, it is rather the control plane that is."""
     nodes = [*([state.host] if state.host else []), *state.others]
     lost = [host for host in nodes if host.node.ready != "True"]
-    if options.accept_majority_lost or len(nodes) < _LEAST_NODES or 2 * len(lost) <= len(nodes):
+    if options.accept_majority_lost or 2 * len(lost) <= len(nodes):
         return []
     return [
         f"{len(lost)} of {len(nodes)} nodes are not Ready, so it is rather the control plane or its network that is cut off, and the nodes "

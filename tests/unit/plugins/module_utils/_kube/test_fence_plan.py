@@ -136,6 +136,8 @@ def reading(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: An
 
 HELD = reading(image(watchers=[watcher()]))
 OPTIONS = Options("a", "run-1", "host", reading=HELD)
+# Of a cluster whose nodes are all lost.
+ALL_LOST = replace(OPTIONS, accept_majority_lost=True)
 
 
 def options(*images: dict[str, Any], **fields: Any) -> Options:
@@ -615,7 +617,7 @@ def test_notes_outlive_nodes_and_their_addresses() -> None:
 
 def test_an_address_that_two_nodes_have() -> None:
     twin = (pick_host_record(node("b", "Unknown", addresses=(A,))),)
-    refused(pure.intend(state(others=twin), OPTIONS), "that of node b (not Ready)")
+    refused(pure.intend(state(others=twin), ALL_LOST), "that of node b (not Ready)")
 
 
 def test_a_volume_that_is_attached_elsewhere_too() -> None:
@@ -664,7 +666,10 @@ def test_most_nodes_are_lost() -> None:
 
     allowed = replace(OPTIONS, accept_majority_lost=True)
     ledger = intended()
-    for found, fine in ((nodes(2, 0), True), (nodes(1, 2), True), (nodes(2, 1), False), (nodes(9, 2), False), (nodes(2, 3), True)):
+    # Of the node itself and these: few nodes are no exception.
+    many = ((nodes(1, 2), True), (nodes(2, 1), False), (nodes(9, 2), False), (nodes(2, 3), True))
+    few = ((nodes(0, 0), False), (nodes(0, 1), True), (nodes(0, 2), True), (nodes(1, 1), False), (nodes(2, 0), False))
+    for found, fine in (*many, *few):
         assert bool(pure.intend(found, OPTIONS).plan.refusals) != fine
         assert not pure.intend(found, allowed).plan.refusals
         assert any("accept_majority_lost" in reason for reason in pure.not_standing(found._replace(ledger=ledger), OPTIONS)) != fine
@@ -686,8 +691,8 @@ def test_an_address_that_the_fence_of_another_node_has() -> None:
     # The range of a NetworkFence covers both, whichever was first.
     wide = network_fence("wide", ("10.0.0.0/24",))
     noted = other_ledger(addresses=("10.0.0.99",), entries=())
-    refused(pure.intend(state(fences=(wide,), others=(), ledgers=(noted,)), OPTIONS), "covers node b, which has a fence too")
-    noted = noted._replace(network_fences=intended(state(fences=(wide,), others=())).network_fences)
+    refused(pure.intend(state(fences=(wide,), others=(), ledgers=(noted,)), ALL_LOST), "covers node b, which has a fence too")
+    noted = noted._replace(network_fences=intended(state(fences=(wide,), others=()), ALL_LOST).network_fences)
     refused(pure.intend(state(ledgers=(noted,)), OPTIONS), "10.0.0.5 is in the ledger of node b too")
     # What was written by both before stays; their release tells.
     assert intended(state(node(unschedulable=True), ledger=intended(), ledgers=(other_ledger(),))) == intended()
@@ -762,7 +767,7 @@ def test_network_fences_that_do_not_do(fences: Any, reason: str) -> None:
 
 
 def test_a_network_fence_must_not_cover_what_is_protected() -> None:
-    given = replace(OPTIONS, protected=(ip_network("10.0.0.128/32"),))
+    given = replace(ALL_LOST, protected=(ip_network("10.0.0.128/32"),))
     others = state(fences=(network_fence(cidrs=("10.0.0.0/24",)),), others=())
     refused(pure.intend(others, given), "10.0.0.128/32 of protected_addresses")
 
