@@ -150,8 +150,8 @@ options:
     default: ''
   accept_majority_lost:
     description:
-      - Fence although more than half of the nodes are not Ready. Then it is rather the control plane or its network that is cut off, and the
-        nodes are at work. One of two nodes is not more than half.
+      - Fence although more than half of the nodes are not Ready. Then it is rather the control plane
+        or its network that is cut off, and the nodes are at work. One of two is not more than half.
     type: bool
     default: false
   fence_timeout:
