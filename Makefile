@@ -65,8 +65,8 @@ importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh
 
 molecule: ## the roles, by molecule, on a real node
-	@# A run that was killed leaves behind what it had prepared, and the next one would go on there.
-	@$(LAB) molecule reset --all
+	@# A run that was killed leaves behind what it had prepared, and the next one would go on there. All scenarios share one state.
+	@$(LAB) molecule reset --scenario-name default
 	@$(LAB) molecule test --all --report
 
 bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes; how long a failover takes; fleets and reports
