@@ -20,6 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError as StorageOpsError,
+)
 
 # AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence are cut, with a count,
 # and then the evidence of the least severe findings is left out.
@@ -31,10 +34,6 @@ MAX_RESULT_CHARACTERS = 500_000
 _SEVERITIES = ("critical", "major", "minor", "info")
 
 State = TypeVar("State")
-
-
-class StorageOpsError(Exception):
-    """What a module could not do, in words for the operator: the object, the reason, the next step."""
 
 
 class ActionFailed(StorageOpsError):

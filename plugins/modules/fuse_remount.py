@@ -103,7 +103,9 @@ options:
         type: str
         default: ''
       region:
-        description: Region of the server. The recipe V(rclone) uses it; others take it as one of O(volumes[].options).
+        description:
+          - Region of the server. The recipe V(rclone) uses it; others take it as one of O(volumes[].options).
+          - Letters, digits, dots, dashes and underscores. Any other is refused, as is an address, a bucket or a key that is none.
         type: str
         default: ''
       credentials:
@@ -117,7 +119,8 @@ options:
         description:
           - Command line to use in place of a recipe. C({source}), C({target}), C({endpoint}) and C({credentials_file}) are filled in, and
             C({options}) becomes the mount options.
-          - The credentials file holds the credential C(file) as it is, or else a line C(KEY=VALUE) for each credential.
+          - The credentials file holds the credential C(file) as it is, or else a line C(KEY=VALUE) for each credential. Whoever gives
+            C(file) may have root run what the program's configuration can say, so take none from a Secret that tenants may write.
           - On a node without systemd it is run as it is, and must go into the background by itself.
         type: list
         elements: str

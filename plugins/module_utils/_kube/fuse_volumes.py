@@ -26,6 +26,8 @@ _REGIONS = ("region", "s3-region", "everest.io/region")
 _SEPARATORS = {"s3fs": ":/", "ossfs": ":/", "obsfs": ":/", "geesefs": ":", "goofys": ":"}
 # Of a Secret, what is no credential but belongs to one.
 _ENDPOINT, _REGION = "endpoint", "region"
+# As fuse_recipes.FILE_KEY of the node's side.
+_FILE = "file"
 
 
 def fuse_volumes(
@@ -93,6 +95,12 @@ def _first(told: Mapping[str, str], names: Iterable[str]) -> str:
 def credentials_of(data: Mapping[str, str], keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The credentials in the data of a Secret; keys are compared as they are."""
     found = {}
+    if _FILE in keys:
+        # Whoever may write the Secret would have root run what a program's configuration can say.
+        raise StorageOpsError(
+            f"the credential {_FILE!r} is a whole configuration file, which no Secret may give: name "
+            "the keys of the Secret one by one, or give the file by an entry of 'volumes'"
+        )
     for name, candidates in keys.items():
         key = next((key for key in candidates if data.get(key)), None)
         if key is not None:

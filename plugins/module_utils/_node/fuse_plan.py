@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_recipes, kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place, VolumeNote
@@ -618,12 +621,16 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
     if not sources:
         problems.append(f"no source of {entry.describe()} is known: give one in 'sources'")
     elif len(sources) > 1:
-        problems.append(f"more than one candidate source: {', '.join(map(masked, sources))}")
+        problems.append(f"more than one candidate source: {', '.join(map(untrusted.sample_of, sources[:5]))}")
     recipe = fuse_recipes.RECIPES.get(entry.recipe) if entry.recipe else fuse_recipes.for_fstype(recovery.fstype)
     if entry.command:
         recipe = None
     elif recipe is None:
-        asked = f"there is no recipe {entry.recipe}" if entry.recipe else f"no recipe is for mounts of the type {recovery.fstype}"
+        asked = (
+            f"there is no recipe {untrusted.sample_of(entry.recipe)}"
+            if entry.recipe
+            else f"no recipe is for mounts of the type {recovery.fstype}"
+        )
         return None, [*problems, f"{asked}: give one of {', '.join(fuse_recipes.RECIPES)}, or a command"]
     if problems:
         return None, problems
@@ -636,9 +643,13 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
     missing = [key for key in (recipe.needed if recipe else ()) if not entry.credentials.get(key)]
     if missing:
         problems.append(f"the credentials lack {' and '.join(missing)}")
-    service = _filled(entry, recipe, program, sources[0], recovery)
+    problems += _word_problems(entry, sources[0])
+    try:
+        service = _filled(entry, recipe, program, sources[0], recovery)
+    except Refused as error:
+        return None, list(dict.fromkeys([*problems, str(error)]))
     service = replace(service, as_is=not state.systemd)
-    return service, problems + _word_problems(entry, recipe, service, sources[0])
+    return service, problems + _shown_secrets(entry, recipe, service)
 
 
 def _filled(entry: Volume, recipe: fuse_recipes.Recipe | None, program: str, source: str, recovery: Recovery) -> Service:
@@ -671,28 +682,33 @@ def _option_names(option: str) -> list[str]:
     return [word.partition("=")[0].replace("-", "_") for word in re.split(r"[,\s]+", text)]
 
 
-def _word_problems(entry: Volume, recipe: fuse_recipes.Recipe | None, service: Service, source: str) -> list[str]:
-    """Words that are no words, and secrets among them."""
+def _word_problems(entry: Volume, source: str) -> list[str]:
+    """Words that are no words, and passwords in them."""
     problems = []
-    for what, text in (("source", source), ("endpoint", entry.endpoint), *(("option", option) for option in entry.options)):
-        if not text.isprintable() or (what != "option" and (text.startswith("-") or " " in text)):
-            problems.append(f"the {what} {masked(text)!r} cannot be one")
-        if masked(text) != text:
+    given = (("source", source), ("endpoint", entry.endpoint), ("region", entry.region))
+    for what, text in (*given, *(("option", option) for option in entry.options)):
+        why = untrusted.problem(what, text) if text else ""
+        if why:
+            problems.append(why)
+        # What is longer than any word was refused, and would take long.
+        if len(text) <= untrusted.MAX_WORD and masked(text) != text:
             problems.append(f"the {what} has a password in it: give that as a credential")
-    if "," in entry.endpoint:
-        problems.append(f"the endpoint {masked(entry.endpoint)!r} cannot be one")
     for option in entry.options:
         for word in re.split(r"[,\s]+", option):
             name, _equals, value = word.lstrip("-").partition("=")
             if value and _PASSWORD.search(name) and not name.endswith("file"):
                 problems.append(f"the option {name!r} is a secret, which the command line would show everybody: give it as a credential")
-    named = {key for word in (recipe.argv if recipe else ()) for key in entry.credentials if f"{{{key}}}" in word}
-    for key, text in entry.credentials.items():
-        if text and key not in named and any(text in word for word in service.argv):
-            problems.append(f"the command line would show everybody the credential {key}: hand it over by {{credentials_file}}")
-        if key != fuse_recipes.FILE_KEY and not text.isprintable():
-            problems.append(f"the credential {key} has characters that no credentials file can hold")
     return problems
+
+
+def _shown_secrets(entry: Volume, recipe: fuse_recipes.Recipe | None, service: Service) -> list[str]:
+    """Credentials that are words of the command line, which every user of the node sees."""
+    named = {key for word in (recipe.argv if recipe else ()) for key in entry.credentials if f"{{{key}}}" in word}
+    return [
+        f"the command line would show everybody the credential {key}: hand it over by {{credentials_file}}"
+        for key, text in entry.credentials.items()
+        if text and key not in named and any(text in word for word in service.argv)
+    ]
 
 
 def _remount_actions(recovery: Recovery) -> list[Action]:
@@ -952,13 +968,3 @@ def key_of(name: str, layers: list[Mount], before: list[str]) -> str:
 def printable(path: str) -> str:
     """A path as it may be shown; one with characters that may not be is quoted."""
     return path if path.isprintable() else ascii(path)
-
-
-def masked(text: str) -> str:
-    """A text without the password that stands before the host in an address. A user's name alone is none."""
-
-    def hide(match: re.Match[str]) -> str:
-        _user, colon, password = match[1].partition(":")
-        return "://********@" if colon and password else match[0]
-
-    return re.sub(r"://(\S*)@", hide, text)

@@ -137,6 +137,12 @@ def test_errors_show_no_secret() -> None:
     assert list(FilterModule().filters()) == ["fuse_volumes"]
 
 
+def test_no_secret_gives_a_whole_file() -> None:
+    """rclone's has commands in it, which root would run on the node."""
+    with pytest.raises(AnsibleFilterError, match="which no Secret may give"):
+        fuse_volumes([volume()], secrets=[secret(rclone="[x]")], credential_keys={"file": ["rclone"]})
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -168,7 +168,7 @@ def test_a_renewed_staging_mount_is_used() -> None:
     ("changes", "reason"),
     [
         ({"sources": ()}, "no source of pvc-1 is known"),
-        ({"sources": ("bucket-a", "bucket-b", "bucket-a")}, "more than one candidate source: bucket-a, bucket-b"),
+        ({"sources": ("bucket-a", "bucket-b", "bucket-a")}, "more than one candidate source: 'bucket-a', 'bucket-b'"),
         ({"recipe": "rclone"}, "rclone is not on this host"),
         ({"credentials": {"access_key": "x"}}, "the credentials lack secret_key"),
         ({"command": ("s3fs", "-o", "key=s3cr3t-key", "{source}", "{target}")}, "would show everybody the credential secret_key"),
@@ -320,7 +320,7 @@ def test_nobody_needs_to_remove_the_credentials() -> None:
     [
         ({"endpoint": "https://user:hidden@s3"}, "the endpoint has a password in it"),
         ({"sources": ("redis://:hidden@host/1",)}, "the source has a password in it"),
-        ({"sources": ("redis://:hid@den@host/1", "b")}, "more than one candidate source: b, redis://********@host/1"),
+        ({"sources": ("redis://:hid@den@host/1", "b")}, "more than one candidate source: 'b', 'redis://********@host/1'"),
         ({"endpoint": "https://user:hidden@s3,x"}, "the endpoint 'https://********@s3,x' cannot be one"),
         ({"options": ("ro,passwd=hidden",)}, "the option 'passwd' is a secret"),
         ({"options": ("--s3-secret-access-key=hidden",)}, "the option 's3-secret-access-key' is a secret"),
@@ -332,6 +332,33 @@ def test_passwords_where_everybody_sees_them(changes: dict[str, Any], reason: st
     assert finding.verdict == "refuse"
     assert reason in finding.reason
     assert "hidden" not in repr(finding.to_result())
+
+
+RCLONE = state(mount(10, STAGING, fstype="fuse.rclone"), programs={"rclone": "/usr/bin/rclone", "s3fs": "/usr/bin/s3fs"})
+EVIL = "x\ntype = webdav\nbearer_token_command = touch /tmp/owned"
+OWN = ("s3fs", "-f", "{source}", "{target}", "-o", "endpoint={region}")
+
+
+@pytest.mark.parametrize(
+    ("found", "changes"),
+    [
+        (RCLONE, {"region": EVIL}),
+        (RCLONE, {"region": "x\ntype = combine\nupstreams = bucket-a=/"}),
+        (RCLONE, {"endpoint": EVIL}),
+        (RCLONE, {"sources": (EVIL,)}),
+        (RCLONE, {"credentials": {**KEYS, "access_key": EVIL}}),
+        (RCLONE, {"credentials": {**KEYS, "session_token": EVIL}}),
+        (RCLONE, {"recipe": EVIL}),
+        (RCLONE, {"command": OWN, "region": "x,logfile=/etc/cron.d/x"}),
+        (RCLONE, {"command": OWN, "region": "eu", "sources": ("b,logfile=/x",)}),
+        (RCLONE, {"command": OWN, "region": "x" * 1_400_000}),
+    ],
+)
+def test_nothing_in_a_secret_becomes_a_line_or_an_option(found: State, changes: dict[str, Any]) -> None:
+    """Each of these gave a tenant a command, a file or the root folder of the node."""
+    finding = only(found, volumes=(replace(VOLUME, **changes),))
+    assert (finding.verdict, finding.repair) == ("refuse", [])
+    assert finding.reason.isprintable() and len(finding.reason) < 1000
 
 
 @pytest.mark.parametrize("option", ["passwd_file=/x", "use_session_token", "mp_umask=0", "dbglevel=info"])
