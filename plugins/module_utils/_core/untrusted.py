@@ -30,9 +30,15 @@ MAX_WORD = 4_096
 
 # RFC 1123 subdomain, as the names of nearly all Kubernetes objects are (apimachinery's
 # IsDNS1123Subdomain).
+_MAX_NAME = 253
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
+_NAME = re.compile(rf"(?=.{{1,{_MAX_NAME}}}\Z){_LABEL}(?:\.{_LABEL})*")
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# An address, a range or a client as Ceph's blocklist has them: 10.0.0.1:0/123, [2001:db8::1]:0/0.
+_ADDRESS = re.compile(r"(?=.*[0-9])\[?[0-9a-fA-F]*[:.][0-9a-fA-F:.]*\]?(?::[0-9]+)?(?:/[0-9]+)?")
 _PLACE = re.compile(r"{(\w+)}")
+
+NO_COMMAND = "(no command is shown, since a name in it is none that Kubernetes gives)"
 
 # By kind, what a word may be. Each is one word for every program: no blank, no quote, no comma,
 # since s3fs and other FUSE programs take a comma within ``-o`` for the beginning of another option.
@@ -113,17 +119,28 @@ def name(what: str, text: str) -> str:
     return text
 
 
+def is_plain(text: str) -> bool:
+    """A shell and Ansible take it as it is: a name of the API, or of an inventory."""
+    return len(text) <= _MAX_NAME and bool(_PLAIN.fullmatch(text))
+
+
 def command_line(template: str, **names: str | Sequence[str]) -> str:
     """A command to be copied, with names put in for ``{placeholders}``; empty if one is no name.
 
-    What a node or a tenant wrote would be run by the operator's shell. Several names are joined by
-    commas. Other braces stay as they are.
+    What a node or a tenant wrote would be run by the operator's shell. Allowed are plain names, and
+    addresses as Ceph spells them. Several of them are joined by commas. Other braces stay as they
+    are.
     """
     given = {key: [text] if isinstance(text, str) else list(text) for key, text in names.items()}
-    wanted = set(_PLACE.findall(template)) & set(given)
-    if not all(given[key] and all(map(is_name, given[key])) for key in wanted):
-        return ""
+    for key in set(_PLACE.findall(template)) & set(given):
+        if not given[key] or not all(is_plain(text) or _ADDRESS.fullmatch(text) for text in given[key]):
+            return ""
     return _PLACE.sub(lambda m: ",".join(given[m[1]]) if m[1] in given else m[0], template)
+
+
+def shown_command(template: str, **names: str | Sequence[str]) -> str:
+    """The same within a sentence: without a command it says so."""
+    return command_line(template, **names) or NO_COMMAND
 
 
 def quoted(words: Sequence[str]) -> str:

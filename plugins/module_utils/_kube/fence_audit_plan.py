@@ -15,6 +15,7 @@ from datetime import datetime
 from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import Blocked, Reading
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Entry, Ledger
@@ -196,7 +197,7 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
 
 
 def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
-    again = f"ansible-playbook {FAIL_OVER} -e lost_node={lost.name}"
+    again = untrusted.shown_command(f"ansible-playbook {FAIL_OVER} -e lost_node={{node}}", node=lost.name)
     phase = lost.ledger.phase if lost.ledger else ""
     if phase == "releasing":
         return (
@@ -267,7 +268,7 @@ def _judge_ledger(ledger: Ledger, state: State, ceph: Reading | None) -> list[Fi
 
 
 def _release(ledger: Ledger, host: HostRecord) -> str:
-    playbook = f"ansible-playbook {RELEASE} -e node={ledger.node}"
+    playbook = untrusted.shown_command(f"ansible-playbook {RELEASE} -e node={{node}}", node=ledger.node)
     if ledger.phase == "releasing":
         return f"its release was interrupted. Run it again: {playbook}"
     if rebooted(host, ledger):
@@ -352,7 +353,7 @@ def _stray_taints(state: State) -> list[Finding]:
             name,
             f"{name} is Ready, and still carries the taint {OUT_OF_SERVICE}",
             "there is no ledger, so whoever set it has to remove it, once the node was rebooted: every pod and volume that comes to it is "
-            f"taken off at once. kubectl taint node {name} {OUT_OF_SERVICE}-",
+            f"taken off at once. {untrusted.shown_command(f'kubectl taint node {{node}} {OUT_OF_SERVICE}-', node=name)}",
             taints=[f"{key}={value}:{effect}" for key, value, effect in host.taints],
             boot_id=host.boot_id,
         )
@@ -411,7 +412,7 @@ def _stray_entries(state: State, ceph: Reading) -> list[Finding]:
 
 def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
     range_ = "range " if entry.kind == "range" else ""
-    remove = f"ceph osd blocklist {range_}rm {entry.entry}"
+    remove = untrusted.shown_command(f"ceph osd blocklist {range_}rm {{entry}}", entry=entry.entry)
     if any(state.ready(node) for node in nodes):
         reason = f"whoever set it has to remove it, once the node was rebooted: {remove}. Until then volumes of this Ceph fail there"
     else:

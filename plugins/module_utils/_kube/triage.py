@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Callable, TypeVar
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Plan, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.attachments import REQUIRED_METADATA, Observation
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path
@@ -71,7 +72,7 @@ class Triage:
             if named is None:
                 raise StorageOpsError(
                     f"pod {self._options.namespace}/{self._options.pod} does not exist; a Deployment's pods get new names: "
-                    f"kubectl -n {self._options.namespace} get pods"
+                    + untrusted.shown_command("kubectl -n {namespace} get pods", namespace=self._options.namespace)
                 )
             suspects = tuple(seen for seen in suspects if seen is named)
         if not pods:
@@ -81,7 +82,11 @@ class Triage:
 
     def plan(self, state: State) -> Plan:
         """Judge what was gathered."""
-        return plan(state, self._options)
+        return plan(state, self._options, self._require_time)
+
+    def _require_time(self) -> None:
+        if not self._cluster.deadline.remaining():
+            raise StorageOpsError("the deadline passed while stuck pods were judged: raise deadline, or ask for fewer (namespace, node)")
 
     def healthy(self, state: State) -> str:
         """What was looked at."""

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import attachments, catalogue
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.attachments import Observation
@@ -29,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Volume,
     age,
     attachment_name,
+    cut,
     parse_time,
     pick_pod,
     unique_name,
@@ -136,9 +138,9 @@ def pick_seen(item: dict[str, Any]) -> Seen:
     conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
     scheduled, ready = conditions.get("PodScheduled") or {}, conditions.get("Ready") or {}
     states = [entry.get("state") or {} for kind in ("initContainerStatuses", "containerStatuses") for entry in status.get(kind) or []]
-    waiting = [(state["waiting"].get("reason") or "", state["waiting"].get("message") or "") for state in states if state.get("waiting")]
+    waiting = [(cut(state["waiting"].get("reason")), cut(state["waiting"].get("message"))) for state in states if state.get("waiting")]
     if not pod.node and scheduled.get("status") == "False":
-        waiting.append((scheduled.get("reason") or "", scheduled.get("message") or ""))
+        waiting.append((cut(scheduled.get("reason")), cut(scheduled.get("message"))))
     started = [time for time in (parse_time((state.get("running") or {}).get("startedAt")) for state in states) if time]
     since = scheduled if pod.phase == "Pending" and pod.node else ready if pod.phase == "Running" else {}
     return Seen(
@@ -157,7 +159,7 @@ def pick_event(item: dict[str, Any]) -> tuple[str, Message]:
     times = (series.get("lastObservedTime"), item.get("lastTimestamp"), item.get("eventTime"), item["metadata"].get("creationTimestamp"))
     last = next((time for time in map(parse_time, times) if time), None)
     count = series.get("count") or item.get("count") or 1
-    return (item.get("involvedObject") or {}).get("uid") or "", Message(item.get("reason") or "", item.get("message") or "", count, last)
+    return (item.get("involvedObject") or {}).get("uid") or "", Message(cut(item.get("reason")), cut(item.get("message")), count, last)
 
 
 def pick_message(item: dict[str, Any]) -> tuple[str, Message] | None:
@@ -186,9 +188,12 @@ def unattached(state: State) -> list[tuple[Pod, Volume]]:
     ]
 
 
-def plan(state: State, options: Options) -> Plan:
-    """One finding for every pod that is stuck."""
-    findings = [(seen, _cause(seen, state, options)) for seen in state.suspects]
+def plan(state: State, options: Options, go_on: Callable[[], None] = lambda: None) -> Plan:
+    """One finding for every pod that is stuck. ``go_on`` is asked before each, and raises what ends it."""
+    findings = []
+    for seen in state.suspects:
+        go_on()
+        findings.append((seen, _cause(seen, state, options)))
     return Plan([_finding(seen, cause, state) for seen, cause in findings if cause])
 
 
@@ -376,13 +381,14 @@ def _silent(seen: Seen, state: State) -> Cause:
             return Cause("", "the kubelet has not ended it, and it has no persistent volume", look, "info")
         return Cause("", "the kubelet has not ended it or not unmounted its volumes", f"{look}; audit the node with node_storage_info")
     if pod.alive:
-        look = f"kubectl -n {pod.namespace} logs {pod.name} --all-containers"
+        look = untrusted.shown_command("kubectl -n {namespace} logs {pod} --all-containers", namespace=pod.namespace, pod=pod.name)
         return Cause("", "its volumes are mounted and an init container is running", look, "info")
     for name in pod.claims:
         claim = state.seen.claims.get((pod.namespace, name))
         if claim is None or _unbound(claim):
             why = "is not bound to a volume" if claim else "does not exist"
-            return Cause("", f"claim {name} {why}", f"kubectl -n {pod.namespace} describe pvc {name}")
+            look = untrusted.shown_command("kubectl -n {namespace} describe pvc {claim}", namespace=pod.namespace, claim=name)
+            return Cause("", f"claim {name} {why}", look)
     where = f"the log of the kubelet on {pod.node}" if pod.node else "the scheduler"
     return Cause("", "no event and no object says why (events are kept for an hour)", f"look at {where}", "minor")
 
@@ -475,7 +481,7 @@ def _reason(cause: Cause, facts: Mapping[str, str]) -> str:
 def _fill(text: str, facts: Mapping[str, str]) -> str:
     """Put the facts into a text of ours; one from a driver may hold braces of its own."""
     for name, value in facts.items():
-        text = text.replace(f"{{{name}}}", value or f"({name} unknown)")
+        text = text.replace(f"{{{name}}}", value if untrusted.is_plain(value) else f"({name} unknown)")
     return text
 
 

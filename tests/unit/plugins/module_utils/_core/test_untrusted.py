@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
+import ast
 import shlex
+from pathlib import Path
 
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
 
+PLUGINS = Path(untrusted.__file__).resolve().parents[2]
+CHECKED = ("command_line", "shown_command")
 # What ends a line, an option or a word, or begins another one; or goes where it should not.
 HOSTILE = (
     "x\ntype = webdav",
@@ -114,6 +118,11 @@ def test_no_name(text: str) -> None:
     assert not untrusted.is_name(text)
     with pytest.raises(Refused, match="the node"):
         untrusted.name("node", text)
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "", "-a", "a/b", ".", "a" * 254, "a';id;'", "a&", "*", "~", "a b", "a,b"])
+def test_no_part_of_a_command(text: str) -> None:
+    assert untrusted.shown_command("run -e node={node}", node=text) == untrusted.NO_COMMAND
     assert untrusted.command_line("run -e node={node}", node=text) == ""
     assert untrusted.command_line("run -e node={node}", node=["a", text]) == ""
 
@@ -123,6 +132,29 @@ def test_commands() -> None:
     line = untrusted.command_line("run -a 'namespace={space} claims={claims}' {other}", space="shop", claims=["a", "b"])
     assert line == "run -a 'namespace=shop claims=a,b' {other}"
     assert untrusted.command_line("run {claims}", claims=[]) == ""
+    for entry in ("10.0.0.1:0/123", "[2001:db8::1]:0/123", "2001:db8::/64", "10.0.0.0/24", "::1"):
+        assert untrusted.shown_command("rm {entry}", entry=entry) == f"rm {entry}"
+
+
+def test_nothing_else_builds_a_command_to_be_copied() -> None:
+    """Each goes through command_line, by which no name in it can be anything else."""
+    begins = ("ansible-playbook ", "ansible localhost", "kubectl ", "ceph osd blocklist ")
+    found = []
+    for file in sorted(PLUGINS.rglob("*.py")):
+        tree = ast.parse(file.read_text("utf-8"))
+        checked = {
+            id(inner)
+            for call in ast.walk(tree)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in CHECKED
+            for inner in ast.walk(call)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr) and id(node) not in checked:
+                text = "".join(part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
+                places = [text.find(begin) for begin in begins if begin in text]
+                if places and "\0" in text[min(places) :]:
+                    found.append(f"{file.name}:{node.lineno}")
+    assert found == []
 
 
 def test_shown() -> None:
