@@ -71,6 +71,8 @@ class Volume:
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     command: tuple[str, ...] = ()
     foreground: bool = True
+    memory_max: int = 1024
+    tasks_max: int = 512
     pods: tuple[Pod, ...] | None = None
 
     def describe(self) -> str:
@@ -138,7 +140,10 @@ class Unfinished:
 
 @dataclass(frozen=True)
 class Service:
-    """How a new mount is made. ``secret``: text of the credentials file. ``environment``: no secrets. ``as_is``: without systemd."""
+    """How a new mount is made. ``secret``: text of the credentials file. ``environment``: no secrets. ``as_is``: without systemd.
+
+    ``limits``: properties of its unit, by which the program has less than root's rights and a bounded share of the node.
+    """
 
     argv: tuple[str, ...]
     fstypes: tuple[str, ...]
@@ -147,6 +152,7 @@ class Service:
     secret_environment: bool = False
     foreground: bool = True
     as_is: bool = False
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -617,7 +623,7 @@ def _answers(state: State, point: str, dead: tuple[str, ...]) -> bool:
 def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service | None, list[str]]:
     """How the new mount is made, and why it cannot be."""
     problems = []
-    sources = sorted(set(entry.sources))
+    sources = sorted({*entry.sources} - {""})
     if not sources:
         problems.append(f"no source of {entry.describe()} is known: give one in 'sources'")
     elif len(sources) > 1:
@@ -648,7 +654,7 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
         service = _filled(entry, recipe, program, sources[0], recovery)
     except Refused as error:
         return None, list(dict.fromkeys([*problems, str(error)]))
-    service = replace(service, as_is=not state.systemd)
+    service = replace(service, as_is=not state.systemd, limits=_limits(entry, recipe))
     return service, problems + _shown_secrets(entry, recipe, service)
 
 
@@ -674,6 +680,33 @@ def _filled(entry: Volume, recipe: fuse_recipes.Recipe | None, program: str, sou
     environment = tuple(fuse_recipes.fill(recipe.environment, values, {}))
     fstypes = tuple(dict.fromkeys([*recipe.fstypes, recovery.fstype]))
     return Service((program, *argv), fstypes, secret, environment, recipe.secret_environment)
+
+
+# What a server whose files are elsewhere needs of root's rights: to mount. No unit of its own mount
+# namespace (ProtectSystem= and the like): its mount would not be seen outside it (systemd.exec(5)).
+_CONFINED = (
+    "CapabilityBoundingSet=CAP_SYS_ADMIN",
+    "DevicePolicy=closed",
+    "DeviceAllow=/dev/fuse rw",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    "LockPersonality=yes",
+    "RestrictRealtime=yes",
+)
+
+
+def _limits(entry: Volume, recipe: fuse_recipes.Recipe | None) -> tuple[str, ...]:
+    """A tenant's bucket decides how much a server has to remember, and what it parses."""
+    limits = (
+        f"MemoryMax={entry.memory_max}M",
+        f"TasksMax={entry.tasks_max}",
+        # Rather this one than the kubelet.
+        "OOMScoreAdjust=500",
+        # The credentials would be in it.
+        "LimitCORE=0",
+        "NoNewPrivileges=yes",
+    )
+    # What a command of the user's own serves may be files of the node, with owners and devices.
+    return limits if recipe is None else limits + _CONFINED
 
 
 def _option_names(option: str) -> list[str]:
@@ -739,6 +772,7 @@ def _mount_command(recovery: Recovery, service: Service) -> list[str]:
         return list(service.argv)
     command = ["systemd-run", "--quiet", "--collect", f"--unit={recovery.unit}", f"--description=FUSE mount for {recovery.name}"]
     command.append(f"--property=Type={'simple' if service.foreground else 'forking'}")
+    command += [f"--property={limit}" for limit in service.limits]
     command += [f"--setenv={variable}" for variable in service.environment]
     if service.secret_environment and service.secret:
         command.append(f"--property=EnvironmentFile={recovery.folder}/credentials")

@@ -104,6 +104,25 @@ def test_command_line_of_the_new_mount() -> None:
     assert "s3cr3t" not in repr(action.to_result()) + repr(action)
 
 
+def properties(**changes: Any) -> dict[str, str]:
+    command = only(state(), volumes=(replace(VOLUME, **changes),)).repair[0].command
+    words = [word[len("--property=") :].partition("=") for word in command if word.startswith("--property=")]
+    return {name: value for name, _equals, value in words}
+
+
+def test_a_server_has_limits_and_no_more_rights_than_to_mount() -> None:
+    """With a listing without end s3fs took the node's memory; and it parses what a tenant writes."""
+    found = properties()
+    wanted = {"MemoryMax": "1024M", "TasksMax": "512", "NoNewPrivileges": "yes", "CapabilityBoundingSet": "CAP_SYS_ADMIN"}
+    wanted |= {"DevicePolicy": "closed", "DeviceAllow": "/dev/fuse rw", "LimitCORE": "0", "OOMScoreAdjust": "500"}
+    assert wanted.items() <= found.items()
+    # In a mount namespace of its own its mount would be seen by nobody.
+    assert not {"ProtectSystem", "ProtectHome", "PrivateTmp", "ReadOnlyPaths", "PrivateDevices"} & set(found)
+    own = properties(command=("s3fs", "{source}", "{target}"), credentials={}, memory_max=4096, tasks_max=64)
+    assert (own["MemoryMax"], own["TasksMax"], own["NoNewPrivileges"]) == ("4096M", "64", "yes")
+    assert "CapabilityBoundingSet" not in own
+
+
 def test_mounts_that_answer_are_nothing_to_report() -> None:
     assert fuse_plan.plan(state(answers={"0:50": OK}), options()).findings == []
 
@@ -168,6 +187,7 @@ def test_a_renewed_staging_mount_is_used() -> None:
     ("changes", "reason"),
     [
         ({"sources": ()}, "no source of pvc-1 is known"),
+        ({"sources": ("",)}, "no source of pvc-1 is known"),
         ({"sources": ("bucket-a", "bucket-b", "bucket-a")}, "more than one candidate source: 'bucket-a', 'bucket-b'"),
         ({"recipe": "rclone"}, "rclone is not on this host"),
         ({"credentials": {"access_key": "x"}}, "the credentials lack secret_key"),
