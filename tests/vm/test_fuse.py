@@ -55,7 +55,7 @@ def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Buck
     assert [layers(node, one.staging)[-1][1] for one in (volume, other)] == ["fuse.s3fs", "fuse.rclone"]
     assert [len(layers(node, point)) for point in (*published, volume.staging, other.staging)] == [1] * 4
 
-    node.sh("journalctl > /tmp/journal; systemctl cat 'storage_ops-fuse-*' > /tmp/unit; systemctl show 'storage_ops-fuse-*' >> /tmp/unit")
+    node.sh("journalctl > /tmp/journal; systemctl cat 'storage_ops-fuse-*' > /tmp/unit; systemctl show 'storage_ops-fuse-*' > /tmp/shown")
     for line in (
         "MemoryMax=1073741824",
         "TasksMax=512",
@@ -63,13 +63,14 @@ def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Buck
         "CapabilityBoundingSet=cap_sys_admin",
         "DevicePolicy=closed",
     ):
-        assert node.sh(f"grep -c -x {line} /tmp/unit").strip() == "2"
+        assert node.sh(f"grep -c -x {line} /tmp/shown", check=False) == "2", line
     assert "passwd_file=/run/storage_ops/fuse/" in node.sh("cat /tmp/seen")
-    assert "rclone mount --config=/run/storage_ops/fuse/" in node.sh("cat /tmp/unit")
+    assert "rclone mount --config=/run/storage_ops/fuse/" in node.sh("cat /tmp/shown")
     for secret in bucket.secrets:
         assert secret not in said
         assert secret not in str(planned.result)
-        assert node.sh(f"grep -rl {secret} /tmp/seen /tmp/journal /tmp/unit /run /etc /var/lib/systemd 2> /dev/null", check=False) == ""
+        places = "/tmp/seen /tmp/journal /tmp/unit /tmp/shown /run /etc /var/lib/systemd"
+        assert node.sh(f"grep -rl {secret} {places} 2> /dev/null", check=False) == ""
     assert node.sh("ls -A /run/storage_ops/fuse") == ""
     again = remount(node, **told)
     assert (again.findings, again.changed) == ([], False)
@@ -88,6 +89,7 @@ def test_no_secret_is_in_the_journal(node: Node) -> None:
     """Whatever is in it: Ansible writes what a module was called with to the node's journal."""
     volume = Kubelet(node).volume()
     server = bindfs(node, volume.stage())
+    volume.publish()
     die(node, server)
     own = {"volume": volume.name, "sources": ["/srv/data"], "command": ["bindfs", "-f", "{options}", "{source}", "{target}"]}
     said = verbose(node, volumes=[{**own, "credentials": SECRETS}])
@@ -113,7 +115,7 @@ def test_a_secret_is_no_command_for_the_node(node: Node, bucket: Bucket, region:
     published = volume.publish()
     die(node, server)
     before = mounts(node)
-    run = remount(node, volumes=[bucket.told(volume, region=region)], fail_on_refusal=True)
+    run = remount(node, volumes=[bucket.told(volume, region=region)], strict=True)
     assert run.failed and "cannot be one" in run.msg
     assert mounts(node) == before
     assert node.sh("ls /tmp/owned", check=False) == ""

@@ -993,7 +993,7 @@ def _unfinished_moves(state: State) -> list[Finding]:
     for node in state.first.nodes.values():
         for text in node.cordons:
             try:
-                cordon = json.loads(text)
+                cordon = untrusted.from_json(text)
                 namespace, by, since = str(cordon["namespace"]), str(cordon["by"]), parse_time(str(cordon["since"]))
                 claims = [str(claim) for claim in cordon["claims"]]
             except (ValueError, KeyError, TypeError):

@@ -167,6 +167,12 @@ def _text(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
+@pytest.mark.parametrize("text", ["", "x", "[" * 100_000, '{"a":' * 100_000])
+def test_no_json(text: str) -> None:
+    with pytest.raises(ValueError, match="Expecting value|nested too deep"):
+        untrusted.from_json(text)
+
+
 def test_shown() -> None:
     assert untrusted.shown("plain ü") == "plain ü"
     assert untrusted.shown("a\x1b[2J\x07\n\u2028\u202e\ud800\x85") == "a\\x1b[2J\\x07\\n\\u2028\\u202e\\ud800\\x85"

@@ -923,6 +923,12 @@ def test_a_kubelet_reaches_no_shell(namespace: str, claims: list[str]) -> None:
     assert (finding.summary + finding.reason).isprintable() and len(finding.summary) < 1000
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 40_000, "x", "null", "[]", "9" * 5000])
+def test_a_kubelet_ends_no_audit(text: str) -> None:
+    """So many brackets are a RecursionError."""
+    assert plan(state(observe(make_node(cordons=(text,))))) == []
+
+
 @pytest.mark.parametrize("since", ["0000-01-01T00:00:00Z", "x", "", "9" * 5000])
 def test_an_annotation_without_a_time_is_not_ours(since: str) -> None:
     text = json.dumps({"namespace": "a", "by": "x", "since": since, "claims": ["a"]})
