@@ -136,13 +136,32 @@ def lists(node: Node, point: str) -> list[str]:
 
 
 def remount(node: Node, check: bool = False, **options: Any) -> Outcome:
-    """Run fuse_remount."""
-    return node.ansible("fuse_remount", check, **options)
+    """Run fuse_remount; credentials may stand within ``volumes``."""
+    return node.ansible("fuse_remount", check, **apart(options))
+
+
+def apart(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of fuse_remount, in which the credentials of volumes are an option of their own."""
+    if "volumes" not in options:
+        return options
+    volumes = [{key: value for key, value in entry.items() if key != "credentials"} for entry in options["volumes"]]
+    credentials = {entry["volume"]: entry["credentials"] for entry in options["volumes"] if entry.get("credentials")}
+    return {**options, "volumes": volumes, "credentials": credentials}
 
 
 def verbose(node: Node, **options: Any) -> str:
     """Run fuse_remount as somebody who debugs it; all that Ansible says."""
-    command = ["ansible", "all", "-vvv", "-i", str(node.vm.inventory()), "-m", f"{COLLECTION}.fuse_remount", "-a", json.dumps(options)]
+    command = [
+        "ansible",
+        "all",
+        "-vvv",
+        "-i",
+        str(node.vm.inventory()),
+        "-m",
+        f"{COLLECTION}.fuse_remount",
+        "-a",
+        json.dumps(apart(options)),
+    ]
     # As Ansible does by default: a file on the node has the module and its options, secrets and all.
     settings = environment()
     answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)

@@ -12,6 +12,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 # What a play sets that concludes for all of its hosts, once all of them had their turn.
 LATER = "__conclude_later"
@@ -62,10 +64,10 @@ def outcome(findings: Iterable[Mapping[str, Any]], check: bool, strict: bool, re
         if verdict == "repair":
             counts["would_be_repaired" if check or undone else "repaired"] += 1
         if verdict == "repair" and undone and not check:
-            left.append(f"{_text(finding)} ({undone})"[:MAX_CHARACTERS])
+            left.append(untrusted.shown(f"{_text(finding)} ({undone})"[:MAX_CHARACTERS]))
         elif verdict == "refuse" or (verdict == "report" and finding["severity"] != "info"):
             counts["refused" if verdict == "refuse" else "reported"] += 1
-            left.append(_text(finding)[:MAX_CHARACTERS])
+            left.append(untrusted.shown(_text(finding)[:MAX_CHARACTERS]))
     return {**counts, "left": left, "not_assessed": [], "strict": strict}
 
 

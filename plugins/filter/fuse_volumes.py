@@ -19,11 +19,12 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Turns what M(storage_ops.runbooks.csi_volume_info) returned into the option
-    O(storage_ops.runbooks.fuse_remount#module:volumes), with the credentials of their Secrets.
+  - Turns what M(storage_ops.runbooks.csi_volume_info) returned into the options
+    O(storage_ops.runbooks.fuse_remount#module:volumes) and O(storage_ops.runbooks.fuse_remount#module:credentials), the latter with the
+    credentials of their Secrets.
   - The program is the C(mounter) of a volume's attributes or of its StorageClass. A source C(bucket/folder) is written as that program
     wants it.
-  - The result holds credentials. Use it in a task with C(no_log), or straight as the option.
+  - The result holds credentials. Use it in a task with C(no_log), or straight as the options.
 options:
   _input:
     description: RV(storage_ops.runbooks.csi_volume_info#module:volumes).
@@ -51,7 +52,9 @@ options:
     type: dict
     default: {}
   given:
-    description: Entries of the user's. One with the same C(volume) counts more, part by part; another is added.
+    description:
+      - Entries of the user's. One with the same C(volume) counts more, part by part; another is added.
+      - Here they may have C(credentials), too.
     type: list
     elements: dict
     default: []
@@ -65,10 +68,11 @@ EXAMPLES = r"""
 ---
 - name: Repair the mounts of an S3 driver on a node
   storage_ops.runbooks.fuse_remount:
-    volumes: >-
-      {{ s3.volumes | storage_ops.runbooks.fuse_volumes(secrets=secrets.resources, credential_keys=keys) }}
+    volumes: "{{ told.volumes }}"
+    credentials: "{{ told.credentials }}"
   become: true
   vars:
+    told: "{{ s3.volumes | storage_ops.runbooks.fuse_volumes(secrets=secrets.resources, credential_keys=keys) }}"
     keys:
       access_key: [accessKeyID]
       secret_key: [secretAccessKey]
@@ -77,9 +81,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The option O(storage_ops.runbooks.fuse_remount#module:volumes).
-  type: list
-  elements: dict
+  description: C(volumes) and C(credentials), the options of M(storage_ops.runbooks.fuse_remount) of these names.
+  type: dict
 """
 
 
@@ -91,8 +94,8 @@ def fuse_volumes(
     drivers: Mapping[str, Mapping[str, Any]] | None = None,
     given: Sequence[Mapping[str, Any]] = (),
     leaving: bool = False,
-) -> list[dict[str, Any]]:
-    """The volumes as fuse_remount takes them."""
+) -> dict[str, Any]:
+    """Volumes and credentials as fuse_remount takes them."""
     try:
         return join(volumes, unused, secrets, credential_keys or {}, drivers or {}, given, leaving)
     except StorageOpsError as error:

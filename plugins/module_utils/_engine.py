@@ -20,6 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError as StorageOpsError,
+)
 
 # AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence are cut, with a count,
 # and then the evidence of the least severe findings is left out.
@@ -31,10 +35,6 @@ MAX_RESULT_CHARACTERS = 500_000
 _SEVERITIES = ("critical", "major", "minor", "info")
 
 State = TypeVar("State")
-
-
-class StorageOpsError(Exception):
-    """What a module could not do, in words for the operator: the object, the reason, the next step."""
 
 
 class ActionFailed(StorageOpsError):
@@ -62,11 +62,11 @@ class Action:
     seconds: float = 0.0
 
     def to_result(self) -> dict[str, Any]:
-        """The action as modules return it."""
+        """The action as modules return it. What a terminal would obey is written as escapes."""
         return {
             "action": self.verb,
-            "target": self.target,
-            "command": self.command,
+            "target": untrusted.shown(self.target),
+            "command": untrusted.clean(self.command),
             "outcome": self.outcome,
             "seconds": round(self.seconds, 3),
         }
@@ -94,17 +94,19 @@ class Finding:
     workload: dict[str, Any] | None = None
 
     def to_result(self) -> dict[str, Any]:
-        """The finding as modules return it."""
+        """The finding as modules return it. Names, messages and processes that others have made are in it: see untrusted.shown."""
         namespace = {"namespace": self.namespace} if self.namespace else {}
         workload = {"workload": self.workload} if self.workload else {}
         return {
             "control": self.control,
             "severity": self.severity,
-            "object": {"kind": self.kind, **namespace, "name": self.name, "node": self.node},
-            "summary": self.summary,
-            "evidence": _clip(self.evidence),
+            "object": {
+                name: untrusted.shown(text) for name, text in {"kind": self.kind, **namespace, "name": self.name, "node": self.node}.items()
+            },
+            "summary": untrusted.shown(self.summary),
+            "evidence": untrusted.clean(_clip(self.evidence)),
             "verdict": self.verdict,
-            "reason": self.reason,
+            "reason": untrusted.shown(self.reason),
             "runbook": self.runbook,
             "repair": [action.to_result() for action in self.repair],
             **workload,
@@ -206,7 +208,8 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
     fatal = [finding for finding in plan.refusals if fail_on_refusal or finding.named]
     if fatal:
         reasons = "; ".join(f"{finding.kind} {finding.name}: {finding.reason}" for finding in fatal[:5])
-        module.fail_json(msg=f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}"[:MAX_MESSAGE_CHARACTERS], **result)
+        said = f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}"[:MAX_MESSAGE_CHARACTERS]
+        module.fail_json(msg=untrusted.shown(said), **result)
     module.exit_json(msg=_message(plan, runbook.healthy(state), module.check_mode), **result)
 
 
@@ -413,8 +416,9 @@ def _facts(audit: Any) -> dict[str, Any]:
 
 
 def _error(error: Exception) -> str:
-    """Our own errors speak for themselves; of others the kind matters too."""
-    return str(error) if isinstance(error, StorageOpsError) else f"{type(error).__name__}: {error}"
+    """Our own errors speak for themselves; of others the kind matters too. Both may quote what others wrote."""
+    told = str(error) if isinstance(error, StorageOpsError) else f"{type(error).__name__}: {error}"
+    return untrusted.shown(told, lines=True)
 
 
 def _traceback(error: Exception) -> dict[str, str]:
@@ -486,7 +490,7 @@ def _message(plan: Plan, healthy: str, check_mode: bool) -> str:
     reported = len(plan.findings) - len(to_repair) - len(plan.refusals)
     if reported:
         parts.append(f"{reported} only reported")
-    return ", ".join(parts)[:MAX_MESSAGE_CHARACTERS]
+    return untrusted.shown(", ".join(parts)[:MAX_MESSAGE_CHARACTERS])
 
 
 def _lines(lines: list[str]) -> str:

@@ -103,21 +103,17 @@ options:
         type: str
         default: ''
       region:
-        description: Region of the server. The recipe V(rclone) uses it; others take it as one of O(volumes[].options).
+        description:
+          - Region of the server. The recipe V(rclone) uses it; others take it as one of O(volumes[].options).
+          - Letters, digits, dots, dashes and underscores. Any other is refused, as is an address, a bucket or a key that is none.
         type: str
         default: ''
-      credentials:
-        description:
-          - C(access_key), C(secret_key) and, where the recipe knows it, C(session_token). A O(volumes[].command) may have any keys.
-          - They are written to a file that only root can read, and that is removed as soon as the mount is there, or has failed. The
-            systemd unit does so, too, should this module be killed.
-        type: dict
-        default: {}
       command:
         description:
           - Command line to use in place of a recipe. C({source}), C({target}), C({endpoint}) and C({credentials_file}) are filled in, and
             C({options}) becomes the mount options.
-          - The credentials file holds the credential C(file) as it is, or else a line C(KEY=VALUE) for each credential.
+          - The credentials file holds the credential C(file) as it is, or else a line C(KEY=VALUE) for each credential. Whoever gives
+            C(file) may have root run what the program's configuration can say, so take none from a Secret that tenants may write.
           - On a node without systemd it is run as it is, and must go into the background by itself.
         type: list
         elements: str
@@ -126,6 +122,16 @@ options:
         description: Whether O(volumes[].command) stays in the foreground. If not, systemd waits until it has gone into the background.
         type: bool
         default: true
+      memory_max:
+        description:
+          - Mebibytes of memory that the program may have; at least V(64). Give what the container of the driver had, where that had more.
+          - What needs more, as for a listing without end, is ended by the kernel, and its mount is dead again.
+        type: int
+        default: 1024
+      tasks_max:
+        description: Threads and processes that the program may have; at least V(16).
+        type: int
+        default: 512
       pods:
         description:
           - The pods of the volume on this node. An empty list says that the cluster knows none; without it nobody has said.
@@ -148,6 +154,15 @@ options:
             description: Whether the pod is being deleted.
             type: bool
             default: false
+  credentials:
+    description:
+      - By the name, the handle or a path of a volume, as its entry in O(volumes) has it, a dictionary of C(access_key), C(secret_key) and,
+        where the recipe knows it, C(session_token). A O(volumes[].command) may have any keys.
+      - They are written to a file that only root can read, and that is removed as soon as the mount is there, or has failed. The systemd
+        unit does so, too, should this module be killed.
+      - They are no part of O(volumes), which Ansible writes to the node's log by C(repr), where not every secret is known again.
+    type: dict
+    default: {}
   probe_timeout:
     description: Seconds after which a mount that does not answer counts as hung. All mounts are asked in parallel.
     type: float
@@ -219,9 +234,10 @@ EXAMPLES = r"""
         endpoint: https://s3.example.com
         options:
           - use_path_request_style
-        credentials:
-          access_key: "{{ lookup('ansible.builtin.env', 'ACCESS_KEY') }}"
-          secret_key: "{{ lookup('ansible.builtin.env', 'SECRET_KEY') }}"
+    credentials:
+      pvc-7f3f2f0e-0000-1111-2222-333344445555:
+        access_key: "{{ lookup('ansible.builtin.env', 'ACCESS_KEY') }}"
+        secret_key: "{{ lookup('ansible.builtin.env', 'SECRET_KEY') }}"
   become: true
 
 - name: Mount with a program that has no recipe

@@ -137,8 +137,39 @@ def test_lines_whatever_the_chunks(wanted: list[bytes], cuts: list[int]) -> None
 
 
 def test_a_line_without_end() -> None:
-    with pytest.raises(ValueError, match="far too long"):
-        list(SOURCE["lines"](b"x" * 100_000 for _chunk in range(100)))
+    """Passed over as it comes, and what follows it is read."""
+    endless = (b"x" * 100_000 for _chunk in range(100))
+    assert list(SOURCE["lines"](endless)) == []
+    assert list(SOURCE["lines"]([*(b"x" * 100_000 for _chunk in range(100)), b"x\nnext\nla", b"st\n"])) == [b"next", b"last"]
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        {"firstTimestamp": "0000-01-01T00:00:00Z"},
+        {"lastTimestamp": "9999-12-31T23:59:59Z", "firstTimestamp": "0000-01-01T00:00:00Z"},
+        {"firstTimestamp": "2026-11-21T20:00:00"},
+        {"firstTimestamp": 5},
+        {"message": "x" * 1_400_000},
+        {"series": "x", "involvedObject": [1]},
+        {"source": "x", "involvedObject": {"kind": "Pod", "namespace": 5, "name": {}}},
+    ],
+)
+def test_no_event_hides_those_that_follow(evil: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """A tenant's one ended the watch at the same version for ever."""
+    changes = [{"type": "ADDED", "object": event(metadata={"resourceVersion": str(at)})} for at in (1, 2, 3)]
+    changes[1]["object"].update(evil)
+    chunks = [json.dumps(change).encode() + b"\n" for change in changes]
+    kept = [found for _version, found in SOURCE["follow"](chunks, SOURCE["Wanted"]()) if found]
+    assert [found["pod"] for found in kept] == ["web-0", "web-0"]
+    assert "passed over" in caplog.text
+
+
+@given(JSON)
+def test_changes_whatever_they_are(payload: Any) -> None:
+    good = {"type": "ADDED", "object": event()}
+    chunks = [json.dumps(change).encode() + b"\n" for change in (payload, {"type": "ADDED", "object": payload}, good)]
+    assert list(SOURCE["follow"](chunks, SOURCE["Wanted"]()))[-1][1]
 
 
 def test_said_once() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from lab.ceph.gateway import Gateway
-from mounts import Bucket, Kubelet, die, layers, lists, mounts, remount, start, verbose
+from mounts import Bucket, Kubelet, bindfs, die, layers, lists, mounts, remount, start, verbose
 from node import Node
 from storage import Storage
 
@@ -55,13 +55,69 @@ def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Buck
     assert [layers(node, one.staging)[-1][1] for one in (volume, other)] == ["fuse.s3fs", "fuse.rclone"]
     assert [len(layers(node, point)) for point in (*published, volume.staging, other.staging)] == [1] * 4
 
-    node.sh("journalctl > /tmp/journal; systemctl cat 'storage_ops-fuse-*' > /tmp/unit; systemctl show 'storage_ops-fuse-*' >> /tmp/unit")
+    node.sh("journalctl > /tmp/journal; systemctl cat 'storage_ops-fuse-*' > /tmp/unit; systemctl show 'storage_ops-fuse-*' > /tmp/shown")
+    for line in (
+        "MemoryMax=1073741824",
+        "TasksMax=512",
+        "NoNewPrivileges=yes",
+        "CapabilityBoundingSet=cap_sys_admin",
+        "DevicePolicy=closed",
+    ):
+        assert node.sh(f"grep -c -x {line} /tmp/shown", check=False) == "2", line
     assert "passwd_file=/run/storage_ops/fuse/" in node.sh("cat /tmp/seen")
-    assert "rclone mount --config=/run/storage_ops/fuse/" in node.sh("cat /tmp/unit")
+    assert "rclone mount --config=/run/storage_ops/fuse/" in node.sh("cat /tmp/shown")
     for secret in bucket.secrets:
         assert secret not in said
         assert secret not in str(planned.result)
-        assert node.sh(f"grep -rl {secret} /tmp/seen /tmp/journal /tmp/unit /run /etc /var/lib/systemd 2> /dev/null", check=False) == ""
+        places = "/tmp/seen /tmp/journal /tmp/unit /tmp/shown /run /etc /var/lib/systemd"
+        assert node.sh(f"grep -rl {secret} {places} 2> /dev/null", check=False) == ""
     assert node.sh("ls -A /run/storage_ops/fuse") == ""
     again = remount(node, **told)
     assert (again.findings, again.changed) == ([], False)
+
+
+SECRETS = {
+    "file": "[x]\nsecret_access_key = TOPSECRET1\n",
+    "slash": "back\\TOPSECRET2",
+    "quotes": 'it\'s "TOPSECRET3"',
+    "letters": "TOPSECRET4\u00fc\u00e9",
+}
+
+
+@pytest.mark.variation
+def test_no_secret_is_in_the_journal(node: Node) -> None:
+    """Whatever is in it: Ansible writes what a module was called with to the node's journal."""
+    volume = Kubelet(node).volume()
+    server = bindfs(node, volume.stage())
+    volume.publish()
+    die(node, server)
+    own = {"volume": volume.name, "sources": ["/srv/data"], "command": ["bindfs", "-f", "{options}", "{source}", "{target}"]}
+    said = verbose(node, volumes=[{**own, "credentials": SECRETS}])
+    assert "1 repaired and proven" in said, said
+    node.sh("journalctl > /tmp/journal")
+    assert "Invoked with" in node.sh("cat /tmp/journal")
+    assert "TOPSECRET" not in said
+    assert node.sh("grep -c TOPSECRET /tmp/journal", check=False).strip() == "0"
+
+
+@pytest.mark.variation
+@pytest.mark.parametrize(
+    "region",
+    [
+        "x\ntype = webdav\nurl = http://127.0.0.1:9\nbearer_token_command = touch /tmp/owned",
+        "x\ntype = combine\nupstreams = bucket-a=/",
+    ],
+)
+def test_a_secret_is_no_command_for_the_node(node: Node, bucket: Bucket, region: str) -> None:
+    """rclone would run the first as root, and show the node's root folder by the second."""
+    volume = Kubelet(node).volume()
+    server = bucket.rclone(volume.stage())
+    published = volume.publish()
+    die(node, server)
+    before = mounts(node)
+    run = remount(node, volumes=[bucket.told(volume, region=region)], strict=True)
+    assert run.failed and "cannot be one" in run.msg
+    assert mounts(node) == before
+    assert node.sh("ls /tmp/owned", check=False) == ""
+    assert remount(node, volumes=[bucket.told(volume, region="default")]).msg.startswith("1 finding, 1 repaired")
+    assert lists(node, published) == ["file", "sub"]

@@ -18,6 +18,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree, names
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
@@ -709,9 +710,12 @@ def _lost_status(state: State, seen: list[Attachment], options: Options) -> Find
         finding.refuse(_HASTY)
     else:
         finding.reason = (
-            f"observed {state.observed}. A pod that is to start there waits for the entry for ever; one that runs goes on. "
-            f"Move the pod away and back: ansible-playbook {RUNBOOK} "
-            f"-e attachment_repair_names={attachment.name} -e attachment_repair_lost_status=redrive"
+            f"observed {state.observed}. A pod that is to start there waits for the entry for ever; "
+            "one that runs goes on. Move the pod away and back: "
+            + untrusted.shown_command(
+                f"ansible-playbook {RUNBOOK} -e attachment_repair_names={{name}} -e attachment_repair_lost_status=redrive",
+                name=attachment.name,
+            )
         )
         finding.workload = _workload(state.last, steady, attachment)
     return finding
@@ -880,9 +884,12 @@ def _without_metadata(state: State, options: Options) -> list[Finding]:
             finding.evidence["workload_title"] = _workload_title(pods)
             finding.workload = {**_workload(seen, pods, attachment), "missing": missing}
             finding.reason = (
-                f"{attachment.driver} gives it only to a fresh attachment: its pods have to leave the node and come back. ansible-playbook "
-                f"{RUNBOOK} -e attachment_repair_names={attachment.name} -e attachment_repair_redrive_missing_metadata=true"
-                f"{metadata_arguments(attachment.driver, options.required_metadata)}"
+                f"{attachment.driver} gives it only to a fresh attachment: its pods have to leave the node and come back. "
+                + untrusted.shown_command(
+                    f"ansible-playbook {RUNBOOK} -e attachment_repair_names={{name}} -e attachment_repair_redrive_missing_metadata=true",
+                    name=attachment.name,
+                )
+                + metadata_arguments(attachment.driver, options.required_metadata)
             )
         found.append(finding)
     return found
@@ -978,31 +985,40 @@ def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: f
 
 
 def _unfinished_moves(state: State) -> list[Finding]:
-    """Nodes that workload_redrive still keeps new pods off: it runs, or it was killed."""
+    """Nodes that workload_redrive still keeps new pods off: it runs, or it was killed.
+
+    The annotation is on the Node, whose kubelet may have written it.
+    """
     found = []
     for node in state.first.nodes.values():
         for text in node.cordons:
             try:
-                cordon = json.loads(text)
+                cordon = untrusted.from_json(text)
                 namespace, by, since = str(cordon["namespace"]), str(cordon["by"]), parse_time(str(cordon["since"]))
                 claims = [str(claim) for claim in cordon["claims"]]
             except (ValueError, KeyError, TypeError):
                 continue
-            found.append(_unfinished_move(node, namespace, claims, f"{by} {_duration(age(state.now, since))} ago"))
+            found.append(_unfinished_move(node, namespace, claims, f"{untrusted.shown(by, 100)} {_duration(age(state.now, since))} ago"))
     return found
 
 
 def _unfinished_move(node: Node, namespace: str, claims: list[str], who: str) -> Finding:
+    again = untrusted.shown_command(
+        "ansible localhost -m storage_ops.runbooks.workload_redrive -a 'namespace={namespace} claims={claims}'",
+        namespace=namespace,
+        claims=claims,
+    )
     return Finding(
         "",
         "major",
         "node",
         node.name,
         node.name,
-        f"node {node.name} takes no new pods since {who}, to move those of {namespace}/{', '.join(claims)}",
+        f"node {node.name} takes no new pods since {who}, to move those of {untrusted.shown(namespace, 100)}/"
+        f"{untrusted.shown(', '.join(claims), 500)}",
         "report",
-        "if that run is over, this finishes it and frees the node: ansible localhost -m storage_ops.runbooks.workload_redrive "
-        f"-a 'namespace={namespace} claims={','.join(claims)}'",
+        "an annotation of the node says so, which its kubelet may have written too: see whether there was such a run. If there was, and it "
+        f"is over, this finishes it and frees the node: {again}",
         "",
         {"claims": [f"{namespace}/{claim}" for claim in claims], "claim": f"{namespace}/{claims[0]}" if claims else ""},
     )

@@ -21,6 +21,7 @@ from datetime import datetime
 from typing import Any, Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
     Action,
     ActionFailed,
@@ -507,10 +508,15 @@ class VolumeAttachments:
         users = self._users(orphan)
         if users:
             pod = users[0]
-            claims = ",".join(name for _namespace, name in [orphan.volume.claim] if name) if orphan.volume else ",".join(pod.claims)
+            claim = orphan.volume.claim_name if orphan.volume else ""
+            again = untrusted.shown_command(
+                "ansible localhost -m storage_ops.runbooks.workload_redrive -a 'namespace={namespace} claims={claims}'",
+                namespace=pod.namespace,
+                claims=[claim] if claim else pod.claims,
+            )
             raise ActionFailed(
-                f"pod {pod.title} appeared on {pod.node} while its attachment was deleted, and may hold on to the old one. Re-drive it: "
-                f"ansible localhost -m storage_ops.runbooks.workload_redrive -a 'namespace={pod.namespace} claims={claims}'"
+                f"pod {pod.title} appeared on {pod.node} while its attachment was deleted, and may hold on "
+                f"to the old one. Re-drive it: {again}"
             )
 
     def _users(self, orphan: Orphan) -> list[Pod]:

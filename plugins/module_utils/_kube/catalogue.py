@@ -14,8 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 
 COLLECTION = "storage_ops.runbooks"
+# Stands for anything in a pattern.
+GAP = "..."
 
 # Events of these reasons are about volumes, whatever they say.
 VOLUME_REASONS = (
@@ -29,10 +34,11 @@ VOLUME_REASONS = (
     "FileSystemResizeFailed",
 )
 # Before words that containers, their probes and the container runtime use too, for reasons of their own.
-_OF_A_VOLUME = rf"(^({'|'.join(VOLUME_REASONS)}): |MountVolume|NodeStage|NodePublish|mount\.nfs).*"
+_OF_A_VOLUME = rf"(^({'|'.join(VOLUME_REASONS)}): |MountVolume|NodeStage|NodePublish|mount\.nfs)"
 
-# What repairs a control: the playbook, and the arguments that point it to the object. {names} are facts about the pod.
-REPAIRS: dict[str, tuple[str, str]] = {
+# What repairs a control: the playbook, and the arguments that point it to the object. {names} are facts
+# about the pod. Of several ways to point to it, the first whose facts are all known is taken.
+REPAIRS: dict[str, tuple[str, ...]] = {
     "STOR-01": ("clean_residual_paths", "-i inventory -e target={node}"),
     "STOR-02": ("clean_residual_paths", "-i inventory -e target={node}"),
     "STOR-03": ("clean_residual_paths", "-i inventory -e target={node}"),
@@ -44,7 +50,11 @@ REPAIRS: dict[str, tuple[str, str]] = {
     "STOR-09": ("check_nfs", "-i inventory -e target={node}"),
     "STOR-10": ("check_nfs", "-i inventory -e target={node}"),
     "STOR-11": ("repair_volumeattachments", "-e attachment_repair_names={attachment}"),
-    "STOR-13": ("repair_volumeattachments", "-e {where} -e attachment_repair_lost_status=redrive"),
+    "STOR-13": (
+        "repair_volumeattachments",
+        "-e attachment_repair_names={attachment} -e attachment_repair_lost_status=redrive",
+        "-e attachment_repair_nodes={in_tree_node} -e attachment_repair_namespaces={namespace} -e attachment_repair_lost_status=redrive",
+    ),
     "STOR-14": ("repair_volumeattachments", "-e attachment_repair_names={attachment} -e attachment_repair_redrive_missing_metadata=true"),
     # Not {node}: the pod that waits is on a node that is well.
     "STOR-16": ("fail_over_volumes", "-i inventory -e lost_node={lost_node}"),
@@ -56,13 +66,16 @@ REPAIRS: dict[str, tuple[str, str]] = {
 class Entry:
     """One message: what it looks like, what it means, where to look.
 
-    ``pattern`` is searched, without regard to case, in ``REASON: MESSAGE``. ``storage``: False for what keeps a pod waiting but is none of
-    our business. ``vague``: it says that something is wrong with the volumes, but not what, so a message nobody knows says more.
-    ``of_claims``: it cannot be while all claims are bound. ``metadata``: the key that the VolumeAttachment lacks.
+    ``patterns`` are searched, without regard to case, in ``REASON: MESSAGE``; one of them must be
+    there. Of one with ``...`` the parts are searched one after the other, which takes no longer than
+    the text is long: tenants write messages. ``storage``: False for what keeps a pod waiting but is
+    none of our business. ``vague``: it says that something is wrong with the volumes, but not what,
+    so a message nobody knows says more. ``of_claims``: it cannot be while all claims are bound.
+    ``metadata``: the key that the VolumeAttachment lacks.
     """
 
     id: str
-    pattern: str
+    patterns: str | tuple[str, ...]
     control: str
     cause: str
     look: str
@@ -78,7 +91,24 @@ class Entry:
 
     def matches(self, text: str) -> bool:
         """The text holds this message."""
-        return re.search(self.pattern, text, re.IGNORECASE | re.DOTALL) is not None
+        return any(_in_order(parts, text) for parts in _parts(self.patterns))
+
+
+@cache
+def _parts(patterns: str | tuple[str, ...]) -> tuple[tuple[re.Pattern[str], ...], ...]:
+    ways = (patterns,) if isinstance(patterns, str) else patterns
+    return tuple(tuple(re.compile(part, re.IGNORECASE) for part in way.split(GAP)) for way in ways)
+
+
+def _in_order(parts: tuple[re.Pattern[str], ...], text: str) -> bool:
+    """Each part follows the one before. The first place of a part leaves most room for the next one."""
+    at = 0
+    for part in parts:
+        found = part.search(text, at)
+        if found is None:
+            return False
+        at = found.end()
+    return True
 
 
 # The first entry that matches is the one that counts: causes first, then what many causes lead to.
@@ -86,7 +116,7 @@ ENTRIES: tuple[Entry, ...] = (
     # Attaching
     Entry(
         "multi-attach-used",
-        r"Multi-Attach error for volume .*Volume is already used by",
+        r"Multi-Attach error for volume ...Volume is already used by",
         "",
         "the volume can be attached to one node only, and a pod on another node uses it",
         "stop or move the pod that the message names, or use a volume with access mode ReadWriteMany",
@@ -115,7 +145,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "attachment-forbidden",
-        r"volumeattachments\S* .*is forbidden.*no relationship found between node",
+        r"volumeattachments...is forbidden...no relationship found between node",
         "STOR-13",
         "the kubelet asks for a VolumeAttachment that is not there (any more) for its node",
         "compare the VolumeAttachments of node {node} with its status.volumesAttached",
@@ -137,8 +167,10 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "driver-not-registered",
-        r"not found in the list of registered CSI drivers|CSINode \S+ does not contain driver|has no NodeID annotation"
-        r"|dial unix \S*csi\S*\.sock: connect: (connection refused|no such file or directory)",
+        (
+            r"not found in the list of registered CSI drivers|CSINode \S+ does not contain driver|has no NodeID annotation",
+            r"dial unix ...csi...\.sock: connect: (connection refused|no such file or directory)",
+        ),
         "",
         "the CSI driver does not run, or is not registered, on node {node}",
         "look at the driver's node pod on {node} (container node-driver-registrar) and at CSINode {node}",
@@ -185,7 +217,11 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "dead-fuse-mount",
         # A socket says so too, but names no file.
-        rf"({_OF_A_VOLUME}|/[^\s:>]*: )Transport endpoint is not connected",
+        (
+            rf"{_OF_A_VOLUME}...Transport endpoint is not connected",
+            # Begins with a word, which is not looked at again from within.
+            r"(^|[\s:>])[^\s:>/]*/[^\s:>]*: Transport endpoint is not connected",
+        ),
         "STOR-05",
         "the process behind a FUSE mount on node {node} is gone, and the mount with it",
         "look whether the driver's node pod on {node} was restarted; find the dead mounts there (ls fails with the same words)",
@@ -206,7 +242,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "nfs-unreachable",
-        r"mount\.nfs4?: .*(Connection timed out|No route to host|Connection refused|Network is unreachable|mount system call failed)",
+        r"mount\.nfs4?: ...(Connection timed out|No route to host|Connection refused|Network is unreachable|mount system call failed)",
         "STOR-09",
         "node {node} does not reach the NFS server",
         "from the node: name, route, ping, TCP ports 2049 and 111 of the server in the message",
@@ -227,7 +263,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "mount-limit-nofile",
-        rf"{_OF_A_VOLUME}exit status 255",
+        rf"{_OF_A_VOLUME}...exit status 255",
         "STOR-10",
         "the mount ran into the driver's time limit, as NFSv3 mounts do where the container runtime has a far too large LimitNOFILE",
         "grep 'open files' /proc/PID/limits of the container runtime on node {node}: about a billion is far too many",
@@ -241,7 +277,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "io-error",
-        rf"input/output error|{_OF_A_VOLUME}read-only file system",
+        ("input/output error", rf"{_OF_A_VOLUME}...read-only file system"),
         "STOR-08",
         "the volume answers with I/O errors, or its filesystem turned read-only after such",
         "first the volume's paths on node {node} (multipath -ll, dmesg) and the storage: the filesystem stays as it is until it is "
@@ -306,7 +342,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "quota",
-        r"exceeded quota: .*(persistentvolumeclaims|requests\.storage|storageclass)",
+        r"exceeded quota: ...(persistentvolumeclaims|requests\.storage|storageclass)",
         "",
         "the namespace's quota for storage is used up",
         "kubectl -n {namespace} describe resourcequota",
@@ -402,7 +438,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "driver-timeout",
-        r"(AttachVolume|MountVolume|MapVolume)\.\w+ failed for volume .*(DeadlineExceeded|context deadline exceeded)",
+        r"(AttachVolume|MountVolume|MapVolume)\.\w+ failed for volume ...(DeadlineExceeded|context deadline exceeded)",
         "",
         "the CSI driver did not answer in time",
         "look at the driver's log; where it is a mount that hangs, audit node {node} with node_storage_info",
@@ -423,15 +459,17 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "mount-exit-32",
-        rf"{_OF_A_VOLUME}exit status 32",
+        rf"{_OF_A_VOLUME}...exit status 32",
         "",
         "the mount program failed",
         "its output is in the message; try the same mount by hand on node {node}",
     ),
     Entry(
         "mount-timeout",
-        r"Unable to (attach or )?mount volumes.*(timed out waiting for the condition|context deadline exceeded|timeout expired)"
-        r"|timeout expired waiting for volumes to attach",
+        (
+            r"Unable to (attach or )?mount volumes...(timed out waiting for the condition|context deadline exceeded|timeout expired)",
+            r"timeout expired waiting for volumes to attach",
+        ),
         "",
         "the kubelet waited in vain for the volumes that the message names; it says nothing of the cause",
         "look at the log of the kubelet and of the driver's node pod on {node} for the volume",
@@ -455,17 +493,23 @@ def answered(message: str) -> bool:
 
 def runbook(control: str) -> str:
     """Full name of the playbook that repairs a control; empty when there is none."""
-    playbook, _arguments = REPAIRS.get(control, ("", ""))
+    playbook = REPAIRS.get(control, ("",))[0]
     return f"{COLLECTION}.{playbook}" if playbook else ""
 
 
 def command(control: str, facts: Mapping[str, str]) -> str:
-    """The one command that repairs a control where ``facts`` point to; empty when there is none, or a fact that it needs is not known.
+    """The one command that repairs a control where ``facts`` point to.
 
-    The fact ``more``, if there is one, holds further arguments.
+    Empty when there is none, or a fact that it needs is not known or no name. The fact ``more``, if
+    there is one, holds further arguments, from the user's own options.
     """
     if not runbook(control):
         return ""
-    arguments = REPAIRS[control][1]
-    missing = [name for name in re.findall(r"{(\w+)}", arguments) if not facts.get(name)]
-    return "" if missing else f"ansible-playbook {runbook(control)} {arguments.format_map(facts)}{facts.get('more', '')}"
+    lines = (_command(control, arguments, facts) for arguments in REPAIRS[control][1:])
+    line = next(filter(None, lines), "")
+    return f"{line}{facts.get('more', '')}" if line else ""
+
+
+def _command(control: str, arguments: str, facts: Mapping[str, str]) -> str:
+    names = {name: facts.get(name, "") for name in re.findall(r"{(\w+)}", arguments)}
+    return untrusted.command_line(f"ansible-playbook {runbook(control)} {arguments}", **names)

@@ -15,6 +15,7 @@ from datetime import datetime
 from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import Blocked, Reading
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Entry, Ledger
@@ -191,7 +192,7 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
                 lost.name,
                 lost.name,
                 f"{lost.name} is fenced according to its ledger, but Ceph still sees {len(left)} of its watchers",
-                f"the fence does not hold, so it may still write: run {FAIL_OVER} -e lost_node={lost.name} again, which proves the fence",
+                f"the fence does not hold, so it may still write: run {_fail_over(lost.name)} again, which proves the fence",
                 watchers=left,
             )
         )
@@ -217,7 +218,7 @@ def _waiting(volume: AttachedVolume, pods: Iterable[Pod]) -> list[str]:
 
 
 def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
-    again = f"ansible-playbook {FAIL_OVER} -e lost_node={lost.name}"
+    again = untrusted.shown_command(f"ansible-playbook {FAIL_OVER} -e lost_node={{node}}", node=lost.name)
     phase = lost.ledger.phase if lost.ledger else ""
     if phase == "releasing":
         return (
@@ -288,7 +289,7 @@ def _judge_ledger(ledger: Ledger, state: State, ceph: Reading | None) -> list[Fi
 
 
 def _release(ledger: Ledger, host: HostRecord) -> str:
-    playbook = f"ansible-playbook {RELEASE} -e node={ledger.node}"
+    playbook = untrusted.shown_command(f"ansible-playbook {RELEASE} -e node={{node}}", node=ledger.node)
     if ledger.phase == "releasing":
         return f"its release was interrupted. Run it again: {playbook}"
     if rebooted(host, ledger):
@@ -321,13 +322,10 @@ def _judge_entries(ledger: Ledger, state: State, ceph: Reading | None, evidence:
     if ready:
         step = (
             "it is Ready, so clients from before may write again: release it at once, after a reboot if its bootID is the same "
-            f"({RELEASE} -e node={name})"
+            f"({_give_back(name)})"
         )
     else:
-        step = (
-            "its host may write again while another node has the volume: switch it off, or fence it again at once "
-            f"({FAIL_OVER} -e lost_node={name})"
-        )
+        step = f"its host may write again while another node has the volume: switch it off, or fence it again at once ({_fail_over(name)})"
     found = []
     if expired:
         what = f"the fence of {name} has expired by itself ({', '.join(entry.entry for entry in expired[:3])} at {expired[0].until})"
@@ -351,12 +349,20 @@ def _unreadable(node: str, why: str) -> Finding:
 
 
 def _copies(node: str, what: str, state: State) -> Finding:
-    again = f"{RELEASE} -e node={node}" if state.ready(node) else f"{FAIL_OVER} -e lost_node={node}"
+    again = _give_back(node) if state.ready(node) else _fail_over(node)
     if what.startswith(ELSEWHERE):
         reason = "look there: give ledger_namespace to this audit and to the playbooks"
     else:
         reason = f"unless a run is at work right now, one was killed, or somebody has changed it. Both are written again by {again}"
     return _report("STOR-17", "minor", "Node", node, node, f"the ledger of {node} {what}", reason, problem=what)
+
+
+def _fail_over(node: str) -> str:
+    return untrusted.shown_command(f"{FAIL_OVER} -e lost_node={{node}}", node=node)
+
+
+def _give_back(node: str) -> str:
+    return untrusted.shown_command(f"{RELEASE} -e node={{node}}", node=node)
 
 
 def _is_out_of_service(host: HostRecord) -> bool:
@@ -373,7 +379,7 @@ def _stray_taints(state: State) -> list[Finding]:
             name,
             f"{name} is Ready, and still carries the taint {OUT_OF_SERVICE}",
             "there is no ledger, so whoever set it has to remove it, once the node was rebooted: every pod and volume that comes to it is "
-            f"taken off at once. kubectl taint node {name} {OUT_OF_SERVICE}-",
+            f"taken off at once. {untrusted.shown_command(f'kubectl taint node {{node}} {OUT_OF_SERVICE}-', node=name)}",
             taints=[f"{key}={value}:{effect}" for key, value, effect in host.taints],
             boot_id=host.boot_id,
         )
@@ -432,7 +438,7 @@ def _stray_entries(state: State, ceph: Reading) -> list[Finding]:
 
 def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
     range_ = "range " if entry.kind == "range" else ""
-    remove = f"ceph osd blocklist {range_}rm {entry.entry}"
+    remove = untrusted.shown_command(f"ceph osd blocklist {range_}rm {{entry}}", entry=entry.entry)
     if any(state.ready(node) for node in nodes):
         reason = f"whoever set it has to remove it, once the node was rebooted: {remove}. Until then volumes of this Ceph fail there"
     else:

@@ -448,6 +448,11 @@ class RunLease:
             return None
         meta, spec = item["metadata"], item.get("spec") or {}
         renewed = parse_time(spec.get("renewTime"))
+        if spec.get("renewTime") and renewed is None:
+            raise StorageOpsError(
+                f"the Lease {self._namespace}/{self._name} has a renewTime that is no time, so a run may be "
+                f"at work at node {self._node}: delete it when none is"
+            )
         until = renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 0) if renewed else None
         return _Held(spec.get("holderIdentity") or "", meta["uid"], meta["resourceVersion"], until)
 

@@ -26,6 +26,8 @@ _REGIONS = ("region", "s3-region", "everest.io/region")
 _SEPARATORS = {"s3fs": ":/", "ossfs": ":/", "obsfs": ":/", "geesefs": ":", "goofys": ":"}
 # Of a Secret, what is no credential but belongs to one.
 _ENDPOINT, _REGION = "endpoint", "region"
+# As fuse_recipes.FILE_KEY of the node's side.
+_FILE = "file"
 
 
 def fuse_volumes(
@@ -36,8 +38,10 @@ def fuse_volumes(
     drivers: Mapping[str, Mapping[str, Any]],
     given: Sequence[Mapping[str, Any]],
     leaving: bool = False,
-) -> list[dict[str, Any]]:
-    """One entry for each volume. What the user has given for a volume counts more than all else, and for a driver more than the cluster.
+) -> dict[str, Any]:
+    """``volumes``: one entry for each volume; ``credentials``: theirs, by its name, handle or path.
+
+    What the user has given for a volume counts more than all else, and for a driver more than the cluster.
 
     ``secrets``: as the API has them. ``credential_keys``: credential -> keys of a Secret, the best first. ``drivers``: by name, parts of an
     entry. ``given``: entries; one for a volume that the cluster does not know is added. ``leaving``: take all pods as being deleted.
@@ -51,7 +55,24 @@ def fuse_volumes(
         for entry in volumes
     ]
     entries += [{**entry, "pods": [], **better.get(entry["volume"], {})} for entry in unused]
-    return entries + [entry for entry in mine if entry.get("volume") not in names]
+    return _apart(entries + [entry for entry in mine if entry.get("volume") not in names])
+
+
+def _apart(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Entries and credentials, which fuse_remount takes apart from each other, so that no log has them."""
+    volumes: list[dict[str, Any]] = []
+    credentials: dict[str, Mapping[str, str]] = {}
+    for entry in entries:
+        secrets = entry.get("credentials") or {}
+        volumes.append({key: value for key, value in entry.items() if key != "credentials"})
+        if not secrets:
+            continue
+        known = (entry.get("volume"), entry.get("handle"), *(entry.get("paths") or ()))
+        key = next(filter(None, known), "")
+        if not key or credentials.get(key, secrets) != secrets:
+            raise StorageOpsError(f"two entries have credentials of {key}" if key else "an entry has credentials, but names no volume")
+        credentials[key] = secrets
+    return {"volumes": volumes, "credentials": credentials}
 
 
 def _entry(
@@ -93,6 +114,12 @@ def _first(told: Mapping[str, str], names: Iterable[str]) -> str:
 def credentials_of(data: Mapping[str, str], keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The credentials in the data of a Secret; keys are compared as they are."""
     found = {}
+    if _FILE in keys:
+        # Whoever may write the Secret would have root run what a program's configuration can say.
+        raise StorageOpsError(
+            f"the credential {_FILE!r} is a whole configuration file, which no Secret may give: name "
+            "the keys of the Secret one by one, or give the file by an entry of 'volumes'"
+        )
     for name, candidates in keys.items():
         key = next((key for key in candidates if data.get(key)), None)
         if key is not None:

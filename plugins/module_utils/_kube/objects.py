@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timezone
 from hashlib import sha256
 from sys import intern
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree
 
+# Characters of a message that are kept; the kubelet's own have at most 1,024
+# (pkg/kubelet/events; client-go's recorder cuts there).
+MAX_MESSAGE = 4_096
 _MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
 # The taint, and the label, by which workload_redrive keeps new pods off a node. It is no cordon, so that an operator's own can
 # come and go meanwhile: of a node that is cordoned already, "kubectl cordon" says so and sends nothing.
@@ -243,11 +246,24 @@ def made_again(node: str) -> str:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time of the API (``2026-01-31T10:00:00Z``, with or without microseconds) in UTC; None for none."""
+    """A time of the API (``2026-01-31T10:00:00Z``, with or without microseconds) in UTC; None for none.
+
+    None as well for what Python does not know: the API stores the year 0 in an event of a tenant.
+    """
     if not text:
         return None
-    # Until Python 3.11 fromisoformat does not know "Z".
-    return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+    try:
+        # Until Python 3.11 fromisoformat does not know "Z".
+        found = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+        # What has no zone cannot be compared; at the ends of time neither.
+        return found.astimezone(timezone.utc) if found.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def cut(text: str | None) -> str:
+    """The beginning of a message, which may have as many characters as an object can hold."""
+    return (text or "")[:MAX_MESSAGE]
 
 
 def age(now: datetime, since: datetime | None) -> float:
@@ -406,7 +422,7 @@ def _texts(texts: Any) -> tuple[str, ...]:
 def _error(error: dict[str, Any] | None) -> VolumeError | None:
     if not error:
         return None
-    message = error.get("message") or ""
+    message = cut(error.get("message"))
     told = _GRPC.match(message)
     code = _ELSEWHERE if error.get("errorCode") == _ELSEWHERE_NUMBER else told[1] if told else ""
     return VolumeError(message, parse_time(error.get("time")), code)

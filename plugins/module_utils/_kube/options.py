@@ -49,6 +49,8 @@ AUTH = ArgumentSpec(
         "no_proxy": {"type": "str"},
         "proxy_headers": {
             "type": "dict",
+            # In the log a dictionary stands by its repr(), where parts of it are not known again.
+            "no_log": True,
             "options": {
                 "proxy_basic_auth": {"type": "str", "no_log": True},
                 "basic_auth": {"type": "str", "no_log": True},

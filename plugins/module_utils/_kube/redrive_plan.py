@@ -23,6 +23,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     HOLD,
@@ -295,13 +296,13 @@ def ledgers(item: dict[str, Any], prefix: str) -> tuple[Ledger, ...]:
     for key, value in (item["metadata"].get("annotations") or {}).items():
         if key.startswith(prefix):
             try:
-                fields = json.loads(value)
+                fields = untrusted.from_json(value)
                 claims, attachments, pods = (tuple(map(str, fields[name])) for name in ("claims", "attachments", "pods"))
                 namespace, since, until, by, process = (str(fields[name]) for name in ("namespace", "since", "until", "by", "process"))
                 _moment(since)
                 _moment(until)
                 found.append(Ledger(key, namespace, claims, attachments, pods, since, until, by, process, int(fields["replicas"])))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, OverflowError, KeyError, TypeError):
                 continue
     return tuple(found)
 

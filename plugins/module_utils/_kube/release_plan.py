@@ -17,6 +17,7 @@ from datetime import datetime
 from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import SKEW_SECONDS, Reading, Watcher, moment
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import path
@@ -213,7 +214,8 @@ def _not_ready(state: State, node: str) -> str:
     if state.ledger and state.ledger.phase == "releasing":
         return (
             f"{silent}, and part of its fence may be gone already, so its host may write. Bring the node back and run again; if it is "
-            f"lost and has volumes, fence it again: ansible-playbook {FAIL_OVER} -e lost_node={node}"
+            "lost and has volumes, fence it again: "
+            + untrusted.shown_command(f"ansible-playbook {FAIL_OVER} -e lost_node={{node}}", node=node)
         )
     return f"{silent}: its host may still run, and only the fence keeps it from writing. Bring the node back first"
 
@@ -587,7 +589,8 @@ def _stray_taint(host: HostRecord) -> Finding:
         name,
         f"{name} is not fenced by this collection, but carries the taint {OUT_OF_SERVICE}",
         "report",
-        f"whoever set it has to remove it, once the node was rebooted: kubectl taint node {name} {OUT_OF_SERVICE}-",
+        "whoever set it has to remove it, once the node was rebooted: "
+        + untrusted.shown_command(f"kubectl taint node {{node}} {OUT_OF_SERVICE}-", node=name),
         RUNBOOK,
         {"taints": [f"{key}={value}:{effect}" for key, value, effect in host.taints], "ready": host.node.ready, "boot_id": host.boot_id},
     )

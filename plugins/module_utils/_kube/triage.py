@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Callable, TypeVar
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Plan, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.attachments import REQUIRED_METADATA, Observation
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path
@@ -49,10 +50,9 @@ MAX_GETS = 20
 
 _STORAGE = "storage.k8s.io/v1"
 # A pod runs on, and may be ready, on a mount that is dead.
-_AUDIT = (
-    "Whether its mounts are alive its node alone knows, and ansible-playbook storage_ops.runbooks.compliance -i inventory "
-    "-e target={node} -e compliance_report_controls=STOR-05,STOR-06,STOR-07,STOR-08 tells: a dead FUSE mount is STOR-05, a container "
-    "that keeps one STOR-06, a mount that is not the pod's volume STOR-07, a filesystem that turned read-only STOR-08"
+_MEANING = (
+    "a dead FUSE mount is STOR-05, a container that keeps one STOR-06, a mount that is not the pod's "
+    "volume STOR-07, a filesystem that turned read-only STOR-08"
 )
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Triage:
             if named is None:
                 raise StorageOpsError(
                     f"pod {self._options.namespace}/{self._options.pod} does not exist; a Deployment's pods get new names: "
-                    f"kubectl -n {self._options.namespace} get pods"
+                    + untrusted.shown_command("kubectl -n {namespace} get pods", namespace=self._options.namespace)
                 )
             suspects = tuple(seen for seen in suspects if seen is named)
         if not pods:
@@ -87,7 +87,11 @@ class Triage:
 
     def plan(self, state: State) -> Plan:
         """Judge what was gathered."""
-        return plan(state, self._options)
+        return plan(state, self._options, self._require_time)
+
+    def _require_time(self) -> None:
+        if not self._cluster.deadline.remaining():
+            raise StorageOpsError("the deadline passed while stuck pods were judged: raise deadline, or ask for fewer (namespace, node)")
 
     def healthy(self, state: State) -> str:
         """What was looked at."""
@@ -254,5 +258,14 @@ def _running(seen: Seen, messages: Sequence[Message]) -> str:
     probed = {message.last: message.text for message in messages if message.reason == "Unhealthy" and message.last}
     if probed and not pod.ready:
         words.append(probed[max(probed)])
-    mounts = f". {_AUDIT.format(node=pod.node)}" if pod.node and (pod.claims or pod.inline_drivers) else ""
+    mounts = f". {_audit_of(pod.node)}" if pod.node and (pod.claims or pod.inline_drivers) else ""
     return "; ".join(words) + mounts
+
+
+def _audit_of(node: str) -> str:
+    audit = untrusted.shown_command(
+        "ansible-playbook storage_ops.runbooks.compliance -i inventory -e target={node} "
+        "-e compliance_report_controls=STOR-05,STOR-06,STOR-07,STOR-08",
+        node=node,
+    )
+    return f"Whether its mounts are alive its node alone knows, and {audit} tells: {_MEANING}"

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import attachments, catalogue
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.attachments import Observation
@@ -29,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Volume,
     age,
     attachment_name,
+    cut,
     parse_time,
     pick_pod,
     unique_name,
@@ -159,7 +161,7 @@ def pick_seen(item: dict[str, Any]) -> Seen:
     states = [entry.get("state") or {} for entry in entries]
     waiting = [pair for entry in entries for pair in _why_it_waits(entry)]
     if not pod.node and scheduled.get("status") == "False":
-        waiting.append((scheduled.get("reason") or "", scheduled.get("message") or ""))
+        waiting.append((cut(scheduled.get("reason")), cut(scheduled.get("message"))))
     started = [time for time in (parse_time((state.get("running") or {}).get("startedAt")) for state in states) if time]
     since = scheduled if pod.phase == "Pending" and pod.node else ready if pod.phase == "Running" else {}
     return Seen(
@@ -181,8 +183,9 @@ def _why_it_waits(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not waiting:
         return []
     ended = (entry.get("lastState") or {}).get("terminated") or {}
-    last_words = [(ended.get("reason") or "Error", ended["message"])] if ended.get("message") else []
-    return [(waiting.get("reason") or "", waiting.get("message") or ""), *last_words]
+    said = cut(ended.get("message"))
+    last_words = [(cut(ended.get("reason")) or "Error", said)] if said else []
+    return [(cut(waiting.get("reason")), cut(waiting.get("message"))), *last_words]
 
 
 def _container(entry: Mapping[str, Any]) -> str:
@@ -190,10 +193,10 @@ def _container(entry: Mapping[str, Any]) -> str:
     kind, state = next(iter((entry.get("state") or {}).items()), ("", None))
     words = [f"container {entry.get('name')} is {kind or 'in no known state'}"]
     if state and state.get("reason"):
-        words.append(state["reason"])
+        words.append(cut(state["reason"]))
     ended = (entry.get("lastState") or {}).get("terminated")
     if ended:
-        words.append(f"ended before with {ended.get('reason') or 'no reason'} (exit code {ended.get('exitCode')})")
+        words.append(f"ended before with {cut(ended.get('reason')) or 'no reason'} (exit code {ended.get('exitCode')})")
     if entry.get("restartCount"):
         words.append(f"restarted {entry['restartCount']} times")
     return ", ".join(words)
@@ -206,7 +209,7 @@ def pick_event(item: dict[str, Any]) -> tuple[str, Message]:
     times = (series.get("lastObservedTime"), item.get("lastTimestamp"), item.get("eventTime"), item["metadata"].get("creationTimestamp"))
     last = next((time for time in map(parse_time, times) if time), None)
     count = series.get("count") or item.get("count") or 1
-    return (item.get("involvedObject") or {}).get("uid") or "", Message(item.get("reason") or "", item.get("message") or "", count, last)
+    return (item.get("involvedObject") or {}).get("uid") or "", Message(cut(item.get("reason")), cut(item.get("message")), count, last)
 
 
 def pick_message(item: dict[str, Any]) -> tuple[str, Message] | None:
@@ -236,9 +239,12 @@ def unattached(state: State) -> list[tuple[Pod, Volume]]:
     ]
 
 
-def plan(state: State, options: Options) -> Plan:
-    """One finding for every pod that is stuck."""
-    findings = [(seen, _cause(seen, state, options)) for seen in state.suspects]
+def plan(state: State, options: Options, go_on: Callable[[], None] = lambda: None) -> Plan:
+    """One finding for every pod that is stuck. ``go_on`` is asked before each, and raises what ends it."""
+    findings = []
+    for seen in state.suspects:
+        go_on()
+        findings.append((seen, _cause(seen, state, options)))
     return Plan([_finding(seen, cause, state) for seen, cause in findings if cause])
 
 
@@ -340,7 +346,7 @@ def _volume_cause(volume: Volume, node: Node, state: State, options: Options) ->
             "STOR-13",
             f"VolumeAttachment {own.name} is attached, but status.volumesAttached of {node.name} lacks the volume",
             "seen once here; the playbook looks several times before it does anything",
-            facts={"where": f"attachment_repair_names={own.name}"},
+            facts={"attachment": own.name},
         )
     return _unregistered([state.driver_of(volume, node.name)], node, state)
 
@@ -470,13 +476,14 @@ def _silent(seen: Seen, state: State) -> Cause:
             return Cause("", "the kubelet has not ended it, and it has no persistent volume", look, "info")
         return Cause("", "the kubelet has not ended it or not unmounted its volumes", f"{look}; audit the node with node_storage_info")
     if pod.alive:
-        look = f"kubectl -n {pod.namespace} logs {pod.name} --all-containers"
+        look = untrusted.shown_command("kubectl -n {namespace} logs {pod} --all-containers", namespace=pod.namespace, pod=pod.name)
         return Cause("", "its volumes are mounted and an init container is running", look, "info")
     for name in pod.claims:
         claim = state.seen.claims.get((pod.namespace, name))
         if claim is None or _unbound(claim):
             why = "is not bound to a volume" if claim else "does not exist"
-            return Cause("", f"claim {name} {why}", f"kubectl -n {pod.namespace} describe pvc {name}")
+            look = untrusted.shown_command("kubectl -n {namespace} describe pvc {claim}", namespace=pod.namespace, claim=name)
+            return Cause("", f"claim {name} {why}", look)
     where = f"the log of the kubelet on {pod.node}" if pod.node else "the scheduler"
     alone = sorted({volume.driver for volume in state.bound(pod)} & state.detached_drivers)
     if pod.node and alone:
@@ -559,7 +566,7 @@ def _where(entry: Entry, message: Message, seen: Seen, state: State) -> dict[str
         needs = attachments.metadata_arguments(made[0].driver, {made[0].driver: (entry.metadata,)})
         return {"attachment": made[0].name, "more": needs}
     if entry.control == "STOR-13" and node and not any(volume.driver for volume in named) and _lacks_in_tree(node):
-        return {"where": f"attachment_repair_nodes={node.name} -e attachment_repair_namespaces={pod.namespace}"}
+        return {"in_tree_node": node.name}
     return {}
 
 
@@ -618,7 +625,7 @@ def _reason(cause: Cause, facts: Mapping[str, str]) -> str:
 def _fill(text: str, facts: Mapping[str, str]) -> str:
     """Put the facts into a text of ours; one from a driver may hold braces of its own."""
     for name, value in facts.items():
-        text = text.replace(f"{{{name}}}", value or f"({name} unknown)")
+        text = text.replace(f"{{{name}}}", value if untrusted.is_plain(value) else f"({name} unknown)")
     return text
 
 

@@ -55,6 +55,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount
 
 # What replacing the mounts of one volume may take besides the time-outs that the user has set.
 _STEP_SECONDS = 5.0
+# A shorter line of a configuration file, as "[x]", tells nothing.
+_SECRET_LINE = 8
 # linux/sched.h, linux/fs.h, linux/mount.h
 _CLONE_NEWNS = 0x20000
 _MS_REC_SLAVE = 0x4000 | 0x80000
@@ -77,9 +79,10 @@ _VOLUME = {
     "options": {"type": "list", "elements": "str", "default": []},
     "endpoint": {"type": "str", "default": ""},
     "region": {"type": "str", "default": ""},
-    "credentials": {"type": "dict", "default": {}, "no_log": True},
     "command": {"type": "list", "elements": "str", "default": []},
     "foreground": {"type": "bool", "default": True},
+    "memory_max": {"type": "int", "default": 1024},
+    "tasks_max": {"type": "int", "default": 512},
     "pods": {"type": "list", "elements": "dict", "options": _POD},
 }
 # What an audit has in common with the repair.
@@ -90,6 +93,9 @@ OPTIONS_SPEC = PROBES_SPEC.merge(
             "paths": {"type": "list", "elements": "str", "default": []},
             "strategy": {"type": "str", "default": "remount", "choices": ["remount", "kubelet"]},
             "volumes": {"type": "list", "elements": "dict", "default": [], "options": _VOLUME},
+            # At the top, since Ansible logs a list of dictionaries by its repr(), where a secret with
+            # a backslash, a quote or a line break no longer looks like itself and is not masked.
+            "credentials": {"type": "dict", "default": {}, "no_log": True},
             "node_name": {"type": "str", "default": ""},
             "remount_timeout": {"type": "float", "default": 30.0},
             "containers_timeout": {"type": "float", "default": 0.0},
@@ -117,7 +123,27 @@ def fuse_options(params: dict[str, Any]) -> Options:
     paths = tuple(path.rstrip("/") for path in given.get("paths", ()))
     if "" in paths:
         raise StorageOpsError("paths has an empty path; leave the option out to look at everything")
-    return Options(**{**given, "paths": paths, "volumes": tuple(_volume(entry) for entry in given.get("volumes", ()))})
+    volumes = tuple(_volume(entry) for entry in given.get("volumes", ()))
+    return Options(**{**given, "paths": paths, "volumes": _with_credentials(volumes, params.get("credentials") or {})})
+
+
+def _with_credentials(volumes: tuple[Volume, ...], given: dict[str, Any]) -> tuple[Volume, ...]:
+    """Each volume with what is given for its name, its handle or one of its paths. No error shows a secret."""
+    if not all(isinstance(secrets, dict) for secrets in given.values()):
+        raise StorageOpsError("credentials has a part that is no dictionary: give one for each volume, by its name, handle or path")
+    given = {str(key).rstrip("/"): secrets for key, secrets in given.items()}
+    found, left = [], set(given)
+    for volume in volumes:
+        keys = list(dict.fromkeys(key for key in (volume.volume, volume.handle, *volume.paths) if key in given and key))
+        if len(keys) > 1:
+            raise StorageOpsError(f"credentials has {volume.describe()} more than once: give it by one of {', '.join(keys)}")
+        left -= set(keys)
+        secrets = given[keys[0]] if keys else {}
+        texts = {str(key): str(text) for key, text in secrets.items() if text is not None}
+        found.append(replace(volume, credentials=texts))
+    if left:
+        raise StorageOpsError(f"{len(left)} of the credentials are of a volume that is not among the volumes")
+    return tuple(found)
 
 
 def _volume(entry: dict[str, Any]) -> Volume:
@@ -126,12 +152,14 @@ def _volume(entry: dict[str, Any]) -> Volume:
     for name in ("paths", "sources", "options", "command"):
         given[name] = tuple(given.get(name, ()))
     given["paths"] = tuple(path.rstrip("/") for path in given["paths"])
-    given["credentials"] = {str(key): str(text) for key, text in given.get("credentials", {}).items() if text is not None}
     if "pods" in given:
         given["pods"] = tuple(
             Pod(**{name: pod[name] for name in Pod.__dataclass_fields__ if pod.get(name) is not None}) for pod in given["pods"]
         )
     volume = Volume(**given)
+    for name, least in (("memory_max", 64), ("tasks_max", 16)):
+        if getattr(volume, name) < least:
+            raise StorageOpsError(f"{name} of {volume.describe()} is {getattr(volume, name)}; give at least {least}")
     if not volume.describe():
         raise StorageOpsError("an entry of 'volumes' says neither 'volume' nor 'handle' nor 'paths'")
     return volume
@@ -293,7 +321,8 @@ class FuseRecovery:
     def _scrubbed(self, text: str) -> str:
         for volume in self._options.volumes:
             for secret in sorted(filter(None, volume.credentials.values()), key=len, reverse=True):
-                text = text.replace(secret, "********")
+                for form in _spellings(secret):
+                    text = text.replace(form, "********")
         return text
 
     def _recheck(self, recovery: Recovery, seconds: float) -> None:
@@ -621,6 +650,15 @@ class FuseRecovery:
         if not recovery.targets:
             return [f"{recovery.folder} is gone"]
         return [f"{target.point} lists, and is of the new filesystem {', '.join(devices)}" for target in recovery.targets]
+
+
+def _spellings(secret: str) -> list[str]:
+    """A secret as errors may quote it, and each of its lines that could be one; the longest first."""
+    lines = [line.strip() for line in secret.splitlines() if len(line.strip()) >= _SECRET_LINE]
+    values = [line.partition("=")[2].strip() for line in lines]
+    texts = {secret, *lines, *(value for value in values if len(value) >= _SECRET_LINE)}
+    forms = {form for text in texts for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1])}
+    return sorted(forms, key=len, reverse=True)
 
 
 def _trusted(recovery: Recovery) -> str:

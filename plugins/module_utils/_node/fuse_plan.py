@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_recipes, kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place, VolumeNote
@@ -68,6 +71,8 @@ class Volume:
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     command: tuple[str, ...] = ()
     foreground: bool = True
+    memory_max: int = 1024
+    tasks_max: int = 512
     pods: tuple[Pod, ...] | None = None
 
     def describe(self) -> str:
@@ -135,7 +140,10 @@ class Unfinished:
 
 @dataclass(frozen=True)
 class Service:
-    """How a new mount is made. ``secret``: text of the credentials file. ``environment``: no secrets. ``as_is``: without systemd."""
+    """How a new mount is made. ``secret``: text of the credentials file. ``environment``: no secrets. ``as_is``: without systemd.
+
+    ``limits``: properties of its unit, by which the program has less than root's rights and a bounded share of the node.
+    """
 
     argv: tuple[str, ...]
     fstypes: tuple[str, ...]
@@ -144,6 +152,7 @@ class Service:
     secret_environment: bool = False
     foreground: bool = True
     as_is: bool = False
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -549,7 +558,7 @@ def _entries(state: State, options: Options, recovery: Recovery, points: set[str
         if not entry.handle:
             return False
         same = [driver for driver, handle in recovery.handles if handle == entry.handle]
-        digest = hashlib.sha256(entry.handle.encode()).hexdigest()
+        digest = kubelet.digest_of(entry.handle)
         same += [driver for driver, staged in digests if staged == digest]
         return any(entry.driver in ("", driver) for driver in same)
 
@@ -614,16 +623,20 @@ def _answers(state: State, point: str, dead: tuple[str, ...]) -> bool:
 def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service | None, list[str]]:
     """How the new mount is made, and why it cannot be."""
     problems = []
-    sources = sorted(set(entry.sources))
+    sources = sorted({*entry.sources} - {""})
     if not sources:
         problems.append(f"no source of {entry.describe()} is known: give one in 'sources'")
     elif len(sources) > 1:
-        problems.append(f"more than one candidate source: {', '.join(map(masked, sources))}")
+        problems.append(f"more than one candidate source: {', '.join(map(untrusted.sample_of, sources[:5]))}")
     recipe = fuse_recipes.RECIPES.get(entry.recipe) if entry.recipe else fuse_recipes.for_fstype(recovery.fstype)
     if entry.command:
         recipe = None
     elif recipe is None:
-        asked = f"there is no recipe {entry.recipe}" if entry.recipe else f"no recipe is for mounts of the type {recovery.fstype}"
+        asked = (
+            f"there is no recipe {untrusted.sample_of(entry.recipe)}"
+            if entry.recipe
+            else f"no recipe is for mounts of the type {recovery.fstype}"
+        )
         return None, [*problems, f"{asked}: give one of {', '.join(fuse_recipes.RECIPES)}, or a command"]
     if problems:
         return None, problems
@@ -636,9 +649,13 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
     missing = [key for key in (recipe.needed if recipe else ()) if not entry.credentials.get(key)]
     if missing:
         problems.append(f"the credentials lack {' and '.join(missing)}")
-    service = _filled(entry, recipe, program, sources[0], recovery)
-    service = replace(service, as_is=not state.systemd)
-    return service, problems + _word_problems(entry, recipe, service, sources[0])
+    problems += _word_problems(entry, sources[0])
+    try:
+        service = _filled(entry, recipe, program, sources[0], recovery)
+    except Refused as error:
+        return None, list(dict.fromkeys([*problems, str(error)]))
+    service = replace(service, as_is=not state.systemd, limits=_limits(entry, recipe))
+    return service, problems + _shown_secrets(entry, recipe, service)
 
 
 def _filled(entry: Volume, recipe: fuse_recipes.Recipe | None, program: str, source: str, recovery: Recovery) -> Service:
@@ -665,34 +682,66 @@ def _filled(entry: Volume, recipe: fuse_recipes.Recipe | None, program: str, sou
     return Service((program, *argv), fstypes, secret, environment, recipe.secret_environment)
 
 
+# What a server whose files are elsewhere needs of root's rights: to mount. No unit of its own mount
+# namespace (ProtectSystem= and the like): its mount would not be seen outside it (systemd.exec(5)).
+_CONFINED = (
+    "CapabilityBoundingSet=CAP_SYS_ADMIN",
+    "DevicePolicy=closed",
+    "DeviceAllow=/dev/fuse rw",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    "LockPersonality=yes",
+    "RestrictRealtime=yes",
+)
+
+
+def _limits(entry: Volume, recipe: fuse_recipes.Recipe | None) -> tuple[str, ...]:
+    """A tenant's bucket decides how much a server has to remember, and what it parses."""
+    limits = (
+        f"MemoryMax={entry.memory_max}M",
+        f"TasksMax={entry.tasks_max}",
+        # Rather this one than the kubelet.
+        "OOMScoreAdjust=500",
+        # The credentials would be in it.
+        "LimitCORE=0",
+        "NoNewPrivileges=yes",
+    )
+    # What a command of the user's own serves may be files of the node, with owners and devices.
+    return limits if recipe is None else limits + _CONFINED
+
+
 def _option_names(option: str) -> list[str]:
     """The names in ``-o a,b=c`` or ``--a-b=c``, as the kernel would write them."""
     text = re.sub(r"^(?:--|-o[ =]?)", "", option)
     return [word.partition("=")[0].replace("-", "_") for word in re.split(r"[,\s]+", text)]
 
 
-def _word_problems(entry: Volume, recipe: fuse_recipes.Recipe | None, service: Service, source: str) -> list[str]:
-    """Words that are no words, and secrets among them."""
+def _word_problems(entry: Volume, source: str) -> list[str]:
+    """Words that are no words, and passwords in them."""
     problems = []
-    for what, text in (("source", source), ("endpoint", entry.endpoint), *(("option", option) for option in entry.options)):
-        if not text.isprintable() or (what != "option" and (text.startswith("-") or " " in text)):
-            problems.append(f"the {what} {masked(text)!r} cannot be one")
-        if masked(text) != text:
+    given = (("source", source), ("endpoint", entry.endpoint), ("region", entry.region))
+    for what, text in (*given, *(("option", option) for option in entry.options)):
+        why = untrusted.problem(what, text) if text else ""
+        if why:
+            problems.append(why)
+        # What is longer than any word was refused, and would take long.
+        if len(text) <= untrusted.MAX_WORD and masked(text) != text:
             problems.append(f"the {what} has a password in it: give that as a credential")
-    if "," in entry.endpoint:
-        problems.append(f"the endpoint {masked(entry.endpoint)!r} cannot be one")
     for option in entry.options:
         for word in re.split(r"[,\s]+", option):
             name, _equals, value = word.lstrip("-").partition("=")
             if value and _PASSWORD.search(name) and not name.endswith("file"):
                 problems.append(f"the option {name!r} is a secret, which the command line would show everybody: give it as a credential")
-    named = {key for word in (recipe.argv if recipe else ()) for key in entry.credentials if f"{{{key}}}" in word}
-    for key, text in entry.credentials.items():
-        if text and key not in named and any(text in word for word in service.argv):
-            problems.append(f"the command line would show everybody the credential {key}: hand it over by {{credentials_file}}")
-        if key != fuse_recipes.FILE_KEY and not text.isprintable():
-            problems.append(f"the credential {key} has characters that no credentials file can hold")
     return problems
+
+
+def _shown_secrets(entry: Volume, recipe: fuse_recipes.Recipe | None, service: Service) -> list[str]:
+    """Credentials that are words of the command line, which every user of the node sees."""
+    named = {key for word in (recipe.argv if recipe else ()) for key in entry.credentials if f"{{{key}}}" in word}
+    return [
+        f"the command line would show everybody the credential {key}: hand it over by {{credentials_file}}"
+        for key, text in entry.credentials.items()
+        if text and key not in named and any(text in word for word in service.argv)
+    ]
 
 
 def _remount_actions(recovery: Recovery) -> list[Action]:
@@ -723,6 +772,7 @@ def _mount_command(recovery: Recovery, service: Service) -> list[str]:
         return list(service.argv)
     command = ["systemd-run", "--quiet", "--collect", f"--unit={recovery.unit}", f"--description=FUSE mount for {recovery.name}"]
     command.append(f"--property=Type={'simple' if service.foreground else 'forking'}")
+    command += [f"--property={limit}" for limit in service.limits]
     command += [f"--setenv={variable}" for variable in service.environment]
     if service.secret_environment and service.secret:
         command.append(f"--property=EnvironmentFile={recovery.folder}/credentials")
@@ -952,13 +1002,3 @@ def key_of(name: str, layers: list[Mount], before: list[str]) -> str:
 def printable(path: str) -> str:
     """A path as it may be shown; one with characters that may not be is quoted."""
     return path if path.isprintable() else ascii(path)
-
-
-def masked(text: str) -> str:
-    """A text without the password that stands before the host in an address. A user's name alone is none."""
-
-    def hide(match: re.Match[str]) -> str:
-        _user, colon, password = match[1].partition(":")
-        return "://********@" if colon and password else match[0]
-
-    return re.sub(r"://(\S*)@", hide, text)

@@ -12,9 +12,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+
 # The credentials file of a command of the user's own holds the value of this key as it is.
 FILE_KEY = "file"
 _PLACE = re.compile(r"\{([a-z_]+)\}")
+# What is put in for a placeholder, as a kind of word; of what is not named here, the name is the kind.
+_KINDS = {"target": "path", "credentials_file": "path", "bucket": "source"}
+_SECRETS = ("secret_key", "session_token")
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Recipe:
     ``needed``: keys of the credentials that it cannot do without. ``environment``: variables that hold no secret. ``secret_environment``:
     the credentials file is one of variables, which systemd reads. ``long_options``: options of the kernel's are its own, with two dashes.
     ``names_remote``: mountinfo calls its mounts ``REMOTE:SOURCE``, with any name for the remote.
+    ``style``: how the file of the credentials is read, see untrusted.config_value.
     """
 
     name: str
@@ -39,6 +45,7 @@ class Recipe:
     secret_environment: bool = False
     long_options: bool = False
     names_remote: bool = False
+    style: str = "ini"
 
 
 _S3FS_LIKE = ("-f", "{source}", "{target}", "-o", "passwd_file={credentials_file}", "{at}", "{options}")
@@ -49,9 +56,27 @@ _AWS_FILE = ("AWS_SHARED_CREDENTIALS_FILE={credentials_file}",)
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("s3fs", "s3fs", ("fuse.s3fs",), _S3FS_LIKE, ("-o", "url={endpoint}"), "{access_key}:{secret_key}\n", _KEYS),
-        Recipe("ossfs", "ossfs", ("fuse.ossfs",), _S3FS_LIKE, ("-o", "url={endpoint}"), "{bucket}:{access_key}:{secret_key}\n", _KEYS),
-        Recipe("obsfs", "obsfs", ("fuse.obsfs",), _S3FS_LIKE, ("-o", "url={endpoint}"), "{access_key}:{secret_key}\n", _KEYS),
+        Recipe("s3fs", "s3fs", ("fuse.s3fs",), _S3FS_LIKE, ("-o", "url={endpoint}"), "{access_key}:{secret_key}\n", _KEYS, style="fields"),
+        Recipe(
+            "ossfs",
+            "ossfs",
+            ("fuse.ossfs",),
+            _S3FS_LIKE,
+            ("-o", "url={endpoint}"),
+            "{bucket}:{access_key}:{secret_key}\n",
+            _KEYS,
+            style="fields",
+        ),
+        Recipe(
+            "obsfs",
+            "obsfs",
+            ("fuse.obsfs",),
+            _S3FS_LIKE,
+            ("-o", "url={endpoint}"),
+            "{access_key}:{secret_key}\n",
+            _KEYS,
+            style="fields",
+        ),
         Recipe(
             "geesefs",
             "geesefs",
@@ -98,6 +123,7 @@ RECIPES = {
             (),
             ("HOME=/root",),
             True,
+            style="environment",
         ),
         # The source is the folder of the file system, the access key its user, without the "client.".
         Recipe(
@@ -128,24 +154,48 @@ def fill(template: Sequence[str], values: Mapping[str, str], lists: Mapping[str,
     """A command line with its placeholders filled in; unknown ones stay as they are.
 
     ``lists``: what a word that is nothing but this placeholder stands for; within a word it is joined by commas.
+    Raises Refused for a value that is no word of its kind.
     """
-    texts = {**{name: ",".join(items) for name, items in lists.items()}, **values}
+
+    def put_in(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in lists:
+            return ",".join(lists[name])
+        # An empty one is what the user has not given.
+        return _word(name, values[name]) if values.get(name) else values.get(name, match[0])
+
     words: list[str] = []
     for word in template:
         only = _PLACE.fullmatch(word)
         if only and only[1] in lists:
             words += lists[only[1]]
         else:
-            words.append(_PLACE.sub(lambda match: texts.get(match[1], match[0]), word))
+            words.append(_PLACE.sub(put_in, word))
     return words
 
 
+def _word(name: str, text: str) -> str:
+    return untrusted.word(_KINDS.get(name, name), text)
+
+
 def credentials_text(recipe: Recipe | None, credentials: Mapping[str, str], values: Mapping[str, str]) -> str:
-    """What the file of the credentials holds; empty if there are none. Without a recipe it is the user's text, or a line per key."""
+    """What the file of the credentials holds; empty if there are none. Without a recipe it is the user's text, or a line per key.
+
+    Raises Refused for a value that would be read as anything but itself.
+    """
     given = {key: text for key, text in {**values, **credentials}.items() if text}
     if not any(credentials.values()):
         return ""
     if recipe is None:
-        return given.get(FILE_KEY) or "".join(f"{key}={text}\n" for key, text in credentials.items() if text)
+        return given.get(FILE_KEY) or "".join(
+            f"{key}={untrusted.config_value('plain', key, text)}\n" for key, text in credentials.items() if text
+        )
+
+    def put_in(match: re.Match[str]) -> str:
+        name, text = match[1], given[match[1]]
+        if name in _SECRETS:
+            return untrusted.config_value(recipe.style, name, text)
+        return _word(name, text)
+
     lines = [line for line in recipe.credentials.splitlines(True) if set(_PLACE.findall(line)) <= set(given)]
-    return "".join(_PLACE.sub(lambda match: given[match[1]], line) for line in lines)
+    return "".join(_PLACE.sub(put_in, line) for line in lines)

@@ -123,10 +123,14 @@ def _note(kind: str, point: str, root: str, said: dict[str, str]) -> str:
     return ""
 
 
+def digest_of(handle: str) -> str:
+    """By which the kubelet names the folder of a volume. A text that UTF-8 cannot hold has one that no folder has."""
+    return hashlib.sha256(handle.encode(errors="surrogatepass")).hexdigest()
+
+
 def staging_points(note: VolumeNote, root: str = ROOT) -> tuple[str, str]:
     """Where the kubelet stages the volume of a publish path: (since Kubernetes 1.24, before)."""
-    digest = hashlib.sha256(note.handle.encode()).hexdigest()
-    return f"{root}/{_CSI}/{note.driver}/{digest}/globalmount", f"{root}/{_CSI}/pv/{note.volume}/globalmount"
+    return f"{root}/{_CSI}/{note.driver}/{digest_of(note.handle)}/globalmount", f"{root}/{_CSI}/pv/{note.volume}/globalmount"
 
 
 def parse_note(text: str, path: str) -> VolumeNote:
@@ -157,7 +161,7 @@ def contradiction(place: Place, note: VolumeNote) -> str:
         return f"{place.note} is of the volume {note.volume}, not {place.volume}"
     if place.driver and note.driver != place.driver:
         return f"{place.note} names the driver {note.driver}, but lies in the folder of {place.driver}"
-    if place.digest and hashlib.sha256(note.handle.encode()).hexdigest() != place.digest:
+    if place.digest and digest_of(note.handle) != place.digest:
         return f"{place.note} names the volume handle {note.handle}, which is not the one of its folder"
     return ""
 

@@ -8,16 +8,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import catalogue
 
 SEVERITIES = ("critical", "major", "minor", "info")
-
-# Object names come from nodes and from the API server; only what a shell and Ansible take as it is becomes part of a command.
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 _BY_HAND = {"STOR-12": "repair_volumeattachments", "STOR-15": "triage"}
 
@@ -78,8 +75,10 @@ def command(control: str, host: str, thing: Mapping[str, str]) -> str:
         facts["attachment"] = thing["name"]
     if thing["kind"] == "Node":
         facts["node"] = facts["lost_node"] = thing["name"]
-    known = {name: value for name, value in facts.items() if _PLAIN.fullmatch(value)}
-    line = catalogue.command(control, known)
-    if control == "STOR-15" and _PLAIN.fullmatch(thing["namespace"]):
-        line = f"ansible-playbook {CONTROLS[control].runbook} -e triage_namespace={thing['namespace']}"
+    line = catalogue.command(control, facts)
+    if control == "STOR-15":
+        line = untrusted.command_line(
+            f"ansible-playbook {CONTROLS[control].runbook} -e triage_namespace={{namespace}}",
+            namespace=thing["namespace"],
+        )
     return f"{line} --check" if line else ""

@@ -53,7 +53,8 @@ GIVEN = {
     "node_fence": {"state", "ceph", "proof", "fence"},
     "volume_failover": {"state", "ceph"},
     "node_release": {"state", "ceph", "clients", "fence"},
-    "fuse_recovery": {"node_name"},
+    # An entry of the role's volumes may have its credentials; it hands them over apart.
+    "fuse_recovery": {"node_name", "credentials"},
 }
 # The API server is taken from the environment, so that AWX's credential serves all roles alike.
 LEFT_OUT = ["storage_ops.runbooks._kubernetes.auth"]

@@ -77,6 +77,8 @@ PAUSE, MAX_PAUSE = 1.0, 60.0
 MAX_LINE = 1 << 20
 MAX_REMEMBERED = 10_000
 
+# What a change or an event that is none raises: a time in the year 0, say, which the API stores.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -146,24 +148,46 @@ def lasted(event: Any) -> float:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of a stream, as they arrive. One that is far too long ends it."""
-    rest = b""
+    """The lines of a stream, as they arrive. One that is far too long is passed over: anybody who may write an event can make one."""
+    parts: list[bytes] = []
+    length = 0
     for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from filter(None, whole)
-        if len(rest) > MAX_LINE:
-            raise ValueError("a line of the watch is far too long")
+        *whole, rest = chunk.split(b"\n")
+        for line in whole:
+            if length + len(line) <= MAX_LINE:
+                yield from filter(None, [b"".join([*parts, line])])
+            else:
+                LOG.warning("an event of more than %d bytes was passed over", MAX_LINE)
+            parts, length = [], 0
+        length += len(rest)
+        parts = [*parts, rest] if length <= MAX_LINE else []
 
 
 def follow(chunks: Iterable[bytes], wanted: Wanted) -> Iterator[tuple[str, dict[str, str] | None]]:
-    """Read a watch: for each change the version to go on from, and what is kept of it. Raises Expired."""
+    """Read a watch: for each change the version to go on from, and what is kept of it. Raises Expired.
+
+    What cannot be read is reported and passed over, so that no event hides those that follow it.
+    """
     for line in lines(chunks):
-        change = json.loads(line)
-        found = change["object"]
-        if change["type"] == "ERROR":
-            raise Expired if found.get("code") == 410 else ValueError(f"the watch ended with status {found.get('code')}")
-        made = change["type"] in ("ADDED", "MODIFIED")
-        yield found["metadata"]["resourceVersion"], pick(found, wanted) if made else None
+        try:
+            change = json.loads(line)
+            found = change["object"]
+            kind, code = change["type"], found.get("code")
+            version = "" if kind == "ERROR" else str(found["metadata"]["resourceVersion"])
+        except _UNREADABLE as error:
+            LOG.warning("a change that cannot be read was passed over (%s)", type(error).__name__)
+            continue
+        if kind == "ERROR":
+            raise Expired if code == 410 else ValueError(f"the watch ended with status {code}")
+        yield version, _picked(found, wanted) if kind in ("ADDED", "MODIFIED") else None
+
+
+def _picked(event: Any, wanted: Wanted) -> dict[str, str] | None:
+    try:
+        return pick(event, wanted)
+    except _UNREADABLE as error:
+        LOG.warning("an event that cannot be read was passed over (%s)", type(error).__name__)
+        return None
 
 
 class Watcher:

@@ -91,6 +91,14 @@ def test_a_host_without_outcome_was_not_assessed() -> None:
     assert (summed["refused"], summed["repaired"], summed["strict"]) == (1, 1, True)
 
 
+def test_what_a_node_wrote_is_shown_as_what_it_is() -> None:
+    """Whoever is root on a node writes the results of its modules."""
+    told = conclude([outcome([finding("refuse", name="\x1b[2Jmap\n")], False, False)], False)
+    assert told["outcome"]["left"] == ["map \\x1b[2Jmap\\n: in use"] and told["msg"].isprintable()
+    step = {"action": "flush_map", "target": "\u202e", "outcome": "planned"}
+    assert outcome([{**REPAIRED, "repair": [step]}], False, False)["left"][0].isprintable()
+
+
 def test_lists_are_cut() -> None:
     left = conclude([outcome([REFUSED] * (MAX_LEFT + 3), False, False)], False)["outcome"]["left"]
     assert len(left) == MAX_LEFT + 1 and left[-1] == "and 3 more"

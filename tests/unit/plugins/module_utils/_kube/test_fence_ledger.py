@@ -331,6 +331,17 @@ def test_what_a_killed_run_left_goes_once_it_is_over(cluster: FakeCluster, clock
         one.check()
 
 
+@pytest.mark.parametrize("when", ["0000-01-01T00:00:00.000000Z", "x"])
+def test_a_lease_whose_end_cannot_be_read_is_not_over(cluster: FakeCluster, clock: Clock, when: str) -> None:
+    lease(cluster, clock, "one").take(0)
+    cluster.objects[LEASE]["spec"]["renewTime"] = when
+    two = lease(cluster, clock, "two")
+    for act in (lambda: two.take(0), two.holder, two.release, two.check):
+        with pytest.raises(StorageOpsError, match="a renewTime that is no time, so a run may be at work at node a"):
+            act()
+    assert cluster.objects[LEASE]["spec"]["holderIdentity"] == "one"
+
+
 def test_who_comes_back_late_has_lost_it(cluster: FakeCluster, clock: Clock) -> None:
     one, two = lease(cluster, clock, "one"), lease(cluster, clock, "two")
     one.take(0)

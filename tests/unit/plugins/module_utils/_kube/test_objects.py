@@ -25,6 +25,16 @@ def test_times() -> None:
     assert objects.parse_time("2026-01-31T10:00:00Z") == TEN
     assert objects.parse_time("2026-01-31T10:00:00.500000Z") == TEN + timedelta(seconds=0.5)
     assert objects.parse_time(None) is None
+
+
+@pytest.mark.parametrize("text", ["0000-01-01T00:00:00Z", "2026-01-31T10:00:00", "x", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
+def test_what_is_no_time(text: str) -> None:
+    """The API stores the year 0; of a tenant's event it must not end a whole triage."""
+    assert objects.parse_time(text) is None
+
+
+def test_messages_are_cut_as_they_are_read() -> None:
+    assert (objects.cut(None), objects.cut("x"), len(objects.cut("x" * 1_400_000))) == ("", "x", objects.MAX_MESSAGE)
     assert objects.age(TEN + timedelta(minutes=1), TEN) == 60
     assert objects.age(TEN, None) == 0
     assert objects.age(TEN, TEN + timedelta(minutes=1)) == 0

@@ -1119,7 +1119,9 @@ def test_ledgers_of_others_are_left_alone() -> None:
     world = World(*claim("data"))
     for number, other in enumerate([ledger(claims=("other",)), ledger(namespace="elsewhere")]):
         hold(world, "n1", other._replace(key=f"runbooks.storage-ops/cordon.0000000{number}"))
-    world.objects["/api/v1/nodes/n1"]["metadata"]["annotations"]["runbooks.storage-ops/cordon.x"] = "no JSON"
+    texts = ["no JSON", "[" * 100_000, "null", ledger().value.replace('"replicas": ', '"replicas": Infinity, "x": ')]
+    noted = {f"runbooks.storage-ops/cordon.x{number}": text for number, text in enumerate(texts)}
+    world.objects["/api/v1/nodes/n1"]["metadata"]["annotations"].update(noted)
     before = json.dumps(world.objects, sort_keys=True)
     assert run(world)["findings"] == []
     assert json.dumps(world.objects, sort_keys=True) == before

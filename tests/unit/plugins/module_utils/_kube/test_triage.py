@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name, unique_name
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import MAX_MESSAGE, attachment_name, unique_name
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage import Triage, triage_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage_plan import (
     CONTROLS,
@@ -801,3 +802,39 @@ def test_whatever_the_objects_say(phase: str, on: str, deleted: bool, ready: str
 def test_a_pod_that_says_nothing_of_itself() -> None:
     seen = pick_seen({"metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": {}})
     assert (seen.since, seen.started, seen.waiting) == (None, None, ())
+
+
+# what tenants write
+
+
+@pytest.mark.parametrize("when", ["0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
+def test_no_event_ends_a_triage(when: str) -> None:
+    """The API stores them; the first one ended a cluster-wide triage with ValueError, for everybody."""
+    told = [
+        event("FailedMount", "MountVolume.SetUp failed: x", **{field: when}) for field in ("lastTimestamp", "eventTime", "firstTimestamp")
+    ]
+    told.append(event("FailedMount", "x", series={"count": 2, "lastObservedTime": when}))
+    finding = one(pod(), *told, *FINE)
+    assert "FailedMount" in finding.summary
+    found = one(pod(status={"containerStatuses": [{"state": {"running": {"startedAt": when}}}]}), *FINE)
+    assert found.name == "web-0"
+
+
+def test_a_huge_message_is_cut_when_it_is_read() -> None:
+    """1.4 MB, as many as an object can hold, took the catalogue minutes."""
+    huge = "MountVolume " * 120_000
+    _uid, message = pick_message(event("FailedMount", huge)) or ("", None)
+    assert message and len(message.text) == MAX_MESSAGE
+    (waiting,) = pick_seen(pod(status={"containerStatuses": [{"state": {"waiting": {"reason": "x", "message": huge}}}]})).waiting
+    assert len(waiting.text) == MAX_MESSAGE
+    finding = one(pod(), event("FailedMount", huge), *FINE)
+    assert len(repr(finding.to_result())) < 20_000
+
+
+def test_the_deadline_holds_while_pods_are_judged() -> None:
+    cluster = fake(pod("a"), pod("b"), *FINE)
+    runbook = Triage(cluster, Options())
+    state = runbook.gather()
+    cluster.deadline = Deadline(0)
+    with pytest.raises(StorageOpsError, match="the deadline passed while stuck pods were judged"):
+        runbook.plan(state)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils import basic
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import ActionFailed, NotStarted, Prevented, StorageOpsError
@@ -37,9 +38,10 @@ def test_an_audit_has_the_defaults() -> None:
 
 def test_volumes_as_ansible_hands_them_over() -> None:
     entry = dict.fromkeys(Volume.__dataclass_fields__)
-    entry.update({"volume": "pvc-1", "sources": ["a"], "credentials": {"secret_key": 5, "x": None}, "paths": ["/a/"]})
+    entry.update({"volume": "pvc-1", "sources": ["a"], "paths": ["/a/"]})
     entry["pods"] = [{"uid": "u", "namespace": "", "name": "", "terminating": True}]
-    (volume,) = fuse.fuse_options({"volumes": [entry]}).volumes
+    del entry["credentials"]
+    (volume,) = fuse.fuse_options({"volumes": [entry], "credentials": {"/a": {"secret_key": 5, "x": None}}}).volumes
     assert volume == Volume("pvc-1", paths=("/a",), sources=("a",), credentials={"secret_key": "5"}, pods=(Pod("u", terminating=True),))
     (unknown,) = fuse.fuse_options({"volumes": [{"handle": "h", "pods": None}]}).volumes
     assert unknown.pods is None
@@ -53,6 +55,14 @@ def test_volumes_as_ansible_hands_them_over() -> None:
         ({"max_repairs": -1}, "max_repairs is -1"),
         ({"paths": ["/a", ""]}, "paths has an empty path"),
         ({"volumes": [{"sources": ["a"]}]}, "says neither 'volume' nor 'handle' nor 'paths'"),
+        ({"volumes": [{"volume": "a", "memory_max": 0}]}, "memory_max of a is 0; give at least 64"),
+        ({"volumes": [{"volume": "a", "tasks_max": 15}]}, "tasks_max of a is 15; give at least 16"),
+        ({"volumes": [{"volume": "a"}], "credentials": {"b": {}}}, "^1 of the credentials are of a volume that is not among"),
+        ({"volumes": [{"volume": "a"}], "credentials": {"secret_key": "s3cr3t"}}, "^credentials has a part that is no dictionary"),
+        (
+            {"volumes": [{"volume": "a", "handle": "h"}], "credentials": {"a": {}, "h": {}}},
+            "^credentials has a more than once: give it by one of a, h$",
+        ),
     ],
 )
 def test_options_that_cannot_be(params: dict[str, Any], reason: str) -> None:
@@ -137,16 +147,40 @@ def test_a_secret_is_written_for_root_alone_and_never_through_a_link(tmp_path: P
 
 
 def test_no_error_tells_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    volume = Volume("pvc-1", region="eu", credentials={"secret_key": "s3cr3t"})
+    keys = {"secret_key": "s3cr3t", "file": "[x]\nsecret_access_key = b\\ack'slash\n"}
+    volume = Volume("pvc-1", region="eu", credentials=keys)
     recovery = fuse.FuseRecovery(host(tmp_path), Options(volumes=(volume,)))
 
     def failing(*_args: Any) -> None:
-        raise ActionFailed("cannot use s3cr3t in eu")
+        raise ActionFailed(f"cannot use s3cr3t in eu, nor {keys['file']!r}, nor {json.dumps(keys)}, nor b\\ack'slash")
 
     monkeypatch.setattr(recovery, "_clean_up", failing)
     action = fuse.Action("clean_up", "x", [], Step(Recovery("abc", "/name", (), ())))
-    with pytest.raises(ActionFailed, match=r"^cannot use \*{8} in eu$"):
+    with pytest.raises(ActionFailed, match=r"^cannot use \*{8} in eu, nor ") as caught:
         recovery.apply(action)
+    assert not any(part in str(caught.value) for part in ("s3cr3t", "ack", "slash"))
+
+
+SECRETS = {
+    "file": "[x]\nsecret_access_key = TOPSECRET1\n",
+    "a": "back\\TOPSECRET2",
+    "b": 'it\'s "TOPSECRET3"',
+    "c": "TOPSECRET4\u00fc\u2028\x1b",
+}
+
+
+def test_no_log_of_a_node_has_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ansible writes what a module was called with to the journal, a list of dictionaries by its repr()."""
+    said: list[str] = []
+    monkeypatch.setattr(basic.AnsibleModule, "log", lambda _self, text, log_args=None: said.append(f"{text} {log_args}"))
+    arguments = {"volumes": [{"volume": "pvc-1"}], "credentials": {"pvc-1": SECRETS}}
+    monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode())
+    # ansible-core 2.19 asks how they are written.
+    monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
+    module = basic.AnsibleModule(**fuse.OPTIONS_SPEC.to_kwargs())
+    assert "pvc-1" in "".join(said) and "TOPSECRET" not in "".join(said)
+    (volume,) = fuse.fuse_options(module.params).volumes
+    assert volume.credentials == SECRETS
 
 
 def test_folders_of_pods(tmp_path: Path) -> None:

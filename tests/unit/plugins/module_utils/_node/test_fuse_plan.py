@@ -104,6 +104,25 @@ def test_command_line_of_the_new_mount() -> None:
     assert "s3cr3t" not in repr(action.to_result()) + repr(action)
 
 
+def properties(**changes: Any) -> dict[str, str]:
+    command = only(state(), volumes=(replace(VOLUME, **changes),)).repair[0].command
+    words = [word[len("--property=") :].partition("=") for word in command if word.startswith("--property=")]
+    return {name: value for name, _equals, value in words}
+
+
+def test_a_server_has_limits_and_no_more_rights_than_to_mount() -> None:
+    """With a listing without end s3fs took the node's memory; and it parses what a tenant writes."""
+    found = properties()
+    wanted = {"MemoryMax": "1024M", "TasksMax": "512", "NoNewPrivileges": "yes", "CapabilityBoundingSet": "CAP_SYS_ADMIN"}
+    wanted |= {"DevicePolicy": "closed", "DeviceAllow": "/dev/fuse rw", "LimitCORE": "0", "OOMScoreAdjust": "500"}
+    assert wanted.items() <= found.items()
+    # In a mount namespace of its own its mount would be seen by nobody.
+    assert not {"ProtectSystem", "ProtectHome", "PrivateTmp", "ReadOnlyPaths", "PrivateDevices"} & set(found)
+    own = properties(command=("s3fs", "{source}", "{target}"), credentials={}, memory_max=4096, tasks_max=64)
+    assert (own["MemoryMax"], own["TasksMax"], own["NoNewPrivileges"]) == ("4096M", "64", "yes")
+    assert "CapabilityBoundingSet" not in own
+
+
 def test_mounts_that_answer_are_nothing_to_report() -> None:
     assert fuse_plan.plan(state(answers={"0:50": OK}), options()).findings == []
 
@@ -168,7 +187,8 @@ def test_a_renewed_staging_mount_is_used() -> None:
     ("changes", "reason"),
     [
         ({"sources": ()}, "no source of pvc-1 is known"),
-        ({"sources": ("bucket-a", "bucket-b", "bucket-a")}, "more than one candidate source: bucket-a, bucket-b"),
+        ({"sources": ("",)}, "no source of pvc-1 is known"),
+        ({"sources": ("bucket-a", "bucket-b", "bucket-a")}, "more than one candidate source: 'bucket-a', 'bucket-b'"),
         ({"recipe": "rclone"}, "rclone is not on this host"),
         ({"credentials": {"access_key": "x"}}, "the credentials lack secret_key"),
         ({"command": ("s3fs", "-o", "key=s3cr3t-key", "{source}", "{target}")}, "would show everybody the credential secret_key"),
@@ -320,7 +340,7 @@ def test_nobody_needs_to_remove_the_credentials() -> None:
     [
         ({"endpoint": "https://user:hidden@s3"}, "the endpoint has a password in it"),
         ({"sources": ("redis://:hidden@host/1",)}, "the source has a password in it"),
-        ({"sources": ("redis://:hid@den@host/1", "b")}, "more than one candidate source: b, redis://********@host/1"),
+        ({"sources": ("redis://:hid@den@host/1", "b")}, "more than one candidate source: 'b', 'redis://********@host/1'"),
         ({"endpoint": "https://user:hidden@s3,x"}, "the endpoint 'https://********@s3,x' cannot be one"),
         ({"options": ("ro,passwd=hidden",)}, "the option 'passwd' is a secret"),
         ({"options": ("--s3-secret-access-key=hidden",)}, "the option 's3-secret-access-key' is a secret"),
@@ -332,6 +352,33 @@ def test_passwords_where_everybody_sees_them(changes: dict[str, Any], reason: st
     assert finding.verdict == "refuse"
     assert reason in finding.reason
     assert "hidden" not in repr(finding.to_result())
+
+
+RCLONE = state(mount(10, STAGING, fstype="fuse.rclone"), programs={"rclone": "/usr/bin/rclone", "s3fs": "/usr/bin/s3fs"})
+EVIL = "x\ntype = webdav\nbearer_token_command = touch /tmp/owned"
+OWN = ("s3fs", "-f", "{source}", "{target}", "-o", "endpoint={region}")
+
+
+@pytest.mark.parametrize(
+    ("found", "changes"),
+    [
+        (RCLONE, {"region": EVIL}),
+        (RCLONE, {"region": "x\ntype = combine\nupstreams = bucket-a=/"}),
+        (RCLONE, {"endpoint": EVIL}),
+        (RCLONE, {"sources": (EVIL,)}),
+        (RCLONE, {"credentials": {**KEYS, "access_key": EVIL}}),
+        (RCLONE, {"credentials": {**KEYS, "session_token": EVIL}}),
+        (RCLONE, {"recipe": EVIL}),
+        (RCLONE, {"command": OWN, "region": "x,logfile=/etc/cron.d/x"}),
+        (RCLONE, {"command": OWN, "region": "eu", "sources": ("b,logfile=/x",)}),
+        (RCLONE, {"command": OWN, "region": "x" * 1_400_000}),
+    ],
+)
+def test_nothing_in_a_secret_becomes_a_line_or_an_option(found: State, changes: dict[str, Any]) -> None:
+    """Each of these gave a tenant a command, a file or the root folder of the node."""
+    finding = only(found, volumes=(replace(VOLUME, **changes),))
+    assert (finding.verdict, finding.repair) == ("refuse", [])
+    assert finding.reason.isprintable() and len(finding.reason) < 1000
 
 
 @pytest.mark.parametrize("option", ["passwd_file=/x", "use_session_token", "mp_umask=0", "dbglevel=info"])

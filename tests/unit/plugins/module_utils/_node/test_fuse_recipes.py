@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_recipes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse_recipes import RECIPES
 
@@ -46,9 +47,9 @@ def test_placeholders() -> None:
     template = ["mount", "{options}", "-o", "x,{options}", "{source}:{nobody}", "{target}"]
     words = fuse_recipes.option_words(["a=1", "--cache=off"])
     assert words == ["-o", "a=1", "--cache=off"]
-    filled = fuse_recipes.fill(template, {"source": "{target}", "target": "/t"}, {"options": ["a", "b"]})
+    filled = fuse_recipes.fill(template, {"source": "b", "target": "/t"}, {"options": ["a", "{target}"]})
     # What was filled in is not looked at again.
-    assert filled == ["mount", "a", "b", "-o", "x,a,b", "{target}:{nobody}", "/t"]
+    assert filled == ["mount", "a", "{target}", "-o", "x,a,{target}", "b:{nobody}", "/t"]
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,32 @@ def test_credentials_files(name: str | None, credentials: dict[str, str], text: 
 
 def test_a_secret_that_looks_like_a_placeholder() -> None:
     assert fuse_recipes.credentials_text(RECIPES["s3fs"], {"access_key": "A", "secret_key": "{access_key}"}, {}) == "A:{access_key}\n"
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+@pytest.mark.parametrize("key", ["access_key", "secret_key", "session_token", "endpoint", "region", "bucket"])
+def test_no_value_adds_a_line(name: str, key: str) -> None:
+    """A tenant's Secret gave rclone a line that it runs as a command: bearer_token_command."""
+    given = {**KEYS, "session_token": "tok", "endpoint": "https://s3", "region": "eu", "bucket": "b"}
+    plain = fuse_recipes.credentials_text(RECIPES[name], given, {})
+    evil = {**given, key: "x\ntype = webdav\nbearer_token_command = id"}
+    if given[key] not in plain:
+        assert fuse_recipes.credentials_text(RECIPES[name], evil, {}) == plain
+        return
+    with pytest.raises(Refused):
+        fuse_recipes.credentials_text(RECIPES[name], evil, {})
+
+
+@pytest.mark.parametrize("place", ["source", "target", "endpoint", "bucket", "region", "credentials_file", "access_key"])
+def test_no_value_adds_an_option(place: str) -> None:
+    """With "-o endpoint={region}" a region of "x,logfile=/etc/cron.d/x" had s3fs write that file."""
+    for evil in ("x,logfile=/etc/cron.d/x", "-oallow_root", "x y", "x\ny"):
+        for template in (f"endpoint={{{place}}}", f"{{{place}}}"):
+            with pytest.raises(Refused):
+                fuse_recipes.fill(["-o", template], {place: evil}, {})
+
+
+def test_a_users_own_file_has_whole_words() -> None:
+    for evil in ("$(id)", "a\nb", "a b", "'"):
+        with pytest.raises(Refused):
+            fuse_recipes.credentials_text(None, {"key": evil}, {})

@@ -1,0 +1,204 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""What tenants, nodes and the network write, and what may become of it. Pure: no I/O here.
+
+A Secret, an event, an annotation, a bucket's name, the name of a process: the collection runs as
+root on data that less trusted people shape. Here, and only here, such a value becomes a word of a
+command (``word``), a value in a configuration file (``config_value``), a name for the API or for a
+command that is printed (``name``, ``command_line``), or a text to show (``shown``); or it is refused.
+Each kind of value has one list of what is allowed. docs/security.md says who may write what.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
+
+# A refusal shows a value that is not longer.
+_SAMPLE = 200
+# How long a text to show may be. Longer ones are cut, with a count.
+MAX_SHOWN = 4_000
+MAX_WORD = 4_096
+
+# RFC 1123 subdomain, as the names of nearly all Kubernetes objects are (apimachinery's
+# IsDNS1123Subdomain).
+_MAX_NAME = 253
+_LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_NAME = re.compile(rf"(?=.{{1,{_MAX_NAME}}}\Z){_LABEL}(?:\.{_LABEL})*")
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# An address, a range or a client as Ceph's blocklist has them: 10.0.0.1:0/123, [2001:db8::1]:0/0.
+_ADDRESS = re.compile(r"(?=.*[0-9])\[?[0-9a-fA-F]*[:.][0-9a-fA-F:.]*\]?(?::[0-9]+)?(?:/[0-9]+)?")
+_PLACE = re.compile(r"{(\w+)}")
+
+NO_COMMAND = "(no command is shown, since a name in it is none that Kubernetes gives)"
+
+# By kind, what a word may be. Each is one word for every program: no blank, no quote, no comma,
+# since s3fs and other FUSE programs take a comma within ``-o`` for the beginning of another option.
+_WORDS = {
+    "region": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"),
+    "endpoint": re.compile(
+        r"(?:https?://)?(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9][A-Za-z0-9._-]{0,252})"
+        r"(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/-]{0,1000})?"
+    ),
+    # A bucket, a folder in one, an address of a metadata engine, a folder of the node.
+    "source": re.compile(r"[\w/][\w./:@+=~%!()&?-]{0,2000}"),
+    "access_key": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+=/-]{0,255}"),
+    # Made by us.
+    "path": re.compile(r"/[A-Za-z0-9._/-]{0,1000}"),
+}
+# Not for a folder above the bucket's, whatever a server makes of it.
+_UPWARDS = re.compile(r"(?:^|[/:])\.\.(?:/|$)")
+
+# By the style of a file, what a secret in it may hold.
+_SECRETS = {
+    # goconfig (rclone) takes a value that begins with ` or three quotes for one of several lines,
+    # and puts in %(name)s; the AWS SDKs take quotes and comments apart, and so does Ceph.
+    "ini": re.compile(r"(?!.*%\()[!$-&(-:<-Z^_a-z{|}~]+"),
+    # Fields separated by colons (s3fs-fuse, src/s3fs_cred.cpp, ParseS3fsPasswdFile).
+    "fields": re.compile(r"[!-9;-~]+"),
+    # Whoever reads it: no shell takes any of it for anything but itself.
+    "plain": re.compile(r"[A-Za-z0-9%+,./:=@^_-]+"),
+}
+_BARE = re.compile(r"[A-Za-z0-9+,./:=@^_-]+")
+
+
+def problem(kind: str, text: str) -> str:
+    """Why a text cannot be a word of this kind; empty if it can.
+
+    Kinds: region, endpoint, source, access_key, path; option (any printable text).
+    """
+    if kind == "option":
+        good = text.isprintable() and len(text) <= MAX_WORD
+    else:
+        good = bool(_WORDS[kind].fullmatch(text)) and not _UPWARDS.search(text)
+    sample = "" if kind == "access_key" else f" {sample_of(text)}"
+    return "" if good else f"the {kind}{sample} cannot be one"
+
+
+def word(kind: str, text: str) -> str:
+    """The text, which is one word of a command line. Raises Refused."""
+    why = problem(kind, text)
+    if why:
+        raise Refused(why)
+    return text
+
+
+def config_value(style: str, key: str, text: str) -> str:
+    """A secret as a file has it, so that it is read as what it is. Raises Refused, which never shows it.
+
+    Styles: ``ini``, ``fields`` (separated by colons), ``plain`` (a line for an unknown reader),
+    ``environment`` (systemd's EnvironmentFile).
+    """
+    allowed = _SECRETS.get(style)
+    if not (allowed.fullmatch(text) if allowed else style == "environment" and text.isprintable()):
+        raise Refused(f"the credential {key} has characters that no credentials file can hold")
+    if style == "environment" and not _BARE.fullmatch(text):
+        # Within double quotes a backslash takes these four for themselves
+        # (systemd, src/basic/env-file.c, SHELL_NEED_ESCAPE).
+        return '"' + re.sub(r'(["\\`$])', r"\\\1", text) + '"'
+    return text
+
+
+def is_name(text: str) -> bool:
+    """It is what Kubernetes takes for the name of an object."""
+    return bool(_NAME.fullmatch(text))
+
+
+def name(what: str, text: str) -> str:
+    """The text, which is a name of the API. Raises Refused that says ``what`` is none."""
+    if not is_name(text):
+        raise Refused(f"the {what} {sample_of(text)} is no name that Kubernetes gives")
+    return text
+
+
+def is_plain(text: str) -> bool:
+    """A shell and Ansible take it as it is: a name of the API, or of an inventory."""
+    return len(text) <= _MAX_NAME and bool(_PLAIN.fullmatch(text))
+
+
+def command_line(template: str, **names: str | Sequence[str]) -> str:
+    """A command to be copied, with names put in for ``{placeholders}``; empty if one is no name.
+
+    What a node or a tenant wrote would be run by the operator's shell. Allowed are plain names, and
+    addresses as Ceph spells them. Several of them are joined by commas. Other braces stay as they
+    are.
+    """
+    given = {key: [text] if isinstance(text, str) else list(text) for key, text in names.items()}
+    for key in set(_PLACE.findall(template)) & set(given):
+        if not given[key] or not all(is_plain(text) or _ADDRESS.fullmatch(text) for text in given[key]):
+            return ""
+    return _PLACE.sub(lambda m: ",".join(given[m[1]]) if m[1] in given else m[0], template)
+
+
+def shown_command(template: str, **names: str | Sequence[str]) -> str:
+    """The same within a sentence: without a command it says so."""
+    return command_line(template, **names) or NO_COMMAND
+
+
+def quoted(words: Sequence[str]) -> str:
+    """Words as a shell takes them back, to be shown."""
+    return shown(shlex.join(words))
+
+
+def shown(text: str, most: int = MAX_SHOWN, lines: bool = False) -> str:
+    """A text for people: what a terminal would act on, or what hides or turns text, is escaped.
+
+    ``lines``: line breaks and tabs stay.
+    """
+    left = len(text) - most
+    if left > 0:
+        text = f"{text[:most]} (+{left} characters)"
+    if text.isprintable():
+        return text
+    kept = "\n\t" if lines else ""
+    return "".join(char if char.isprintable() or char in kept else _escaped(char) for char in text)
+
+
+def clean(value: Any) -> Any:
+    """A result with every text in it shown, keys as well."""
+    if isinstance(value, str):
+        return shown(value, lines=True)
+    if isinstance(value, dict):
+        return {clean(key): clean(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean(item) for item in value]
+    return value
+
+
+def from_json(text: str) -> Any:
+    """What a text of others says. Raises ValueError, also for one with too many brackets."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def masked(text: str) -> str:
+    """A text without the password before the host in an address. A user's name alone is none."""
+
+    def hide(match: re.Match[str]) -> str:
+        _user, colon, password = match[1].partition(":")
+        return "://********@" if colon and password else match[0]
+
+    return re.sub(r"://(\S*)@", hide, text)
+
+
+def sample_of(text: str) -> str:
+    """A refused value, quoted, without a password; of a long one only its length.
+
+    What is cut could end before the sign by which a password is known.
+    """
+    return f"'{shown(masked(text))}'" if len(text) <= _SAMPLE else f"of {len(text)} characters"
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
