@@ -49,6 +49,7 @@ def volumes(node: Node) -> dict[str, set[str]]:
 
 def repaired(node: Node, *luns: int) -> None:
     """Every volume is back in a map of its own with both paths, and none is mixed."""
+    assert all(len(read) == 1 for read in volumes(node).values()), volumes(node)
     wanted = {node.map_of(lun)[0]: {f"lun{lun}"} for lun in (1, 2, 3, 4)}
 
     def complete() -> bool:
@@ -86,3 +87,48 @@ def test_one_in_use_refuses_all(node: Node) -> None:
     assert (finding["control"], finding["verdict"]) == ("STOR-02", "refuse")
     assert f"{name}: mounted at /mnt/a" in finding["reason"]
     assert run.outcomes == []
+
+
+@pytest.mark.variation
+def test_a_longer_cycle(node: Node) -> None:
+    swap(node, 1, 2, 3)
+    run = node.residual()
+    assert not run.failed, run.msg
+    repaired(node, 1, 2, 3)
+    assert run.outcomes == [("flush_map", "done")] * 3 + [("replace_paths", "done")]
+    assert node.residual().findings == []
+
+
+def test_a_swap_that_one_portal_has_been_cleaned_of(node: Node) -> None:
+    """As by hand, at one portal: both maps are mixed by now. What serves them stays, and they form again with it."""
+    names = [node.map_of(lun)[0] for lun in (1, 2)]
+    swap(node, 1, 2)
+    host = min(disk["hctl"].split(":")[0] for disk in node.state()["disks"].values())
+    for lun in (1, 2):
+        node.sh(f"echo 1 > /sys/class/scsi_device/{host}:0:0:{lun}/device/delete")
+    for lun in (1, 2):
+        node.sh(f"echo '0 0 {lun}' > /sys/class/scsi_host/host{host}/scan")
+    node.wait(lambda: volumes(node)[names[0]] == volumes(node)[names[1]] == {"lun1", "lun2"}, "mixed maps")
+    kept = {f"{host}:0:0:1", f"{host}:0:0:2"}
+    before = {disk["hctl"]: name for name, disk in node.state()["disks"].items() if disk["hctl"] in kept}
+    run = node.residual()
+    assert not run.failed, run.msg
+    repaired(node, 1, 2)
+    assert run.outcomes == [("flush_map", "done"), ("flush_map", "done"), ("replace_paths", "done")]
+    after = {disk["hctl"]: name for name, disk in node.state()["disks"].items() if disk["hctl"] in kept}
+    assert after == before
+    assert node.residual().findings == []
+
+
+@pytest.mark.variation
+def test_killed_between_the_maps(node: Node) -> None:
+    """One map is flushed, the other is not: its disks and that map are one repair for the next run."""
+    swap(node, 1, 2)
+    node.wrap("multipath", after='[ "$1" = -f ] && kill -9 $PPID')
+    node.killed()
+    node.sh("rm -f /usr/local/sbin/multipath")
+    run = node.residual()
+    assert not run.failed, run.msg
+    repaired(node, 1, 2)
+    assert [action for action, _outcome in run.outcomes] == ["flush_map", "replace_paths"]
+    assert node.residual().findings == []

@@ -223,8 +223,10 @@ class ResidualPaths:
         if len(broken) < len(cases):
             raise NotStarted(f"{planned.name} is no longer residual: its paths serve the LUN")
         finding = pure.settle(state, broken)
-        if not finding.repair or finding.control != planned.control:
+        if not finding.repair:
             raise NotStarted(f"{planned.name} is no longer residual: {finding.reason}")
+        if finding.control != planned.control:
+            raise NotStarted(f"{planned.name} is another finding by now, {finding.control}: {finding.summary}")
         self._rechecked.add(id(planned))
 
     def _find_map(self, wwid: str) -> DmDevice | None:
@@ -424,8 +426,11 @@ class ResidualPaths:
 
     def _mixed(self, finding: Finding) -> list[str]:
         """Whether any map of the node has become mixed, or still may by what was brought in."""
-        now, own = self._node_now(), {wwid for _name, wwid in _subjects(finding)}
-        return [*pure.mixed(self._planned_from, now), *pure.mixtures(now, own | _paths(finding).brings, set())]
+        now, brought = self._node_now(), _paths(finding).brings
+        # A scan of a whole target may have brought back what was removed, by another number.
+        if any(isinstance(action.subject, TargetSubject) for action in finding.repair):
+            brought |= {wwid for _name, wwid in _subjects(finding)}
+        return [*pure.mixed(self._planned_from, now), *pure.mixtures(now, brought, set())]
 
     def _lies(self, link: str, wwid: str, gone: set[str], disks: dict[str, Disk], dm: dict[str, DmDevice]) -> bool:
         """A link that still speaks of the LUN, or leads to a deleted disk, and no device stands behind it."""

@@ -9,6 +9,7 @@ What multipathd does here is what makes a swap dangerous: a new disk joins the m
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -36,7 +37,9 @@ class StorageNode(Host):
     """Volumes 1.. under the LUN numbers 1.., each over two sessions in a map mpath1, mpath2, ...
 
     ``array``: (target, LUN number) -> volume. ``answers``: what a disk answers in place of the truth. ``steps``: called with each command
-    before it is run. ``said``: what a command says in place of what it does. ``commands``: all that were run.
+    before it is run. ``said``: what a command says in place of what it does. ``commands``: all that were run. ``claimed``: devices that
+    another has opened exclusively. ``hung``: devices that do not answer when they are opened. ``stubborn``: SCSI addresses that the
+    kernel does not let go of.
     """
 
     def __init__(self, root: Path, volumes: int = 4, seconds: float = 600) -> None:
@@ -49,6 +52,8 @@ class StorageNode(Host):
         self.commands: list[str] = []
         self.queueing: set[str] = set()
         self.opened: dict[str, int] = {}
+        self.claimed: set[str] = set()
+        self.hung: set[str] = set()
         self.stubborn: set[str] = set()
         for number, target in enumerate(TARGETS, 1):
             self.put(f"sys/class/iscsi_session/session{number}/state", "LOGGED_IN")
@@ -84,12 +89,37 @@ class StorageNode(Host):
         """Mount a map."""
         self.mounts(_ROOT_MOUNT, f"23 22 {self.read(f'/sys/block/{self.dm_of(name)}/dev')} / /mnt/{name} rw - ext4 /dev/mapper/{name} rw")
 
+    def at(self, command: str, do: Callable[[], object]) -> None:
+        """Do something once, when a command that begins like this is about to run."""
+        left = [do]
+        self.steps.append(lambda argv: left.pop()() if left and " ".join(argv).startswith(command) else None)
+
+    def serve(self, lun: int, volume: int) -> None:
+        for target in TARGETS:
+            self.array[target, lun] = volume
+
+    def partition(self, name: str) -> str:
+        """A partition map on a map; its name."""
+        dm, part = self.dm_of(name), "dm-90"
+        uuid = self.read(f"/sys/block/{dm}/dm/uuid")
+        for file, text in {
+            "dev": f"253:{part[3:]}",
+            "dm/name": f"{name}-part1",
+            "dm/uuid": f"part1-{uuid}",
+            "dm/suspended": "0",
+            f"slaves/{dm}": "",
+        }.items():
+            self.put(f"sys/block/{part}/{file}", text)
+        (self.root / f"sys/block/{part}/holders").mkdir()
+        self.put(f"sys/block/{dm}/holders/{part}", "")
+        return f"{name}-part1"
+
     def maps(self) -> dict[str, dict[str, int | None]]:
         """Map -> its paths -> the volume that each reads."""
         return {
             self.read(f"/sys/block/{dm}/dm/name") or "": {name: self.volume(name) for name in self.names(f"/sys/block/{dm}/slaves")}
             for dm in self.names("/sys/block")
-            if dm.startswith("dm-")
+            if (self.read(f"/sys/block/{dm}/dm/uuid") or "").startswith("mpath-")
         }
 
     def volume(self, disk: str) -> int | None:
@@ -118,6 +148,10 @@ class StorageNode(Host):
         pass
 
     def path(self, path: str) -> str:
+        if path.startswith("/dev/") and path[len("/dev/") :] in self.claimed:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        if path.startswith("/dev/") and path[len("/dev/") :] in self.hung:
+            raise RuntimeError("no answer")
         # What is written there twice happens twice.
         number = len(self.names(os.path.dirname(path))) if path.endswith("/scan") else ""
         return super().path(f"{path}{number}")
@@ -156,7 +190,7 @@ class StorageNode(Host):
         elif argv[:2] == ["multipathd", "restorequeueing"]:
             self.queueing.add(argv[3])
         elif argv[:3] == ["multipathd", "show", "maps"]:
-            return json.dumps({"major_version": 0, "maps": [self._daemon_map(dm) for dm in known]})
+            return json.dumps({"major_version": 0, "maps": [self._daemon_map(dm) for dm, name in known.items() if name in self.maps()]})
         elif argv[:3] == ["multipathd", "show", "paths"]:
             return "\n".join(self.disks())
         elif argv[:3] == ["multipathd", "show", "config"]:
@@ -226,6 +260,8 @@ class StorageNode(Host):
         for hctl in self.names("/sys/class/scsi_disk"):
             for name in self.names(f"/sys/class/scsi_disk/{hctl}/device/block"):
                 (self.root / f"sys/class/scsi_disk/{hctl}/device/block/{name}/holders/{dm}").unlink(missing_ok=True)
+        for part in self.names(f"/sys/block/{dm}/holders"):
+            shutil.rmtree(self.root / f"sys/block/{part}")
         shutil.rmtree(self.root / f"sys/block/{dm}")
 
     def _remove(self, hctl: str) -> None:

@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Callable
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._node.storage_node import (
     TARGETS,
+    Module,
     StorageNode,
     repair,
     wwid,
@@ -267,3 +270,243 @@ def test_a_scan_that_no_longer_can_be_done_fails_the_run(node: StorageNode) -> N
         in module.result["msg"]
     )
     assert ("scan_target", "skipped") in module.outcomes
+
+
+# What is looked at again right before it is changed.
+
+ONE_MAP = [("flush_map", "done"), ("delete_path", "done"), ("delete_path", "done")]
+
+
+def dead(node: StorageNode, queues: bool = False) -> tuple[str, str]:
+    """LUN 2 is unmapped; the disks of its map."""
+    first, second = sorted(node.maps()["mpath2"])
+    node.unmap(2)
+    if queues:
+        node.queueing.add("mpath2")
+    return first, second
+
+
+def test_a_dead_map_is_removed(node: StorageNode) -> None:
+    dead(node, queues=True)
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == [("disable_queueing", "done"), *ONE_MAP]
+    assert "mpath2" not in node.maps()
+    assert len(node.disks()) == 6
+
+
+def lose_a_path(node: StorageNode) -> None:
+    dm, disk = node.dm_of("mpath2"), sorted(node.maps()["mpath2"])[0]
+    (node.root / f"sys/block/{dm}/slaves/{disk}").unlink()
+    (node.root / f"sys/class/scsi_disk/{node.hctl(disk)}/device/block/{disk}/holders/{dm}").unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lose_a_path, "mpath2, sdc is no longer as it was planned for"),
+        (lambda node: node.serve(2, 2), "mpath2 is no longer residual: its paths serve the LUN"),
+        (lambda node: node.serve(2, 9), "mpath2 is another finding by now, STOR-02"),
+        (lambda node: node.mount("mpath2"), "mpath2 is no longer residual: mounted at /mnt/mpath2"),
+    ],
+)
+def test_what_changes_between_plan_and_apply(node: StorageNode, change: Callable[[StorageNode], object], reason: str) -> None:
+    """Nothing is begun, and it is no failure."""
+    dead(node)
+    # The open counts are the last thing that the plan reads.
+    node.at("dmsetup info", lambda: change(node))
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert module.verdicts == {"mpath2": "refuse"}
+    assert reason in module.reasons
+    assert flushed(node) == 0
+    assert len(node.disks()) == 8
+
+
+def half_way(node: StorageNode, outcomes: list[str], reason: str, **options: object) -> Module:
+    """The run fails for that reason, and no disk is gone."""
+    module = repair(node, **options)
+    assert module.failed, module.result["msg"]
+    assert reason in module.result["msg"]
+    assert [outcome for _action, outcome in module.outcomes] == outcomes
+    assert len(node.disks()) == 8
+    return module
+
+
+def test_the_lun_comes_back_after_queueing_is_off(node: StorageNode) -> None:
+    first, _second = dead(node, queues=True)
+    node.at("multipathd disablequeueing", lambda: node.serve(2, 2))
+    half_way(node, ["done", "failed", "skipped", "skipped", "done"], f"{first} now is serving")
+    assert flushed(node) == 0
+    assert node.queueing == {"mpath2"}
+
+
+def test_the_map_is_opened_after_queueing_is_off(node: StorageNode) -> None:
+    dead(node, queues=True)
+    node.at("multipathd disablequeueing", lambda: node.opened.update(mpath2=1))
+    half_way(node, ["done", "failed", "skipped", "skipped", "done"], "the map is open by somebody that /proc does not name")
+    assert flushed(node) == 0
+
+
+def test_a_partition_is_opened_after_queueing_is_off(node: StorageNode) -> None:
+    part = node.partition("mpath2")
+    node.opened["mpath2"] = 1
+    dead(node, queues=True)
+    node.at("multipathd disablequeueing", lambda: node.opened.update({part: 1}))
+    half_way(node, ["done", "failed", "skipped", "skipped", "done"], "the map is open by")
+    assert flushed(node) == 0
+
+
+def test_an_unused_partition_goes_with_its_map(node: StorageNode) -> None:
+    node.partition("mpath2")
+    node.opened["mpath2"] = 1
+    dead(node)
+    assert repair(node).outcomes == ONE_MAP
+
+
+@pytest.mark.parametrize("said", [(1, "map in use"), (0, "fail\n"), (0, "timeout\n")])
+def test_commands_that_fail_whatever_their_status(node: StorageNode, said: tuple[int, str]) -> None:
+    dead(node, queues=True)
+    node.said["multipathd disablequeueing"] = said
+    # Even where it looks as if it had worked.
+    node.at("multipathd disablequeueing", node.queueing.clear)
+    module = half_way(node, ["failed", "skipped", "skipped", "skipped", "done"], said[1].strip())
+    assert module.outcomes[-1] == ("restore_queueing", "done")
+
+
+def test_commands_that_do_nothing(node: StorageNode) -> None:
+    dead(node, queues=True)
+    node.said["multipathd disablequeueing"] = (0, "ok")
+    half_way(node, ["failed", "skipped", "skipped", "skipped"], "the kernel still queues on it")
+    node.said = {"multipath -f": (0, "")}
+    node.deadline = Deadline(600)
+    half_way(node, ["done", "failed", "skipped", "skipped", "done"], "the map is still there")
+
+
+def test_deadlines(node: StorageNode) -> None:
+    """What cannot be finished is not begun."""
+    dead(node)
+    node.deadline = Deadline(39)
+    half_way(node, ["skipped"] * 3, "less than 40 s are left of the deadline")
+    node.deadline = Deadline(600)
+    node.at("multipath -f", lambda: setattr(node, "deadline", Deadline(25)))
+    half_way(node, ["done", "skipped", "skipped"], "less than 30 s are left of the deadline")
+
+
+def test_a_larger_repair_needs_more_time(node: StorageNode) -> None:
+    node.swap(1, 2, 3, 4)
+    node.deadline = Deadline(45)
+    half_way(node, ["skipped"] * 5, "less than 46 s are left of the deadline")
+
+
+def device(node: StorageNode, disk: str) -> str:
+    return f"sys/class/scsi_disk/{node.hctl(disk)}/device"
+
+
+def other_name(node: StorageNode, disk: str) -> None:
+    folder = node.root / device(node, disk) / "block"
+    (folder / disk).rename(folder / "sdz")
+
+
+def other_address(node: StorageNode, disk: str) -> None:
+    """The old address has a disk of another name now, and the name another address."""
+    folder, other = node.root / device(node, disk) / "block", node.root / device(node, "sda") / "block"
+    (folder / disk).rename(folder / "sdz")
+    (other / "sda").rename(other / disk)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda node, disk: node.serve(2, 2), "{disk} now is serving"),
+        (lambda node, disk: node.serve(2, 9), "{disk} now is other"),
+        (lambda node, disk: node.claimed.add(disk), "{disk} is claimed exclusively"),
+        (lambda node, disk: node.put(f"{device(node, disk)}/block/{disk}/holders/dm-80", ""), "still held by dm-80"),
+        (lambda node, disk: node.put(f"{device(node, disk)}/block/{disk}/dev", "65:0"), "6:0:0:2 is no longer {disk}"),
+        (other_name, "6:0:0:2 is no longer {disk}"),
+        (other_address, "6:0:0:2 is no longer {disk}"),
+    ],
+)
+def test_a_path_that_changes_after_the_flush(node: StorageNode, change: Callable[[StorageNode, str], object], reason: str) -> None:
+    first, _second = dead(node)
+    node.at("multipath -f", lambda: change(node, first))
+    half_way(node, ["done", "skipped", "skipped"], reason.format(disk=first))
+
+
+def plain(node: StorageNode) -> str:
+    """LUN 2 is unmapped, and its map was flushed by hand; the first of its disks."""
+    first, _second = dead(node)
+    node.run(["multipath", "-f", "mpath2"])
+    return first
+
+
+def test_plain_disks_are_removed(node: StorageNode) -> None:
+    plain(node)
+    module = repair(node)
+    assert module.outcomes == [("delete_path", "done")] * 2
+    assert len(node.disks()) == 6
+
+
+def opened(node: StorageNode, disk: str) -> None:
+    """Process 1 has the generic device of the disk open: here it has the number of /dev/null."""
+    node.put(f"{device(node, disk)}/scsi_generic/sg0/dev", "1:3")
+    (node.root / "proc/1/fd/3").symlink_to("/dev/null")
+    for file, text in {"comm": "smartd", "cgroup": "0::/", "task/1/stat": "1 (smartd) S"}.items():
+        node.put(f"proc/1/{file}", text)
+
+
+def mounted(node: StorageNode, disk: str) -> None:
+    node.mounts(_ROOT_MOUNT, f"23 22 {node.read(f'/{device(node, disk)}/block/{disk}/dev')} / /mnt/a rw - ext4 /dev/{disk} rw")
+
+
+_ROOT_MOUNT = "22 1 254:1 / / rw - ext4 /dev/vda1 rw"
+USES = [
+    (lambda node, disk: node.claimed.add(disk), "{disk} is claimed exclusively"),
+    (opened, "opened by smartd (pid 1)"),
+    (mounted, "mounted at /mnt/a"),
+]
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize(("use", "reason"), USES)
+def test_a_plain_disk_that_is_used(node: StorageNode, use: Callable[[StorageNode, str], object], reason: str, early: bool) -> None:
+    """Before the plan, or after it: only the other one goes."""
+    disk = plain(node)
+    if early:
+        use(node, disk)
+    else:
+        # Asked for after all uses have been read.
+        node.at("multipathd show config", lambda: use(node, disk))
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert module.verdicts[disk] == "refuse"
+    assert reason.format(disk=disk) in module.reasons
+    assert disk in node.disks()
+    assert len(node.disks()) == 7
+
+
+def test_a_map_that_is_claimed_has_no_reader_to_be_failed(node: StorageNode) -> None:
+    dead(node)
+    node.opened["mpath2"] = 1
+    node.claimed.add(node.dm_of("mpath2"))
+    untouched(node, "is claimed exclusively by the kernel or a process", fail_hung_readers=True)
+    node.claimed.clear()
+    untouched(node, "set fail_hung_readers")
+
+
+def test_a_device_that_does_not_say_whether_it_is_free(node: StorageNode) -> None:
+    disk = plain(node)
+    node.hung.add(disk)
+    module = repair(node)
+    assert f"whether {disk} is free is unknown: RuntimeError: no answer" in module.reasons
+    assert disk in node.disks()
+
+
+def test_what_is_left_behind_is_no_proof(node: StorageNode) -> None:
+    """multipathd still has it, though the kernel has not."""
+    dead(node)
+    old = node.run(["multipathd", "show", "maps", "json"]).stdout
+    node.at("multipath -f", lambda: node.said.update({"multipathd show maps": (0, old)}))
+    module = repair(node)
+    assert module.failed
+    assert "the repair of mpath2 is not proven: multipathd still lists the map mpath2" in module.result["msg"]
