@@ -14,7 +14,7 @@ author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Finds multipath maps whose LUN the array took away (STOR-01), paths that answer as another LUN since their number was reused
-    (STOR-02), and disks in no map that the array no longer serves (STOR-03).
+    or as another volume with the same WWID (STOR-02), and disks in no map that the array no longer serves (STOR-03).
   - Every disk is asked itself, by a fresh SCSI inquiry, since sysfs, udev and multipathd remember what it said when it was found.
     What is suspicious is asked several times.
   - Removes what is proven dead and unused, in the only order that is safe. Disable queueing for that map, flush it, prove that it

@@ -26,6 +26,7 @@ _MAJORITY_FLOOR = 4
 SERVING = "serving"  # the LUN it was found as
 GONE = "gone"  # the target serves no such LUN any more
 OTHER = "other"  # the target serves another LUN under this number
+TWIN = "twin"  # another LUN that has the same WWID
 STANDBY = "standby"  # the LUN it was found as, through a controller that is not the one to use now
 UNIDENTIFIED = "unidentified"  # it answers, but names itself in no comparable way
 FOREIGN = "foreign"  # not a SCSI disk, so it cannot be asked
@@ -35,6 +36,8 @@ UNKNOWN = "unknown"  # no answer that proves anything
 _FINE = {SERVING, STANDBY, UNIDENTIFIED, FOREIGN}
 # What a path may be that a disk of the map's own LUN can join: what it is, is proven.
 _WHOLE = {SERVING, STANDBY}
+# Kinds of names that stay with a volume: T10 vendor identification, EUI-64, NAA.
+_LASTING_KINDS = ("1", "2", "3")
 # NOT READY, asymmetric access: state transition, standby, unavailable (SPC-5)
 _STANDBY_SENSES = ("02/04/0a", "02/04/0b", "02/04/0c")
 
@@ -202,6 +205,10 @@ def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
         return Judgement(UNKNOWN, "not asked")
     if disk.transport is not None and not disk.transport.up:
         return Judgement(UNKNOWN, f"transport outage: {disk.transport.describe()}, device {disk.state}")
+    if disk.state == "offline":
+        # Set by the error handler (scsi_eh_offline_sdevs in drivers/scsi/scsi_error.c), and taken back by no one.
+        remedy = f"when the array is in order, echo running > /sys/block/{disk.name}/device/state"
+        return Judgement(UNKNOWN, f"the kernel set it offline after errors, and leaves it so: {remedy}")
     if disk.state != "running":
         return Judgement(UNKNOWN, f"transport outage: device {disk.state}")
     if answer.problem:
@@ -227,9 +234,25 @@ def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
         if not alike:
             return Judgement(UNIDENTIFIED, f"its names cannot be compared with {expected or 'an unknown WWID'}: {said}")
         return Judgement(OTHER, f"answers as another LUN: {said}", alike)
+    changed = _other_names(disk.names, answer.wwids)
+    if changed:
+        return Judgement(TWIN, f"answers with the same WWID, but as {changed}, which is another volume or a copy: {said}")
     if answer.ready in ("good", "status 0x18"):  # 0x18: reserved by another host, and very much alive
         return Judgement(SERVING, said)
     return Judgement(STANDBY if answer.ready in _STANDBY_SENSES else UNKNOWN, f"no sign that the LUN is gone: {said}")
+
+
+def _other_names(known: tuple[str, ...], said: tuple[str, ...]) -> str:
+    """The names that a disk has in place of those it was found with; empty if of no kind all of them have changed.
+
+    Kinds are the designator types of SPC-5. One that only one side has proves nothing, and a vendor specific name may be what people call
+    the volume on the array. A T10 name has the vendor and mostly the serial number in it.
+    """
+    for kind in _LASTING_KINDS:
+        before, now = ({name for name in names if name[0] == kind} for names in (known, said))
+        if before and now and before.isdisjoint(now):
+            return f"{', '.join(sorted(now))} and no longer {', '.join(sorted(before))}"
+    return ""
 
 
 def suspects(observation: Observation) -> set[str]:
@@ -253,7 +276,7 @@ def _judge(observation: Observation, name: str, expected: str) -> Judgement:
 
 def _is_broken(judgement: Judgement, disk: Disk) -> bool:
     """A disk in no map is our business when the array took it away, or may have: not when a local drive has a bad day."""
-    return judgement.kind in (GONE, OTHER) or (judgement.kind == UNKNOWN and disk.transport is not None)
+    return judgement.kind in (GONE, OTHER, TWIN) or (judgement.kind == UNKNOWN and disk.transport is not None)
 
 
 def plan(state: State, options: Options) -> Plan:
@@ -420,7 +443,7 @@ def _add_scans(state: State, wanted: Plan) -> None:
 
 def _outages(state: State, maps: list[Case], disks: list[Case]) -> list[str]:
     """Why so much looks broken that nothing is to be repaired. Plain disks are counted by LUN, since each has several."""
-    dead = {case.finding.name for case in maps if {path["is"] for path in case.finding.evidence["paths"]} <= {GONE, OTHER, UNKNOWN}}
+    dead = {case.finding.name for case in maps if {path["is"] for path in case.finding.evidence["paths"]} <= {GONE, OTHER, TWIN, UNKNOWN}}
     luns = {disk.wwid or disk.name for disk in state.last.plain_disks}
     dead_luns = {case.wwid or case.finding.name for case in disks}
     return [
@@ -528,6 +551,7 @@ def _judge_broken_map(state: State, device: DmDevice, options: Options, finding:
     now = {name: judgements[-1] for name, judgements in history.items()}
     others = {name: judgement for name, judgement in now.items() if judgement.kind == OTHER}
     gone = [name for name, judgement in now.items() if judgement.kind == GONE]
+    twins = [name for name, judgement in now.items() if judgement.kind == TWIN]
     total = len(now)
     if others:
         names = ", ".join(sorted({judgement.wwid for judgement in others.values()}))
@@ -536,6 +560,9 @@ def _judge_broken_map(state: State, device: DmDevice, options: Options, finding:
         finding.summary = (
             f"{device.name} was made for {device.wwid}, but {len(others)} of its {total} paths read {names}: another volume's data"
         )
+    elif twins:
+        finding.control, finding.severity = "STOR-02", "critical"
+        finding.summary = f"{device.name}: {len(twins)} of its {total} paths have its WWID, and other names than when they were found"
     elif not total:
         finding.summary = f"{device.name} has no path left"
         obstacles += _empty_map_obstacles(state, device, options)
@@ -753,6 +780,9 @@ def judge_plain_disk(state: State, disk: Disk) -> Case | None:
         finding.control, finding.severity = "STOR-02", "critical"
         finding.evidence["other_wwids"] = list(now.wwids)
         finding.summary = f"{disk.name} ({disk.hctl}) was found as {disk.wwid}, but reads {now.wwid}: another volume's data"
+    elif now.kind == TWIN:
+        finding.control, finding.severity = "STOR-02", "critical"
+        finding.summary = f"{disk.name} ({disk.hctl}) has its WWID, and other names than when it was found"
     elif now.kind == UNKNOWN:
         finding.summary = f"{disk.name} ({disk.hctl}) does not answer"
     path = PathSubject(disk, disk.wwid, now, plain=True)

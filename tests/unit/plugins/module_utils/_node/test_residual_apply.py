@@ -460,7 +460,17 @@ def mounted(node: StorageNode, disk: str) -> None:
 
 
 _ROOT_MOUNT = "22 1 254:1 / / rw - ext4 /dev/vda1 rw"
+
+
+def bound(fstype: str) -> Callable[[StorageNode, str], None]:
+    """A container has its device node, of the host's /dev or of a folder of its own."""
+    line = f"23 22 0:6 /{{}} /var/lib/kubelet/dev/pod rw - {fstype} dev rw"
+    return lambda node, disk: node.mounts(_ROOT_MOUNT, line.format(disk))
+
+
 USES = [
+    (bound("devtmpfs"), "its device node is bound at /var/lib/kubelet/dev/pod"),
+    (bound("tmpfs"), "its device node is bound at /var/lib/kubelet/dev/pod"),
     (lambda node, disk: node.claimed.add(disk), "{disk} is claimed exclusively"),
     (opened, "opened by smartd (pid 1)"),
     (mounted, "mounted at /mnt/a"),
