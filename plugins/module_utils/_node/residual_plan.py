@@ -315,7 +315,7 @@ def group_cases(cases: list[Case]) -> list[list[Case]]:
         linked = [group for group in groups if any(_depends(case, other) or _depends(other, case) for other in group)]
         groups = [group for group in groups if not any(group is one for one in linked)]
         groups.append([*(member for group in linked for member in group), case])
-    return groups
+    return [sorted(group, key=lambda case: case.finding.name) for group in groups]
 
 
 def _depends(case: Case, other: Case) -> bool:

@@ -172,8 +172,8 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
     assert usage._hung(str(tmp_path / "7"))
     assert not usage._hung(str(tmp_path / "8"))
     put(tmp_path, "9/task/9/stat", "9 (dd) S 1 1")
-    put(tmp_path, "9/task/10/stat", "10 (dd) D 1 1")
-    put(tmp_path, "9/task/11/stat", "11 (dd) S 1 1")
+    put(tmp_path, "9/task/10/stat", "10 (dd) S 1 1")
+    put(tmp_path, "9/task/11/stat", "11 (dd) D 1 1")
     assert usage._hung(str(tmp_path / "9")), "any of its threads"
     for pid, program, group in (("7", "kpartx", "systemd-udevd.service/udev"), ("8", "kpartx", "ssh.service"), ("10", "udevadm", "")):
         put(tmp_path, f"{pid}/cgroup", f"0::/system.slice/{group}\n")

@@ -191,6 +191,7 @@ def test_a_path_that_stays_is_never_joined(node: StorageNode) -> None:
     module = repair(node)
     assert module.failed
     assert "6:0:0:1 still there 15 s after it was deleted" in module.result["msg"]
+    node.follow()
     # What that disk was found as is volume 1, which the number 2 has now.
     assert sorted(name for name, volumes in pure_maps(node).items() if len(volumes) > 1) == []
     assert [hctl for hctl in node.names("/sys/class/scsi_disk") if hctl.endswith(":2")] == []
@@ -409,10 +410,12 @@ def other_name(node: StorageNode, disk: str) -> None:
 
 
 def other_address(node: StorageNode, disk: str) -> None:
-    """The old address has a disk of another name now, and the name another address."""
+    """The old address has a disk of another name now, and the name another address, with the same device number."""
+    number = node.read(f"/{device(node, disk)}/block/{disk}/dev") or ""
     folder, other = node.root / device(node, disk) / "block", node.root / device(node, "sda") / "block"
     (folder / disk).rename(folder / "sdz")
     (other / "sda").rename(other / disk)
+    (other / disk / "dev").write_text(number)
 
 
 @pytest.mark.parametrize(
@@ -490,6 +493,7 @@ def test_a_plain_disk_that_is_used(node: StorageNode, use: Callable[[StorageNode
     module = repair(node)
     assert not module.failed, module.result["msg"]
     assert module.verdicts[disk] == "refuse"
+    assert ("was not started" in module.reasons) is not early
     assert reason.format(disk=disk) in module.reasons
     assert disk in node.disks()
     assert len(node.disks()) == 7

@@ -296,6 +296,16 @@ def test_reused_lun_number_in_use_or_on_some_paths() -> None:
     assert verbs(mixed) == ["flush_map", "replace_path", "delete_path"]
 
 
+def test_a_disk_that_does_not_name_itself_must_not_be_joined() -> None:
+    """It was found as the LUN that has the number now, and would be put into one map with it."""
+    reused = {"sda": serving(OTHER), "sdb": serving(OTHER)}
+    disks = {**make_state().last.disks, "sdc": make_disk("sdc", 6, 3, wwid=OTHER, holders=())}
+    assert only(make_state({**reused, "sdc": serving(OTHER)}, disks=disks)).verdict == "repair"
+    finding = only(make_state({**reused, "sdc": Answer("good", "good", "missing", 0)}, disks=disks))
+    assert finding.verdict == "refuse"
+    assert f"a scan could add a disk of {OTHER} to sdc, which is not proven to serve it" in finding.reason
+
+
 def test_wwids_are_compared_whole() -> None:
     longer = f"{WWID}0"
     finding = only(make_state({"sda": serving(longer), "sdb": serving(longer)}))
