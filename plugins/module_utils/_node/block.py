@@ -71,7 +71,7 @@ class Transport:
 class DmDevice:
     """A device-mapper device. ``slaves`` are what it is made of, ``holders`` what is made of it (kernel names).
 
-    ``name``: as its owner gave it, and as dmsetup and multipath take it (``unmangled``).
+    ``name``: as its owner gave it, and as dmsetup shows it (``unmangled``).
     """
 
     dm: str
@@ -86,6 +86,11 @@ class DmDevice:
     def is_multipath(self) -> bool:
         """It is a multipath map."""
         return self.uuid.startswith(_MULTIPATH)
+
+    @property
+    def is_mangled(self) -> bool:
+        """The kernel knows it by another name, since libdevmapper wants only these characters in /dev (DM_STRING_MANGLING_AUTO)."""
+        return re.fullmatch(r"[A-Za-z0-9#+\-.:=@_]*", self.name) is None
 
     @property
     def is_partition(self) -> bool:

@@ -64,10 +64,14 @@ def parse_maps(text: str) -> dict[str, dict[str, str]]:
     version = answer.get("major_version") if isinstance(answer, dict) else None
     if version != _MAJOR_VERSION:
         raise StorageOpsError(f"multipathd speaks version {version!r} of its JSON; this collection knows version {_MAJOR_VERSION}")
+    found: dict[str, dict[str, str]] = {}
     try:
-        return {entry["uuid"]: _paths(entry) for entry in answer["maps"]}
+        # 0.9.4 has a map whose alias is mangled twice, by both of its names, and the paths in one of them.
+        for entry in answer["maps"]:
+            found.setdefault(entry["uuid"], {}).update(_paths(entry))
     except (KeyError, TypeError, AttributeError) as error:
         raise StorageOpsError(f"multipathd's JSON lacks what is needed: {type(error).__name__} {error}") from None
+    return found
 
 
 def _paths(entry: dict[str, Any]) -> dict[str, str]:

@@ -711,6 +711,12 @@ def _map_obstacles(state: State, device: DmDevice) -> list[str]:
     ready = [name for name in ready if _judge(last, name, device.wwid).kind == GONE and last.answers[name].ready != "good"]
     if ready:
         obstacles.append(f"multipathd still calls {', '.join(ready)} ready")
+    if device.is_mangled:
+        # multipathd 0.9.4 has it twice, by both names. Its commands take one of them or the other or none, and end with status 0.
+        obstacles.append(
+            f"multipath's commands do not take the alias {device.name!r}: give the map one of letters, digits and _ - . in multipath.conf, "
+            "run 'multipathd reconfigure', and then this again"
+        )
     if device.suspended:
         obstacles.append("the map is suspended: somebody is changing it")
     if any(seen.dm.get(device.dm) != device for seen in state.observations):

@@ -70,6 +70,14 @@ def test_aliases_that_multipathd_does_not_escape(alias: str) -> None:
     assert multipath.parse_maps(text) == multipath.parse_maps(capture("residual-queueing-before-io"))
 
 
+def test_a_map_that_multipathd_has_twice() -> None:
+    known = capture("residual-queueing-before-io")
+    answer = json.loads(known)
+    empty = [{**entry, "name": "other", "path_groups": []} for entry in answer["maps"]]
+    for maps in ([*answer["maps"], *empty], [*empty, *answer["maps"]]):
+        assert multipath.parse_maps(json.dumps({**answer, "maps": maps})) == multipath.parse_maps(known)
+
+
 def test_an_alias_that_breaks_the_json() -> None:
     known = json.loads(capture("residual-queueing-before-io"))["maps"][0]["name"]
     text = capture("residual-queueing-before-io").replace(f'"{known}"', '"my"disk"')

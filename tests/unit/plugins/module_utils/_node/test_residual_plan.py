@@ -126,6 +126,8 @@ MOVED = make_map(slaves=("sda",))
         (make_state(daemon=Daemon({})), "multipathd does not know this map"),
         (make_state(daemon=Daemon({WWID: {"sda": "active ready", "sdb": "failed faulty"}})), "multipathd still calls sda ready"),
         (make_state(dm={"dm-1": make_map(suspended=True)}), "suspended"),
+        (make_state(dm={"dm-1": make_map("my disk")}, queueing={"my disk": False}), "do not take the alias 'my disk'"),
+        (make_state(dm={"dm-1": make_map("d\u00e4ta")}, queueing={"d\u00e4ta": False}), "do not take the alias 'd\u00e4ta'"),
         (make_state(uses={"dm-1": ["mounted at /mnt/a in the mount namespace of pid 1"]}), "mounted at /mnt/a"),
         (make_state(open_counts={"253:1": 1}), "somebody that /proc does not name: set fail_hung_readers"),
         (make_state(open_counts={"253:1": 1}, openers={"253:1": [DD]}), "dd (pid 7, hung in D state): set fail_hung_readers"),
