@@ -126,6 +126,8 @@ MOVED = make_map(slaves=("sda",))
         (make_state(daemon=Daemon({})), "multipathd does not know this map"),
         (make_state(daemon=Daemon({WWID: {"sda": "active ready", "sdb": "failed faulty"}})), "multipathd still calls sda ready"),
         (make_state(dm={"dm-1": make_map(suspended=True)}), "suspended"),
+        (make_state(dm={"dm-1": make_map("my disk")}, queueing={"my disk": False}), "do not take the alias 'my disk'"),
+        (make_state(dm={"dm-1": make_map("d\u00e4ta")}, queueing={"d\u00e4ta": False}), "do not take the alias 'd\u00e4ta'"),
         (make_state(uses={"dm-1": ["mounted at /mnt/a in the mount namespace of pid 1"]}), "mounted at /mnt/a"),
         (make_state(open_counts={"253:1": 1}), "somebody that /proc does not name: set fail_hung_readers"),
         (make_state(open_counts={"253:1": 1}, openers={"253:1": [DD]}), "dd (pid 7, hung in D state): set fail_hung_readers"),
@@ -159,12 +161,68 @@ def test_transport_outage_is_refused_whatever_the_disk_said(changes: dict[str, A
     assert state_name in finding.reason
 
 
+def test_a_disk_that_the_kernel_set_offline() -> None:
+    """It stays so, however long the transport has worked again: the reason says what helps."""
+    disks = {"sda": make_disk("sda", 6, 2), "sdb": make_disk("sdb", 7, 2, state="offline")}
+    finding = only(make_state(disks=disks))
+    assert finding.verdict == "refuse"
+    assert "echo running > /sys/block/sdb/device/state" in finding.reason
+    assert "transport outage" not in finding.reason
+
+
+NAMED = {"names": (WWID, "1LIO-ORG_x")}
+
+
+def test_another_lun_with_the_same_wwid() -> None:
+    """The T10 name was another one when the disk was found: a copy, or an array that hands a WWID out twice."""
+    disks = {name: make_disk(name, host, 2, **NAMED) for name, host in (("sda", 6), ("sdb", 7))}
+    same = Answer("good", "good", "good", 0, (WWID, "1LIO-ORG_x"))
+    copy = Answer("good", "good", "good", 0, (WWID, "1LIO-ORG_y"))
+    assert pure.plan(make_state({"sda": same, "sdb": same}, disks=disks), Options()).findings == []
+    finding = only(make_state({"sda": same, "sdb": copy}, disks=disks))
+    assert (finding.control, finding.severity, finding.verdict) == ("STOR-02", "critical", "refuse")
+    assert "sdb: answers with the same WWID, but as 1LIO-ORG_y and no longer 1LIO-ORG_x" in finding.reason
+    plain_disk = only(plain(copy, **NAMED))
+    assert (plain_disk.control, plain_disk.severity, plain_disk.verdict) == ("STOR-02", "critical", "refuse")
+
+
+@pytest.mark.parametrize("names", [(), (WWID,), (WWID, "0the name that people see"), (WWID, "1LIO-ORG_x", "1LIO-ORG_old")])
+def test_names_that_do_not_show_another_lun(names: tuple[str, ...]) -> None:
+    assert pure.judge(make_disk("sda", 6, 2, names=names), serving(), WWID).kind == pure.SERVING
+
+
 def test_every_observation_counts() -> None:
     first, second, third = make_state().observations
     early = replace(second, answers={"sda": GONE, "sdb": serving()})
     assert "sdb: still serves the LUN" in only(make_state(observations=(first, early, third))).reason
     moved = replace(second, dm={"dm-1": MOVED})
     assert "changed while it was observed" in only(make_state(observations=(first, moved, third))).reason
+
+
+def test_answers_that_differ_prove_nothing() -> None:
+    """Each of them alone would do: another LUN first, and then none."""
+    first, second, third = make_state().observations
+    early = replace(first, answers={"sda": serving(OTHER), "sdb": GONE})
+    assert "sda: answered differently" in only(make_state(observations=(early, second, third))).reason
+    alone = plain().observations
+    early = replace(alone[0], answers={"sda": serving(OTHER)})
+    assert "answered differently" in only(make_state(observations=(early, *alone[1:]))).reason
+
+
+def test_a_plain_disk_that_changes_while_observed() -> None:
+    first, second, third = plain().observations
+    moved = replace(second, disks={"sda": replace(second.disks["sda"], dev="8:99")})
+    assert "the disk changed while it was observed" in only(make_state(observations=(first, moved, third))).reason
+
+
+def test_what_does_not_answer_counts_as_broken() -> None:
+    """Two maps are gone and two more do not answer: an outage, of which the first two may be a part."""
+    state = many(2, 6)
+    silent = {**state.last.answers, "sdc": Answer(problem="no answer"), "sdd": Answer(problem="no answer")}
+    seen = tuple(replace(one, answers=silent) for one in state.observations)
+    findings = pure.plan(replace(state, observations=seen), Options()).findings
+    assert {finding.verdict for finding in findings} == {"refuse"}
+    assert all("4 of the node's 6 maps look broken" in finding.reason for finding in findings if finding.name in ("mpath0", "mpath1"))
 
 
 def test_peripheral_qualifier_1_must_stay() -> None:
@@ -238,6 +296,16 @@ def test_reused_lun_number_in_use_or_on_some_paths() -> None:
     assert "sdb: still serves the LUN" in half.reason
     mixed = only(make_state({"sda": serving(OTHER), "sdb": GONE}))
     assert verbs(mixed) == ["flush_map", "replace_path", "delete_path"]
+
+
+def test_a_disk_that_does_not_name_itself_must_not_be_joined() -> None:
+    """It was found as the LUN that has the number now, and would be put into one map with it."""
+    reused = {"sda": serving(OTHER), "sdb": serving(OTHER)}
+    disks = {**make_state().last.disks, "sdc": make_disk("sdc", 6, 3, wwid=OTHER, holders=())}
+    assert only(make_state({**reused, "sdc": serving(OTHER)}, disks=disks)).verdict == "repair"
+    finding = only(make_state({**reused, "sdc": Answer("good", "good", "missing", 0)}, disks=disks))
+    assert finding.verdict == "refuse"
+    assert f"a scan could add a disk of {OTHER} to sdc, which is not proven to serve it" in finding.reason
 
 
 def test_wwids_are_compared_whole() -> None:
