@@ -49,9 +49,9 @@ options:
     default: false
   accept_majority_dead:
     description:
-      - Accept repairs although more than half of the node's maps, or of its LUNs in no map (of at least four), look broken, as after
-        all pods of a node have moved away.
-      - Without it that counts as an outage, and everything is refused.
+      - Accept repairs although more than half of the node's maps look broken, as after all pods of a node have moved away; or, where
+        disks in no map are broken, more than half of the LUNs of one of their targets.
+      - Without it that counts as an outage, and everything is refused. It holds for any number of them, also where there is but one.
     type: bool
     default: false
   rescan_targets:

@@ -19,8 +19,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi im
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import Opener
 
 RUNBOOK = "storage_ops.runbooks.clean_residual_paths"
-# Below this many maps (or disks) "more than half" says nothing.
-_MAJORITY_FLOOR = 4
 
 # What a disk turned out to be.
 SERVING = "serving"  # the LUN it was found as
@@ -442,15 +440,22 @@ def _add_scans(state: State, wanted: Plan) -> None:
 
 
 def _outages(state: State, maps: list[Case], disks: list[Case]) -> list[str]:
-    """Why so much looks broken that nothing is to be repaired. Plain disks are counted by LUN, since each has several."""
-    dead = {case.finding.name for case in maps if {path["is"] for path in case.finding.evidence["paths"]} <= {GONE, OTHER, TWIN, UNKNOWN}}
-    luns = {disk.wwid or disk.name for disk in state.last.plain_disks}
-    dead_luns = {case.wwid or case.finding.name for case in disks}
+    """Why so much looks broken that nothing is to be repaired: more than half, however few there are.
+
+    What is left of a map that is gone is mostly all that is in no map, so a LUN in no map is counted among all that its targets
+    serve: if they answer for most of these, it is no outage. LUNs are counted, and not disks, since each has several.
+    """
+    dead = {case.wwid for case in maps if {path["is"] for path in case.finding.evidence["paths"]} <= {GONE, OTHER, TWIN, UNKNOWN}}
+    broken = {case.wwid or case.finding.name for case in disks} | dead
+    counts = [(len(dead), len(state.last.maps), "maps")]
+    for target in sorted({path.disk.target for case in disks for path in case.paths}):
+        luns = {disk.wwid or disk.name for disk in state.last.disks.values() if disk.target == target}
+        counts.append((len(broken & luns), len(luns), f"LUNs of target {target}"))
     return [
-        f"{len(broken)} of the node's {total} {what} look broken at once: that may be an outage. "
+        f"{number} of the node's {total} {what} look broken at once: that may be an outage. "
         "If they were all detached, set accept_majority_dead"
-        for broken, total, what in ((dead, len(state.last.maps), "maps"), (dead_luns, len(luns), "LUNs in no map"))
-        if total >= _MAJORITY_FLOOR and 2 * len(broken) > total
+        for number, total, what in counts
+        if 2 * number > total
     ]
 
 

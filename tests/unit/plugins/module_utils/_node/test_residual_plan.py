@@ -60,7 +60,7 @@ def make_state(answers: dict[str, Answer] | None = None, **changes: Any) -> Stat
 
 
 def only(state: State, **options: Any) -> Finding:
-    (finding,) = pure.plan(state, Options(**options)).findings
+    (finding,) = pure.plan(state, Options(**{"accept_majority_dead": True, **options})).findings
     return finding
 
 
@@ -378,7 +378,8 @@ def empty(answer: Answer | None = None, **changes: Any) -> State:
 )
 def test_map_without_paths(state: State, reason: str) -> None:
     def finding(**options: Any) -> Finding:
-        return next(found for found in pure.plan(state, Options(**options)).findings if found.name == "mpathb")
+        wanted = Options(accept_majority_dead=True, **options)
+        return next(found for found in pure.plan(state, wanted).findings if found.name == "mpathb")
 
     assert "flush_empty_maps" in finding().reason
     allowed = finding(flush_empty_maps=True)
@@ -432,7 +433,8 @@ def many(dead: int, total: int) -> State:
 
 
 @pytest.mark.parametrize(
-    ("dead", "total", "refused"), [(4, 6, True), (3, 6, False), (3, 4, True), (2, 2, False), (3, 3, False), (2, 4, False)]
+    ("dead", "total", "refused"),
+    [(4, 6, True), (3, 6, False), (3, 4, True), (2, 4, False), (1, 1, True), (1, 2, False), (2, 2, True), (1, 3, False), (2, 3, True)],
 )
 def test_more_than_half_looks_dead(dead: int, total: int, refused: bool) -> None:
     findings = pure.plan(many(dead, total), Options()).findings
@@ -441,12 +443,26 @@ def test_more_than_half_looks_dead(dead: int, total: int, refused: bool) -> None
     assert {finding.verdict for finding in pure.plan(many(dead, total), Options(accept_majority_dead=True)).findings} == {"repair"}
 
 
-@pytest.mark.parametrize(("luns", "refused"), [(1, False), (3, False), (4, True)])
-def test_plain_disks_are_counted_by_lun(luns: int, refused: bool) -> None:
-    """Four paths of one LUN are one thing that broke, not four."""
-    disks = {f"sd{chr(97 + i)}": make_disk(f"sd{chr(97 + i)}", 6, i, wwid=f"3600{i % luns}", holders=()) for i in range(luns * 4)}
-    state = make_state(dict.fromkeys(disks, GONE), dm={}, disks=disks, luns={})
-    assert {finding.verdict for finding in pure.plan(state, Options(max_repairs=99)).findings} == {"refuse" if refused else "repair"}
+@pytest.mark.parametrize(
+    ("paths", "mapped", "elsewhere", "refused"),
+    [(1, 0, 0, True), (4, 0, 0, True), (1, 1, 0, False), (4, 1, 0, False), (1, 0, 9, True), (1, 9, 1, False)],
+)
+def test_a_lun_in_no_map_is_one_of_those_of_its_target(paths: int, mapped: int, elsewhere: int, refused: bool) -> None:
+    """Its paths are one thing that broke, not four. What its own target answers for tells that this is no outage; another's does not."""
+    disks = {f"sd{chr(97 + path)}": make_disk(f"sd{chr(97 + path)}", 6, path, wwid="3600gone", holders=()) for path in range(paths)}
+    answers, dm = dict.fromkeys(disks, GONE), {}
+    for index in range(mapped + elsewhere):
+        name, wwid = f"sd{chr(110 + index)}", f"3600{index:04d}"
+        disks[name] = make_disk(name, 6 if index < mapped else 7, index + 20, wwid=wwid)
+        answers[name] = serving(wwid)
+        dm[f"dm-{index}"] = make_map(f"mpath{index}", f"dm-{index}", wwid, (name,))
+    daemon = Daemon({device.wwid: dict.fromkeys(device.slaves, "active ready") for device in dm.values()})
+    state = make_state(answers, dm=dm, disks=disks, luns={}, daemon=daemon)
+    findings = pure.plan(state, Options()).findings
+    assert len(findings) == paths
+    assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
+    if refused:
+        assert "1 of the node's 1 LUNs of target 6:0:0 look broken at once" in findings[0].reason
 
 
 def test_an_outage_of_the_maps_stops_plain_disks_too() -> None:
@@ -459,7 +475,7 @@ def test_an_outage_of_the_maps_stops_plain_disks_too() -> None:
 
 
 def test_the_scope_does_not_hide_an_outage() -> None:
-    finding = only(many(4, 6), maps=("mpath0",))
+    finding = only(many(4, 6), maps=("mpath0",), accept_majority_dead=False)
     assert finding.verdict == "refuse"
     assert "4 of the node's 6 maps" in finding.reason
 
