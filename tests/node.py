@@ -200,7 +200,7 @@ class Node:
         assert wwid not in [disk["wwid"] for disk in state["disks"].values()]
         assert name not in self.sh("multipathd show maps format %n")
         links = self.sh("ls -l /dev/disk/by-id /dev/mapper")
-        assert wwid not in links
+        assert wwid not in links, links
         assert f"{name} " not in links
 
     def check_neighbours(self) -> None:

@@ -139,8 +139,8 @@ options:
     default: 10
   accept_majority_broken:
     description:
-      - Accept that containers are restarted although more than half of those with FUSE mounts, of at least four, have a dead one.
-      - When a driver has failed for all volumes at once, this is so.
+      - Accept that containers are restarted although more than half of those with FUSE mounts have a dead one.
+      - When a driver has failed for all volumes at once, this is so. It holds for any number of them, also where there is but one.
     type: bool
     default: false
 extends_documentation_fragment:

@@ -52,7 +52,7 @@ options:
   accept_majority_broken:
     description:
       - Accept that more than half of the node's pod mounts, or of its volumes' filesystems, look broken at once.
-      - Without it nothing is repaired then, since that may be an outage. It counts from four of them on.
+      - Without it nothing is repaired then, since that may be an outage. It holds for any number of them, also where there is but one.
     type: bool
     default: false
 extends_documentation_fragment:

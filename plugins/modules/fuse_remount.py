@@ -203,8 +203,8 @@ options:
     default: 10
   accept_majority_broken:
     description:
-      - Accept repairs although more than half of the FUSE filesystems (of at least four) look broken, as after a restart of their driver.
-      - Without it that counts as an outage, and everything is refused.
+      - Accept repairs although more than half of the FUSE filesystems look broken, as after a restart of their driver.
+      - Without it that counts as an outage, and everything is refused. It holds for any number of them, also where there is but one.
     type: bool
     default: false
 extends_documentation_fragment:

@@ -14,7 +14,7 @@ author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Finds multipath maps whose LUN the array took away (STOR-01), paths that answer as another LUN since their number was reused
-    (STOR-02), and disks in no map that the array no longer serves (STOR-03).
+    or as another volume with the same WWID (STOR-02), and disks in no map that the array no longer serves (STOR-03).
   - Every disk is asked itself, by a fresh SCSI inquiry, since sysfs, udev and multipathd remember what it said when it was found.
     What is suspicious is asked several times.
   - Removes what is proven dead and unused, in the only order that is safe. Disable queueing for that map, flush it, prove that it
@@ -23,12 +23,17 @@ description:
     held, swapped on or open, a LUN that the target still lists, and a sense code that does not say that the LUN is gone are never
     touched.
   - No path is deleted while a map stands on it. A flush that fails ends the run, and queueing is restored.
+  - No disk is scanned for that would join a map with a path that is not proven to serve it. Volumes that got each other's LUN numbers
+    are one finding. All of their maps are flushed and all of their wrong paths deleted before the first scan, or none.
+  - The proof asks every path of every map of the node once more.
 requirements:
   - Root's rights (C(become)).
   - C(multipath), C(multipathd) and C(dmsetup), only where the node has multipath maps.
 options:
   max_repairs:
-    description: Repair at most this many maps and disks in one run; the others are refused until the next run.
+    description:
+      - Repair at most this many maps and disks in one run; the others are refused until the next run.
+      - Of volumes that got each other's LUN numbers each map and disk counts.
     type: int
     default: 10
   fail_hung_readers:
@@ -44,9 +49,9 @@ options:
     default: false
   accept_majority_dead:
     description:
-      - Accept repairs although more than half of the node's maps, or of its LUNs in no map (of at least four), look broken, as after
-        all pods of a node have moved away.
-      - Without it that counts as an outage, and everything is refused.
+      - Accept repairs although more than half of the node's maps look broken, as after all pods of a node have moved away; or, where
+        disks in no map are broken, more than half of the LUNs of one of their targets.
+      - Without it that counts as an outage, and everything is refused. It holds for any number of them, also where there is but one.
     type: bool
     default: false
   rescan_targets:
@@ -56,6 +61,7 @@ options:
       - Off by default, since a scan also finds a LUN that a driver is just about to detach. Where the array has given the very LUN
         number to another LUN, that one is scanned for in any case.
       - Targets of which nothing was removed are not scanned.
+      - The scans come at the end of the run. Everything is refused if a map stays that a new disk must not join.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -148,7 +154,8 @@ actions:
   elements: dict
   contains:
     action:
-      description: V(disable_queueing), V(flush_map), V(delete_path), V(replace_path), V(scan_target) or V(restore_queueing).
+      description:
+        - V(disable_queueing), V(flush_map), V(delete_path), V(replace_path), V(replace_paths), V(scan_target) or V(restore_queueing).
       type: str
       returned: always
       sample: flush_map

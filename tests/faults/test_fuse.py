@@ -76,13 +76,13 @@ def test_stacked_dead_mounts_go_and_what_lies_below_stays(node: Node) -> None:
     node.sh(f"mount --bind /mnt/new {renewed.staging}")
     stacks = {point: layers(node, point) for point in (volume.staging, renewed.staging)}
 
-    assert "3 of the node's 4 FUSE mounts look broken" in remount(node, check=True, **known(volume)).msg
-    planned = remount(node, check=True, accept_majority_broken=True, **known(volume))
+    assert "3 of the node's 4 FUSE mounts look broken" in remount(node, check=True, accept_majority_broken=False, **known(volume)).msg
+    planned = remount(node, check=True, **known(volume))
     assert sorted(finding["object"]["name"] for finding in planned.findings) == sorted([volume.staging, old])
     assert len(planned.finding(volume.staging)["evidence"]["devices"]) == 2
     assert [action["action"] for action in planned.finding(old)["repair"]] == ["adopt_mount", "replace_mount", "clean_up"]
 
-    run = remount(node, accept_majority_broken=True, **known(volume))
+    run = remount(node, **known(volume))
     assert not run.failed, run.msg
     below, *_dead = stacks[volume.staging]
     assert layers(node, volume.staging)[0] == below

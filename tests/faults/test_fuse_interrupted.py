@@ -57,7 +57,9 @@ def test_killed(node: Node, when: str) -> None:
         "all have it": f"[ {left} = 0 ]",
     }[when]
     kill_when(node, condition)
-    failed, text = node._ad_hoc("fuse_remount", False, "root", apart({"volumes": known(volume)}), pipelining="0")
+    failed, text = node._ad_hoc(
+        "fuse_remount", False, "root", apart({"volumes": known(volume), "accept_majority_broken": True}), pipelining="0"
+    )
     assert failed, text
     assert '"actions"' not in text, f"it came to its end: {text}"
     node.wait(lambda: node.sh("ls /run/killed", check=False) != "", "it was killed")
@@ -103,7 +105,7 @@ def test_the_server_of_the_new_mount_dies_after_an_interruption(node: Node) -> N
     volume, points = dead_volume(node)
     device = layers(node, volume.staging)[0][0]
     kill_when(node, f"[ $(grep -c ' {device} ' /proc/1/mountinfo) -le 1 ]")
-    node._ad_hoc("fuse_remount", False, "root", apart({"volumes": known(volume)}), pipelining="0")
+    node._ad_hoc("fuse_remount", False, "root", apart({"volumes": known(volume), "accept_majority_broken": True}), pipelining="0")
     node.wait(lambda: node.sh("ls /run/killed", check=False) != "", "it was killed")
     die(node, int(node.sh("pgrep -x bindfs")))
     run = remount(node, volumes=known(volume))

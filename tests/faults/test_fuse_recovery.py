@@ -38,6 +38,8 @@ SURVEY = {
     "fuse_recovery_drivers": json.dumps({DRIVER: {"command": ["bindfs", "-f", "{source}", "{target}"], "sources": ["/srv/web"]}}),
     "fuse_recovery_restart_pods": "",
     "fuse_recovery_max_repairs": "5",
+    # Its volume is the node's only one.
+    "fuse_recovery_accept_majority_broken": "true",
 }
 
 

@@ -31,6 +31,8 @@ SURVEY = {
     "serial": "",
     "pod_mounts_volumes": "",
     "pod_mounts_max_repairs": "",
+    # Its volume is the node's only one.
+    "pod_mounts_accept_majority_broken": "true",
     "pod_mounts_strict": "false",
     "workload_redrive_scale_down": "",
 }

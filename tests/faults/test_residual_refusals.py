@@ -261,3 +261,33 @@ def test_plain_disk_in_use(node: Node, plain_disk: str, use: Callable[[Node, str
     disks = node.state()["disks"]
     assert plain_disk in disks
     assert other not in disks
+
+
+def test_disk_that_the_kernel_set_offline(node: Node) -> None:
+    """As after too many errors: it stays so, and cannot be asked. What helps is said, and then it is a residual map as any other."""
+    name, _wwid = node.map_of(2)
+    path = node.paths_of(2)[0]
+    node.sh(f"echo offline > /sys/block/{path}/device/state")
+    node.unmap(2)
+    remedy = f"echo running > /sys/block/{path}/device/state"
+    finding = node.refused(name, remedy)
+    assert "transport outage" not in finding["reason"]
+    node.sh(remedy)
+    run = node.residual()
+    assert not run.failed, run.msg
+    node.gone(2)
+
+
+def test_loop_device_on_a_path_that_is_gone(node: Node) -> None:
+    """Its backing file can no longer be found by its path, and no process has the map open: not something that hangs and could be freed."""
+    name, _wwid = node.map_of(2)
+    node.sh("modprobe loop")
+    node.sh(f"cp -a $(readlink -f /dev/mapper/{name}) /run/elsewhere && losetup /dev/loop0 /run/elsewhere && rm /run/elsewhere")
+    node.unmap(2)
+    for accepted in (False, True):
+        finding = node.refused(name, "behind loop0", fail_hung_readers=accepted)
+        assert "fail_hung_readers" not in finding["reason"]
+    node.sh("losetup -d /dev/loop0")
+    run = node.residual()
+    assert not run.failed, run.msg
+    node.gone(2)

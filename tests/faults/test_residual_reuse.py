@@ -72,3 +72,19 @@ def test_after_a_rescan(node: Node, reused: tuple[str, str, str]) -> None:
     assert wwid not in node.state()["maps"]
     node.wait(lambda: other in [disk["wwid"] for disk in node.state()["disks"].values()], "the new LUN is there under its own name")
     assert node.residual(flush_empty_maps=True).findings == []
+
+
+def test_another_volume_with_the_same_wwid(node: Node) -> None:
+    """A copy, or an array that hands a name out twice: only the T10 name, which has the whole serial number, tells."""
+    name, wwid = node.map_of(2)
+    assert node.labctl("lun new twin 48 VICTIM-DATA")
+    serial = "/sys/kernel/config/target/core/fileio_0/{}/wwn/vpd_unit_serial"
+    own = node.sh(f"cat {serial.format('lun2')}").rpartition(" ")[2]
+    # LIO makes the WWID of the first 25 digits.
+    node.sh(f"echo {own[:25]}0000000 > {serial.format('twin')}")
+    node.labctl("lun unmap 2")
+    node.labctl("lun map 2 twin")
+    node.wait(lambda: node.sh(f"multipathd show map {name} topology").count("active ready running") == 2, "it looks healthy")
+    assert first_bytes(node, f"/dev/mapper/{name}").startswith("VICTIM-DATA")
+    finding = node.refused(name, "answers with the same WWID, but as 1LIO-ORG_FILEIO:")
+    assert (finding["control"], finding["severity"], finding["evidence"]["wwid"]) == ("STOR-02", "critical", wwid)

@@ -20,7 +20,11 @@ _PARTITION = re.compile(r"part\d+-mpath-")
 
 @dataclass(frozen=True)
 class Disk:
-    """A SCSI disk. ``wwid``: what sysfs remembers, spelled as multipath spells it; ``transport``: session or remote port."""
+    """A SCSI disk.
+
+    ``wwid``: what sysfs remembers, spelled as multipath spells it. ``names``: all names it had when it was found, as those of
+    ``scsi.Answer.wwids``; empty where the kernel does not tell. ``transport``: session or remote port.
+    """
 
     name: str
     dev: str
@@ -31,6 +35,7 @@ class Disk:
     model: str
     holders: tuple[str, ...]
     transport: Transport | None
+    names: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:
@@ -64,7 +69,10 @@ class Transport:
 
 @dataclass(frozen=True)
 class DmDevice:
-    """A device-mapper device. ``slaves`` are what it is made of, ``holders`` what is made of it (kernel names)."""
+    """A device-mapper device. ``slaves`` are what it is made of, ``holders`` what is made of it (kernel names).
+
+    ``name``: as its owner gave it, and as dmsetup shows it (``unmangled``).
+    """
 
     dm: str
     dev: str
@@ -78,6 +86,11 @@ class DmDevice:
     def is_multipath(self) -> bool:
         """It is a multipath map."""
         return self.uuid.startswith(_MULTIPATH)
+
+    @property
+    def is_mangled(self) -> bool:
+        """The kernel knows it by another name, since libdevmapper wants only these characters in /dev (DM_STRING_MANGLING_AUTO)."""
+        return re.fullmatch(r"[A-Za-z0-9#+\-.:=@_]*", self.name) is None
 
     @property
     def is_partition(self) -> bool:
@@ -122,8 +135,18 @@ def disks(host: Host, reached: dict[str, Transport]) -> dict[str, Disk]:
                 (host.read(f"{device}/model") or "").strip(),
                 tuple(host.names(f"{block}/holders")),
                 next((reached[part] for part in host.resolve(device).split("/") if part in reached), None),
+                _names(host, device),
             )
     return found
+
+
+def _names(host: Host, device: str) -> tuple[str, ...]:
+    """The VPD page 0x83 that the kernel keeps from when it found the disk, or was told to look again."""
+    page = host.read_bytes(f"{device}/vpd_pg83")
+    try:
+        return scsi.parse_device_identification(page) if page else ()
+    except ValueError:
+        return ()
 
 
 def dm_devices(host: Host) -> dict[str, DmDevice]:
@@ -135,13 +158,22 @@ def dm_devices(host: Host) -> dict[str, DmDevice]:
             found[dm] = DmDevice(
                 dm,
                 host.read(f"{base}/dev") or "",
-                host.read(f"{base}/dm/name") or "",
+                unmangled(host.read(f"{base}/dm/name") or ""),
                 host.read(f"{base}/dm/uuid") or "",
                 host.read(f"{base}/dm/suspended") != "0",
                 tuple(host.names(f"{base}/slaves")),
                 tuple(host.names(f"{base}/holders")),
             )
     return found
+
+
+def unmangled(name: str) -> str:
+    """The name behind one that libdevmapper has mangled: what it does not want in /dev it writes as ``\\x20``, byte by byte.
+
+    (dm_mangle_string in libdm-common.c; dmsetup(8), --manglename.)
+    """
+    raw = re.sub(rb"\\x([0-9a-fA-F]{2})", lambda found: bytes.fromhex(found[1].decode()), name.encode())
+    return raw.decode("utf-8", "replace")
 
 
 def partitions(host: Host, name: str) -> dict[str, str]:

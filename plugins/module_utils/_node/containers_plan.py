@@ -19,8 +19,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, HUNG, OK, Answer
 
 RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
-# Below this many containers "more than half" says nothing.
-_MAJORITY_FLOOR = 4
 # A kubelet starts a container again that ended without an error only then.
 _ALWAYS = "Always"
 
@@ -167,10 +165,10 @@ def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[st
         blockers, reasons = obstacles(state, container, options)
         if container.dead and reasons and not blockers:
             moved.setdefault(container.pod, []).append((container, finding))
-    if _is_majority(len(broken), len(state.containers)) and not options.accept_majority_broken:
+    if 2 * len(broken) > len(state.containers) and not options.accept_majority_broken:
         outage = (
-            f"{len(broken)} of {len(state.containers)} containers with FUSE mounts have a dead one: that looks like a failure of the "
-            "whole node; set accept_majority_broken if they are to be restarted all the same"
+            f"{len(broken)} of {len(state.containers)} containers with FUSE mounts have a dead one: that may be an outage. "
+            "If they all have to be restarted, set accept_majority_broken"
         )
         for finding in planned:
             finding.refuse(outage)
@@ -202,10 +200,6 @@ def _pod(state: State, containers: list[Container], options: Options) -> dict[st
         "claims": sorted(claims),
         "reasons": list(dict.fromkeys(reasons)),
     }
-
-
-def _is_majority(broken: int, all_of_them: int) -> bool:
-    return all_of_them >= _MAJORITY_FLOOR and 2 * broken > all_of_them
 
 
 def _judge(state: State, container: Container, options: Options) -> Finding:

@@ -28,8 +28,6 @@ RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 KIND = "FUSE mount"
 # Where new mounts are made before they are put in the place of dead ones.
 PRIVATE = "/run/storage_ops/fuse"
-# Below this many mounts "more than half" says nothing.
-_MAJORITY_FLOOR = 4
 # Options of one mount that a bind must have, too.
 _FLAGS = ("ro", "nosuid", "nodev", "noexec")
 # Options of a filesystem that decide who may do what in it.
@@ -318,7 +316,7 @@ def plan(state: State, options: Options) -> Plan:
         "If their servers are known to be gone for good, set accept_majority_broken"
     )
     repairs = [finding for finding in wanted if finding.repair or "evict" in finding.evidence]
-    refused = repairs if len(found) >= _MAJORITY_FLOOR and 2 * broken > len(found) and not options.accept_majority_broken else []
+    refused = repairs if 2 * broken > len(found) and not options.accept_majority_broken else []
     for finding in refused:
         finding.refuse(outage)
     for finding in repairs[options.max_repairs :] if not refused else ():

@@ -64,6 +64,14 @@ class Host:
         except OSError:
             return None
 
+    def read_bytes(self, path: str) -> bytes | None:
+        """All of a small file; None if it is not there or cannot be read."""
+        try:
+            with open(self.path(path), "rb") as file:
+                return file.read()
+        except OSError:
+            return None
+
     def names(self, path: str) -> list[str]:
         """Names in a folder, sorted; empty if it is not there."""
         try:

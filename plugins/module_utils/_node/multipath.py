@@ -14,12 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import unmangled
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 # of "multipathd show maps json"; 0 in every release from 0.8.5 to 0.11.1
 _MAJOR_VERSION = 0
 # multipathd's default max_polling_interval (seconds), four times its polling_interval
 DEFAULT_CHECKER_INTERVAL = 20.0
+# multipathd puts aliases into its JSON as they are: mangled ones (my\x20disk) are no JSON, and one with a quotation mark ends early.
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_JSON_ESCAPES = '"\\/bfnrtu'
 _TABLE_LINE = re.compile(r"^(?P<name>.*): \d+ \d+ multipath (?P<features>.*)$")
 
 
@@ -47,17 +51,27 @@ def ask_daemon(host: Host) -> Daemon:
 
 def parse_maps(text: str) -> dict[str, dict[str, str]]:
     """Parse ``multipathd show maps json`` (as in ``Daemon.paths``); a busy daemon says ``timeout`` instead, with exit status 0."""
+    repaired = _ESCAPE.sub(lambda found: found[0] if found[1] in _JSON_ESCAPES else f"\\{found[0]}", text)
     try:
-        answer = json.loads(text)
-    except ValueError:
+        answer = json.loads(repaired, strict=False)
+    except json.JSONDecodeError as error:
+        if text.startswith("{"):
+            near = " ".join(repaired[max(0, error.pos - 40) : error.pos + 40].split())
+            raise StorageOpsError(
+                f"multipathd's JSON is broken near {near!r}: an alias in multipath.conf with a quotation mark does that; change it"
+            ) from None
         raise StorageOpsError(f"multipathd answered {' '.join(text.split())[:100]!r} instead of JSON") from None
     version = answer.get("major_version") if isinstance(answer, dict) else None
     if version != _MAJOR_VERSION:
         raise StorageOpsError(f"multipathd speaks version {version!r} of its JSON; this collection knows version {_MAJOR_VERSION}")
+    found: dict[str, dict[str, str]] = {}
     try:
-        return {entry["uuid"]: _paths(entry) for entry in answer["maps"]}
+        # 0.9.4 has a map whose alias is mangled twice, by both of its names, and the paths in one of them.
+        for entry in answer["maps"]:
+            found.setdefault(entry["uuid"], {}).update(_paths(entry))
     except (KeyError, TypeError, AttributeError) as error:
         raise StorageOpsError(f"multipathd's JSON lacks what is needed: {type(error).__name__} {error}") from None
+    return found
 
 
 def _paths(entry: dict[str, Any]) -> dict[str, str]:
@@ -79,11 +93,12 @@ def checker_interval(host: Host) -> float:
 
 def queueing(host: Host) -> dict[str, bool]:
     """Map name -> the kernel queues I/O while no path is left. The kernel's word, as multipathd's may lag."""
-    result = host.run(["dmsetup", "table", "--target", "multipath"])
+    # Mangled, so that each is one line.
+    result = host.run(["dmsetup", "table", "--manglename", "none", "--target", "multipath"])
     if not result.ok:
         raise StorageOpsError(f"the device-mapper tables could not be read: {result.describe()}")
     lines = [match for line in result.stdout.splitlines() for match in [_TABLE_LINE.match(line)] if match]
-    return {match.group("name"): "queue_if_no_path" in match.group("features").split() for match in lines}
+    return {unmangled(match.group("name")): "queue_if_no_path" in match.group("features").split() for match in lines}
 
 
 def open_counts(host: Host) -> dict[str, int]:

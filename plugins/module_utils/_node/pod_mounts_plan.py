@@ -20,8 +20,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.process
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.readonly import Backing
 
 RUNBOOK = "storage_ops.runbooks.repair_pod_mounts"
-# Below this many mounts "more than half" says nothing.
-_MAJORITY_FLOOR = 4
 
 # How ext4 (since Linux 6.14) and others show a filesystem that has given up.
 _GIVEN_UP = ("emergency_ro", "shutdown")
@@ -244,7 +242,7 @@ def _outages(state: State, wrong: list[Finding], turned: list[Finding]) -> list[
             (wrong, len(state.places(kubelet.PUBLISH)), "pod mounts"),
             (turned, len(filesystems(state)), "volume filesystems"),
         )
-        if total >= _MAJORITY_FLOOR and 2 * len(broken) > total
+        if 2 * len(broken) > total
     ]
 
 

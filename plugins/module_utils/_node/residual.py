@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
+from dataclasses import replace
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline, call
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
@@ -28,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residua
     MapSubject,
     Observation,
     Options,
+    PathsSubject,
     PathSubject,
     State,
     TargetSubject,
@@ -42,6 +45,8 @@ _READERS_END = 10.0
 _MAP_SECONDS = 2 * _SETTLE + _READERS_END
 # The same for a path: deleting, and the scan that may have to follow.
 _PATH_SECONDS = 2 * _SETTLE
+# And for each further map or path that goes with the first one.
+_MORE_SECONDS = 2.0
 
 
 class ResidualPaths:
@@ -50,8 +55,11 @@ class ResidualPaths:
     def __init__(self, host: Host, options: Options) -> None:
         self._host = host
         self._options = options
-        # Maps that were looked at again, right before their first action.
-        self._rechecked: set[str] = set()
+        # What was planned, and what of it was looked at again, right before its first action.
+        self._planned_from = State(host.name, ())
+        self._findings: list[Finding] = []
+        self._rechecked: set[int] = set()
+        self._proven = 0
 
     def gather(self) -> State:
         """Ask every disk once; where something is wrong, observe that again and find out who uses it."""
@@ -72,7 +80,9 @@ class ResidualPaths:
 
     def plan(self, state: State) -> Plan:
         """Decide."""
-        return pure.plan(state, self._options)
+        plan = pure.plan(state, self._options)
+        self._planned_from, self._findings = state, plan.findings
+        return plan
 
     def healthy(self, state: State) -> str:
         """Counts of what was asked, and the scope if there was one: what is out of it was not judged."""
@@ -81,19 +91,26 @@ class ResidualPaths:
         within = f" within the scope ({'; '.join(scope)})" if scope else ""
         return f"{len(last.maps)} multipath maps and {len(last.disks)} SCSI disks, no residual among them{within}"
 
-    def _observe(self, wanted: set[str] | None) -> Observation:
-        """One observation; ``wanted``: the disks to ask, None for all."""
+    def _observe(self, wanted: set[str] | None, wwids: Collection[str] = ()) -> Observation:
+        """One observation, with what multipathd and the targets of the suspects say; arguments as of ``_look``."""
+        seen = self._look(wanted, wwids)
+        daemon = multipath.ask_daemon(self._host) if seen.maps else multipath.Daemon()
+        luns = self._report_luns(seen, pure.suspects(seen) if wanted is None else wanted)
+        return replace(seen, daemon=daemon, luns=luns)
+
+    def _look(self, wanted: set[str] | None, wwids: Collection[str] = ()) -> Observation:
+        """What there is, and what the disks answer.
+
+        ``wanted``: names of the disks to ask, None for all. ``wwids``: ask those too that are paths of such
+        a map, or were found as such a LUN.
+        """
         host = self._host
         transports = block.transports(host)
         disks = block.disks(host, transports)
         dm = block.dm_devices(host)
-        has_maps = any(device.is_multipath for device in dm.values())
-        daemon = multipath.ask_daemon(host) if has_maps else multipath.Daemon()
-        asked = [disk for disk in disks.values() if wanted is None or disk.name in wanted]
-        answers = self._ask(asked)
-        seen = Observation(time.monotonic(), disks, dm, transports, daemon, answers)
-        luns = self._report_luns(seen, pure.suspects(seen) if wanted is None else wanted)
-        return Observation(seen.at, disks, dm, transports, daemon, answers, luns)
+        slaves = {name for device in dm.values() if device.is_multipath and device.wwid in wwids for name in device.slaves}
+        asked = [disk for disk in disks.values() if wanted is None or disk.name in {*wanted, *slaves} or disk.wwid in wwids]
+        return Observation(time.monotonic(), disks, dm, transports, multipath.Daemon(), self._ask(asked))
 
     def _ask(self, disks: list[Disk], report_luns: bool = False) -> dict[str, Answer]:
         """Ask the disks whose transport works; the question to the others would only hang."""
@@ -153,6 +170,15 @@ class ResidualPaths:
 
     def apply(self, action: Action) -> None:
         """Carry out one action, after looking once more at what it changes."""
+        try:
+            self._apply(action)
+        except NotStarted as error:
+            # The scan comes at the end of the run, so what ends it takes the scan from those before it.
+            if self._options.rescan_targets and self._proven:
+                raise ActionFailed(f"{error}; the targets of what was removed before were not scanned") from error
+            raise
+
+    def _apply(self, action: Action) -> None:
         subject = action.subject
         if isinstance(subject, MapSubject):
             steps = {"disable_queueing": self._disable_queueing, "flush_map": self._flush, "restore_queueing": self._restore_queueing}
@@ -173,27 +199,41 @@ class ResidualPaths:
         name = action.target
         return Action("restore_queueing", name, ["multipathd", "restorequeueing", "map", name], action.subject)
 
-    def _recheck(self, subject: MapSubject) -> None:
-        """The map must still be what the plan says, by a fresh look at everything but time."""
-        wwid = subject.device.wwid
-        if wwid in self._rechecked:
+    def _recheck(self, action: Action) -> None:
+        """All that is repaired together must still be what the plan says, by a fresh look at everything but time."""
+        planned = next(finding for finding in self._findings if any(step is action for step in finding.repair))
+        if id(planned) in self._rechecked:
             return
-        if self._host.deadline.remaining() < _MAP_SECONDS:
-            raise Prevented(f"less than {_MAP_SECONDS:g} s are left of the deadline; run again, or raise it")
-        seen = self._observe(set(subject.device.slaves) or None)
-        device = next((device for device in seen.maps if device.wwid == wwid), None)
-        if device != subject.device:
-            raise NotStarted(f"the map {subject.device.name} is no longer as it was planned for")
-        finding = pure.judge_map(self._state([seen], set(device.slaves)), device, self._options)
-        if finding is None or not finding.repair or finding.control != subject.control:
-            raise NotStarted(f"the map {device.name} is no longer residual: {finding.reason if finding else 'its paths serve the LUN'}")
-        self._rechecked.add(wwid)
+        maps = [step.subject.device for step in planned.repair if step.verb == "flush_map"]
+        paths = _paths(planned)
+        needed = _MAP_SECONDS + _MORE_SECONDS * (len(maps) - 1)
+        if self._host.deadline.remaining() < needed:
+            raise Prevented(f"less than {needed:g} s are left of the deadline; run again, or raise it")
+        wanted = {slave for device in maps for slave in device.slaves} | paths.leaving
+        seen = self._observe(wanted or None, paths.brings)
+        now = {device.wwid: device for device in seen.maps}
+        changed = [device.name for device in maps if now.get(device.wwid) != device]
+        changed += [path.disk.name for path in paths.paths if seen.disks.get(path.disk.name) != path.disk]
+        if changed:
+            raise NotStarted(f"{', '.join(changed)} is no longer as it was planned for")
+        state = self._state([seen], wanted)
+        cases = [pure.judge_map(state, device, self._options) for device in maps]
+        cases += [pure.judge_plain_disk(state, path.disk) for path in paths.paths if path.plain]
+        broken = [case for case in cases if case is not None]
+        if len(broken) < len(cases):
+            raise NotStarted(f"{planned.name} is no longer residual: its paths serve the LUN")
+        finding = pure.settle(state, broken)
+        if not finding.repair:
+            raise NotStarted(f"{planned.name} is no longer residual: {finding.reason}")
+        if finding.control != planned.control:
+            raise NotStarted(f"{planned.name} is another finding by now, {finding.control}: {finding.summary}")
+        self._rechecked.add(id(planned))
 
     def _find_map(self, wwid: str) -> DmDevice | None:
         return next((device for device in block.dm_devices(self._host).values() if device.is_multipath and device.wwid == wwid), None)
 
     def _disable_queueing(self, action: Action, subject: MapSubject) -> None:
-        self._recheck(subject)
+        self._recheck(action)
         self._command(action)
         if not self._host.wait_for(lambda: not multipath.queueing(self._host).get(subject.device.name, False), _SETTLE):
             raise ActionFailed("the kernel still queues on it")
@@ -204,7 +244,7 @@ class ResidualPaths:
             raise ActionFailed("the kernel does not queue on it again, since its no_path_retry is not 'queue' or has run out")
 
     def _flush(self, action: Action, subject: MapSubject) -> None:
-        self._recheck(subject)
+        self._recheck(action)
         device = subject.device
         parts = [part.dev for part in block.dm_devices(self._host).values() if part.dm in device.holders]
 
@@ -232,23 +272,33 @@ class ResidualPaths:
         if not result.ok or result.stdout.strip() in ("fail", "timeout"):
             raise ActionFailed(result.describe())
 
-    def _remove(self, action: Action, subject: PathSubject) -> None:
-        """Delete one path, if it is still the one that was planned for, unused, and no map stands on it."""
-        host, planned = self._host, subject.disk
-        if host.deadline.remaining() < _PATH_SECONDS:
-            raise Prevented(f"less than {_PATH_SECONDS:g} s are left of the deadline; run again, or raise it")
-        disk = block.disks(host, block.transports(host)).get(planned.name)
-        # Where the kernel was quicker, there is only the scan left to do.
-        if host.exists(f"/sys/class/scsi_device/{planned.hctl}"):
-            if disk is None or (disk.hctl, disk.dev) != (planned.hctl, planned.dev):
-                raise NotStarted(f"{planned.hctl} is no longer {planned.name}")
-            now = pure.judge(disk, self._ask([disk])[disk.name], subject.expected)
-            if not now.same_as(subject.judgement):
-                raise NotStarted(f"{disk.name} now is {now.kind}: {now.why}")
-            used = self._used(disk, subject.plain)
-            if used:
-                raise NotStarted(f"{disk.name}: {'; '.join(used)}")
-        self._delete(action, planned, subject.judgement.wwids)
+    def _remove(self, action: Action, subject: PathsSubject) -> None:
+        """Delete paths that are still as planned for, unused and in no map, if what takes their numbers joins nothing wrong."""
+        host = self._host
+        needed = _PATH_SECONDS + _MORE_SECONDS * (len(subject.paths) - 1)
+        if host.deadline.remaining() < needed:
+            raise Prevented(f"less than {needed:g} s are left of the deadline; run again, or raise it")
+        seen = self._look(subject.leaving, subject.brings)
+        for path in subject.paths:
+            # Where the kernel was quicker, there is only the scan left to do.
+            if host.exists(f"/sys/class/scsi_device/{path.disk.hctl}"):
+                self._require_unchanged(path, seen)
+        risks = pure.mixtures(State(host.name, (seen,)), subject.brings, subject.leaving)
+        if risks:
+            raise NotStarted("; ".join(risks))
+        self._delete(subject, needed)
+
+    def _require_unchanged(self, path: PathSubject, seen: Observation) -> None:
+        """A path must be the one that was planned for, answer as it did, and have no user."""
+        planned, disk = path.disk, seen.disks.get(path.disk.name)
+        if disk is None or (disk.hctl, disk.dev) != (planned.hctl, planned.dev):
+            raise NotStarted(f"{planned.hctl} is no longer {planned.name}")
+        now = pure.judge(disk, seen.answers.get(disk.name), path.expected)
+        if not now.same_as(path.judgement):
+            raise NotStarted(f"{disk.name} now is {now.kind}: {now.why}")
+        used = self._used(disk, path.plain)
+        if used:
+            raise NotStarted(f"{disk.name}: {'; '.join(used)}")
 
     def _used(self, disk: Disk, plain: bool) -> list[str]:
         """Why a disk may not be deleted. The paths of a map that has just been flushed had no user but the map."""
@@ -258,59 +308,85 @@ class ResidualPaths:
             used += usage.UsesByDevice(self._host).of(tree) + _opened(usage.openers(self._host, set(tree.values())), tree)
         return used
 
-    def _delete(self, action: Action, disk: Disk, other_wwids: tuple[str, ...]) -> None:
-        """Delete; where another LUN took the number, scan for it in the same child, so that a kill in between loses no path."""
-        host = self._host
-        gone = f"/sys/class/scsi_device/{disk.hctl}"
-        number, channel, target, lun = disk.hctl.split(":")
+    def _delete(self, subject: PathsSubject, seconds: float) -> None:
+        """Delete; where another LUN took a number, scan for it in the same child, so that a kill in between loses no path.
 
-        def deleting() -> bool:
+        Nothing is scanned for that a path which is still there was found as: it would be taken for a path of the same LUN.
+        """
+        host = self._host
+
+        def left() -> list[PathSubject]:
+            return [path for path in subject.paths if host.exists(f"/sys/class/scsi_device/{path.disk.hctl}")]
+
+        def deleting() -> list[str]:
+            there: list[PathSubject] = []
             try:
-                if host.exists(gone):
-                    _write(host.path(f"{gone}/device/delete"), "1")
-                return host.wait_for(lambda: not host.exists(gone), _SETTLE)
+                for path in left():
+                    _write(host.path(f"/sys/class/scsi_device/{path.disk.hctl}/device/delete"), "1")
+                host.wait_for(lambda: not left(), _SETTLE)
             finally:
-                if action.verb == "replace_path":
-                    _write(host.path(f"/sys/class/scsi_host/host{number}/scan"), f"{channel} {target} {lun}")
+                there += left()
+                wrong = {path.expected for path in there}
+                for path in subject.paths:
+                    if path not in there and path.judgement.wwids and wrong.isdisjoint(path.judgement.wwids):
+                        number, channel, target, lun = path.disk.hctl.split(":")
+                        _write(host.path(f"/sys/class/scsi_host/host{number}/scan"), f"{channel} {target} {lun}")
+            return [path.disk.hctl for path in there]
 
         # Not cut short by command_timeout: what was deleted must be scanned for.
-        reply = call(deleting, _PATH_SECONDS)
-        if reply.problem or not reply.value:
-            raise ActionFailed(reply.problem or f"{disk.hctl} is still there {_SETTLE:g} s after it was deleted")
-        if other_wwids and not host.wait_for(lambda: self._is_at(disk.hctl, other_wwids), _SETTLE):
-            raise ActionFailed(f"LUN {lun} did not come back as {' or '.join(other_wwids)} after the scan")
+        reply = call(deleting, seconds)
+        if reply.problem or reply.value:
+            raise ActionFailed(reply.problem or f"{', '.join(reply.value)} still there {_SETTLE:g} s after it was deleted")
+        if not host.wait_for(lambda: not self._absent(subject), _SETTLE):
+            raise ActionFailed(f"after the scan {', '.join(self._absent(subject))}")
+
+    def _absent(self, subject: PathsSubject) -> list[str]:
+        """Which of the LUNs that took the numbers are not there."""
+        replaced = [path for path in subject.paths if path.judgement.wwids]
+        there = {(disk.hctl, disk.wwid) for disk in block.disks(self._host, {}).values()} if replaced else set()
+        return [
+            f"{path.disk.hctl} is not there as {' or '.join(path.judgement.wwids)}"
+            for path in replaced
+            if there.isdisjoint((path.disk.hctl, wwid) for wwid in path.judgement.wwids)
+        ]
 
     def _scan(self, action: Action) -> None:
         """Have the kernel ask the target what it serves; it adds what it does not know yet, and leaves all else alone."""
+        risks = pure.mixtures(self._node_now(), None, set())
+        if risks:
+            raise Prevented("; ".join(risks))
         _write_word, file, text = action.command
         reply = self._host.bounded(lambda: _write(self._host.path(file), text), _PATH_SECONDS)
         if reply.problem:
             raise ActionFailed(reply.problem)
 
-    def _is_at(self, hctl: str, wwids: tuple[str, ...]) -> bool:
-        """A disk of one of these names is at that SCSI address."""
-        return any(disk.hctl == hctl and disk.wwid in wwids for disk in block.disks(self._host, {}).values())
+    def _node_now(self) -> State:
+        """All disks and maps, looked at once."""
+        return State(self._host.name, (self._look(None),))
 
     # verify
 
     def verify(self, finding: Finding) -> list[str]:
-        """What proves that the map and its paths are gone from the kernel, multipathd and /dev/disk/by-id."""
+        """What proves that the map and its paths are gone from the kernel, multipathd and /dev/disk/by-id, and that no map is mixed."""
         doubts: list[str] = []
 
         def clean() -> bool:
-            doubts[:] = self._left_behind(finding)
+            doubts[:] = self._left_behind(finding) or self._mixed(finding)
             return not doubts
 
-        if not self._host.wait_for(clean, _SETTLE):
+        if not self._host.wait_for(clean, 2 * _SETTLE):
             raise StorageOpsError(f"the repair of {finding.name} is not proven: {'; '.join(doubts)}")
-        subjects = [action.subject for action in finding.repair]
-        paths = [subject for subject in subjects if isinstance(subject, PathSubject)]
-        links = "/dev/disk/by-id"
+        self._proven += 1
+        paths = _paths(finding)
         known = "" if multipath.known_paths(self._host) is None else ", from multipathd"
-        proof = [f"{finding.name} ({finding.evidence['wwid']}) is gone from sysfs{known} and from {links}"]
-        proof += [f"{subject.disk.hctl} was deleted" for subject in paths if not subject.judgement.wwids]
-        proof += [f"{subject.disk.hctl} now is {subject.judgement.wwid}" for subject in paths if subject.judgement.wwids]
-        return proof + [self._appeared(subject) for subject in subjects if isinstance(subject, TargetSubject)]
+        there = {device.wwid for device in block.dm_devices(self._host).values() if device.is_multipath}
+        gone = f"is gone from sysfs{known} and from /dev/disk/by-id"
+        proof = [f"{name} ({wwid}) {'is there again, by other paths' if wwid in there else gone}" for name, wwid in _subjects(finding)]
+        proof += [f"{path.disk.hctl} was deleted" for path in paths.paths if not path.judgement.wwids]
+        proof += [f"{path.disk.hctl} now is {path.judgement.wwid}" for path in paths.paths if path.judgement.wwids]
+        proof.append("every path of the node's maps was asked once more, and none joined a map of another volume")
+        scanned = [action.subject for action in finding.repair if isinstance(action.subject, TargetSubject)]
+        return proof + [self._appeared(subject) for subject in scanned]
 
     def _appeared(self, subject: TargetSubject) -> str:
         """What a scan has brought. Nothing is no fault: the LUN may be known already, or not be mapped yet."""
@@ -320,38 +396,62 @@ class ResidualPaths:
         return f"{subject.target} was scanned, which brought {names or 'nothing new'}"
 
     def _left_behind(self, finding: Finding) -> list[str]:
-        """What of a repaired finding is still to be seen."""
-        host, wwid = self._host, finding.evidence["wwid"]
-        paths = [action.subject for action in finding.repair if isinstance(action.subject, PathSubject)]
-        disks = block.disks(host, {})
-        names = {subject.disk.name for subject in paths if subject.disk.name not in disks}
-        doubts = [f"{subject.disk.hctl}: {doubt}" for subject in paths for doubt in self._path_doubts(subject, disks)]
+        """What of a repaired finding is still to be seen, or has not come back."""
+        host, paths, disks = self._host, _paths(finding), block.disks(self._host, {})
+        dm = block.dm_devices(host)
+        maps = {device.wwid: device for device in dm.values() if device.is_multipath}
+        names = {name for name in paths.leaving if name not in disks}
+        doubts = self._absent(paths)
+        for path in paths.paths:
+            there = [disk for disk in disks.values() if (disk.hctl, disk.wwid) == (path.disk.hctl, path.disk.wwid)]
+            doubts += [f"{disk.hctl}: {disk.name} is still there" for disk in there if not path.judgement.wwids]
         known = multipath.known_paths(host)
-        if finding.kind == "multipath map":
+        scanned = any(isinstance(action.subject, TargetSubject) for action in finding.repair)
+        flushed = [action.subject for action in finding.repair if action.verb == "flush_map"]
+        if flushed:
             daemon = multipath.ask_daemon(host)
-            doubts += ["the map is back"] if self._find_map(wwid) else []
-            doubts += ["multipathd still lists the map"] if wwid in daemon.paths else []
             doubts += [daemon.problem] if daemon.problem else []
             doubts += ["multipathd does not tell its paths"] if known is None else []
+        for subject in flushed:
+            wwid, name = subject.device.wwid, subject.device.name
+            if wwid not in paths.brings and not scanned:
+                doubts += [f"the map {name} is back"] if wwid in maps else []
+                doubts += [f"multipathd still lists the map {name}"] if wwid in daemon.paths else []
+            elif subject.kept and not (wwid in maps and subject.kept <= set(maps[wwid].slaves)):
+                doubts.append(f"the map of {wwid} has not come back")
         doubts += [f"multipathd still lists {name}" for name in sorted(names & (known or set()))]
-        doubts += [f"/dev/disk/by-id/{link} is left" for link in host.names("/dev/disk/by-id") if self._lies(link, wwid, names, disks)]
-        return doubts
+        wwids = {wwid for _name, wwid in _subjects(finding)}
+        links = host.names("/dev/disk/by-id")
+        return doubts + [f"/dev/disk/by-id/{link} is left" for link in links for wwid in wwids if self._lies(link, wwid, names, disks, dm)]
 
-    def _path_doubts(self, subject: PathSubject, disks: dict[str, Disk]) -> list[str]:
-        """A path that was replaced must be there as the other LUN, any other must not be there as what it was."""
-        if subject.judgement.wwids:
-            return [] if self._is_at(subject.disk.hctl, subject.judgement.wwids) else [f"{subject.judgement.wwid} is not there"]
-        there = [disk for disk in disks.values() if disk.hctl == subject.disk.hctl and disk.wwid == subject.disk.wwid]
-        return [f"{disk.name} is still there" for disk in there]
+    def _mixed(self, finding: Finding) -> list[str]:
+        """Whether any map of the node has become mixed, or still may by what was brought in."""
+        now, brought = self._node_now(), _paths(finding).brings
+        # A scan of a whole target may have brought back what was removed, by another number.
+        if any(isinstance(action.subject, TargetSubject) for action in finding.repair):
+            brought |= {wwid for _name, wwid in _subjects(finding)}
+        return [*pure.mixed(self._planned_from, now), *pure.mixtures(now, brought, set())]
 
-    def _lies(self, link: str, wwid: str, gone: set[str], disks: dict[str, Disk]) -> bool:
+    def _lies(self, link: str, wwid: str, gone: set[str], disks: dict[str, Disk], dm: dict[str, DmDevice]) -> bool:
         """A link that still speaks of the LUN, or leads to a deleted disk, and no device stands behind it."""
         target = self._host.link(f"/dev/disk/by-id/{link}").rpartition("/")[2]
         speaks_of_it = bool(wwid) and link in (f"dm-uuid-mpath-{wwid}", f"scsi-{wwid}", f"wwn-0x{wwid[1:]}")
         if target not in gone and not speaks_of_it:
             return False
-        device = block.dm_devices(self._host).get(target)
-        return wwid not in ([disks[target].wwid] if target in disks else [device.wwid] if device else [])
+        return wwid not in ([disks[target].wwid] if target in disks else [dm[target].wwid] if target in dm else [])
+
+
+def _paths(finding: Finding) -> PathsSubject:
+    """All paths that a repair removes."""
+    subjects = [action.subject for action in finding.repair if isinstance(action.subject, PathsSubject)]
+    return PathsSubject(tuple(path for subject in subjects for path in subject.paths))
+
+
+def _subjects(finding: Finding) -> list[tuple[str, str]]:
+    """Name and WWID of every map and disk that a repair is about."""
+    maps = [action.subject.device for action in finding.repair if action.verb == "flush_map"]
+    plain = [path for path in _paths(finding).paths if path.plain]
+    return [*((device.name, device.wwid) for device in maps), *((path.disk.name, path.expected) for path in plain)]
 
 
 def _opened(openers: dict[str, list[usage.Opener]], tree: dict[str, str]) -> list[str]:

@@ -19,13 +19,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi im
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import Opener
 
 RUNBOOK = "storage_ops.runbooks.clean_residual_paths"
-# Below this many maps (or disks) "more than half" says nothing.
-_MAJORITY_FLOOR = 4
 
 # What a disk turned out to be.
 SERVING = "serving"  # the LUN it was found as
 GONE = "gone"  # the target serves no such LUN any more
 OTHER = "other"  # the target serves another LUN under this number
+TWIN = "twin"  # another LUN that has the same WWID
 STANDBY = "standby"  # the LUN it was found as, through a controller that is not the one to use now
 UNIDENTIFIED = "unidentified"  # it answers, but names itself in no comparable way
 FOREIGN = "foreign"  # not a SCSI disk, so it cannot be asked
@@ -33,6 +32,10 @@ UNKNOWN = "unknown"  # no answer that proves anything
 
 # What a path may be on a map that works.
 _FINE = {SERVING, STANDBY, UNIDENTIFIED, FOREIGN}
+# What a path may be that a disk of the map's own LUN can join: what it is, is proven.
+_WHOLE = {SERVING, STANDBY}
+# Kinds of names that stay with a volume: T10 vendor identification, EUI-64, NAA.
+_LASTING_KINDS = ("1", "2", "3")
 # NOT READY, asymmetric access: state transition, standby, unavailable (SPC-5)
 _STANDBY_SENSES = ("02/04/0a", "02/04/0b", "02/04/0c")
 
@@ -130,12 +133,29 @@ class Judgement:
 
 @dataclass(frozen=True)
 class PathSubject:
-    """The path an action removes, as it was when the plan was made; ``plain``: it was a path of no map."""
+    """A path that goes, as it was when the plan was made; ``plain``: it was a path of no map."""
 
     disk: Disk
     expected: str
     judgement: Judgement
     plain: bool
+
+
+@dataclass(frozen=True)
+class PathsSubject:
+    """The paths that one action removes: all of them before the first scan for what took their numbers."""
+
+    paths: tuple[PathSubject, ...]
+
+    @property
+    def brings(self) -> set[str]:
+        """WWIDs of the LUNs that took the numbers, which the scan brings in."""
+        return {wwid for path in self.paths for wwid in path.judgement.wwids}
+
+    @property
+    def leaving(self) -> set[str]:
+        """Names of the disks."""
+        return {path.disk.name for path in self.paths}
 
 
 @dataclass(frozen=True)
@@ -151,8 +171,28 @@ class MapSubject:
     """The map an action changes, and what its paths were, as it was when the plan was made."""
 
     device: DmDevice
-    control: str
     judgements: dict[str, Judgement]
+
+    @property
+    def kept(self) -> set[str]:
+        """Names of the paths that serve its LUN, and so form the map again."""
+        return {name for name, judgement in self.judgements.items() if judgement.kind in _WHOLE}
+
+
+@dataclass
+class Case:
+    """A map, or a disk in no map, that does not wholly serve its LUN: what was found, what forbids a repair, and what would be one.
+
+    ``wwid``: of the LUN that it was found as. ``obstacles``: why it may not be repaired; ``serving``: further ones, which count
+    unless the repair brings its own LUN back. ``release``: actions that free the paths. ``paths``: those that go then.
+    """
+
+    finding: Finding
+    wwid: str
+    obstacles: list[str]
+    serving: list[str] = field(default_factory=list)
+    release: list[Action] = field(default_factory=list)
+    paths: tuple[PathSubject, ...] = ()
 
 
 def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
@@ -163,6 +203,10 @@ def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
         return Judgement(UNKNOWN, "not asked")
     if disk.transport is not None and not disk.transport.up:
         return Judgement(UNKNOWN, f"transport outage: {disk.transport.describe()}, device {disk.state}")
+    if disk.state == "offline":
+        # Set by the error handler (scsi_eh_offline_sdevs in drivers/scsi/scsi_error.c), and taken back by no one.
+        remedy = f"when the array is in order, echo running > /sys/block/{disk.name}/device/state"
+        return Judgement(UNKNOWN, f"the kernel set it offline after errors, and leaves it so: {remedy}")
     if disk.state != "running":
         return Judgement(UNKNOWN, f"transport outage: device {disk.state}")
     if answer.problem:
@@ -188,9 +232,25 @@ def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
         if not alike:
             return Judgement(UNIDENTIFIED, f"its names cannot be compared with {expected or 'an unknown WWID'}: {said}")
         return Judgement(OTHER, f"answers as another LUN: {said}", alike)
+    changed = _other_names(disk.names, answer.wwids)
+    if changed:
+        return Judgement(TWIN, f"answers with the same WWID, but as {changed}, which is another volume or a copy: {said}")
     if answer.ready in ("good", "status 0x18"):  # 0x18: reserved by another host, and very much alive
         return Judgement(SERVING, said)
     return Judgement(STANDBY if answer.ready in _STANDBY_SENSES else UNKNOWN, f"no sign that the LUN is gone: {said}")
+
+
+def _other_names(known: tuple[str, ...], said: tuple[str, ...]) -> str:
+    """The names that a disk has in place of those it was found with; empty if of no kind all of them have changed.
+
+    Kinds are the designator types of SPC-5. One that only one side has proves nothing, and a vendor specific name may be what people call
+    the volume on the array. A T10 name has the vendor and mostly the serial number in it.
+    """
+    for kind in _LASTING_KINDS:
+        before, now = ({name for name in names if name[0] == kind} for names in (known, said))
+        if before and now and before.isdisjoint(now):
+            return f"{', '.join(sorted(now))} and no longer {', '.join(sorted(before))}"
+    return ""
 
 
 def suspects(observation: Observation) -> set[str]:
@@ -214,35 +274,188 @@ def _judge(observation: Observation, name: str, expected: str) -> Judgement:
 
 def _is_broken(judgement: Judgement, disk: Disk) -> bool:
     """A disk in no map is our business when the array took it away, or may have: not when a local drive has a bad day."""
-    return judgement.kind in (GONE, OTHER) or (judgement.kind == UNKNOWN and disk.transport is not None)
+    return judgement.kind in (GONE, OTHER, TWIN) or (judgement.kind == UNKNOWN and disk.transport is not None)
 
 
 def plan(state: State, options: Options) -> Plan:
     """Findings for everything in scope that does not serve its LUN, and the repairs that are proven and allowed."""
-    maps = [finding for device in state.last.maps for finding in [judge_map(state, device, options)] if finding]
-    disks = [finding for disk in state.last.plain_disks for finding in [judge_plain_disk(state, disk, options)] if finding]
-    findings = [*_daemon_finding(state), *maps, *disks]
+    maps = [case for device in state.last.maps for case in [judge_map(state, device, options)] if case]
+    disks = [case for disk in state.last.plain_disks for case in [judge_plain_disk(state, disk)] if case]
     outage = [] if options.accept_majority_dead else _outages(state, maps, disks)
-    wanted = Plan([finding for finding in findings if _in_scope(finding, state, options)])
     hurry = _too_hasty(state)
-    for finding in wanted.findings:
+    findings, sizes = _daemon_finding(state), {}
+    for group in group_cases([*maps, *disks]):
+        left_out = [case.finding.name for case in group if not _in_scope(case, state, options)]
+        if len(left_out) == len(group):
+            continue
+        finding = settle(state, group)
         if finding.repair and (outage or hurry):
             finding.refuse(*outage, *hurry)
-    for finding in [finding for finding in wanted.findings if finding.repair][options.max_repairs :]:
-        finding.refuse(f"max_repairs is {options.max_repairs}: run again for this one, or raise it")
+        elif finding.repair and left_out:
+            finding.refuse(f"{', '.join(left_out)} would have to be repaired with it, and the scope leaves that out")
+        findings.append(finding)
+        sizes[id(finding)] = len(group)
+    wanted = Plan(findings)
+    _limit(wanted, sizes, options)
+    if options.rescan_targets:
+        _add_scans(state, wanted)
     return wanted
 
 
-def _outages(state: State, maps: list[Finding], disks: list[Finding]) -> list[str]:
-    """Why so much looks broken that nothing is to be repaired. Plain disks are counted by LUN, since each has several."""
-    dead = {finding.name for finding in maps if {path["is"] for path in finding.evidence["paths"]} <= {GONE, OTHER, UNKNOWN}}
-    luns = {disk.wwid or disk.name for disk in state.last.plain_disks}
-    dead_luns = {finding.evidence["wwid"] or finding.name for finding in disks}
+def group_cases(cases: list[Case]) -> list[list[Case]]:
+    """Cases that can only be repaired together: the scan after the one brings in a disk of the LUN that the other does not wholly serve.
+
+    multipathd adds a disk to the map of its WWID without a look at what the other paths read (ev_add_path in multipathd/main.c). So
+    the LUN numbers that were exchanged are one group, be it two or a longer cycle, and whether the numbers of all paths were or not.
+    """
+    groups: list[list[Case]] = []
+    for case in cases:
+        linked = [group for group in groups if any(_depends(case, other) or _depends(other, case) for other in group)]
+        groups = [group for group in groups if not any(group is one for one in linked)]
+        groups.append([*(member for group in linked for member in group), case])
+    return [sorted(group, key=lambda case: case.finding.name) for group in groups]
+
+
+def _depends(case: Case, other: Case) -> bool:
+    """What takes the numbers of the one would join the other. A map without any path waits for just that disk."""
+    return other.wwid in PathsSubject(case.paths).brings and bool(other.finding.evidence["paths"])
+
+
+def settle(state: State, group: list[Case]) -> Finding:
+    """The finding about cases that belong together, with its repair if each of them allows it: free all, delete all, then scan."""
+    subject = PathsSubject(tuple(path for case in group for path in case.paths))
+    obstacles = []
+    for case in group:
+        prefix = f"{case.finding.name}: " if len(group) > 1 else ""
+        against = [*case.obstacles, *(() if case.wwid in subject.brings else case.serving)]
+        obstacles += [f"{prefix}{obstacle}" for obstacle in against]
+    finding = group[0].finding if len(group) == 1 else _swap_finding(state, group)
+    if finding.verdict != "repair":
+        return finding
+    obstacles += mixtures(state, subject.brings, subject.leaving)
+    if obstacles:
+        finding.refuse(*obstacles)
+        return finding
+    finding.reason = f"proven in {len(state.observations)} observations, unused"
+    finding.repair = [action for case in group for action in case.release]
+    finding.repair += [_path_action(path) for path in subject.paths] if len(group) == 1 else [_paths_action(subject)]
+    return finding
+
+
+def _swap_finding(state: State, group: list[Case]) -> Finding:
+    """One finding for maps and disks whose LUN numbers were exchanged; each path says whose it is."""
+    first = group[0].finding
+    single = {"paths", "vendor", "product", "observed"}
+    return Finding(
+        "STOR-02",
+        "critical",
+        "swapped LUNs",
+        ", ".join(case.finding.name for case in group),
+        state.node,
+        f"LUN numbers were exchanged: {'; '.join(case.finding.summary for case in group)}",
+        "repair",
+        "",
+        RUNBOOK,
+        {
+            "wwids": [case.wwid for case in group],
+            "vendor": first.evidence["vendor"],
+            "product": first.evidence["product"],
+            "volumes": [
+                {"name": case.finding.name, **{key: value for key, value in case.finding.evidence.items() if key not in single}}
+                for case in group
+            ],
+            "paths": [{"of": case.finding.name, **path} for case in group for path in case.finding.evidence["paths"]],
+            "observed": first.evidence["observed"],
+        },
+        named=any(case.finding.named for case in group),
+    )
+
+
+def mixtures(state: State, wwids: set[str] | None, leaving: set[str]) -> list[str]:
+    """Why no disk of these WWIDs (None: of any) may be scanned for: it would join a path that is not proven to serve its LUN.
+
+    That is a path of the map of that WWID, or a disk in no map which multipathd would put into one with it. ``leaving``: names of the
+    disks that are gone by then. Every disk that counts must have been asked, in some observation.
+    """
+    last = state.last
+    paths = [(name, device.wwid, device.name) for device in last.maps for name in device.slaves]
+    paths += [(disk.name, disk.wwid, "") for disk in last.plain_disks if disk.wwid]
+    found = []
+    for name, wwid, owner in paths:
+        if name in leaving or not (wwids is None or wwid in wwids):
+            continue
+        judgement = _history(state, name, wwid)[-1]
+        disk = last.disks.get(name)
+        if judgement.kind not in {*_WHOLE, FOREIGN} and (owner or wwids is not None or (disk and _is_broken(judgement, disk))):
+            where = f"{name} in {owner}" if owner else name
+            found.append(f"a scan could add a disk of {wwid} to {where}, which is not proven to serve it ({judgement.why})")
+    return found
+
+
+def mixed(before: State, now: State) -> list[str]:
+    """Maps that read more than one volume by now, or gained a path beside one that does not serve them; not what was so ``before``."""
+    known = {
+        (device.wwid, last.disks[name].hctl, last.disks[name].wwid): _history(before, name, device.wwid)[-1].kind
+        for last in [before.last]
+        for device in last.maps
+        for name in device.slaves
+        if name in last.disks
+    }
+    found = []
+    for device in now.last.maps:
+        paths = [now.last.disks[name] for name in device.slaves if name in now.last.disks]
+        judged = {disk: _history(now, disk.name, device.wwid)[-1] for disk in paths}
+        odd = {disk: judgement for disk, judgement in judged.items() if judgement.kind not in _WHOLE}
+        keys = {disk: (device.wwid, disk.hctl, disk.wwid) for disk in paths}
+        gained = [disk.name for disk in paths if keys[disk] not in known]
+        turned = [disk.name for disk, judgement in odd.items() if judgement.kind == OTHER and known.get(keys[disk]) != OTHER]
+        if odd and (gained or turned):
+            why = "; ".join(f"{disk.name}: {judgement.why}" for disk, judgement in odd.items())
+            found.append(f"{device.name} is mixed since, by {', '.join(dict.fromkeys([*gained, *turned]))}: {why}")
+    return found
+
+
+def _limit(wanted: Plan, sizes: dict[int, int], options: Options) -> None:
+    """Refuse what is beyond ``max_repairs``; each map and each disk in no map counts."""
+    left = options.max_repairs
+    for finding in [finding for finding in wanted.findings if finding.repair]:
+        size = sizes[id(finding)]
+        if size > left:
+            more = f", and this takes {size}" if size > 1 else ""
+            finding.refuse(f"max_repairs is {options.max_repairs}{more}: run again for this one, or raise it")
+        else:
+            left -= size
+
+
+def _add_scans(state: State, wanted: Plan) -> None:
+    """Scan the targets of all that goes, at the very end; refuse all of it where a scan might bring in what must not come."""
+    repaired = [finding for finding in wanted.findings if finding.repair]
+    subjects = [action.subject for finding in repaired for action in finding.repair]
+    paths = PathsSubject(tuple(path for subject in subjects if isinstance(subject, PathsSubject) for path in subject.paths))
+    risks = mixtures(state, None, paths.leaving)
+    for finding in repaired if risks else []:
+        finding.refuse("rescan_targets is set", *risks)
+    if repaired and not risks:
+        repaired[-1].repair += _scan_actions(state, [path.disk for path in paths.paths])
+
+
+def _outages(state: State, maps: list[Case], disks: list[Case]) -> list[str]:
+    """Why so much looks broken that nothing is to be repaired: more than half, however few there are.
+
+    What is left of a map that is gone is mostly all that is in no map, so a LUN in no map is counted among all that its targets
+    serve: if they answer for most of these, it is no outage. LUNs are counted, and not disks, since each has several.
+    """
+    dead = {case.wwid for case in maps if {path["is"] for path in case.finding.evidence["paths"]} <= {GONE, OTHER, TWIN, UNKNOWN}}
+    broken = {case.wwid or case.finding.name for case in disks} | dead
+    counts = [(len(dead), len(state.last.maps), "maps")]
+    for target in sorted({path.disk.target for case in disks for path in case.paths}):
+        luns = {disk.wwid or disk.name for disk in state.last.disks.values() if disk.target == target}
+        counts.append((len(broken & luns), len(luns), f"LUNs of target {target}"))
     return [
-        f"{len(broken)} of the node's {total} {what} look broken at once: that may be an outage. "
+        f"{number} of the node's {total} {what} look broken at once: that may be an outage. "
         "If they were all detached, set accept_majority_dead"
-        for broken, total, what in ((dead, len(state.last.maps), "maps"), (dead_luns, len(luns), "LUNs in no map"))
-        if total >= _MAJORITY_FLOOR and 2 * len(broken) > total
+        for number, total, what in counts
+        if 2 * number > total
     ]
 
 
@@ -259,13 +472,11 @@ def _too_hasty(state: State) -> list[str]:
     return []
 
 
-def _in_scope(finding: Finding, state: State, options: Options) -> bool:
-    """Whether the user's scope has the finding; marks it as named where the scope says so by name."""
-    evidence = finding.evidence
-    if finding.kind == "node":
-        return True
+def _in_scope(case: Case, state: State, options: Options) -> bool:
+    """Whether the user's scope has it; marks its finding as named where the scope says so by name."""
+    finding, evidence = case.finding, case.finding.evidence
     named = set(options.wwids) | {state.aliases[name] for name in options.maps if name in state.aliases}
-    finding.named = evidence["wwid"] in named or (finding.kind == "multipath map" and finding.name in options.maps)
+    finding.named = case.wwid in named or (finding.kind == "multipath map" and finding.name in options.maps)
     if (options.maps or options.wwids) and not finding.named:
         return False
     return all(
@@ -295,8 +506,8 @@ def _daemon_finding(state: State) -> list[Finding]:
     ]
 
 
-def judge_map(state: State, device: DmDevice, options: Options) -> Finding | None:
-    """The finding about one map, with its repair if that is proven and allowed; None if every path serves the map's LUN."""
+def judge_map(state: State, device: DmDevice, options: Options) -> Case | None:
+    """What is wrong with one map, and what would repair it; None if every path serves the map's LUN."""
     history = {name: _history(state, name, device.wwid) for name in device.slaves}
     now = {name: judgements[-1] for name, judgements in history.items()}
     kinds = {judgement.kind for judgement in now.values()}
@@ -331,21 +542,21 @@ def judge_map(state: State, device: DmDevice, options: Options) -> Finding | Non
         finding.severity, finding.verdict = "info", "report"
         finding.summary = f"{device.name} stands on {', '.join(device.slaves)}, no SCSI disks"
         finding.reason = "not assessed: only SCSI disks can be asked what they are"
-        return finding
+        return Case(finding, device.wwid, [])
     if UNIDENTIFIED in kinds and kinds <= _FINE:
         finding.control, finding.severity = "STOR-02", "minor"
         finding.summary = f"{device.name}: whether its paths serve {device.wwid} cannot be told"
-        finding.refuse(*(f"{name}: {judgement.why}" for name, judgement in now.items() if judgement.kind == UNIDENTIFIED))
-        return finding
+        return Case(finding, device.wwid, [f"{name}: {judgement.why}" for name, judgement in now.items() if judgement.kind == UNIDENTIFIED])
     return _judge_broken_map(state, device, options, finding, history)
 
 
-def _judge_broken_map(state: State, device: DmDevice, options: Options, finding: Finding, history: dict[str, list[Judgement]]) -> Finding:
+def _judge_broken_map(state: State, device: DmDevice, options: Options, finding: Finding, history: dict[str, list[Judgement]]) -> Case:
     """Fill in summary, obstacles and repair of a map that does not wholly serve its LUN."""
-    obstacles = []
+    obstacles, serving = [], []
     now = {name: judgements[-1] for name, judgements in history.items()}
     others = {name: judgement for name, judgement in now.items() if judgement.kind == OTHER}
     gone = [name for name, judgement in now.items() if judgement.kind == GONE]
+    twins = [name for name, judgement in now.items() if judgement.kind == TWIN]
     total = len(now)
     if others:
         names = ", ".join(sorted({judgement.wwid for judgement in others.values()}))
@@ -354,6 +565,9 @@ def _judge_broken_map(state: State, device: DmDevice, options: Options, finding:
         finding.summary = (
             f"{device.name} was made for {device.wwid}, but {len(others)} of its {total} paths read {names}: another volume's data"
         )
+    elif twins:
+        finding.control, finding.severity = "STOR-02", "critical"
+        finding.summary = f"{device.name}: {len(twins)} of its {total} paths have its WWID, and other names than when they were found"
     elif not total:
         finding.summary = f"{device.name} has no path left"
         obstacles += _empty_map_obstacles(state, device, options)
@@ -363,51 +577,69 @@ def _judge_broken_map(state: State, device: DmDevice, options: Options, finding:
         finding.severity = "minor" if finding.evidence["serving"] else "major"
         finding.summary = f"{device.name}: {total - finding.evidence['serving']} of its {total} paths do not serve it"
     for name, judgements in history.items():
-        odd = [judgement for judgement in judgements if judgement.kind not in (GONE, OTHER)]
-        if odd:
-            obstacles.append(f"{name}: {'still serves the LUN' if odd[-1].kind == SERVING else odd[-1].why}")
-        elif not all(judgement.same_as(judgements[-1]) for judgement in judgements):
-            obstacles.append(f"{name} answered differently while it was observed")
-        elif judgements[-1].kind == GONE:
-            obstacles += _still_listed(state, name)
+        if {judgement.kind for judgement in judgements} <= _WHOLE:
+            serving.append(f"{name}: {'still serves the LUN' if now[name].kind == SERVING else now[name].why}")
+        else:
+            obstacles += [f"{name}: {doubt}" for doubt in _path_obstacles(state, name, judgements)]
     obstacles += _map_obstacles(state, device)
     obstacles += _use_obstacles(state, device, options)
-    if obstacles:
-        finding.refuse(*obstacles)
-        return finding
-    finding.reason = f"proven in {len(state.observations)} observations, unused"
-    finding.repair = _map_actions(state, device, finding, now) + _scan_actions(state, tuple(now), options)
-    return finding
-
-
-def _map_actions(state: State, device: DmDevice, finding: Finding, now: dict[str, Judgement]) -> list[Action]:
-    subject = MapSubject(device, finding.control, now)
-    actions = []
-    if finding.evidence["queueing"]:
-        actions.append(Action("disable_queueing", device.name, ["multipathd", "disablequeueing", "map", device.name], subject))
-    actions.append(Action("flush_map", device.name, ["multipath", "-f", device.name], subject))
-    return actions + [
-        _path_action(PathSubject(state.last.disks[name], device.wwid, judgement, plain=False)) for name, judgement in now.items()
+    release = _release(device, MapSubject(device, now), finding.evidence["queueing"])
+    paths = [
+        PathSubject(state.last.disks[name], device.wwid, judgement, plain=False)
+        for name, judgement in now.items()
+        if name in {*others, *gone} and name in state.last.disks
     ]
+    return Case(finding, device.wwid, obstacles, serving, release, tuple(paths))
 
 
-def _path_action(subject: PathSubject) -> Action:
+def _path_obstacles(state: State, name: str, judgements: list[Judgement]) -> list[str]:
+    """Why what a path answered does not prove that it may go."""
+    odd = [judgement for judgement in judgements if judgement.kind not in (GONE, OTHER)]
+    if odd:
+        return ["still serves the LUN" if odd[-1].kind == SERVING else odd[-1].why]
+    if not all(judgement.same_as(judgements[-1]) for judgement in judgements):
+        return ["answered differently while it was observed"]
+    return _still_listed(state, name) if judgements[-1].kind == GONE else []
+
+
+def _release(device: DmDevice, subject: MapSubject, queues: bool) -> list[Action]:
+    flush = Action("flush_map", device.name, ["multipath", "-f", device.name], subject)
+    if not queues:
+        return [flush]
+    return [Action("disable_queueing", device.name, ["multipathd", "disablequeueing", "map", device.name], subject), flush]
+
+
+def _path_action(path: PathSubject) -> Action:
     """Delete a path whose LUN is gone; where the number now belongs to another LUN, let the kernel find that one afresh."""
-    disk = subject.disk
-    delete = ["write", f"/sys/class/scsi_device/{disk.hctl}/device/delete", "1"]
-    target = f"{disk.name} ({disk.hctl})"
-    if subject.judgement.kind == GONE:
-        return Action("delete_path", target, delete, subject)
-    host, channel, number, lun = disk.hctl.split(":")
-    scan = ["write", f"/sys/class/scsi_host/host{host}/scan", f"{channel} {number} {lun}"]
-    return Action("replace_path", target, [*delete, "then", *scan], subject)
+    commands = [_deletion(path), *([_scan(path)] if path.judgement.wwids else [])]
+    verb = "replace_path" if path.judgement.wwids else "delete_path"
+    return Action(verb, f"{path.disk.name} ({path.disk.hctl})", _in_turn(commands), PathsSubject((path,)))
 
 
-def _scan_actions(state: State, names: tuple[str, ...], options: Options) -> list[Action]:
+def _paths_action(subject: PathsSubject) -> Action:
+    """Delete all of the paths, and only then have the kernel find what took their numbers."""
+    commands = [*map(_deletion, subject.paths), *(_scan(path) for path in subject.paths if path.judgement.wwids)]
+    target = ", ".join(f"{path.disk.name} ({path.disk.hctl})" for path in subject.paths)
+    return Action("replace_paths", target, _in_turn(commands), subject)
+
+
+def _deletion(path: PathSubject) -> list[str]:
+    return ["write", f"/sys/class/scsi_device/{path.disk.hctl}/device/delete", "1"]
+
+
+def _scan(path: PathSubject) -> list[str]:
+    host, channel, number, lun = path.disk.hctl.split(":")
+    return ["write", f"/sys/class/scsi_host/host{host}/scan", f"{channel} {number} {lun}"]
+
+
+def _in_turn(commands: list[list[str]]) -> list[str]:
+    return [word for command in commands for word in ("then", *command)][1:]
+
+
+def _scan_actions(state: State, disks: list[Disk]) -> list[Action]:
     """Scan the targets of disks that are gone by then, and no others: what such a disk has hidden appears."""
-    targets = dict.fromkeys(state.last.disks[name].target for name in names) if options.rescan_targets else {}
     actions = []
-    for target in targets:
+    for target in dict.fromkeys(disk.target for disk in disks):
         host, channel, number = target.split(":")
         known = frozenset((disk.hctl, disk.wwid) for disk in state.last.disks.values() if disk.target == target)
         scan = ["write", f"/sys/class/scsi_host/host{host}/scan", f"{channel} {number} -"]
@@ -447,9 +679,9 @@ def _still_listed(state: State, name: str) -> list[str]:
     """A target that rejects a LUN and lists it all the same is not a proof of anything; nor is one that answers there and lists nothing."""
     disk = state.last.disks[name]
     if any(disk.lun in seen.luns.get(disk.target, ()) for seen in state.observations):
-        return [f"{name}: its target still lists LUN {disk.lun} in REPORT LUNS"]
+        return [f"its target still lists LUN {disk.lun} in REPORT LUNS"]
     if state.last.answers[name].ready == "good" and disk.target not in state.last.luns:
-        return [f"{name}: contradictory answers, and its target does not say by REPORT LUNS what it serves"]
+        return ["contradictory answers, and its target does not say by REPORT LUNS what it serves"]
     return []
 
 
@@ -484,6 +716,12 @@ def _map_obstacles(state: State, device: DmDevice) -> list[str]:
     ready = [name for name in ready if _judge(last, name, device.wwid).kind == GONE and last.answers[name].ready != "good"]
     if ready:
         obstacles.append(f"multipathd still calls {', '.join(ready)} ready")
+    if device.is_mangled:
+        # multipathd 0.9.4 has it twice, by both names. Its commands take one of them or the other or none, and end with status 0.
+        obstacles.append(
+            f"multipath's commands do not take the alias {device.name!r}: give the map one of letters, digits and _ - . in multipath.conf, "
+            "run 'multipathd reconfigure', and then this again"
+        )
     if device.suspended:
         obstacles.append("the map is suspended: somebody is changing it")
     if any(seen.dm.get(device.dm) != device for seen in state.observations):
@@ -525,8 +763,8 @@ def _use_obstacles(state: State, device: DmDevice, options: Options) -> list[str
     return obstacles
 
 
-def judge_plain_disk(state: State, disk: Disk, options: Options) -> Finding | None:
-    """The finding about a disk that is a path of no map; None if it serves its LUN, or is no business of an array's."""
+def judge_plain_disk(state: State, disk: Disk) -> Case | None:
+    """What is wrong with a disk that is a path of no map; None if it serves its LUN, or is no business of an array's."""
     judgements = _history(state, disk.name, disk.wwid)
     now = judgements[-1]
     if not _is_broken(now, disk):
@@ -539,7 +777,7 @@ def judge_plain_disk(state: State, disk: Disk, options: Options) -> Finding | No
         state.node,
         f"{disk.name} ({disk.hctl}) is no longer served by the array",
         "repair",
-        f"proven in {len(state.observations)} observations, unused",
+        "",
         RUNBOOK,
         {
             "wwid": disk.wwid,
@@ -553,25 +791,17 @@ def judge_plain_disk(state: State, disk: Disk, options: Options) -> Finding | No
         finding.control, finding.severity = "STOR-02", "critical"
         finding.evidence["other_wwids"] = list(now.wwids)
         finding.summary = f"{disk.name} ({disk.hctl}) was found as {disk.wwid}, but reads {now.wwid}: another volume's data"
+    elif now.kind == TWIN:
+        finding.control, finding.severity = "STOR-02", "critical"
+        finding.summary = f"{disk.name} ({disk.hctl}) has its WWID, and other names than when it was found"
     elif now.kind == UNKNOWN:
         finding.summary = f"{disk.name} ({disk.hctl}) does not answer"
-    obstacles = _plain_disk_obstacles(state, disk, judgements)
-    if obstacles:
-        finding.refuse(*obstacles)
-    else:
-        finding.repair = [_path_action(PathSubject(disk, disk.wwid, now, plain=True)), *_scan_actions(state, (disk.name,), options)]
-    return finding
+    path = PathSubject(disk, disk.wwid, now, plain=True)
+    return Case(finding, disk.wwid, _plain_disk_obstacles(state, disk, judgements), paths=(path,))
 
 
 def _plain_disk_obstacles(state: State, disk: Disk, judgements: list[Judgement]) -> list[str]:
-    obstacles = []
-    odd = [judgement for judgement in judgements if judgement.kind not in (GONE, OTHER)]
-    if odd:
-        obstacles.append("it serves its LUN again" if odd[-1].kind == SERVING else odd[-1].why)
-    elif not all(judgement.same_as(judgements[-1]) for judgement in judgements):
-        obstacles.append("it answered differently while it was observed")
-    elif judgements[-1].kind == GONE:
-        obstacles += _still_listed(state, disk.name)
+    obstacles = _path_obstacles(state, disk.name, judgements)
     if any(seen.disks.get(disk.name) != disk for seen in state.observations):
         obstacles.append("the disk changed while it was observed")
     return [*obstacles, *(f"held by {holder}" for holder in disk.holders), *state.uses.get(disk.name, [])]

@@ -10,18 +10,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
+import struct
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import call_each
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import all_mounts, swap_devices
 
 # stat() of a file there may ask a server that is dead; no block device lives there.
 _REMOTE = ("fuse", "nfs", "cifs", "smb", "ceph", "9p", "afs", "lustre", "gpfs", "glusterfs", "virtiofs", "autofs")
+
+# linux/loop.h: struct loop_info64 begins with the device that the backing file is on, its inode, and the device that it is.
+_LOOP_GET_STATUS64 = 0x4C05
+_LOOP_INFO = struct.Struct("=QQQ208x")
+# Seconds
+_LOOP_ASKING = 5.0
 
 _UDEV = ("udevadm", "systemd-udevd")
 _UDEV_UNIT = "systemd-udevd.service"
@@ -69,15 +78,45 @@ class UsesByDevice:
                 self._by_name.setdefault(mount.root.rpartition("/")[2], []).append(f"its device node is bound at {where}")
         for swap in swap_devices(host):
             self._by_name.setdefault(name_of(swap), []).append(f"{swap} is swap")
-        for loop in host.names("/sys/block"):
-            backing = host.read(f"/sys/block/{loop}/loop/backing_file") if loop.startswith("loop") else None
-            if backing:
-                self._by_name.setdefault(name_of(backing), []).append(f"behind {loop}")
+        # A path says little: it may be one of another mount namespace, or be unmounted by now.
+        self._unknown: list[str] = []
+        for loop, (devs, problem) in loop_backings(host).items():
+            for dev in devs:
+                self._by_dev.setdefault(dev, []).append(f"behind {loop}")
+            self._unknown += [f"whether {loop} stands on it is unknown: {problem}"] if problem else []
 
     def of(self, devices: dict[str, str]) -> list[str]:
         """What the devices (kernel name -> major:minor) are used for; one sentence each."""
         found = [use for name, dev in devices.items() for use in (*self._by_dev.get(dev, ()), *self._by_name.get(name, ()))]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys([*found, *self._unknown]))
+
+
+def loop_backings(host: Host) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Loop device in use -> (major:minor of the device that it stands on, or that its file is on; why that is not known)."""
+    loops = [loop for loop in host.names("/sys/block") if host.exists(f"/sys/block/{loop}/loop/backing_file")]
+    # The kernel asks the file system of the backing file, which may be dead.
+    replies = call_each(lambda loop: loop_devices(host.path(f"/dev/{loop}")), loops, host.deadline.cap(_LOOP_ASKING))
+    return {loop: (tuple(reply.value or ()), reply.problem) for loop, reply in zip(loops, replies)}
+
+
+def loop_devices(loop: str) -> list[str]:
+    """major:minor of the devices behind the loop device at this path; none if it is free. May block: call it in a child."""
+    fd = os.open(loop, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        info = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return []
+        raise
+    finally:
+        os.close(fd)
+    return parse_loop_info(info)
+
+
+def parse_loop_info(info: bytes) -> list[str]:
+    """major:minor of the device that the backing file is, and of the one that it is on, from a struct loop_info64."""
+    file_is_on, _inode, file_is = _LOOP_INFO.unpack(info)
+    return [f"{os.major(dev)}:{os.minor(dev)}" for dev in (file_is, file_is_on) if dev]
 
 
 def openers(host: Host, devs: set[str]) -> dict[str, list[Opener]]:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def host(tmp_path: Path) -> Host:
     put(tmp_path, "sys/class/fc_remote_ports/rport-7:0-2/roles", "FCP Initiator\n")
     for name, text in {
         "dev": "253:3",
-        "dm/name": "mpath b",
+        "dm/name": r"mpath\x20b",
         "dm/uuid": f"mpath-{WWID}",
         "dm/suspended": "0",
         "slaves/sda": "",
@@ -62,7 +63,7 @@ def host(tmp_path: Path) -> Host:
         put(tmp_path, f"sys/block/dm-3/{name}", text)
     for name, text in {
         "dev": "253:4",
-        "dm/name": "mpath b-part1",
+        "dm/name": r"mpath\x20b-part1",
         "dm/uuid": f"part1-mpath-{WWID}",
         "dm/suspended": "1",
         "slaves/dm-3": "",
@@ -93,6 +94,32 @@ def test_device_mapper_devices(host: Host) -> None:
     assert (found["dm-4"].is_multipath, found["dm-4"].is_partition, found["dm-4"].suspended) == (False, True, True)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        ("mpatha", "mpatha"),
+        (r"my\x20disk", "my disk"),
+        (r"d\xc3\xa4ta", "d\u00e4ta"),
+        ("d\u00e4ta", "d\u00e4ta"),
+        (r"a\x2", r"a\x2"),
+        (r"\xff", "\ufffd"),
+    ],
+)
+def test_names_that_libdevmapper_has_mangled(kernel: str, name: str) -> None:
+    assert block.unmangled(kernel) == name
+
+
+def test_the_names_a_disk_was_found_with(host: Host, tmp_path: Path) -> None:
+    device = tmp_path / SESSION
+    # A T10 name (type 1) whose last byte looks like the end of a line, and one of the target port, which does not count.
+    names = b"\x02\x01\x00\x05abcd\n" + b"\x01\x13\x00\x02xy"
+    (device / "vpd_pg83").write_bytes(b"\x00\x83" + len(names).to_bytes(2, "big") + names)
+    (tmp_path / PORT / "vpd_pg83").write_bytes(b"\x00\x83\x00\x09")
+    found = block.disks(host, {})
+    assert found["sda"].names == ("1abcd_",)
+    assert found["sdb"].names == (), "a page that is cut says nothing"
+
+
 def test_kernel_partitions(tmp_path: Path) -> None:
     put(tmp_path, "sys/class/block/sda/sda1/partition", "1\n")
     put(tmp_path, "sys/class/block/sda/sda1/dev", "8:1\n")
@@ -101,6 +128,14 @@ def test_kernel_partitions(tmp_path: Path) -> None:
     disk = Disk("sda", "8:0", "6:0:0:2", "running", WWID, "", "", (), None)
     assert block.disk_devices(Host(Deadline(60), 10, str(tmp_path)), disk) == {"sda": "8:0", "sda1": "8:1", "sg3": "c21:3"}
     assert block.partitions(Host(Deadline(60), 10, str(tmp_path)), "sda") == {"sda1": "8:1"}
+
+
+def test_what_a_loop_device_stands_on() -> None:
+    """struct loop_info64 as the kernel fills it in: the device of the backing file's file system, the inode, the device that it is."""
+    info = struct.pack("=QQQ", 0x10FD03, 12, 0) + bytes(208)
+    assert usage.parse_loop_info(info) == ["253:259"]
+    info = struct.pack("=QQQ", 0x6, 12, 0xFD01) + bytes(208)
+    assert usage.parse_loop_info(info) == ["253:1", "0:6"]
 
 
 def test_our_own_open_files_are_found(tmp_path: Path) -> None:
@@ -136,6 +171,10 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
         (tmp_path / pid / "root").symlink_to("/")
     assert usage._hung(str(tmp_path / "7"))
     assert not usage._hung(str(tmp_path / "8"))
+    put(tmp_path, "9/task/9/stat", "9 (dd) S 1 1")
+    put(tmp_path, "9/task/10/stat", "10 (dd) S 1 1")
+    put(tmp_path, "9/task/11/stat", "11 (dd) D 1 1")
+    assert usage._hung(str(tmp_path / "9")), "any of its threads"
     for pid, program, group in (("7", "kpartx", "systemd-udevd.service/udev"), ("8", "kpartx", "ssh.service"), ("10", "udevadm", "")):
         put(tmp_path, f"{pid}/cgroup", f"0::/system.slice/{group}\n")
         (tmp_path / pid / "exe").symlink_to(f"/sbin/{program}")

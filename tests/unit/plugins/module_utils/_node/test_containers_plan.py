@@ -42,7 +42,7 @@ def container(*copies: Copy, known: Known | None = KNOWN, number: int = 0, **cha
 
 
 def judged(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> list[Finding]:
-    return plan(State("node1", containers or (container(),), runtime), Options(**options)).findings
+    return plan(State("node1", containers or (container(),), runtime), Options(**{"accept_majority_broken": True, **options})).findings
 
 
 def only(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> Finding:
@@ -51,7 +51,7 @@ def only(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> F
 
 
 def pods(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> list[dict[str, Any]]:
-    return pods_to_restart(State("node1", containers, runtime), Options(**options))
+    return pods_to_restart(State("node1", containers, runtime), Options(**{"accept_majority_broken": True, **options}))
 
 
 def test_a_container_whose_mount_is_dead_is_stopped_by_the_runtime() -> None:
@@ -165,11 +165,15 @@ def test_at_most_so_many_in_one_run() -> None:
 def test_a_majority_is_refused_unless_it_is_accepted() -> None:
     well = replace(COPY, answer=Answer(OK))
     node = [container(number=number) for number in range(3)] + [container(well, number=3)]
-    assert {finding.verdict for finding in judged(*node)} == {"refuse"}
-    assert "3 of 4 containers with FUSE mounts" in judged(*node)[0].reason
+    for count in (1, 2, 3):
+        assert {finding.verdict for finding in judged(*node[:count], accept_majority_broken=False)} == {"refuse"}
+    findings = judged(*node, accept_majority_broken=False)
+    assert {finding.verdict for finding in findings} == {"refuse"}
+    assert "3 of 4 containers with FUSE mounts" in findings[0].reason
     assert {finding.verdict for finding in judged(*node, accept_majority_broken=True)} == {"repair"}
-    assert {finding.verdict for finding in judged(*node[:3])} == {"repair"}
-    assert {finding.verdict for finding in judged(*node, *(container(well, number=number) for number in (4, 5)))} == {"repair"}
+    assert {finding.verdict for finding in judged(*node[2:], accept_majority_broken=False)} == {"repair"}
+    more = [container(well, number=number) for number in (4, 5)]
+    assert {finding.verdict for finding in judged(*node, *more, accept_majority_broken=False)} == {"repair"}
 
 
 def test_names_that_are_no_words_are_quoted() -> None:
@@ -193,8 +197,8 @@ def test_pods_are_counted_like_containers() -> None:
     assert [finding.verdict for finding in findings] == ["repair", "refuse", "refuse", "refuse"]
     assert ["max_repairs is 2" in finding.reason for finding in findings] == [False, False, True, True]
     well = container(replace(COPY, answer=Answer(OK)), number=4)
-    assert pods(*once, well) == []
-    assert all("3 of 4 containers" in finding.reason for finding in judged(*once, well))
+    assert pods(*once, well, accept_majority_broken=False) == []
+    assert all("3 of 4 containers" in finding.reason for finding in judged(*once, well, accept_majority_broken=False))
     assert len(pods(*once, well, accept_majority_broken=True)) == 3
 
 

@@ -62,7 +62,7 @@ def state(*mounts: Mount, answers: dict[str, Answer] | None = None, **more: Any)
 
 
 def options(**more: Any) -> Options:
-    return Options(**{"volumes": (VOLUME,), **more})
+    return Options(**{"volumes": (VOLUME,), "accept_majority_broken": True, **more})
 
 
 def only(found: State, **more: Any) -> Finding:
@@ -586,10 +586,12 @@ def entries(total: int) -> tuple[Volume, ...]:
     return tuple(replace(VOLUME, volume=f"pvc-{number}", handle="") for number in range(total))
 
 
-@pytest.mark.parametrize(("dead", "total", "refused"), [(3, 5, True), (2, 4, False), (3, 3, False), (4, 4, True)])
+@pytest.mark.parametrize(
+    ("dead", "total", "refused"), [(3, 5, True), (2, 4, False), (4, 4, True), (1, 1, True), (1, 2, False), (2, 3, True), (1, 3, False)]
+)
 def test_a_majority_is_an_outage(dead: int, total: int, refused: bool) -> None:
-    verdicts = {finding.verdict for finding in fuse_plan.plan(many(dead, total), options(volumes=entries(total))).findings}
-    assert verdicts == {"refuse" if refused else "repair"}
+    findings = fuse_plan.plan(many(dead, total), options(volumes=entries(total), accept_majority_broken=False)).findings
+    assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
     accepted = fuse_plan.plan(many(dead, total), options(volumes=entries(total), accept_majority_broken=True))
     assert {finding.verdict for finding in accepted.findings} == {"repair"}
 

@@ -226,7 +226,7 @@ def test_a_process_in_a_chroot_does_not_hide_the_mounts_of_its_namespace(tmp_pat
     assert [mount.point for mount in mounts.all_mounts(host)] == ["/", "/data"]
 
 
-def test_mounts_swap_and_loops_of_a_device(tmp_path: Path) -> None:
+def test_mounts_and_swap_of_a_device(tmp_path: Path) -> None:
     lines = [
         "1 0 253:3 / /mnt/a rw - ext4 /dev/anything rw",
         "2 0 0:44 / /mnt/btrfs rw - btrfs /dev/mapper/mpathb rw",
@@ -238,8 +238,7 @@ def test_mounts_swap_and_loops_of_a_device(tmp_path: Path) -> None:
         {
             "proc/1/mountinfo": "\n".join(lines) + "\n",
             "proc/swaps": "Filename Type Size Used Priority\n/dev/dm-4 partition 1 0 -2\n/swapfile file 1 0 -3\n",
-            "sys/block/loop0/loop/backing_file": "/dev/mapper/mpathb\n",
-            "sys/block/loop1/loop/backing_file": "/var/image\n",
+            "sys/block/loop0/size": "0\n",
             "dev/dm-3": "",
         },
         {"proc/1/ns/mnt": "mnt:[1]", "dev/mapper/mpathb": "../dm-3"},
@@ -250,7 +249,14 @@ def test_mounts_swap_and_loops_of_a_device(tmp_path: Path) -> None:
         "mounted at /mnt/a in the mount namespace of pid 1",
         "mounted at /mnt/btrfs in the mount namespace of pid 1",
         "its device node is bound at /var/lib/kubelet/x/dev/pod in the mount namespace of pid 1",
-        "behind loop0",
         "/dev/dm-4 is swap",
     ]
     assert uses.of({"dm-300": "253:300"}) == []
+
+
+def test_a_loop_device_that_does_not_say_what_is_behind_it(tmp_path: Path) -> None:
+    """The path of its backing file is no answer: it may be one of another mount namespace, or lead elsewhere by now."""
+    files = {"sys/block/loop0/loop/backing_file": "/var/image\n", "dev/loop0": "a file, which knows no LOOP_GET_STATUS64"}
+    host = tree(tmp_path, {"proc/1/mountinfo": "1 0 254:1 / / rw - ext4 /dev/vda1 rw\n", **files}, {"proc/1/ns/mnt": "mnt:[1]"})
+    (unknown,) = usage.UsesByDevice(host).of({"dm-3": "253:3"})
+    assert unknown.startswith("whether loop0 stands on it is unknown: OSError")

@@ -62,6 +62,29 @@ def test_answers_that_are_none(text: str) -> None:
         multipath.parse_maps(text)
 
 
+@pytest.mark.parametrize("alias", [r"my\x20disk", r"d\xc3\xa4ta", "my disk", "a\tb", r"a\\x20b", r"a\"b", "\u00e4"])
+def test_aliases_that_multipathd_does_not_escape(alias: str) -> None:
+    """Those that libdevmapper has mangled are no JSON; what multipathd did escape stays as it is."""
+    known = json.loads(capture("residual-queueing-before-io"))["maps"][0]["name"]
+    text = capture("residual-queueing-before-io").replace(f'"{known}"', f'"{alias}"')
+    assert multipath.parse_maps(text) == multipath.parse_maps(capture("residual-queueing-before-io"))
+
+
+def test_a_map_that_multipathd_has_twice() -> None:
+    known = capture("residual-queueing-before-io")
+    answer = json.loads(known)
+    empty = [{**entry, "name": "other", "path_groups": []} for entry in answer["maps"]]
+    for maps in ([*answer["maps"], *empty], [*empty, *answer["maps"]]):
+        assert multipath.parse_maps(json.dumps({**answer, "maps": maps})) == multipath.parse_maps(known)
+
+
+def test_an_alias_that_breaks_the_json() -> None:
+    known = json.loads(capture("residual-queueing-before-io"))["maps"][0]["name"]
+    text = capture("residual-queueing-before-io").replace(f'"{known}"', '"my"disk"')
+    with pytest.raises(StorageOpsError, match="JSON is broken near .*disk.*: an alias in multipath.conf with a quotation mark"):
+        multipath.parse_maps(text)
+
+
 @given(
     st.text(max_size=200)
     | st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner)).map(json.dumps)
@@ -83,12 +106,12 @@ def test_daemon_that_is_down_or_hangs() -> None:
 
 
 def test_kernel_tables_and_open_counts() -> None:
-    table = (
-        "mpatha: 0 131072 multipath 1 queue_if_no_path 1 alua 1 1 service-time 0 2 2 8:16 1 1 8:32 1 1 \na b: 0 1 multipath 0 1 alua 0 0\n"
-    )
-    assert multipath.queueing(Commands(**{"dmsetup_table_--target": (0, table)})) == {
+    table = "mpatha: 0 131072 multipath 1 queue_if_no_path 1 alua 1 1 service-time 0 2 2 8:16 1 1 8:32 1 1 \n"
+    odd = "a\\x20b\\x0a: 0 1 multipath 0 1 alua 0 0\nd\\xc3\\xa4ta: 0 1 multipath 1 queue_if_no_path 0 0 0\n"
+    assert multipath.queueing(Commands(**{"dmsetup_table_--manglename": (0, table + odd)})) == {
         "mpatha": True,
-        "a b": False,
+        "a b\n": False,
+        "d\u00e4ta": True,
     }
     counts = Commands(**{"dmsetup_info_-c": (0, "253:0:1\n253:12:0\n")})
     assert multipath.open_counts(counts) == {"253:0": 1, "253:12": 0}

@@ -68,7 +68,7 @@ def stacked(*layers: tuple[str, str], **more: Any) -> Lines:
 
 
 def found(state: State, **options: Any) -> list[Finding]:
-    return pure.plan(state, Options(**options)).findings
+    return pure.plan(state, Options(**{"accept_majority_broken": True, **options})).findings
 
 
 def only(state: State, **options: Any) -> Finding:
@@ -329,17 +329,24 @@ def several(count: int, wrong: int) -> Lines:
 
 
 def test_majority_and_limit() -> None:
-    findings = found(several(5, 3).state())
-    assert [finding.verdict for finding in findings] == ["refuse"] * 3
+    findings = found(several(5, 3).state(), accept_majority_broken=False)
     assert "3 of the node's 5 pod mounts look broken at once" in findings[0].reason
+    for count, wrong, verdict in (
+        (5, 3, "refuse"),
+        (5, 2, "repair"),
+        (3, 2, "refuse"),
+        (3, 1, "repair"),
+        (2, 1, "repair"),
+        (1, 1, "refuse"),
+    ):
+        given = {finding.verdict for finding in found(several(count, wrong).state(), accept_majority_broken=False)}
+        assert given == {verdict}, (count, wrong)
     assert [finding.verdict for finding in found(several(5, 3).state(), accept_majority_broken=True)] == ["repair"] * 3
-    assert [finding.verdict for finding in found(several(5, 2).state())] == ["repair"] * 2
-    assert [finding.verdict for finding in found(several(3, 3).state())] == ["repair"] * 3
     limited = found(several(5, 2).state(), max_repairs=1)
     assert [finding.verdict for finding in limited] == ["repair", "refuse"]
     assert "max_repairs is 1" in limited[1].reason
     # What one does not look at counts all the same.
-    assert found(several(5, 3).state(), volumes=("pv-0",))[0].verdict == "refuse"
+    assert found(several(5, 3).state(), volumes=("pv-0",), accept_majority_broken=False)[0].verdict == "refuse"
 
 
 def test_scope() -> None:
@@ -467,7 +474,7 @@ def test_nothing_is_offered_in_an_outage() -> None:
         lines.add(staging(f"pv-{number}"), f"253:{number}", super_options="ro" if number < 3 else "rw")
         lines.add(publish(f"pv-{number}"), f"253:{number}", super_options="ro" if number < 3 else "rw")
     state = lines.state(backings={f"253:{number}": Backing(f"dm-{number}", errors={"errors_count": "1"}) for number in range(3)})
-    findings = found(state)
+    findings = found(state, accept_majority_broken=False)
     assert {finding.verdict for finding in findings} == {"refuse"}
     assert all(finding.workload is None for finding in findings)
     assert "3 of the node's 4 volume filesystems look broken" in findings[0].reason

@@ -60,7 +60,7 @@ def make_state(answers: dict[str, Answer] | None = None, **changes: Any) -> Stat
 
 
 def only(state: State, **options: Any) -> Finding:
-    (finding,) = pure.plan(state, Options(**options)).findings
+    (finding,) = pure.plan(state, Options(**{"accept_majority_dead": True, **options})).findings
     return finding
 
 
@@ -126,6 +126,8 @@ MOVED = make_map(slaves=("sda",))
         (make_state(daemon=Daemon({})), "multipathd does not know this map"),
         (make_state(daemon=Daemon({WWID: {"sda": "active ready", "sdb": "failed faulty"}})), "multipathd still calls sda ready"),
         (make_state(dm={"dm-1": make_map(suspended=True)}), "suspended"),
+        (make_state(dm={"dm-1": make_map("my disk")}, queueing={"my disk": False}), "do not take the alias 'my disk'"),
+        (make_state(dm={"dm-1": make_map("d\u00e4ta")}, queueing={"d\u00e4ta": False}), "do not take the alias 'd\u00e4ta'"),
         (make_state(uses={"dm-1": ["mounted at /mnt/a in the mount namespace of pid 1"]}), "mounted at /mnt/a"),
         (make_state(open_counts={"253:1": 1}), "somebody that /proc does not name: set fail_hung_readers"),
         (make_state(open_counts={"253:1": 1}, openers={"253:1": [DD]}), "dd (pid 7, hung in D state): set fail_hung_readers"),
@@ -159,12 +161,68 @@ def test_transport_outage_is_refused_whatever_the_disk_said(changes: dict[str, A
     assert state_name in finding.reason
 
 
+def test_a_disk_that_the_kernel_set_offline() -> None:
+    """It stays so, however long the transport has worked again: the reason says what helps."""
+    disks = {"sda": make_disk("sda", 6, 2), "sdb": make_disk("sdb", 7, 2, state="offline")}
+    finding = only(make_state(disks=disks))
+    assert finding.verdict == "refuse"
+    assert "echo running > /sys/block/sdb/device/state" in finding.reason
+    assert "transport outage" not in finding.reason
+
+
+NAMED = {"names": (WWID, "1LIO-ORG_x")}
+
+
+def test_another_lun_with_the_same_wwid() -> None:
+    """The T10 name was another one when the disk was found: a copy, or an array that hands a WWID out twice."""
+    disks = {name: make_disk(name, host, 2, **NAMED) for name, host in (("sda", 6), ("sdb", 7))}
+    same = Answer("good", "good", "good", 0, (WWID, "1LIO-ORG_x"))
+    copy = Answer("good", "good", "good", 0, (WWID, "1LIO-ORG_y"))
+    assert pure.plan(make_state({"sda": same, "sdb": same}, disks=disks), Options()).findings == []
+    finding = only(make_state({"sda": same, "sdb": copy}, disks=disks))
+    assert (finding.control, finding.severity, finding.verdict) == ("STOR-02", "critical", "refuse")
+    assert "sdb: answers with the same WWID, but as 1LIO-ORG_y and no longer 1LIO-ORG_x" in finding.reason
+    plain_disk = only(plain(copy, **NAMED))
+    assert (plain_disk.control, plain_disk.severity, plain_disk.verdict) == ("STOR-02", "critical", "refuse")
+
+
+@pytest.mark.parametrize("names", [(), (WWID,), (WWID, "0the name that people see"), (WWID, "1LIO-ORG_x", "1LIO-ORG_old")])
+def test_names_that_do_not_show_another_lun(names: tuple[str, ...]) -> None:
+    assert pure.judge(make_disk("sda", 6, 2, names=names), serving(), WWID).kind == pure.SERVING
+
+
 def test_every_observation_counts() -> None:
     first, second, third = make_state().observations
     early = replace(second, answers={"sda": GONE, "sdb": serving()})
     assert "sdb: still serves the LUN" in only(make_state(observations=(first, early, third))).reason
     moved = replace(second, dm={"dm-1": MOVED})
     assert "changed while it was observed" in only(make_state(observations=(first, moved, third))).reason
+
+
+def test_answers_that_differ_prove_nothing() -> None:
+    """Each of them alone would do: another LUN first, and then none."""
+    first, second, third = make_state().observations
+    early = replace(first, answers={"sda": serving(OTHER), "sdb": GONE})
+    assert "sda: answered differently" in only(make_state(observations=(early, second, third))).reason
+    alone = plain().observations
+    early = replace(alone[0], answers={"sda": serving(OTHER)})
+    assert "answered differently" in only(make_state(observations=(early, *alone[1:]))).reason
+
+
+def test_a_plain_disk_that_changes_while_observed() -> None:
+    first, second, third = plain().observations
+    moved = replace(second, disks={"sda": replace(second.disks["sda"], dev="8:99")})
+    assert "the disk changed while it was observed" in only(make_state(observations=(first, moved, third))).reason
+
+
+def test_what_does_not_answer_counts_as_broken() -> None:
+    """Two maps are gone and two more do not answer: an outage, of which the first two may be a part."""
+    state = many(2, 6)
+    silent = {**state.last.answers, "sdc": Answer(problem="no answer"), "sdd": Answer(problem="no answer")}
+    seen = tuple(replace(one, answers=silent) for one in state.observations)
+    findings = pure.plan(replace(state, observations=seen), Options()).findings
+    assert {finding.verdict for finding in findings} == {"refuse"}
+    assert all("4 of the node's 6 maps look broken" in finding.reason for finding in findings if finding.name in ("mpath0", "mpath1"))
 
 
 def test_peripheral_qualifier_1_must_stay() -> None:
@@ -240,6 +298,16 @@ def test_reused_lun_number_in_use_or_on_some_paths() -> None:
     assert verbs(mixed) == ["flush_map", "replace_path", "delete_path"]
 
 
+def test_a_disk_that_does_not_name_itself_must_not_be_joined() -> None:
+    """It was found as the LUN that has the number now, and would be put into one map with it."""
+    reused = {"sda": serving(OTHER), "sdb": serving(OTHER)}
+    disks = {**make_state().last.disks, "sdc": make_disk("sdc", 6, 3, wwid=OTHER, holders=())}
+    assert only(make_state({**reused, "sdc": serving(OTHER)}, disks=disks)).verdict == "repair"
+    finding = only(make_state({**reused, "sdc": Answer("good", "good", "missing", 0)}, disks=disks))
+    assert finding.verdict == "refuse"
+    assert f"a scan could add a disk of {OTHER} to sdc, which is not proven to serve it" in finding.reason
+
+
 def test_wwids_are_compared_whole() -> None:
     longer = f"{WWID}0"
     finding = only(make_state({"sda": serving(longer), "sdb": serving(longer)}))
@@ -310,7 +378,8 @@ def empty(answer: Answer | None = None, **changes: Any) -> State:
 )
 def test_map_without_paths(state: State, reason: str) -> None:
     def finding(**options: Any) -> Finding:
-        return next(found for found in pure.plan(state, Options(**options)).findings if found.name == "mpathb")
+        wanted = Options(accept_majority_dead=True, **options)
+        return next(found for found in pure.plan(state, wanted).findings if found.name == "mpathb")
 
     assert "flush_empty_maps" in finding().reason
     allowed = finding(flush_empty_maps=True)
@@ -364,7 +433,8 @@ def many(dead: int, total: int) -> State:
 
 
 @pytest.mark.parametrize(
-    ("dead", "total", "refused"), [(4, 6, True), (3, 6, False), (3, 4, True), (2, 2, False), (3, 3, False), (2, 4, False)]
+    ("dead", "total", "refused"),
+    [(4, 6, True), (3, 6, False), (3, 4, True), (2, 4, False), (1, 1, True), (1, 2, False), (2, 2, True), (1, 3, False), (2, 3, True)],
 )
 def test_more_than_half_looks_dead(dead: int, total: int, refused: bool) -> None:
     findings = pure.plan(many(dead, total), Options()).findings
@@ -373,12 +443,26 @@ def test_more_than_half_looks_dead(dead: int, total: int, refused: bool) -> None
     assert {finding.verdict for finding in pure.plan(many(dead, total), Options(accept_majority_dead=True)).findings} == {"repair"}
 
 
-@pytest.mark.parametrize(("luns", "refused"), [(1, False), (3, False), (4, True)])
-def test_plain_disks_are_counted_by_lun(luns: int, refused: bool) -> None:
-    """Four paths of one LUN are one thing that broke, not four."""
-    disks = {f"sd{chr(97 + i)}": make_disk(f"sd{chr(97 + i)}", 6, i, wwid=f"3600{i % luns}", holders=()) for i in range(luns * 4)}
-    state = make_state(dict.fromkeys(disks, GONE), dm={}, disks=disks, luns={})
-    assert {finding.verdict for finding in pure.plan(state, Options(max_repairs=99)).findings} == {"refuse" if refused else "repair"}
+@pytest.mark.parametrize(
+    ("paths", "mapped", "elsewhere", "refused"),
+    [(1, 0, 0, True), (4, 0, 0, True), (1, 1, 0, False), (4, 1, 0, False), (1, 0, 9, True), (1, 9, 1, False)],
+)
+def test_a_lun_in_no_map_is_one_of_those_of_its_target(paths: int, mapped: int, elsewhere: int, refused: bool) -> None:
+    """Its paths are one thing that broke, not four. What its own target answers for tells that this is no outage; another's does not."""
+    disks = {f"sd{chr(97 + path)}": make_disk(f"sd{chr(97 + path)}", 6, path, wwid="3600gone", holders=()) for path in range(paths)}
+    answers, dm = dict.fromkeys(disks, GONE), {}
+    for index in range(mapped + elsewhere):
+        name, wwid = f"sd{chr(110 + index)}", f"3600{index:04d}"
+        disks[name] = make_disk(name, 6 if index < mapped else 7, index + 20, wwid=wwid)
+        answers[name] = serving(wwid)
+        dm[f"dm-{index}"] = make_map(f"mpath{index}", f"dm-{index}", wwid, (name,))
+    daemon = Daemon({device.wwid: dict.fromkeys(device.slaves, "active ready") for device in dm.values()})
+    state = make_state(answers, dm=dm, disks=disks, luns={}, daemon=daemon)
+    findings = pure.plan(state, Options()).findings
+    assert len(findings) == paths
+    assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
+    if refused:
+        assert "1 of the node's 1 LUNs of target 6:0:0 look broken at once" in findings[0].reason
 
 
 def test_an_outage_of_the_maps_stops_plain_disks_too() -> None:
@@ -391,7 +475,7 @@ def test_an_outage_of_the_maps_stops_plain_disks_too() -> None:
 
 
 def test_the_scope_does_not_hide_an_outage() -> None:
-    finding = only(many(4, 6), maps=("mpath0",))
+    finding = only(many(4, 6), maps=("mpath0",), accept_majority_dead=False)
     assert finding.verdict == "refuse"
     assert "4 of the node's 6 maps" in finding.reason
 
