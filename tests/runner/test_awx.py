@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What configure_awx makes: with awx.awx's own modules, but against a stand-in for AWX's API. A real AWX cannot be had here."""
+"""What configure_awx makes: with awx.awx's own modules, against a stand-in that answers as a real AWX was recorded to."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from node import COLLECTION, environment
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "playbooks" / "files" / "awx"
 # With all that templates and shells have something to say about.
+IMAGE = "registry.example.com/storage-ops:0.1.0"
 SECRET = "apiVersion: v1\nusers: [{user: {token: 'c3ecre7-{{ 1 + 1 }}'}}]"
 KEYRING = "[client.admin]\n\tkey = c3ecre7AQB=="
 
@@ -50,72 +51,93 @@ def survey(template: dict[str, Any]) -> list[dict[str, Any]]:
     return [{name: value for part in question for name, value in part.items()} for question in template["survey"]]
 
 
-def configure(url: str, *options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
-    """Run the playbook."""
-    answers = {"configure_awx_image": "registry.example.com/storage-ops:0.1.0", "configure_awx_machine_credential": "ssh", **variables}
-    settings = {**environment(), "CONTROLLER_HOST": url, "CONTROLLER_OAUTH_TOKEN": "c3ecre7-token", "ANSIBLE_STDOUT_CALLBACK": "default"}
-    command = ["ansible-playbook", f"{COLLECTION}.configure_awx", "-i", "localhost,", "-e", json.dumps(answers), *options]
+def configure(url: str, *options: str, more: dict[str, str] | None = None, **variables: Any) -> subprocess.CompletedProcess[str]:
+    """Run the playbook, with more in its environment."""
+    answers = {"configure_awx_image": IMAGE, "configure_awx_machine_credential": "ssh", **variables}
+    settings = {**environment(), "CONTROLLER_HOST": url, "CONTROLLER_OAUTH_TOKEN": "c3ecre7-token"}
+    settings |= {"ANSIBLE_STDOUT_CALLBACK": "default", **(more or {})}
+    command = ["ansible-playbook", f"{COLLECTION}.configure_awx", "-i", "localhost,"]
+    command += ["-e", json.dumps(answers), *options]
     answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=patient(300), env=settings)
     assert "c3ecre7" not in answer.stdout + answer.stderr
     return answer
 
 
+def green(answer: subprocess.CompletedProcess[str]) -> int:
+    """How many tasks have changed something, in a run in which nothing was red, or hidden."""
+    said = answer.stdout + answer.stderr
+    assert answer.returncode == 0 and "ignored=0" in said and "rescued=0" in said, said
+    assert "duplicate mapping" not in said and "fatal:" not in said and "failed: [" not in said, said
+    changed = re.search(r"changed=(\d+)", said)
+    assert changed
+    return int(changed[1])
+
+
+def red(answer: subprocess.CompletedProcess[str]) -> str:
+    """What a run has said that has failed, without line breaks."""
+    assert answer.returncode != 0, answer.stdout
+    return " ".join(answer.stdout.split())
+
+
 def fresh() -> StandIn:
     """What every AWX has, and what an operator has made before."""
-    awx = StandIn()
-    awx.add("organizations", {"name": "Default"})
-    awx.add("credential_types", {"name": "Machine", "inputs": {"fields": []}})
-    awx.add("credentials", {"name": "ssh", "credential_type": 2, "inputs": {}})
-    awx.add("projects", {"name": "inventories", "organization": 1})
+    awx = StandIn(f"playbooks/{path.name}" for path in (ROOT / "playbooks").glob("*.yml"))
+    home = awx.add("organizations", {"name": "Default"})["id"]
+    machine = awx.make("credential_types", {"name": "Machine", "kind": "ssh", "managed": True})
+    awx.add("credentials", {"name": "ssh", "organization": home, "credential_type": machine["id"]})
+    where = {"scm_type": "git", "scm_url": "https://git.example.com/inventories.git"}
+    awx.add("projects", {"name": "inventories", "organization": home, **where})
+    awx.add("execution_environments", {"name": "AWX EE (latest)", "image": "quay.io/ansible/awx-ee:latest"})
+    awx.writes.clear()
     return awx
 
 
 EXCEPTIONS = [{"select": "[?object.name == 'mpatha']", "owner": "storage", "reason": "being replaced", "expires": "2027-01-31"}]
 REPORT = {"compliance_ceph_host": "ceph-admin", "compliance_report_exceptions": EXCEPTIONS, "compliance_report_folder": "/not/this"}
+SOME = [BY_NAME[name] for name in ("triage", "respond", "compliance")]
+NIGHTLY = "Storage: compliance every night"
 
 
-def scenario(folder: Path, **variables: Any) -> StandIn:
-    """For real, and in check mode again."""
-    awx = fresh()
+def full(folder: Path) -> dict[str, Any]:
+    """Variables of an operator who uses all that there is."""
     (folder / "kubeconfig").write_text(SECRET)
-    variables |= {"configure_awx_kubeconfig": f"{{{{ lookup('ansible.builtin.file', '{folder}/kubeconfig') }}}}"}
-    variables |= {"configure_awx_ceph_conf": "[global]", "configure_awx_ceph_keyring": KEYRING}
-    variables |= {"configure_awx_report_variables": REPORT, "configure_awx_slices": "4", "configure_awx_inventory_project": "inventories"}
-    with serve(awx) as url:
-        first = configure(url, **variables, configure_awx_schedule="DTSTART;TZID=Europe/Berlin:20260101T010000 RRULE:FREQ=DAILY;INTERVAL=1")
-        assert first.returncode == 0 and "failed=0" in first.stdout, first.stdout + first.stderr
-        assert "duplicate mapping" not in first.stderr
-        awx.writes.clear()
-        again = configure(
-            url, "--check", **variables, configure_awx_schedule=awx.named("schedules", "Storage: compliance every night")["rrule"]
-        )
-        assert again.returncode == 0 and "changed=0 " in again.stdout and "ignored=0" in again.stdout, again.stdout + again.stderr
-        assert awx.writes == []
-    return awx
+    return {
+        "configure_awx_kubeconfig": f"{{{{ lookup('ansible.builtin.file', '{folder}/kubeconfig') }}}}",
+        "configure_awx_ceph_conf": "[global]",
+        "configure_awx_ceph_keyring": KEYRING,
+        "configure_awx_report_variables": REPORT,
+        "configure_awx_inventory_project": "inventories",
+        "configure_awx_schedule": "DTSTART;TZID=Europe/Berlin:20260101T010000 RRULE:FREQ=DAILY;INTERVAL=1",
+        "__awx_templates": SOME,
+    }
 
 
-def test_configured_as_code(tmp_path: Path) -> None:
-    """A part of the templates is made as it should be, and a second run finds nothing to do."""
-    some = [BY_NAME[name] for name in ("triage", "respond", "compliance")]
-    awx = scenario(tmp_path, __awx_templates=some)
+def nightly(awx: StandIn) -> list[str]:
+    """What the schedules of that name start, and whether they are on."""
+    by_number = {each["id"]: each["name"] for plural in ("job_templates", "workflow_job_templates") for each in awx.lists[plural].values()}
+    found = [each for each in awx.lists["schedules"].values() if each["name"] == NIGHTLY]
+    assert all(each["enabled"] for each in found)
+    return [by_number[each["unified_job_template"]] for each in found]
+
+
+def templates(awx: StandIn) -> None:
+    """What the templates ask, take and refuse."""
     jobs = {found["name"]: found for found in awx.lists["job_templates"].values()}
     assert set(jobs) == {
         *("Storage: triage", "Storage: respond", "Storage: respond (check)", "Storage: compliance"),
         *("Storage: compliance slices", "Storage: merge compliance slices"),
     }
     twin = jobs["Storage: respond (check)"]
-    assert (twin["job_type"], jobs["Storage: respond"]["job_type"], twin["playbook"]) == (
-        *("check", "run"),
-        "playbooks/respond.yml",
-    )
+    assert (twin["job_type"], twin["playbook"]) == ("check", "playbooks/respond.yml")
+    assert jobs["Storage: respond"]["job_type"] == "run"
     assert awx.surveys[twin["related"]["survey_spec"]]["spec"] == survey(BY_NAME["respond"])
     # Nobody needs AWX's rights, or the fleet's, to look at a cluster.
-    assert [awx.lists["credentials"][each]["name"] for each in awx.relations[f"{jobs['Storage: triage']['url']}credentials/"]] == [
-        "Storage: cluster"
-    ]
+    credentials = awx.relations[f"{jobs['Storage: triage']['url']}credentials/"]
+    assert [awx.lists["credentials"][each]["name"] for each in credentials] == ["Storage: cluster"]
 
     slices = jobs["Storage: compliance slices"]
     assert slices["job_slice_count"] == 4 and slices["forks"] == 50
+    assert slices["related"]["survey_spec"] not in awx.surveys and slices["survey_enabled"] is False
     given = json.loads(slices["extra_vars"])
     assert given["compliance_report_folder"] == "/var/lib/storage_compliance/slices/{{ awx_workflow_job_id }}/{{ awx_job_id }}"
     assert given["compliance_cluster"] == "false" and given["compliance_report_formats"] == ["json"]
@@ -129,6 +151,25 @@ def test_configured_as_code(tmp_path: Path) -> None:
     # Nobody gives ssh's options, or anything else that the survey does not ask.
     assert not [name for name, job in jobs.items() if job["ask_variables_on_launch"]]
 
+
+def launches(awx: StandIn) -> None:
+    """Whoever asks for a check gets one, and whoever gives a limit is held to it."""
+    for name, sent, wanted in (
+        ("respond", {"job_type": "check"}, "check"),
+        ("respond", {"job_type": "run"}, "run"),
+        ("respond", {}, "run"),
+        # The twin cannot be made to repair.
+        ("respond (check)", {"job_type": "run"}, "check"),
+        ("compliance", {"job_type": "check"}, "check"),
+    ):
+        template = awx.named("job_templates", f"Storage: {name}")
+        status, job = awx.answer("POST", template["related"]["launch"], {}, {"limit": "worker01", **sent})
+        assert (status, job["job_type"], job["limit"]) == (201, wanted, "worker01"), (name, sent)
+
+
+def workflows(awx: StandIn) -> None:
+    """Who follows whom, and what is whose."""
+    jobs = {found["name"]: found for found in awx.lists["job_templates"].values()}
     nodes = {found["identifier"]: found for found in awx.lists["workflow_job_template_nodes"].values()}
     follows = {name: awx.relations.get(f"{node['url']}{how}_nodes/") for name, node in nodes.items() for how in ("success", "always")}
     assert awx.relations[f"{nodes['triage']['url']}success_nodes/"] == [nodes["rehearse"]["id"]]
@@ -139,8 +180,6 @@ def test_configured_as_code(tmp_path: Path) -> None:
     assert nodes["repair"]["unified_job_template"] == jobs["Storage: respond"]["id"]
     assert nodes["rehearse"]["unified_job_template"] == jobs["Storage: respond (check)"]["id"]
     assert "workflow_approval_templates" in nodes["approve"]["related"]["unified_job_template"]
-    nightly = awx.named("schedules", "Storage: compliance every night")
-    assert nightly["unified_job_template"] == awx.named("workflow_job_templates", "Storage: compliance in slices")["id"]
 
     # Secrets went where they belong, as they are, and nowhere else.
     assert sorted(awx.secrets) == sorted([SECRET, KEYRING])
@@ -149,42 +188,164 @@ def test_configured_as_code(tmp_path: Path) -> None:
     assert injectors["file"] == {"template.kubeconfig": "{{ kubeconfig }}"}
 
 
-def test_all_templates(tmp_path: Path) -> None:
-    """The same with every template."""
-    awx = scenario(tmp_path)
+def test_configured_as_code(tmp_path: Path) -> None:
+    """A part of the templates, with all else that there is: from one slice to four and back, and each run twice."""
+    awx, variables = fresh(), full(tmp_path)
+    with serve(awx) as url:
+        assert green(configure(url, **variables)) > 0
+        assert nightly(awx) == ["Storage: compliance"]
+        # What somebody has changed by hand does not stay.
+        changed = {"limit": "worker01", "job_tags": "never", "verbosity": 4, "become_enabled": True}
+        awx.named("job_templates", "Storage: respond").update(changed)
+        assert green(configure(url, **variables, configure_awx_slices="4")) > 0
+        assert (
+            awx.named("job_templates", "Storage: respond").items()
+            >= {
+                **{"limit": "", "job_tags": "", "verbosity": 0, "become_enabled": False},
+            }.items()
+        )
+        assert nightly(awx) == ["Storage: compliance in slices"]
+        templates(awx)
+        workflows(awx)
+        awx.writes.clear()
+        # Only the sync, which finds nothing new.
+        assert green(configure(url, **variables, configure_awx_slices="4")) == 0
+        assert [re.sub(r"/\d+/", "/N/", each) for each in awx.writes] == ["POST /api/v2/projects/N/update/"]
+        awx.writes.clear()
+        assert green(configure(url, "--check", **variables, configure_awx_slices="4")) == 0
+        assert green(configure(url, "--check", **variables)) > 0 and awx.writes == []
+        # One of somebody else, of the same name, stays.
+        mine = {"name": "Storage: weekly", "rrule": "DTSTART:20260101T023000Z RRULE:FREQ=WEEKLY;INTERVAL=1"}
+        flow = awx.named("workflow_job_templates", "Storage: compliance in slices")["id"]
+        awx.add("schedules", {**mine, "unified_job_template": flow})
+        # One of an earlier version is named.
+        project = awx.named("projects", "Storage: runbooks")["id"]
+        awx.add("job_templates", {"name": "Storage: former", "project": project, "playbook": "playbooks/triage.yml"})
+        last = configure(url, **variables)
+        assert green(last) > 0 and "what nothing else uses: Storage: former" in last.stdout
+        assert nightly(awx) == ["Storage: compliance"] and awx.named("schedules", "Storage: weekly")
+        fewer = configure(url, "--check", **{**variables, "configure_awx_report_variables": {}})
+        assert "which this run would take off" in red(fewer) and "compliance_ceph_host" in fewer.stdout
+        fewer = configure(url, **variables, configure_awx_machine_credential="")
+        assert "Storage: respond has ssh, which this run would take off" in red(fewer)
+    launches(awx)
+
+
+def test_all_templates() -> None:
+    """Every template, with nothing but what has to be given, in AWX's own execution environment; and a second time."""
+    awx = fresh()
+    alone = {"configure_awx_image": "", "configure_awx_machine_credential": ""}
+    with serve(awx) as url:
+        assert green(configure(url, **alone)) > 0
+        assert green(configure(url, **alone)) == 0
     twins = sum(template["twin"] for template in TEMPLATES)
-    assert len(awx.lists["job_templates"]) == len(TEMPLATES) + len(SLICING) + twins
+    jobs = awx.lists["job_templates"].values()
+    assert len(jobs) == len(TEMPLATES) + len(SLICING) + twins
+    stock = awx.named("execution_environments", "AWX EE (latest)")["id"]
+    assert {job["execution_environment"] for job in jobs} == {stock}
+    assert all(job["ask_job_type_on_launch"] == (job["job_type"] == "run") for job in jobs)
+    assert nightly(awx) == ["Storage: compliance"]
 
 
 def test_an_empty_awx_in_check_mode() -> None:
-    """Check mode on an AWX that has nothing yet says what it would make, and makes nothing."""
+    """Check mode on an AWX that has nothing yet says what it would make, is not red, and makes nothing."""
     awx = fresh()
     with serve(awx) as url:
-        answer = configure(url, "--check", __awx_templates=[BY_NAME["triage"], BY_NAME["respond"]])
-        assert answer.returncode == 0 and awx.writes == [], answer.stdout + answer.stderr
-        refused = configure(url, configure_awx_image="")
-    assert refused.returncode != 0 and "configure_awx_image is required" in refused.stdout and awx.writes == []
-    nowhere = configure("")
-    assert nowhere.returncode != 0 and "which AWX it is, as CONTROLLER_HOST" in nowhere.stdout
+        answer = configure(url, "--check", __awx_templates=SOME)
+        assert green(answer) > 0 and awx.writes == []
+        for name in ("triage", "respond", "compliance", "approve", "merge", NIGHTLY):
+            assert f'"{name}"' in answer.stdout.partition("Say what could not be compared")[2]
+        # What it does not make is missed in check mode, too.
+        for given, words in (
+            ({"configure_awx_machine_credential": "root"}, "the credential root"),
+            ({"configure_awx_inventory_project": "hosts"}, "the project hosts"),
+            ({"configure_awx_organization": "Storage"}, "the organization Storage"),
+            ({"configure_awx_image": "", "configure_awx_execution_environment": "x"}, "the execution environment x"),
+            ({"configure_awx_report_variables": "{{ lookup('ansible.builtin.file', 'none.yml') }}"}, "none.yml"),
+            ({"configure_awx_slices": "many"}, "must be numbers"),
+        ):
+            assert words in red(configure(url, "--check", **given)), given
+    nowhere = {"CONTROLLER_HOST": "", "AAP_HOSTNAME": "https://aap.example.com"}
+    assert "awx.awx reads its address from CONTROLLER_HOST" in red(configure("", more=nowhere))
+
+
+def test_sync() -> None:
+    """One that fails or does not start is told, with the project's name; the next run mends it, and gets what is new on the branch."""
+    awx = fresh()
+    some = {"__awx_templates": SOME, "configure_awx_sync_timeout": 1}
+    with serve(awx) as url:
+        for how in ("pending", "failed"):
+            awx.syncs = how
+            said = red(configure(url, **some))
+            assert "AWX has not synced the project Storage: runbooks" in said and url in said
+        assert not awx.lists["job_templates"]
+        assert "is failed: it would be synced" in configure(url, "--check", **some).stdout
+        awx.syncs = "successful"
+        assert green(configure(url, **some)) > 0 and awx.lists["schedules"]
+        awx.repository.append("playbooks/new.yml")
+        assert green(configure(url, **some)) == 1
+        assert "playbooks/new.yml" in awx.checkouts[awx.named("projects", "Storage: runbooks")["id"]]
+
+
+@pytest.mark.variation
+def test_rights() -> None:
+    """A superuser makes what only he can; whoever administers the organization does the rest."""
+    awx, some = fresh(), {"__awx_templates": SOME}
+    mine = {"execution_environments", "credential_types"}
+    with serve(awx) as url:
+        awx.forbidden = mine
+        assert "let a superuser run this playbook once with --tags superuser" in red(configure(url, **some))
+        awx.forbidden = set()
+        assert green(configure(url, "--tags", "superuser", **some)) == 2
+        assert not awx.named("execution_environments", "Storage: execution environment")["organization"]
+        assert not [each for each in awx.lists["projects"].values() if each["name"] == "Storage: runbooks"]
+        awx.forbidden = mine
+        assert green(configure(url, **some)) > 0 and nightly(awx) == ["Storage: compliance"]
+
+
+@pytest.mark.variation
+def test_behind_the_gateway(tmp_path: Path) -> None:
+    """The automation controller has its API elsewhere, and its collection another name."""
+    awx = StandIn(fresh().repository, "/api/controller/")
+    awx.add("organizations", {"name": "Default"})
+    some = {"__awx_templates": SOME, "configure_awx_machine_credential": ""}
+    with serve(awx) as url:
+        said = red(configure(url, **some))
+        assert "export CONTROLLER_OPTIONAL_API_URLPATTERN_PREFIX=/api/controller/" in said
+        prefix = {"CONTROLLER_OPTIONAL_API_URLPATTERN_PREFIX": "/api/controller/"}
+        assert green(configure(url, "--tags", "superuser", more=prefix, **some)) == 2
+        # As https://github.com/ansible/awx/blob/devel/awx_collection/tools/template_galaxy.yml makes it of the other one.
+        source = Path(importlib.import_module("ansible_collections.awx.awx").__path__[0])
+        home = tmp_path / "ansible_collections/ansible/controller"
+        shutil.copytree(source, home, ignore=shutil.ignore_patterns("tests", "__pycache__"))
+        api = home / "plugins/module_utils/controller_api.py"
+        api.write_text(api.read_text().replace('_COLLECTION_TYPE = "awx"', '_COLLECTION_TYPE = "controller"'))
+        for path in home.rglob("*.py"):
+            path.write_text(path.read_text().replace("awx.awx", "ansible.controller"))
+        path = f"{tmp_path}:{environment()['ANSIBLE_COLLECTIONS_PATH']}"
+        answer = configure(url, "--check", more={"ANSIBLE_COLLECTIONS_PATH": path}, configure_awx_collection="ansible.controller", **some)
+        assert green(answer) > 0
 
 
 @pytest.mark.smoke
 def test_every_argument_is_one_of_the_module() -> None:
     """awx.awx documents each argument that the playbook gives, and each that is required is given."""
-    tasks = yaml.safe_load((ROOT / "playbooks/configure_awx.yml").read_text())[-1]["tasks"]
-    seen = 0
-    for task in tasks:
-        for action in (name for name in task if name.startswith("awx.awx.")):
-            module = importlib.import_module(f"ansible_collections.awx.awx.plugins.modules.{action.rpartition('.')[2]}")
-            options = yaml.safe_load(module.DOCUMENTATION)["options"]
-            assert set(task[action]) <= set(options), task["name"]
-            assert {name for name, option in options.items() if option.get("required")} <= set(task[action]), task["name"]
-            for name, value in task[action].items():
-                assert "{{" in str(value) or value in options[name].get("choices", [value]), (task["name"], name)
-            # What holds a secret says nothing.
-            assert ("credential" not in action.split(".")[2].split("_")[:1] or action.endswith("_type")) or task["no_log"]
-            seen += 1
-    assert seen == 12
+    play = yaml.safe_load((ROOT / "playbooks/configure_awx.yml").read_text())[-1]
+    flat = [each for task in play["tasks"] for each in (*task.get("block", []), *task.get("rescue", []), task)]
+    seen = []
+    for task in (each for each in flat if "action" in each):
+        name = task["action"].removeprefix("{{ __modules }}.").removeprefix('"')
+        module = importlib.import_module(f"ansible_collections.awx.awx.plugins.modules.{name}")
+        options = yaml.safe_load(module.DOCUMENTATION)["options"]
+        given = task["args"]
+        assert set(given) <= set(options), task["name"]
+        assert {key for key, option in options.items() if option.get("required")} <= set(given), task["name"]
+        for key, value in given.items():
+            assert "{{" in str(value) or value in options[key].get("choices", [value]), (task["name"], key)
+        # What holds a secret says nothing.
+        assert name != "credential" or task["no_log"]
+        seen.append(name)
+    assert len(seen) == 13
 
 
 # Surveys and playbooks
@@ -271,10 +432,24 @@ def test_targets_are_asked_for() -> None:
 
 
 def test_limits() -> None:
-    """Where a play runs on the localhost only, a limit would make a job green that does nothing."""
+    """Every template takes a limit. Where a play runs on the localhost only, one without it would make a job green that does nothing."""
     for template in [*TEMPLATES, *SLICING]:
         plays = yaml.safe_load((ROOT / "playbooks" / f"{template['playbook']}.yml").read_text())
-        assert template["limit"] <= all(play.get("hosts") != "localhost" for play in plays), template["name"]
+        imported = [play.get("ansible.builtin.import_playbook") for play in plays]
+        alone = any(play.get("hosts") == "localhost" for play in plays)
+        assert alone == (imported[0] == "check_limit.yml"), template["name"]
+
+
+HERE_FIRST = [name for name in BY_NAME if "check_limit" in (ROOT / f"playbooks/{BY_NAME[name]['playbook']}.yml").read_text()]
+
+
+@pytest.mark.variation
+@pytest.mark.parametrize("name", HERE_FIRST)
+def test_a_limit_without_localhost_is_refused(name: str) -> None:
+    """Not one of its plays would run, and the job would be green."""
+    command = ["ansible-playbook", f"{COLLECTION}.{BY_NAME[name]['playbook']}", "-i", "worker01,", "--limit", "worker01"]
+    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=patient(120), env=environment())
+    assert answer.returncode != 0 and "Add localhost to the limit" in answer.stdout, answer.stdout + answer.stderr
 
 
 def test_rulebooks_name_templates_and_their_questions() -> None:
@@ -321,5 +496,12 @@ def test_execution_environment(tmp_path: Path) -> None:
     install = ("ansible-galaxy", "collection", "install", "--force", "--no-deps", "--offline", "-r", "requirements.yml")
     run(*install, "-p", str(tmp_path / "installed"), cwd=tmp_path / "context/_build")
     assert (tmp_path / "installed/ansible_collections" / COLLECTION.replace(".", "/") / "playbooks/compliance.yml").exists()
+    # As AWX does it when it syncs the project, but from this repository.
+    (named,) = load(ROOT / "collections/requirements.yml")["collections"]
+    assert named == {"name": f"{load(ROOT / 'galaxy.yml')['repository']}.git", "type": "git", "version": "main"}
+    here = {**named, "name": f"git+file://{ROOT.resolve()}", "version": "HEAD"}
+    (tmp_path / "requirements.yml").write_text(yaml.safe_dump({"collections": [here]}))
+    run(*install, "-p", str(tmp_path / "synced"))
+    assert (tmp_path / "synced/ansible_collections" / COLLECTION.replace(".", "/") / "roles").is_dir()
     needed = (ROOT / "meta/ee-requirements.txt").read_text()
     assert "kubernetes" in needed and "jmespath" in needed
