@@ -22,8 +22,9 @@ description:
     such a volume is attached to another node now, what holds it at an address of that node is not fenced, and not in the way.
   - The role P(storage_ops.runbooks.node_fence#role) calls all of them in order. No volume is detached here, which is what
     M(storage_ops.runbooks.volume_failover) does.
-  - The ledger is kept in a ConfigMap and as an annotation of the node (C(runbooks.storage-ops/fence)), the ConfigMap first. A run that was
-    killed is finished by the next one, which goes on from the ledger. A Lease keeps two runs from working at one node at once.
+  - The ledger is kept in a ConfigMap, and then noted as an annotation of the node (C(runbooks.storage-ops/fence)). Only the ConfigMap
+    counts, since whoever has the node's kubelet may write its annotations. A run that was killed is finished by the next one, which goes on
+    from the ledger. A Lease keeps two runs from working at one node at once.
   - Refuses a node that is Ready, or reports Ready=False, or became Unknown only now; what Ceph shows too briefly or not at all; images
     that a client holds whose address is that of another node; addresses that another node has too, or that are protected; and whatever else
     leaves open who would be hit. A refusal fails the task, since the node was named, and nothing was changed.

@@ -18,7 +18,8 @@ description:
     an RBD volume that Kubernetes has detached from it by force, which it does six minutes after the pods are gone; or its fail-over was
     interrupted.
   - STOR-17 a fence was left behind. A node that is back still has a ledger, the taint C(node.kubernetes.io/out-of-service) or a
-    NetworkFence that is Fenced; a fence has expired by itself; a ledger has lost its ConfigMap or its annotation, or one of the two is old;
+    NetworkFence that is Fenced; a fence has expired by itself; a ledger has lost its annotation, or the annotation is old; a node has the
+    annotation and there is no ledger, or a ledger that it contradicts, which counts for nothing, as its kubelet may have written it;
     with O(ceph), a ledger has no entry in the blocklist any more, or the blocklist has an entry for a whole address or a range that no
     ledger knows. Entries for a single client are made by Ceph itself whenever a lock is broken, so they are never reported.
   - Returns what M(storage_ops.runbooks.rbd_watcher_info) and M(storage_ops.runbooks.node_fence) need to know of the lost nodes.

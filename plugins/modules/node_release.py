@@ -52,9 +52,9 @@ options:
       - It must be at most 10 minutes old, and of the Ceph cluster of the fence.
       - For O(state=released) needed where blocklist entries were the fence, and read after they were removed. A NetworkFence can do
         without; then its message is the only proof. What still blocks the node and is not ours is told, not removed.
-      - For O(state=releasing) optional. A watcher that it still shows from a fenced address refuses, if the node was not rebooted. What
-        M(storage_ops.runbooks.ceph_blocklist) has left of a renewal that was killed (its C(stand_in)) is added to the ledger's entries, so
-        that it is removed with them.
+      - For O(state=releasing) optional. A watcher that it still shows from a fenced address refuses, whatever the node says of a reboot.
+        What M(storage_ops.runbooks.ceph_blocklist) has left of a renewal that was killed (its C(stand_in)) is added to the ledger's
+        entries, so that it is removed with them.
     type: dict
   old_machine_confirmed_off:
     description:

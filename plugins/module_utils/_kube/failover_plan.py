@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import Reading
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, Entry, Ledger, parse_ledger
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Entry, Ledger, read_note
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_plan import missing
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import (
     AttachedVolume,
@@ -219,8 +219,8 @@ def _is_noted(node: NodeState, ledger: Ledger) -> bool:
     """The node's annotation says what the ConfigMap does, or there is no such node any more."""
     if node.item is None:
         return True
-    text = (node.item["metadata"].get("annotations") or {}).get(ANNOTATION)
-    return text is not None and parse_ledger(text, f"the annotation {ANNOTATION}").phase == ledger.phase
+    note = read_note(node.item).ledger
+    return note is not None and note.phase == ledger.phase
 
 
 def taint_obstacles(state: State, options: Options) -> list[str]:

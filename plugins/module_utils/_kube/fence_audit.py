@@ -21,13 +21,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_re
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Object, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_audit_plan import LostNode, Options, State
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
-    ANNOTATION,
     KEY,
     LABELS,
-    Copies,
+    NO_NOTE,
     Ledger,
+    Ledgers,
+    Note,
     object_name,
     parse_ledger,
+    read_note,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import (
     ATTACHMENTS,
@@ -53,10 +55,10 @@ _Said = tuple[tuple[str, str], ...]
 
 
 class _Host(NamedTuple):
-    """A node, and the text of the ledger that is noted on it."""
+    """A node, and what is noted on it as its ledger."""
 
     record: HostRecord
-    noted: str
+    note: Note
 
 
 class FenceAudit:
@@ -64,6 +66,7 @@ class FenceAudit:
 
     def __init__(self, cluster: Cluster, options: Options, namespace: str) -> None:
         self._cluster, self._options, self._namespace = cluster, options, namespace
+        self._kept = Ledgers(cluster, namespace)
         # An audit may take what the API server remembers; what goes on to a fence is read as it is.
         self._cached = not options.nodes
         self._state: State | None = None
@@ -87,7 +90,7 @@ class FenceAudit:
 
     def _hosts(self) -> dict[str, _Host]:
         def pick(item: Object) -> _Host:
-            return _Host(pick_host_record(item), (item["metadata"].get("annotations") or {}).get(ANNOTATION) or "")
+            return _Host(pick_host_record(item), read_note(item))
 
         wanted = self._options.nodes
         if wanted and len(wanted) <= _MAX_GETS:
@@ -103,7 +106,7 @@ class FenceAudit:
         return not self._options.nodes or node in self._options.nodes
 
     def _ledgers(self, hosts: Mapping[str, _Host]) -> tuple[dict[str, Ledger], _Said, _Said]:
-        """By node, as the next run would take it; those that cannot be read; and those that are not kept twice as they should be."""
+        """By node, those of the ConfigMaps; those that cannot be read; and those of which the node says something else."""
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
         def pick(item: Object) -> tuple[str, str] | None:
@@ -113,33 +116,32 @@ class FenceAudit:
         texts = self._cluster.list(path("v1", "configmaps", namespace=self._namespace), pick, labels=labels, cached=self._cached)
         unreadable: dict[str, str] = {}
         kept = _parse(((name, f"ConfigMap {self._namespace}/{name}", text) for name, text in texts), unreadable)
-        notes = ((object_name(name), f"the annotation {ANNOTATION} of node {name}", host.noted) for name, host in hosts.items())
-        noted = _parse((note for note in notes if note[2]), unreadable)
-        ledgers: dict[str, Ledger] = {}
-        copies: dict[str, str] = {}
-        for node in filter(self._concerns, sorted({*kept, *noted})):
-            both = Copies(kept.get(node), noted.get(node))
-            ledgers.update({node: both.ledger} if both.ledger else {})
-            if both.kept and both.noted and both.kept != both.noted and both.kept.revision <= both.noted.revision:
-                unreadable[node] = f"the annotation and ConfigMap {self._namespace}/{object_name(node)} contradict each other"
-            what = "" if node in unreadable else self._compare(both, hosts.get(node))
-            if what:
-                copies[node] = what
+        ledgers = {node: kept[node] for node in filter(self._concerns, sorted(kept))}
+        notes = {node: host.note for node, host in hosts.items() if host.note.text}
+        doubts = {}
+        for node in filter(self._concerns, sorted({*ledgers, *notes} - set(unreadable))):
+            what = self._compare(node, ledgers.get(node), hosts.get(node))
+            doubts.update({node: what} if what else {})
         found = tuple((node, why) for node, why in sorted(unreadable.items()) if self._concerns(node))
-        return ledgers, found, tuple(copies.items())
+        return ledgers, found, tuple(doubts.items())
 
-    def _compare(self, both: Copies, host: _Host | None) -> str:
-        """What is wrong with the copies of a ledger; empty if nothing is."""
-        kept, noted = both
-        if kept and noted and kept != noted:
-            return f"has an annotation of before: it says {noted.phase} (revision {noted.revision}), the ConfigMap {kept.phase}"
+    def _compare(self, node: str, kept: Ledger | None, host: _Host | None) -> str:
+        """What is wrong with the note of a ledger on its node; empty if nothing is."""
+        note = host.note if host else NO_NOTE
+        if kept is None:
+            where = self._kept.elsewhere(node, note)
+            if where:
+                return f"{pure.ELSEWHERE} {where}, and this was told to look in {self._namespace}"
+            return pure.NOTHING
         # A node's object that was made anew since is not that of the fence.
-        if kept and not noted and host and host.record.node.uid == kept.node_uid:
+        if not note.text and host and host.record.node.uid == kept.node_uid:
             return "has no annotation, only its ConfigMap"
-        if noted and not kept:
-            if noted.namespace not in ("", self._namespace):
-                return f"{pure.ELSEWHERE} {noted.namespace}, and this was told to look in {self._namespace}"
-            return f"has no ConfigMap in namespace {self._namespace}, so it goes with the Node object"
+        if note.contradicts(kept):
+            return pure.CONTRADICTED
+        if note.text and note.ledger is None:
+            return "has an annotation that cannot be read"
+        if note.ledger and note.ledger != kept:
+            return f"has an annotation of before: it says {note.ledger.phase} (revision {note.ledger.revision}), the ConfigMap {kept.phase}"
         return ""
 
     def _lost(

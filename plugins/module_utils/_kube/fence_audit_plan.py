@@ -30,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment, Pod, age, attachment_names, parse_time
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release_plan import (
     FAIL_OVER,
+    LONE,
     OUT_OF_SERVICE,
     is_old,
     machine_doubt,
@@ -42,6 +43,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release
 _MAX_VOLUMES = 150_000
 # What is said of a ledger whose ConfigMap is not where this audit looks.
 ELSEWHERE = "is kept in namespace"
+NOTHING = "is nowhere, although the node has the annotation of one"
+CONTRADICTED = "is not what the annotation of the node says, which is no older"
+_CONTRADICTED = (
+    "whoever has its kubelet may have written the annotation; or the ConfigMap is an old one, from a backup. The ConfigMap counts, "
+    "but the node is not released while they contradict each other: compare both with Ceph's blocklist"
+)
 
 
 class Options(NamedTuple):
@@ -350,11 +357,16 @@ def _unreadable(node: str, why: str) -> Finding:
 
 def _copies(node: str, what: str, state: State) -> Finding:
     again = _give_back(node) if state.ready(node) else _fail_over(node)
+    severity = "minor"
     if what.startswith(ELSEWHERE):
         reason = "look there: give ledger_namespace to this audit and to the playbooks"
+    elif what == NOTHING:
+        severity, reason = "major", LONE
+    elif what == CONTRADICTED:
+        severity, reason = "major", _CONTRADICTED
     else:
         reason = f"unless a run is at work right now, one was killed, or somebody has changed it. Both are written again by {again}"
-    return _report("STOR-17", "minor", "Node", node, node, f"the ledger of {node} {what}", reason, problem=what)
+    return _report("STOR-17", severity, "Node", node, node, f"the ledger of {node} {what}", reason, problem=what)
 
 
 def _fail_over(node: str) -> str:

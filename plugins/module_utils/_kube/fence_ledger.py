@@ -6,8 +6,9 @@
 
 """The ledger of a fence: what was done to a node, and by whom, so that exactly that can be taken back.
 
-It is kept twice, since a Node object may be deleted and a ConfigMap too: first in a ConfigMap, as what is intended, then as an
-annotation of the node. A Lease keeps two runs from working at the same node at once.
+It is kept in a ConfigMap, and then noted on the Node, for the eye and for runs that keep theirs in another
+namespace. Whoever has the node's kubelet may write that note, so nothing is done or left undone by its word
+alone. A Lease keeps two runs from working at the same node at once.
 """
 
 from __future__ import annotations
@@ -22,8 +23,16 @@ from hashlib import sha256
 from typing import Any, Callable, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import NotStarted, StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, NotFound, Object, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Object,
+    path,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
 ANNOTATION = "runbooks.storage-ops/fence"
@@ -134,7 +143,7 @@ class Ledger(NamedTuple):
 def parse_ledger(data: Mapping[str, Any] | str, where: str) -> Ledger:
     """The ledger that a text or a dictionary holds. Raises StorageOpsError that names ``where`` it stands."""
     try:
-        fields = json.loads(data) if isinstance(data, str) else data
+        fields = untrusted.from_json(data) if isinstance(data, str) else data
         if fields["version"] != VERSION:
             raise ValueError(f"its version is {fields['version']!r}, and this collection writes {VERSION}")
         return _parse(fields)
@@ -240,16 +249,34 @@ def config_map_path(node: str, namespace: str) -> str:
     return path("v1", "configmaps", object_name(node), namespace)
 
 
-class Copies(NamedTuple):
-    """The two copies of a ledger: ``kept`` in the ConfigMap, ``noted`` on the node; None where there is none."""
+class Note(NamedTuple):
+    """What stands on a Node object; ``text`` is empty for nothing, ``ledger`` None for what is none of that node.
 
-    kept: Ledger | None
-    noted: Ledger | None
+    A kubelet may write the annotations of its own node (NodeRestriction, plugin/pkg/admission/noderestriction),
+    so a note is shown, compared and looked into, and never believed.
+    """
 
-    @property
-    def ledger(self) -> Ledger | None:
-        """The one that counts: the ConfigMap is written first."""
-        return self.kept or self.noted
+    text: str
+    ledger: Ledger | None
+
+    def contradicts(self, kept: Ledger) -> bool:
+        """It is not what a run that was killed between the two has left: that one is older."""
+        return bool(self.ledger and self.ledger != kept and kept.revision <= self.ledger.revision)
+
+
+NO_NOTE = Note("", None)
+
+
+def read_note(item: Object | None) -> Note:
+    """What is noted on a Node object."""
+    if item is None:
+        return NO_NOTE
+    text = str((item["metadata"].get("annotations") or {}).get(ANNOTATION) or "")
+    try:
+        ledger = parse_ledger(text, "")
+    except StorageOpsError:
+        return Note(text, None)
+    return Note(text, ledger if ledger.node == item["metadata"]["name"] else None)
 
 
 class Ledgers:
@@ -260,27 +287,31 @@ class Ledgers:
         self._folder = path("v1", "configmaps", namespace=namespace)
 
     def read(self, node: str, item: Object | None) -> Ledger | None:
-        """The ledger of a node, of which ``item`` is the object, or None if that is gone; errors as with ``copies``."""
-        return self.copies(node, item).ledger
+        """The ledger of a node, of which ``item`` is the object, or None if that is gone.
 
-    def copies(self, node: str, item: Object | None) -> Copies:
-        """Both copies of the ledger of a node, of which ``item`` is the object, or None if that is gone.
-
-        Raises StorageOpsError where both say something else and neither can be the older one, and where it is kept in another namespace.
+        Raises StorageOpsError where it cannot be read, and where it is kept in another namespace.
         """
-        noted = noted_ledger(item)
-        self._check_place(noted)
+        self._check_place(node, read_note(item))
         kept, _found = self._kept(node)
-        place = f"ConfigMap {self._namespace}/{object_name(node)}"
-        for ledger, where in ((kept, place), (noted, f"the annotation {ANNOTATION}")):
-            if ledger and ledger.node != node:
-                raise StorageOpsError(f"{where} of node {node} is the ledger of node {ledger.node}: find out who copied it, and delete it")
-        if kept and noted and kept != noted and kept.revision <= noted.revision:
+        if kept and kept.node != node:
             raise StorageOpsError(
-                f"{place} and the annotation {ANNOTATION} of node {node} contradict each other (phase {kept.phase}, run {kept.run}, and "
-                f"phase {noted.phase}, run {noted.run}): compare both with Ceph's blocklist, and delete the wrong one"
+                f"ConfigMap {self._namespace}/{object_name(node)} of node {node} is the ledger of node {kept.node}: "
+                "find out who copied it, and delete it"
             )
-        return Copies(kept, noted)
+        return kept
+
+    def refuse_doubt(self, kept: Ledger, item: Object | None) -> None:
+        """Before a fence is taken off: raises StorageOpsError if the note on the node says otherwise, and is no older.
+
+        The ConfigMap may have been restored from a backup. A kubelet that writes such a note keeps its own fence.
+        """
+        note = read_note(item)
+        if note.ledger and note.contradicts(kept):
+            raise StorageOpsError(
+                f"ConfigMap {self._namespace}/{object_name(kept.node)} and the annotation {ANNOTATION} of node {kept.node} "
+                f"contradict each other (phase {kept.phase}, and phase {note.ledger.phase}): compare both with Ceph's "
+                "blocklist, and delete the wrong one"
+            )
 
     def write(self, ledger: Ledger, dry_run: bool = False) -> Ledger:
         """Keep it in the ConfigMap, then note it on the node, if that is still there; returns it with its new revision."""
@@ -297,7 +328,7 @@ class Ledgers:
     def remove(self, ledger: Ledger, dry_run: bool = False) -> None:
         """Take it from the node, whose object may be another one by now, and then delete the ConfigMap."""
         item = self._cluster.get(ledger.path)
-        if item and ANNOTATION in (item["metadata"].get("annotations") or {}) and not self._is_elsewhere(noted_ledger(item)):
+        if item and ANNOTATION in (item["metadata"].get("annotations") or {}) and not self.elsewhere(ledger.node, read_note(item)):
             body = {"metadata": {"uid": item["metadata"]["uid"], "annotations": {ANNOTATION: None}}}
             self._cluster.patch(ledger.path, body, dry_run=dry_run)
         _kept, found = self._kept(ledger.node)
@@ -347,7 +378,7 @@ class Ledgers:
             if (item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text:
                 return
             # A run with another namespace has another Lease.
-            self._check_place(noted_ledger(item))
+            self._check_place(ledger.node, read_note(item))
             meta: Object = {"uid": ledger.node_uid, "resourceVersion": item["metadata"]["resourceVersion"]}
             meta["annotations"] = {ANNOTATION: ledger.text}
             try:
@@ -357,27 +388,30 @@ class Ledgers:
                 if not left:
                     raise
 
-    def _is_elsewhere(self, noted: Ledger | None) -> bool:
-        return bool(noted and noted.namespace not in ("", self._namespace))
+    def elsewhere(self, node: str, note: Note) -> str:
+        """The other namespace in which, as the note says, a ledger of the node is indeed kept; empty if there is none.
 
-    def _check_place(self, noted: Ledger | None) -> None:
-        if noted and self._is_elsewhere(noted):
+        Where this account may not look, the note remains a mere word.
+        """
+        where = note.ledger.namespace if note.ledger else ""
+        if where in ("", self._namespace) or not untrusted.is_name(where):
+            return ""
+        try:
+            return where if self._cluster.get(config_map_path(node, where)) else ""
+        except Forbidden:
+            return ""
+
+    def _check_place(self, node: str, note: Note) -> None:
+        where = self.elsewhere(node, note)
+        if where:
             raise StorageOpsError(
-                f"the ledger of node {noted.node} is kept in namespace {noted.namespace}, as the annotation {ANNOTATION} says, and not in "
-                f"{self._namespace}: give ledger_namespace {noted.namespace}"
+                f"the ledger of node {node} is kept in namespace {where}, as the annotation {ANNOTATION} says, and not in "
+                f"{self._namespace}: give ledger_namespace {where}"
             )
 
     def _delete(self, where: str, uid: str, dry_run: bool = False) -> None:
         with contextlib.suppress(NotFound, Conflict):
             self._cluster.delete(where, uid, dry_run=dry_run)
-
-
-def noted_ledger(item: Object | None) -> Ledger | None:
-    """The ledger that is noted on a Node object. Raises StorageOpsError if it cannot be read."""
-    if item is None:
-        return None
-    text = (item["metadata"].get("annotations") or {}).get(ANNOTATION)
-    return parse_ledger(text, f"the annotation {ANNOTATION} of node {item['metadata']['name']}") if text else None
 
 
 class _Held(NamedTuple):

@@ -31,11 +31,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_re
     moment,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
-    ANNOTATION,
     Entry,
     FenceObject,
     Ledger,
     config_map_path,
+    read_note,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import (
     Filters,
@@ -141,7 +141,7 @@ def intend(state: NodeState, options: Options, busy: str = "") -> Decision:
     if ledger is None or reasons:
         finding.refuse(*reasons)
         return Decision(Plan([finding]), known)
-    if ledger != known or not _is_kept(state, known):
+    if ledger != known or not _is_noted(state, known):
         finding.repair.append(_write(ledger, options, "write_fence_ledger"))
     if state.host and not state.host.node.unschedulable:
         uid = state.host.node.uid
@@ -183,7 +183,7 @@ def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
     if reasons:
         finding.refuse(*reasons)
         return Decision(Plan([finding]), known)
-    if proven and (proven != known or not _is_kept(state, known)):
+    if proven and (proven != known or not _is_noted(state, known)):
         finding.repair.append(_write(proven, options, "record_fence"))
     if not finding.repair:
         return Decision(Plan([]), known)
@@ -1031,11 +1031,11 @@ def _finding(state: NodeState, options: Options, evidence: dict[str, object]) ->
     )
 
 
-def _is_kept(state: NodeState, ledger: Ledger) -> bool:
-    """Both copies are there and the newest, which they are not after a run that was killed between them, or when one was deleted."""
+def _is_noted(state: NodeState, ledger: Ledger) -> bool:
+    """The note on the node is there and the newest, which it is not after a run that was killed before, or when it was deleted."""
     if state.item is None or state.item["metadata"]["uid"] != ledger.node_uid:
-        return state.is_kept
-    return state.is_kept and (state.item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text
+        return True
+    return read_note(state.item).text == ledger.text
 
 
 def _write(ledger: Ledger, options: Options, verb: str) -> Action:

@@ -104,8 +104,7 @@ class AttachedVolume(NamedTuple):
 class NodeState(NamedTuple):
     """What was read. ``host`` and ``item``: None when there is no such node; ``fences``: None when CSI-Addons is not installed.
 
-    ``is_kept``: the ConfigMap has the ledger, and not the node's annotation alone; ``ledgers``: those of other nodes; ``used``: see
-    find_used.
+    ``ledgers``: those of other nodes; ``used``: see find_used.
     """
 
     now: datetime
@@ -116,7 +115,6 @@ class NodeState(NamedTuple):
     others: tuple[HostRecord, ...]
     fences: tuple[NetworkFence, ...] | None
     ledger: Ledger | None
-    is_kept: bool = True
     ledgers: tuple[Ledger, ...] = ()
     used: tuple[AttachedVolume, ...] = ()
 
@@ -282,9 +280,8 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         path("v1", "nodes"),
         lambda other: pick_host_record(other) if other["metadata"]["name"] != node else None,
     )
-    fences, copies = list_fences(cluster), ledgers.copies(node, item)
-    ledger = {node: copies.ledger} if copies.ledger else {}
-    used = find_used(cluster, {node: host}, ledger, attachments, volumes)
+    fences, ledger = list_fences(cluster), ledgers.read(node, item)
+    used = find_used(cluster, {node: host}, {node: ledger} if ledger else {}, attachments, volumes)
     return NodeState(
         cluster.now(),
         cluster.version(),
@@ -293,9 +290,7 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         tuple(attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ())) for found in here),
         tuple(others),
         fences,
-        copies.ledger,
-        bool(copies.kept or not copies.noted),
-        # Their ConfigMaps, which are written first; a node's annotations may be written by whoever has its kubelet.
+        ledger,
         tuple(found for found in ledgers.all() if found.node != node),
         used.get(node, ()),
     )

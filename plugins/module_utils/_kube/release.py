@@ -33,7 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_l
     Ledgers,
     RunLease,
     RunOptions,
-    noted_ledger,
+    read_note,
     run_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import HostRecord, pick_host_record
@@ -89,13 +89,16 @@ class Release:
         options, cluster = self._options, self._cluster
         item = cluster.get(self._node_path)
         host = pick_host_record(item) if item else None
-        ledger = self._ledgers.read(options.node, item)
+        note, ledger = read_note(item), self._ledgers.read(options.node, item)
+        if ledger:
+            self._ledgers.refuse_doubt(ledger, item)
         if ledger and options.check and self._run.fence:
             ledger = self._run.fence
         fences = network_fence.list_fences(cluster) if ledger and ledger.network_fences else None
         others = tuple(other for other in self._ledgers.all() if other.node != options.node) if ledger else ()
         pods = self._pods(ledger) if ledger and host and not pure.rebooted(host, ledger) and options.state == "releasing" else ()
-        return State(cluster.now(), host, ledger, fences, pods, self._lease.holder() if options.check else "", others)
+        busy = self._lease.holder() if options.check else ""
+        return State(cluster.now(), host, ledger, fences, pods, busy, others, note.text)
 
     def _pods(self, ledger: Ledger) -> tuple[Pod, ...]:
         """The pods on the node that use a volume of the fence."""
@@ -190,7 +193,7 @@ class Release:
                 raise NotStarted(f"the fence of {planned.node} is another one now; run again")
             begun = pure.releasing(self._options, state.ledger)
             # Both copies, also where a run was killed between the two; but not where one was killed that had begun to take them away.
-            if begun != state.ledger or noted_ledger(self._cluster.get(self._node_path)):
+            if begun != state.ledger or read_note(self._cluster.get(self._node_path)).text:
                 self._ledgers.write(begun)
         except Exception:
             # If it cannot be given back, it runs out.

@@ -21,7 +21,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.ceph_reading import SKEW_SECONDS, Reading, Watcher, moment
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Entry, FenceObject, Ledger, config_map_path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
+    ANNOTATION,
+    Entry,
+    FenceObject,
+    Ledger,
+    config_map_path,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import HostRecord
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import UNFENCED, NetworkFence, command, networks
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Pod, age
@@ -29,6 +35,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 RUNBOOK = "storage_ops.runbooks.release_fenced_node"
 FAIL_OVER = "storage_ops.runbooks.fail_over_volumes"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+# Of a Node that has the annotation of a ledger without the ledger.
+LONE = (
+    "whoever has its kubelet may have written it, so it counts for nothing: the ConfigMap is the ledger. If that was deleted, "
+    "compare the annotation with Ceph's blocklist and the NetworkFences, and take back by hand what is left of a fence; "
+    "then remove the annotation"
+)
 # The taint that volume_failover sets. One with another value or effect is somebody else's.
 TAINT = (OUT_OF_SERVICE, "nodeshutdown", "NoExecute")
 # An entry that is given back ends so much later at most than it did before (seconds), since Ceph counts from when it is told.
@@ -93,7 +105,8 @@ class Options(NamedTuple):
 class State(NamedTuple):
     """What was read. ``fences``: None where there is no such resource; ``pods``: those on the node that use a volume of the fence.
 
-    ``busy``: who else works at the node; only in check mode, since otherwise the Lease tells; ``others``: the ledgers of other nodes.
+    ``busy``: who else works at the node; only in check mode, since otherwise the Lease tells; ``others``: the ledgers of other nodes;
+    ``note``: what stands on the Node as its ledger.
     """
 
     now: datetime
@@ -103,6 +116,7 @@ class State(NamedTuple):
     pods: tuple[Pod, ...] = ()
     busy: str = ""
     others: tuple[Ledger, ...] = ()
+    note: str = ""
 
 
 class Subject(NamedTuple):
@@ -139,7 +153,8 @@ def read_clients(data: Mapping[str, Any]) -> Clients:
 def plan(state: State, options: Options) -> Plan:
     """Decide. No ledger: nothing to take back."""
     if state.ledger is None:
-        return Plan([_stray_taint(state.host)] if state.host and has_taint(state.host) else [])
+        found = [_stray_taint(state.host)] if state.host and has_taint(state.host) else []
+        return Plan([*found, *([_lone_note(options, state.note)] if state.note else [])])
     ledger, host = state.ledger, state.host
     finding = Finding(
         "STOR-17",
@@ -306,11 +321,14 @@ def _stand_ins(options: Options, ledger: Ledger) -> list[Entry]:
 def judge_clients(state: State, options: Options, ledger: Ledger, host: HostRecord) -> tuple[list[str], str]:
     """Why clients from before the fence may be left, or else what proves that there are none."""
     node = host.node.name
+    watchers = ", ".join(_survivors(options.ceph, ledger)[:3])
     if rebooted(host, ledger):
-        return [], f"it was rebooted since: its bootID was {ledger.boot_id} and is {host.boot_id}"
+        proof = f"it was rebooted since: its bootID was {ledger.boot_id} and is {host.boot_id}"
+        # That its kubelet says so proves nothing against whoever has the kubelet.
+        seen = f"{node} says that {proof}, but Ceph still sees {watchers}. Find out whose it is, and end it"
+        return [seen] if watchers and ledger.phase != "releasing" else [], proof
     if not host.boot_id:
         return [f"{node} reports no bootID, so nobody can tell which boot it is in. Is its kubelet well?"], ""
-    watchers = ", ".join(_survivors(options.ceph, ledger)[:3])
     stranger = machine_doubt(host, ledger)
     if stranger and not options.old_machine_off:
         return [
@@ -577,6 +595,21 @@ def _evidence(state: State, ledger: Ledger) -> dict[str, Any]:
     if state.pods:
         evidence["pods"] = [f"{pod.title} ({pod.phase})" for pod in state.pods]
     return evidence
+
+
+def _lone_note(options: Options, note: str) -> Finding:
+    return Finding(
+        "STOR-17",
+        "major",
+        "Node",
+        options.node,
+        options.node,
+        f"{options.node} has no ledger in namespace {options.namespace}, and the annotation {ANNOTATION}",
+        "report",
+        LONE,
+        RUNBOOK,
+        {"annotation": note},
+    )
 
 
 def _stray_taint(host: HostRecord) -> Finding:

@@ -260,16 +260,12 @@ def test_killed_before_any_request(cluster: FakeCluster, state: str) -> None:
     assert number > 10
 
 
-def test_a_copy_that_was_deleted_is_written_again(cluster: FakeCluster) -> None:
+def test_a_note_that_was_deleted_is_written_again(cluster: FakeCluster) -> None:
     fence(cluster)
-    for where in (CONFIG_MAP, NODE):
-        if where == NODE:
-            del cluster.objects[NODE]["metadata"]["annotations"][ANNOTATION]
-        else:
-            del cluster.objects[where]
-        module = fence(cluster)
-        assert module.done == ["write_fence_ledger done"] and not module.failed, module.result["msg"]
-        assert traces(cluster) == ALL
+    del cluster.objects[NODE]["metadata"]["annotations"][ANNOTATION]
+    module = fence(cluster)
+    assert module.done == ["write_fence_ledger done"] and not module.failed, module.result["msg"]
+    assert traces(cluster) == ALL
     assert cluster.objects[NODE]["metadata"]["annotations"][ANNOTATION] == ledger_of(cluster).text
 
 
@@ -332,9 +328,18 @@ def test_a_lease_that_is_lost_meanwhile(cluster: FakeCluster) -> None:
 
 
 def test_a_ledger_that_cannot_be_read(cluster: FakeCluster) -> None:
-    cluster.objects[NODE]["metadata"]["annotations"] = {ANNOTATION: "{}"}
+    fence(cluster)
+    cluster.objects[CONFIG_MAP]["data"]["ledger"] = "{}"
     module = fence(cluster)
-    assert module.failed and "cannot be read" in module.result["msg"] and traces(cluster) == ["annotation"]
+    assert module.failed and "cannot be read" in module.result["msg"] and module.done == []
+
+
+@pytest.mark.parametrize("text", ["x", "{}", "\x00", "9" * 200_000])
+def test_no_kubelet_keeps_its_node_from_being_fenced(cluster: FakeCluster, text: str) -> None:
+    cluster.objects[NODE]["metadata"]["annotations"] = {ANNOTATION: text}
+    module = fence(cluster)
+    assert not module.failed and traces(cluster) == ALL, module.result["msg"]
+    assert cluster.objects[NODE]["metadata"]["annotations"][ANNOTATION] == ledger_of(cluster).text
 
 
 # NetworkFences

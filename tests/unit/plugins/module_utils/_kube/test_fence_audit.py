@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timezone
 from typing import Any
 
@@ -580,6 +581,16 @@ def test_a_ledger_that_cannot_be_read() -> None:
     only(audit(cluster, "a"), "STOR-17", "major", "the ledger of a cannot be read")
 
 
+def test_a_note_that_says_something_else() -> None:
+    cluster = world(LOST, ledger=LEDGER)
+    cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"] = {ANNOTATION: "x"}
+    assert "has an annotation that cannot be read" in copies(cluster)[0]
+    text = LEDGER._replace(run="other", revision=7).text
+    cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"] = {ANNOTATION: text}
+    found = only(audit(cluster, "a"), "STOR-17", "major", "the ledger of a is not what the annotation of the node says")
+    assert "The ConfigMap counts" in found["reason"]
+
+
 def copies(cluster: FakeCluster, *nodes: str, **options: Any) -> list[str]:
     """What is said of a ledger that is not kept twice."""
     found = [finding for finding in audit(cluster, *nodes, **options)["findings"] if finding["severity"] == "minor"]
@@ -601,13 +612,14 @@ def test_the_copy_that_was_written_last_counts() -> None:
     assert "release_fenced_node -e node=a" in said
 
 
-def test_an_annotation_alone_is_a_ledger() -> None:
-    cluster = world(node("a"), ledger=LEDGER)
-    del cluster.objects[config_map_path("a", "kube-system")]
-    assert "its fence is still there" in audit(cluster)["findings"][0]["summary"]
+@pytest.mark.parametrize("text", ["x", LEDGER.text])
+def test_an_annotation_alone_is_no_ledger(text: str) -> None:
+    """Its kubelet may have written it; and it is told."""
+    cluster = world(node("a"))
+    cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"] = {ANNOTATION: text}
     for names in ((), ("a",)):
-        (said,) = copies(cluster, *names)
-        assert "has no ConfigMap in namespace kube-system" in said
+        found = only(audit(cluster, *names), "STOR-17", "major", "the ledger of a is nowhere, although the node has the annotation of one")
+        assert "counts for nothing" in found["reason"]
 
 
 def test_an_annotation_that_belongs_to_another_namespace() -> None:
@@ -635,13 +647,14 @@ def test_copies_that_contradict_each_other() -> None:
     cluster = world(LOST, ledger=LEDGER)
     text = cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION]
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION] = text.replace("10.0.0.1", "10.0.0.7")
-    only(audit(cluster), "STOR-17", "major", "the ledger of a cannot be read")
+    only(audit(cluster), "STOR-17", "major", "is not what the annotation of the node says, which is no older")
 
 
 def test_a_ledger_that_was_copied_to_another_node() -> None:
     cluster = world(LOST, node("b"), ledger=LEDGER)
-    annotations = cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"]
-    cluster.objects["/api/v1/nodes/b"]["metadata"]["annotations"] = dict(annotations)
+    copy = json.loads(json.dumps(cluster.objects[config_map_path("a", "kube-system")]))
+    copy["metadata"]["name"] = "storage-ops-fence-b"
+    cluster.objects[config_map_path("b", "kube-system")] = copy
     finding = only(audit(cluster), "STOR-17", "major", "the ledger of b cannot be read")
     assert "somebody has copied it" in finding["evidence"]["problem"]
 

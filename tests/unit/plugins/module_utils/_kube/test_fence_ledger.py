@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import NotStarted, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import fence_ledger as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import KubeError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
     ANNOTATION,
     Entry,
@@ -178,24 +178,41 @@ def test_a_run_that_was_killed_between_the_two_copies() -> None:
     assert (read(cluster) or LEDGER).revision == 3 and annotations(cluster)[ANNOTATION] == (read(cluster) or LEDGER).text
 
 
-def test_either_copy_alone_counts() -> None:
+def test_the_config_map_alone_counts() -> None:
     cluster = FakeCluster(a_node())
     written = ledgers(cluster).write(LEDGER)
     del cluster.objects["/api/v1/nodes/a"]
     assert read(cluster) == written
     ledgers(cluster).write(written._replace(phase="fenced"))
-    alone = FakeCluster(a_node(**{ANNOTATION: written.text}))
-    assert read(alone) == written
 
 
-def test_a_config_map_that_was_deleted_is_written_again() -> None:
-    cluster = FakeCluster(a_node())
-    written = ledgers(cluster).write(LEDGER)
-    del cluster.objects[CONFIG_MAP]
-    copies = ledgers(cluster).copies("a", cluster.objects["/api/v1/nodes/a"])
-    assert copies == (None, written) and copies.ledger == written
-    again = ledgers(cluster).write(written)
-    assert ledgers(cluster).copies("a", cluster.objects["/api/v1/nodes/a"]) == (again, again)
+@pytest.mark.parametrize("text", [LEDGER.text, LEDGER._replace(node="b").text, "x", "{}", "[" * 100_000, '{"version": 1}'])
+def test_what_a_kubelet_notes_on_its_node_is_no_ledger(text: str) -> None:
+    """It named other clients' entries as ours to take off, and an "x" in it kept the node from being fenced."""
+    cluster = FakeCluster(a_node(**{ANNOTATION: text}))
+    assert read(cluster) is None
+    written = ledgers(cluster).write(LEDGER._replace(run="ours"))
+    assert read(cluster) == written and annotations(cluster)[ANNOTATION] == written.text
+    annotations(cluster)[ANNOTATION] = text
+    assert read(cluster) == written
+    ledgers(cluster).remove(written)
+    assert ANNOTATION not in annotations(cluster) and CONFIG_MAP not in cluster.objects
+
+
+def test_a_note_of_another_namespace_is_looked_into() -> None:
+    """Only a ConfigMap there keeps others off, and only a name of the API becomes a path."""
+    for where in ("storage", "../../../version", "x/y", "X"):
+        cluster = FakeCluster(a_node(**{ANNOTATION: LEDGER._replace(namespace=where).text}))
+        assert read(cluster) is None
+        assert all(".." not in place and "x/y" not in place for place in cluster.requests)
+
+    def forbidden(verb: str, place: str) -> None:
+        if "/namespaces/storage/" in place:
+            raise Forbidden("no")
+
+    cluster = FakeCluster(a_node(**{ANNOTATION: LEDGER._replace(namespace="storage").text}))
+    cluster.before = forbidden
+    assert read(cluster) is None
 
 
 def test_a_ledger_in_another_namespace() -> None:
@@ -231,13 +248,26 @@ def test_copies_that_contradict_each_other(change: dict[str, Any]) -> None:
     cluster = FakeCluster(a_node())
     written = ledgers(cluster).write(LEDGER)
     annotations(cluster)[ANNOTATION] = written._replace(**change).text
+    assert read(cluster) == written
     with pytest.raises(StorageOpsError, match="contradict each other.*compare both"):
-        read(cluster)
+        ledgers(cluster).refuse_doubt(written, cluster.objects["/api/v1/nodes/a"])
+
+
+def test_an_older_note_is_no_contradiction() -> None:
+    cluster = FakeCluster(a_node())
+    before = ledgers(cluster).write(LEDGER)
+    written = ledgers(cluster).write(before._replace(phase="fenced"))
+    for text in (written.text, before.text, "x"):
+        annotations(cluster)[ANNOTATION] = text
+        ledgers(cluster).refuse_doubt(written, cluster.objects["/api/v1/nodes/a"])
 
 
 def test_the_ledger_of_another_node() -> None:
+    cluster = FakeCluster(a_node())
+    ledgers(cluster).write(LEDGER)
+    cluster.objects[CONFIG_MAP]["data"]["ledger"] = LEDGER._replace(node="b").text
     with pytest.raises(StorageOpsError, match="is the ledger of node b"):
-        read(FakeCluster(a_node(**{ANNOTATION: LEDGER._replace(node="b").text})))
+        read(cluster)
 
 
 def test_a_node_that_was_made_anew_is_left_alone() -> None:

@@ -934,12 +934,14 @@ def test_new_volumes_need_the_same_evidence() -> None:
     assert intended(found._replace(ledger=ledger), options(reading=reading(*images, observations=1, seconds=0))) == ledger
 
 
-def test_a_copy_that_is_gone_is_written_again() -> None:
+@pytest.mark.parametrize("text", ["", "x", "{}"])
+def test_a_note_that_is_gone_is_written_again(text: str) -> None:
     ledger = intended()._replace(phase="fenced")
-    lost = state(node(unschedulable=True), ledger=ledger, is_kept=False)
+    lost = state(node(unschedulable=True), ledger=ledger)
+    lost.item["metadata"]["annotations"] = {ANNOTATION: text}
     assert verbs(pure.intend(lost, OPTIONS)) == ["write_fence_ledger"]
-    assert verbs(confirm(ledger, proof(blocklist=[blocked(A, until=ledger.entries[0].until)]), lost)) == ["record_fence"]
-    assert verbs(pure.intend(lost._replace(host=None, item=None), OPTIONS)) == ["write_fence_ledger"]
+    assert verbs(confirm(ledger, proof(blocklist=[blocked(A, until=ledger.entries[0].until)]), lost, text)) == ["record_fence"]
+    assert verbs(pure.intend(lost._replace(host=None, item=None), OPTIONS)) == []
 
 
 @pytest.mark.parametrize(
@@ -957,10 +959,10 @@ def test_a_ledger_that_is_in_the_way(changed: dict[str, Any], given: Options, re
 # what proves it
 
 
-def confirm(ledger: Ledger, given: Options, found: NodeState | None = None) -> Decision:
+def confirm(ledger: Ledger, given: Options, found: NodeState | None = None, note: str | None = None) -> Decision:
     found = found or state(node(unschedulable=True))
     if found.item:
-        found.item["metadata"]["annotations"] = {ANNOTATION: ledger.text}
+        found.item["metadata"]["annotations"] = {ANNOTATION: ledger.text if note is None else note}
     return pure.confirm(found._replace(ledger=ledger), given)
 
 

@@ -106,7 +106,7 @@ def test_the_copies_of_the_ledger_and_the_ledgers_of_other_nodes() -> None:
     def gathered() -> NodeState:
         return gather_node(cluster, "a", ledgers)  # type: ignore[arg-type]
 
-    assert (gathered().ledger, gathered().is_kept, gathered().ledgers) == (None, True, ())
+    assert (gathered().ledger, gathered().ledgers) == (None, ())
     written = {}
     for name in "abc":
         uid = cluster.objects[f"/api/v1/nodes/{name}"]["metadata"]["uid"]
@@ -115,9 +115,9 @@ def test_the_copies_of_the_ledger_and_the_ledgers_of_other_nodes() -> None:
     del cluster.objects["/api/v1/nodes/c"]
     cluster.objects["/api/v1/nodes/b"]["metadata"]["annotations"] = {ANNOTATION: "{}"}
     found = gathered()
-    assert (found.ledger, found.is_kept, sorted(other.node for other in found.ledgers)) == (written["a"], True, ["b", "c"])
+    assert (found.ledger, sorted(other.node for other in found.ledgers)) == (written["a"], ["b", "c"])
     del cluster.objects[config_map_path("a", "kube-system")]
-    assert (gathered().ledger, gathered().is_kept) == (written["a"], False)
+    assert gathered().ledger is None
 
 
 @pytest.mark.parametrize(

@@ -364,14 +364,14 @@ def test_a_ledger_of_another_namespace() -> None:
     assert not release(world, ledger_namespace="vault")["failed"]
 
 
-@pytest.mark.parametrize("lost", ["annotation", "ConfigMap", "half of the last write"])
+@pytest.mark.parametrize("lost", ["annotation", "half of the last write", "a kubelet's word"])
 def test_a_copy_of_the_ledger_that_is_missing_or_old_is_written_again(lost: str) -> None:
     world = World(node())
     old = world.objects[NODE]["metadata"]["annotations"][ANNOTATION]
     if lost == "annotation":
         world.objects[NODE]["metadata"]["annotations"] = {}
-    elif lost == "ConfigMap":
-        del world.objects[MAP]
+    elif lost == "a kubelet's word":
+        world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = "x"
     else:
         # Killed between the two.
         Ledgers(world, "kube-system").write(LEDGER._replace(phase="releasing"))  # type: ignore[arg-type]
@@ -379,6 +379,39 @@ def test_a_copy_of_the_ledger_that_is_missing_or_old_is_written_again(lost: str)
     assert not release(world)["failed"]
     text = world.objects[MAP]["data"]["ledger"]
     assert world.objects[NODE]["metadata"]["annotations"][ANNOTATION] == text and '"releasing"' in text
+
+
+@pytest.mark.parametrize("text", [LEDGER.text, "x"])
+def test_a_note_alone_takes_no_fence_off(text: str) -> None:
+    """A kubelet may write it, with other clients' entries as ours and a bootID that it never had."""
+    world = World(node(), ledger=None)
+    world.objects[NODE]["metadata"]["annotations"] = {ANNOTATION: text}
+    for check in (True, False):
+        result = release(world, check=check, ceph=reading(blocked("10.0.0.1")))
+        assert not result["failed"] and not result["changed"] and result["fence"] == {}
+        finding = result["findings"][-1]
+        assert (finding["verdict"], finding["severity"]) == ("report", "major")
+        assert "has no ledger in namespace kube-system" in finding["summary"] and "counts for nothing" in finding["reason"]
+    assert MAP not in world.objects
+
+
+def test_copies_that_contradict_each_other_take_no_fence_off() -> None:
+    world = World(node())
+    world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = LEDGER._replace(run="other", revision=7).text
+    result = release(world)
+    assert result["failed"] and not result["changed"] and "contradict each other" in result["msg"]
+
+
+def test_a_reboot_that_ceph_contradicts() -> None:
+    """Whoever has the kubelet writes the bootID; a client from before shows that there was none."""
+    seen = reading(watchers=(watcher("10.0.0.1:0/7"),))
+    refused(World(node()), "says that it was rebooted since", ceph=seen)
+    refused(World(node()), "Ceph still sees a watcher 10.0.0.1:0/7 of rbd/db", ceph=seen)
+    assert not release(World(node()), ceph=reading(watchers=(watcher("10.0.0.2:0/7"),)))["failed"]
+    # What a run that was killed has begun is ended: clients of its new boot may be there by now.
+    half = reading(blocked("10.0.0.1"), watchers=(watcher("10.0.0.1:0/7"),))
+    assert not release(World(node(), ledger=LEDGER._replace(phase="releasing")), ceph=half)["failed"]
+    refused(World(node()), "says that it was rebooted since", ceph=half)
 
 
 # what others need
