@@ -282,7 +282,7 @@ def test_loop_device_on_a_path_that_is_gone(node: Node) -> None:
     """Its backing file can no longer be found by its path, and no process has the map open: not something that hangs and could be freed."""
     name, _wwid = node.map_of(2)
     node.sh("modprobe loop")
-    node.sh(f"cp -a $(readlink -f /dev/mapper/{name}) /run/elsewhere && losetup /dev/loop0 /run/elsewhere && rm /run/elsewhere")
+    node.sh(f"cp -a $(readlink -f /dev/mapper/{name}) /root/elsewhere && losetup /dev/loop0 /root/elsewhere && rm /root/elsewhere")
     node.unmap(2)
     for accepted in (False, True):
         finding = node.refused(name, "behind loop0", fail_hung_readers=accepted)
