@@ -282,12 +282,29 @@ def test_loop_device_on_a_path_that_is_gone(node: Node) -> None:
     """Its backing file can no longer be found by its path, and no process has the map open: not something that hangs and could be freed."""
     name, _wwid = node.map_of(2)
     node.sh("modprobe loop")
-    node.sh(f"cp -a $(readlink -f /dev/mapper/{name}) /run/elsewhere && losetup /dev/loop0 /run/elsewhere && rm /run/elsewhere")
+    node.sh(f"cp -a $(readlink -f /dev/mapper/{name}) /root/elsewhere && losetup /dev/loop0 /root/elsewhere && rm /root/elsewhere")
     node.unmap(2)
     for accepted in (False, True):
         finding = node.refused(name, "behind loop0", fail_hung_readers=accepted)
         assert "fail_hung_readers" not in finding["reason"]
     node.sh("losetup -d /dev/loop0")
+    run = node.residual()
+    assert not run.failed, run.msg
+    node.gone(2)
+
+
+@pytest.mark.variation
+def test_in_a_mount_namespace_of_its_own(node: Node) -> None:
+    """As in a container with the host's processes: what it sees in /dev, and who has mounted what, need not be so on the node."""
+    node.unmap(2)
+    before = node.shape()
+    python = node.sh("readlink -f /usr/bin/python3")
+    script = f'#!/bin/sh\nexec unshare --mount {python} "$@"\n'
+    node.vm.run("rm /usr/bin/python3 && cat > /usr/bin/python3 && chmod +x /usr/bin/python3", stdin=script)
+    run = node.residual()
+    node.sh(f"ln -sf {python} /usr/bin/python3")
+    assert run.failed and "in a mount namespace of its own" in run.msg, run.msg
+    assert node.shape() == before
     run = node.residual()
     assert not run.failed, run.msg
     node.gone(2)

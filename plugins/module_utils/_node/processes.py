@@ -49,7 +49,7 @@ class Process:
 
 
 def require_host_namespace(host: Host) -> None:
-    """What is unmounted in another mount namespace than that of pid 1 stays mounted for the kubelet."""
+    """In another mount namespace than that of pid 1, /dev and the mounts are not the node's, and what is unmounted stays mounted for it."""
     if host.link("/proc/self/ns/mnt") != host.link("/proc/1/ns/mnt"):
         raise StorageOpsError("this runs in a mount namespace of its own, not the node's: connect to the node itself (ssh, no container)")
 

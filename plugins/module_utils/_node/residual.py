@@ -22,7 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     Prevented,
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, multipath, usage
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, multipath, processes, usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import residual_plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import UNDO_SECONDS, Host
@@ -64,6 +64,7 @@ class ResidualPaths:
     def gather(self) -> State:
         """Ask every disk once; where something is wrong, observe that again and find out who uses it."""
         self._host.require_root()
+        processes.require_host_namespace(self._host)
         if not self._host.exists("/sys/block"):
             raise StorageOpsError("there is no /sys here, so no disk would be seen: connect to the node itself (ssh, no container)")
         observations = [self._observe(None)]

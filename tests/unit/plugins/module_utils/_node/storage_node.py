@@ -81,9 +81,9 @@ class StorageNode(Host):
         self.put("proc/1/mountinfo", "\n".join(lines))
         (self.root / "proc/1/fd").mkdir(exist_ok=True)
         (self.root / "proc/1/ns").mkdir(exist_ok=True)
-        for link, target in (("ns/mnt", "mnt:[1]"), ("root", "/"), ("exe", "/sbin/init")):
-            if not (self.root / "proc/1" / link).is_symlink():
-                (self.root / "proc/1" / link).symlink_to(target)
+        for link, target in (("1/ns/mnt", "mnt:[1]"), ("1/root", "/"), ("1/exe", "/sbin/init"), ("self", "1")):
+            if not (self.root / "proc" / link).is_symlink():
+                (self.root / "proc" / link).symlink_to(target)
 
     def mount(self, name: str) -> None:
         """Mount a map."""

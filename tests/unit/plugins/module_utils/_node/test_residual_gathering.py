@@ -46,6 +46,16 @@ def test_a_place_without_sysfs_is_no_node(tmp_path: Path) -> None:
         ResidualPaths(Node(tmp_path, scsi.Answer()), Options()).gather()
 
 
+def test_a_mount_namespace_of_its_own_is_no_node(tmp_path: Path) -> None:
+    """What it looks for in /dev, and flushes there, may be another thing on the node."""
+    with_a_disk(tmp_path)
+    for pid, namespace in (("1", "mnt:[1]"), ("self", "mnt:[2]")):
+        (tmp_path / f"proc/{pid}/ns").mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/ns/mnt").symlink_to(namespace)
+    with pytest.raises(StorageOpsError, match="in a mount namespace of its own, not the node's"):
+        ResidualPaths(Node(tmp_path, scsi.Answer(problem="no answer within 5.0 s")), Options()).gather()
+
+
 def test_disks_that_may_not_be_asked_are_no_healthy_ones(tmp_path: Path) -> None:
     with_a_disk(tmp_path)
     with pytest.raises(StorageOpsError, match="sda may not be asked: run as root, with all of its capabilities"):

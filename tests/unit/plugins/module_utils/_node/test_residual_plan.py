@@ -465,6 +465,15 @@ def test_a_lun_in_no_map_is_one_of_those_of_its_target(paths: int, mapped: int, 
         assert "1 of the node's 1 LUNs of target 6:0:0 look broken at once" in findings[0].reason
 
 
+def test_dead_maps_of_its_target_count_with_a_lun_in_no_map() -> None:
+    state = many(1, 2)
+    disks = {**state.last.disks, "sdz": make_disk("sdz", 6, 99, wwid="3600z", holders=())}
+    seen = [replace(one, disks=disks, answers={**one.answers, "sdz": GONE}) for one in state.observations]
+    findings = pure.plan(replace(state, observations=tuple(seen)), Options()).findings
+    assert {finding.verdict for finding in findings} == {"refuse"}
+    assert "2 of the node's 3 LUNs of target 6:0:0" in findings[0].reason
+
+
 def test_an_outage_of_the_maps_stops_plain_disks_too() -> None:
     state = many(4, 6)
     disks = {**state.last.disks, "sdz": make_disk("sdz", 6, 99, wwid="3600z", holders=())}
