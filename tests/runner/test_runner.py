@@ -9,19 +9,16 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from awx_jobs import Job
 from cluster import Cluster
 from lab.kubernetes import api as k8s
 from node import ANSIBLE_DEADLINE, COLLECTION, environment
 
 DRIVER = "csi.example.com"
-# ansible-runner empties the result of an event that is longer, and nobody is told.
-MAX_RESULT = 700_000
 # The first task of every playbook with a target.
 CHECK = "Refuse variables that do not exist, and a target that is not in the inventory"
 # Nobody is there, and it says so at once.
@@ -30,27 +27,6 @@ INVENTORY = f"worker01 ansible_connection=local\nworker02 {ABSENT}\n[all:vars]\n
 INVENTORY += "ansible_python_interpreter={{ ansible_playbook_python }}\n"
 # Quick to find out, and the same on every machine.
 CONTROLS = "STOR-04\nSTOR-10"
-
-
-@dataclass(frozen=True)
-class Job:
-    """What AWX knows of a job afterwards."""
-
-    rc: int
-    status: str
-    stdout: str
-    events: list[dict[str, Any]]
-    everything: str
-
-    def results(self, task: str, event: str = "runner_on_ok") -> list[dict[str, Any]]:
-        """The results of a task."""
-        return [each["event_data"]["res"] for each in self.events if each["event"] == event and each["event_data"].get("task") == task]
-
-    @property
-    def artifacts(self) -> dict[str, Any]:
-        """What the job hands on."""
-        found: dict[str, Any] = self.events[-1]["event_data"].get("artifact_data", {})
-        return found
 
 
 def run(folder: Path, playbook: str, answers: dict[str, str], check: bool = False, inventory: str = INVENTORY, **settings: str) -> Job:
@@ -68,17 +44,7 @@ def run(folder: Path, playbook: str, answers: dict[str, str], check: bool = Fals
     command = ["ansible-runner", "run", str(data), "-p", "play.yml", "-i", "job"]
     subprocess.run(command, check=False, capture_output=True, timeout=ANSIBLE_DEADLINE, env=outside)
     made = data / "artifacts/job"
-    events = [json.loads(path.read_text()) for path in (made / "job_events").glob("[0-9]*-*.json")]
-    # Lines of -vvv are events without data.
-    events = sorted((event for event in events if event.get("event_data")), key=lambda event: int(event["counter"]))
-    # The file "command" holds the environment that the job was given; AWX does not take it over.
-    told = [path.read_text(errors="replace") for path in made.rglob("*") if path.is_file() and path.name != "command"]
-    job = Job(int((made / "rc").read_text()), (made / "status").read_text(), (made / "stdout").read_text(), events, "\n".join(told))
-    for event in events:
-        result = event["event_data"].get("res")
-        # An event that was too long is an empty one.
-        assert result is None or 2 < len(str(result)) < MAX_RESULT, event["event_data"].get("task")
-    return job
+    return Job.of(made)
 
 
 def test_triage(control_plane_1_20: Cluster, tmp_path: Path) -> None:
