@@ -19,12 +19,15 @@ class State:
 
     ``files``: path on the node -> content; a file in a ``bin`` or ``sbin`` folder is a program. Then
     ``commands`` are run. Nothing outside the node can be part of it: a connection to the host does not
-    outlive the saving.
+    outlive the saving. At last Ansible calls ``modules`` there, so that the node has their code
+    (lab_bytecode.py). They change nothing, and are no part of the key: of modules that changed since,
+    the node compiles what is new.
     """
 
     name: str
     files: Mapping[str, bytes] = field(default_factory=dict)
     commands: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     # None: right after a boot of the image.
     before: State | None = None
 
@@ -46,19 +49,24 @@ sys.path.insert(0, "/usr/local/lib/lab")
 import labctl
 sys.exit(labctl.main())
 """
+PACKAGES = "/usr/lib/python3/dist-packages"
 READY = State(
     name="ready",
     files={
         LABCTL: (GUEST / "labctl.py").read_bytes(),
         "/usr/local/sbin/labctl": RUN_LABCTL,
+        f"{PACKAGES}/lab_bytecode.py": (GUEST / "lab_bytecode.py").read_bytes(),
+        f"{PACKAGES}/lab_bytecode.pth": b"import lab_bytecode\n",
         "/etc/systemd/system/lab-array.service": (GUEST / "lab-array.service").read_bytes(),
     },
     commands=(
-        f"python3 -m py_compile {LABCTL}",
+        f"python3 -m py_compile {LABCTL} {PACKAGES}/lab_bytecode.py",
+        "mkdir /var/cache/lab-bytecode",
         "systemctl daemon-reload",
         "systemctl enable -q lab-array.service open-iscsi.service",
         # "degraded" is an answer, too.
         "systemctl is-system-running --wait || true",
         "labctl ready",
     ),
+    modules=("storage_ops.runbooks.node_storage_info",),
 )

@@ -10,10 +10,12 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import qemu, runs
-from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, locked, patient, say, step
+from .common import DEFAULT_RELEASE, RELEASES, LabError, cache_dir, locked, patient, run, say, step
 from .image import image, locate
 from .state import READY, State
 
@@ -268,6 +270,14 @@ class Vm:
                 self.run(command, SETUP_DEADLINE)
             except LabError as exc:
                 raise LabError(f"{exc}\nserial log:\n{qemu.tail(self.serial)}") from exc
+        for module in state.modules:
+            self._call(module)
+
+    def _call(self, module: str) -> None:
+        """Let Ansible call a module on the node."""
+        ansible = str(Path(sys.executable).with_name("ansible"))
+        environment = {**os.environ, "ANSIBLE_PIPELINING": "1"}
+        run([ansible, "node1", "-i", str(self.inventory()), "-m", module], SETUP_DEADLINE, env=environment)
 
     def _start_from(self, saved: Path) -> None:
         self._start(saved / "disk.qcow2", "-incoming", "defer")

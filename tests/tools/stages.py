@@ -13,6 +13,7 @@ leaves a processor to the others.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
@@ -32,6 +33,8 @@ RECORDS = Path("build/stages")
 # More than CI has for all of it: a stage that hangs must not keep a terminal for ever either.
 DEADLINE = 5400.0
 SLOWEST = 10
+# How many lines of a failed stage are shown again at the end, where they are not between those of others.
+LAST_LINES = 40
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -83,6 +86,7 @@ class Runner:
         self.records: list[Record] = []
         self._over = {stage.name: threading.Event() for lane in lanes for stage in lane}
         self._children: dict[str, subprocess.Popen[str]] = {}
+        self._last: dict[str, collections.deque[str]] = {}
         self._lock = threading.Lock()
         self._ended = False
 
@@ -100,6 +104,7 @@ class Runner:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+        self._tell_failures()
         # A stage without a record never ran to its end.
         passed = {record.name for record in self.records if record.rc == 0}
         return int(passed != set(self._over))
@@ -133,7 +138,9 @@ class Runner:
             alarm = threading.Timer(DEADLINE, child.terminate)
             alarm.start()
             assert child.stdout is not None
+            last = self._last[stage.name] = collections.deque(maxlen=LAST_LINES)
             for line in child.stdout:
+                last.append(line.rstrip())
                 self._print(stage.name, line.rstrip())
             child.wait()
             alarm.cancel()
@@ -142,6 +149,16 @@ class Runner:
         self.records.append(record)
         state = "passed" if record.rc == 0 else f"FAILED with {record.rc}"
         self._print(stage.name, f"{state} after {record.seconds:.0f} s")
+
+    def _tell_failures(self) -> None:
+        """The end of what each failed stage said, and last of all which they are."""
+        failed = [record for record in self.records if record.rc]
+        for record in failed:
+            self._print(record.name, f"failed; its last {LAST_LINES} lines:")
+            for line in self._last[record.name]:
+                self._print(record.name, line)
+        for record in failed:
+            self._print(record.name, f"FAILED with {record.rc}")
 
     def _print(self, name: str, line: str) -> None:
         with self._lock:

@@ -40,7 +40,14 @@ Stage = stages.Stage
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a Makefile of three stages."""
-    lines = ["good:", "\t@echo fine >> log", "bad:", "\t@echo wrong >> log; exit 3", "hangs:", "\t@echo $$$$ > pid; exec sleep 600"]
+    lines = [
+        "good:",
+        "\t@echo fine >> log",
+        "bad:",
+        "\t@echo wrong >> log; seq 100; exit 3",
+        "hangs:",
+        "\t@echo $$$$ > pid; exec sleep 600",
+    ]
     (tmp_path / "Makefile").write_text("\n".join(lines) + "\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -52,6 +59,15 @@ def test_a_failure_ends_no_other_stage_and_is_told(folder: Path, capsys: pytest.
     assert (folder / "log").read_text().split() == ["wrong", "fine"]
     assert "bad      | FAILED with 2 after" in capsys.readouterr().out
     assert {record.name: record.rc for record in runner.records} == {"bad": 2, "good": 0}
+
+
+def test_what_a_failed_stage_said_last_is_said_again_at_the_end(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stages.Runner([[Stage("bad", 1), Stage("good", 1)]]).run()
+    lines = capsys.readouterr().out.splitlines()
+    end = lines[lines.index("bad      | failed; its last 40 lines:") :]
+    assert lines.index("good     | begins") < len(lines) - len(end)
+    assert "bad      | 99" in end and "bad      | 10" not in end
+    assert end[-1] == "bad      | FAILED with 2"
 
 
 def test_a_stage_waits_for_what_it_needs_even_if_that_failed(folder: Path) -> None:
