@@ -62,7 +62,7 @@ class Mounts:
         """Where the kubelet stages a volume."""
         csi = f"{self.root}/plugins/kubernetes.io/csi"
         digest = hashlib.sha256(f"vol-{volume}".encode()).hexdigest()
-        return f"{csi}/pv/{volume}/globalmount" if self.old else f"{csi}/csi.example.com/{digest}/globalmount"
+        return f"{csi}/pv/{volume}/globalmount" if self.old else f"{csi}/csi.huawei.com/{digest}/globalmount"
 
     def point_of(self, uid: str, volume: str) -> str:
         """Where a pod has it."""
@@ -172,22 +172,21 @@ def test_tangle_of_shared_mounts(mounts: Mounts) -> None:
 
 @pytest.mark.variation
 def test_only_a_wrong_mount(mounts: Mounts) -> None:
-    """The kubelet mounts anew what it finds bare, when it starts the containers: so none may run."""
+    """Where the volume is not below it, a container may start on what is left: the workload must be moved, running or not."""
     node, point = mounts.node, mounts.point
     node.sh(f"umount {point} && mount --bind {mounts.wrong} {point}")
     pid = mounts.pod(UID)
     finding = mounts.refused(f"sleep (pid {pid}) of a container of the pod runs", "the workload must be moved")
-    assert finding["workload"] == {"volume": "pv-a", "driver": "csi.example.com", "handle": "vol-pv-a", "pods": [UID]}
+    assert finding["workload"] == {"volume": "pv-a", "driver": "csi.huawei.com", "handle": "vol-pv-a", "pods": [UID]}
     node.sh(f"kill {pid}")
     node.wait(lambda: not node.process_state(pid), "it ended")
-    # What the kubelet leaves in the pod's folder when it starts a container, which may have crashed since.
-    started = f"{mounts.root}/pods/{UID}/containers/app"
-    node.sh(f"mkdir -p {started}")
-    mounts.refused("containers of the pod were started on it", "the workload must be moved")
-    node.sh(f"rmdir {started}")
+    finding = mounts.refused("the volume is not below it", "the workload must be moved")
+    assert (finding["severity"], finding["workload"]["volume"]) == ("critical", "pv-a")
+    # With the volume below it, it goes.
+    node.sh(f"umount {point} && mount --bind {mounts.staging} {point} && mount --bind {mounts.wrong} {point}")
     run = mounts.repair(volumes=["pv-a"])
-    assert (run.failed, run.outcomes, mounts.layers()) == (False, [("unmount", "done")], 0)
-    assert node.sh(f"cat {mounts.other}/data") == "B"
+    assert (run.failed, run.outcomes, mounts.layers()) == (False, [("unmount", "done")], 1)
+    assert (node.sh(f"cat {point}/data"), node.sh(f"cat {mounts.other}/data")) == ("A", "B")
     assert mounts.repair().findings == []
 
 
