@@ -23,6 +23,8 @@ description:
     and only when several mounts lie on one another.
   - A mount that is not what is staged is wrong only where its driver is known to publish what it has staged; see O(publish_from). It is
     taken away only where the volume remains below it.
+  - Where the pod's mount is the staging folder itself, without the volume that its driver should have mounted there, the pod writes to the
+    node's own disk. That is critical, and refused.
   - A filesystem counts as turned read-only when its superblock is read-only although the mount was made to be written, or when it gives
     C(EIO), and the kernel shows that an error was the reason (the flags C(emergency_ro) or C(shutdown), the error counter of ext4, or
     what the kernel has logged since it was mounted). A volume that is mounted read-only on purpose is none.

@@ -61,3 +61,29 @@ def test_a_bind_from_a_private_folder(node: Node) -> None:
     run = node.ansible("csi_mount_repair", False, publish_from=said)
     assert (run.failed, run.outcomes) == (False, [("unmount", "done")]), run.msg
     assert [layer[0] for layer in layers(node, point)] == [layers(node, volume.staging)[0][0]]
+
+
+def test_a_staging_folder_without_its_mount(node: Node) -> None:
+    """The driver failed to mount and published the folder all the same: the pod writes to the node's disk."""
+    volume = Kubelet(node).volume()
+    volume.stage()
+    point = volume.publish()
+    node.sh(f"echo lost > {point}/data")
+    before = mounts(node)
+    said = {DRIVER: "staging"}
+    refused = node.ansible("csi_mount_repair", False, publish_from=said)
+    finding = refused.finding(point)
+    assert (finding["severity"], finding["verdict"]) == ("critical", "refuse")
+    assert "the pod writes to the node's own disk" in finding["summary"]
+    assert volume.staging in finding["summary"]
+    assert (refused.outcomes, mounts(node)) == ([], before)
+    assert node.sh(f"cat {volume.staging}/data") == "lost"
+    # Without a word of the driver it is said, too.
+    assert node.ansible("csi_mount_repair", False).finding(point)["severity"] == "minor"
+    # The pod goes, its files are taken away, and the next one gets the volume.
+    (uid,) = tuple(volume.pods)
+    node.sh(f"umount {point}; mv {volume.staging}/data /root/")
+    volume.unpublish(uid)
+    bindfs(node, volume.staging)
+    volume.publish()
+    assert node.ansible("csi_mount_repair", False, publish_from=said).findings == []

@@ -88,6 +88,7 @@ class Stack:
     ``staged``: topmost mounts of the staging folder. ``hidden``: those below them. Neither has what came there from the pod's mount point:
     a mount on one of two shared mounts of a filesystem comes onto the other, too. ``problem``: why it is unknown where it is staged.
     ``publishes``: what its driver is known to do, see drivers. ``loops``: as in State.
+    ``folders``: the staging folders themselves, as (device, folder) of the filesystem they are in.
     """
 
     place: Place
@@ -98,6 +99,7 @@ class Stack:
     problem: str
     publishes: str = ""
     loops: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[tuple[str, str], ...] = ()
 
     def right(self, layer: Mount) -> bool:
         """It is the volume that is staged, or, as some drivers do it, a folder or a file of that."""
@@ -138,9 +140,15 @@ class Stack:
         return "wrong" if layer in self.wrong else "unknown"
 
     @property
+    def bare(self) -> bool:
+        """What the pod has is the staging folder itself, without the mount that should be in it."""
+        top = self.layers[-1]
+        return any(top.device == device and _within(top.root, folder) for device, folder in self.folders)
+
+    @property
     def fine(self) -> bool:
         """One layer, and it is the volume, or nothing is known of it that contradicts this."""
-        strange = self.strange and self.publishes != drivers.ELSEWHERE
+        strange = (self.strange or self.bare) and self.publishes != drivers.ELSEWHERE
         return len(self.layers) == 1 and not self.problem and not strange
 
 
@@ -191,8 +199,17 @@ def stacks(state: State) -> list[Stack]:
         staged = tuple(stack[-1] for stack in there if stack)
         hidden = tuple(layer for stack in there for layer in stack[:-1])
         publishes = drivers.publishes(note.driver, state.publish_from)
-        found.append(Stack(place, note, layers, staged, hidden, problem, publishes, state.loops))
+        plain = tuple(_folder(state, folder) for folder in folders)
+        found.append(Stack(place, note, layers, staged, hidden, problem, publishes, state.loops, plain))
     return found
+
+
+def _folder(state: State, path: str) -> tuple[str, str]:
+    """(device, folder in its filesystem) of a path without what is mounted there."""
+    below = state.table.holding(path.rpartition("/")[0])
+    if below is None:
+        return "", ""
+    return below.device, f"{below.root.rstrip('/')}{path[len(below.point.rstrip('/')) :]}"
 
 
 def twins(state: State, layer: Mount) -> list[Mount]:
@@ -260,7 +277,7 @@ def plan(state: State, options: Options) -> Plan:
     wrong = [judge_stack(state, stack) for stack in suspicious]
     turned = [finding for filesystem in suspicious_filesystems(state) for finding in [judge_filesystem(state, filesystem)] if finding]
     # What nothing is known of says nothing of an outage.
-    broken = [finding for finding, stack in zip(wrong, suspicious) if not stack.unknown]
+    broken = [finding for finding, stack in zip(wrong, suspicious) if not _is_unknown(stack)]
     outage = [] if options.accept_majority_broken else _outages(state, broken, turned)
     wanted = Plan([finding for finding in [*wrong, *turned] if _in_scope(finding, options)])
     helped = [finding for finding in wanted.findings if finding.repair or finding.workload]
@@ -317,11 +334,14 @@ def judge_stack(state: State, stack: Stack) -> Finding:
             "staging": [{"point": mount.point, **_shown(mount, "")} for mount in stack.staged],
         },
     )
+    if stack.bare and stack.publishes == drivers.STAGING:
+        _judge_bare(stack, finding)
+        return finding
+    if _is_unknown(stack):
+        _judge_unknown(stack, finding)
+        return finding
     if not stack.staged:
         _judge_unstaged(stack, finding)
-        return finding
-    if stack.unknown:
-        _judge_unknown(stack, finding)
         return finding
     wrong, lowest = stack.wrong, next((number for number, layer in enumerate(layers) if stack.right(layer)), len(layers))
     kept = layers[: lowest + 1] if lowest < len(layers) else ()
@@ -352,9 +372,27 @@ def judge_stack(state: State, stack: Stack) -> Finding:
     return finding
 
 
+def _is_unknown(stack: Stack) -> bool:
+    return bool(stack.unknown) or (stack.bare and stack.publishes != drivers.STAGING)
+
+
+def _judge_bare(stack: Stack, finding: Finding) -> None:
+    """Its driver mounts the volume in the staging folder, and has published that without a mount."""
+    finding.severity = "critical"
+    finding.summary = (
+        "the pod writes to the node's own disk: it has the staging folder "
+        f"{show(stack.layers[-1].root)}, in which the volume is not mounted"
+    )
+    finding.refuse(
+        "what the pod has written is in that folder, and not in the volume: copy it, see the "
+        f"driver's log why it did not mount the volume {show(stack.note.handle)}, then delete the pod"
+    )
+
+
 def _judge_unknown(stack: Stack, finding: Finding) -> None:
     """Its driver may publish another mount than the one that it has staged."""
-    strange = ", ".join(f"{show(layer.source)} ({layer.device})" for layer in stack.unknown)
+    layers = stack.unknown or stack.layers[-1:]
+    strange = ", ".join(f"{show(layer.source)} ({layer.device})" for layer in layers)
     finding.severity = "minor"
     finding.summary = f"whether the pod's mount is its volume cannot be told: {strange} is not what is staged"
     finding.refuse(

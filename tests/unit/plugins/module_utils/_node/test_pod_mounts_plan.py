@@ -193,6 +193,51 @@ def test_two_loop_devices_on_files_of_the_volume() -> None:
     assert taken(only(state)) == [4]
 
 
+def unmounted(root: str = "", device: str = "8:1", said: str = "staging", over: str = "") -> State:
+    """A pod has its staging folder, in which nothing is mounted; ``over``: it is by now."""
+    lines = Lines()
+    if over:
+        lines.add(staging("pv-a"), over)
+    lines.add(publish(), device, root or staging("pv-a"))
+    return lines.state(publish_from={DRIVER: said})
+
+
+@pytest.mark.parametrize("root", ["", f"{staging('pv-a')}/vol-a", f"{staging('pv-a')}//deleted"])
+def test_a_pod_that_writes_to_the_disk_of_the_node(root: str) -> None:
+    finding = only(unmounted(root))
+    assert (finding.severity, finding.verdict, finding.repair) == ("critical", "refuse", [])
+    assert finding.workload is None
+    assert "the pod writes to the node's own disk" in finding.summary
+    assert "copy it" in finding.reason
+    # Mounted since, so that the next pod gets the volume, and this one still has not.
+    assert only(unmounted(root, over=A)).severity == "critical"
+    assert "the pod writes to the node's own disk" in only(unmounted(root, over=A)).summary
+
+
+def test_what_is_not_the_staging_folder_on_the_disk_of_the_node() -> None:
+    assert found(unmounted(device=B)) == []
+    assert found(unmounted(root="/var/lib/private")) == []
+    assert found(unmounted(root=f"{staging('pv-a')}2")) == []
+    assert found(unmounted(root=staging("pv-b"))) == []
+    assert found(unmounted(said="elsewhere")) == []
+    # A driver of which nothing is known may do so, though hardly one does.
+    finding = only(unmounted(said=""))
+    assert (finding.severity, finding.verdict) == ("minor", "refuse")
+    assert f"nothing is known of the driver {DRIVER}" in finding.reason
+
+
+def test_the_disk_of_the_node_is_a_filesystem_of_its_own() -> None:
+    """Where the kubelet's folder is a mount, and its filesystem's root not the root of that."""
+    lines = Lines()
+    lines.add(ROOT, "8:2", "/kubelet")
+    lines.add(publish(), "8:2", f"/kubelet{staging('pv-a')[len(ROOT) :]}")
+    assert only(lines.state()).severity == "critical"
+    lines = Lines()
+    lines.add(ROOT, "8:2", "/kubelet")
+    lines.add(publish(), "8:2", staging("pv-a"))
+    assert found(lines.state()) == []
+
+
 def test_a_volume_that_turned_read_only_is_the_pods_whatever_the_driver_does() -> None:
     for said, volumes in (("", ["pv-a"]), ("elsewhere", ["pv-a"]), ("staging", [])):
         state = stacked((B, "/")).state(publish_from={DRIVER: said})
@@ -419,8 +464,10 @@ def test_majority_and_limit() -> None:
     assert [finding.verdict for finding in found(several(5, 2).state())] == ["repair"] * 2
     assert [finding.verdict for finding in found(several(3, 3).state())] == ["repair"] * 3
     # What nothing is known of says nothing of an outage.
-    unknown = found(several(5, 3).state(publish_from=UNKNOWN), accept_majority_broken=False)
-    assert not any("look broken at once" in finding.reason for finding in unknown)
+    lines = several(5, 3)
+    lines.add(publish("pv-4"), "253:4")
+    verdicts = [finding.verdict for finding in found(lines.state(publish_from=UNKNOWN))]
+    assert sorted(verdicts) == ["refuse"] * 3 + ["repair"]
     limited = found(several(5, 2).state(), max_repairs=1)
     assert [finding.verdict for finding in limited] == ["repair", "refuse"]
     assert "max_repairs is 1" in limited[1].reason
