@@ -36,3 +36,21 @@ def test_the_table_has_a_source_for_each() -> None:
     for known in drivers.KNOWN:
         assert known.publishes in (drivers.STAGING, drivers.ELSEWHERE)
         assert known.source.count("/") > 1
+
+
+@pytest.mark.parametrize(
+    ("driver", "program", "region", "words"),
+    [
+        ("ru.yandex.s3.csi", "s3fs", "", ["use_path_request_style", "mp_umask=000"]),
+        (
+            "ru.yandex.s3.csi",
+            "s3fs",
+            "eu",
+            ["use_path_request_style", "mp_umask=000", "endpoint=eu"],
+        ),
+        ("ru.yandex.s3.csi", "geesefs", "eu", []),
+        ("csi.example.com", "s3fs", "eu", []),
+    ],
+)
+def test_options_that_a_driver_always_gives(driver: str, program: str, region: str, words: list[str]) -> None:
+    assert drivers.options(driver, program, region) == words
