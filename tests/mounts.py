@@ -41,12 +41,13 @@ class Volume:
         self.node.sh(f"mkdir -p {self.staging}")
         return self.staging
 
-    def publish(self, options: str = "", uid: str = "") -> str:
-        """Bind the staging mount into the folder of a new pod; its path."""
+    def publish(self, options: str = "", uid: str = "", source: str = "", how: str = "--bind") -> str:
+        """Bind the staging mount, or mount another source, into the folder of a new pod; its path."""
         uid = uid or str(uuid.uuid4())
         folder = f"{self.kubelet.root}/pods/{uid}/volumes/kubernetes.io~csi/{self.name}"
         self._noted(folder, {"specVolID": self.name, "nodeName": "node1"})
-        self.node.sh(f"mkdir -p {folder}/mount && mount --bind {options} {self.staging} {folder}/mount")
+        what = f"{how} {options} {source or self.staging}"
+        self.node.sh(f"mkdir -p {folder}/mount && mount {what} {folder}/mount")
         self.pods[uid] = f"{folder}/mount"
         return f"{folder}/mount"
 

@@ -18,14 +18,20 @@ description:
   - Finds volumes whose filesystem turned read-only or shut down after I/O errors (STOR-08). That is never repaired by a remount. The
     workload has to be moved off the node and back, as M(storage_ops.runbooks.workload_redrive) does; the finding's RV(findings[].workload)
     says which volume it is about.
-  - A mount is compared with the staging mount of its volume by device and folder. Which volume that is, the kubelet has noted beside it,
-    in C(vol_data.json). Volumes of drivers that do not stage are only reported, and only when several mounts lie on one another.
+  - A mount is compared with the staging mount of its volume by device and folder, a loop device by the filesystem of the file behind it.
+    Which volume that is, the kubelet has noted beside it, in C(vol_data.json). Volumes of drivers that do not stage are only reported,
+    and only when several mounts lie on one another.
+  - A mount that is not what is staged is wrong only where its driver is known to publish what it has staged; see O(publish_from). It is
+    taken away only where the volume remains below it.
+  - Where the pod's mount is the staging folder itself, without the volume that its driver should have mounted there, the pod writes to the
+    node's own disk. That is critical, and refused.
   - A filesystem counts as turned read-only when its superblock is read-only although the mount was made to be written, or when it gives
     C(EIO), and the kernel shows that an error was the reason (the flags C(emergency_ro) or C(shutdown), the error counter of ext4, or
     what the kernel has logged since it was mounted). A volume that is mounted read-only on purpose is none.
   - Some kernels, as the 6.1 of Debian 12, tell of ext4 only in their log that it no longer takes writes. There it is found for as long as
     the log's buffer has that line.
-  - Refuses when a process is inside, in any mount namespace, when a container of the pod runs, when the wrong layer lies underneath, and,
+  - Refuses when a process is inside, in any mount namespace, when a container of the pod runs, when the wrong layer lies underneath, when
+    nothing is known of the driver, and,
     for STOR-08, while a path to the volume is down.
   - Block volumes (C(volumeDevices)), in-tree volumes and dead FUSE mounts are not looked at.
 requirements:
@@ -45,6 +51,15 @@ options:
     description: Seconds within which a filesystem, or the device below it, must answer. All filesystems are asked in parallel.
     type: float
     default: 5
+  publish_from:
+    description:
+      - What CSI drivers do, by name. V(staging) if the mount of a pod is always a bind of a mount in the staging folder, V(elsewhere) if
+        the driver may mount for a pod what it has not staged.
+      - Without a word here, of a driver that this collection does not know, a mount of a pod that is not what is staged is refused.
+      - Known are C(rbd.csi.ceph.com), C(cephfs.csi.ceph.com), C(csi.huawei.com), C(ebs.csi.aws.com) and C(ru.yandex.s3.csi) (V(staging)),
+        and C(ch.ctrox.csi.s3-driver) (V(elsewhere)).
+    type: dict
+    default: {}
   max_repairs:
     description: How many mount points one run may repair, and filesystems it may call fit to be repaired.
     type: int

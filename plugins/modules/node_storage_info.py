@@ -62,6 +62,10 @@ options:
     description: The largest C(LimitNOFILE) of a container runtime that is in order.
     type: int
     default: 1048576
+  publish_from:
+    description: What CSI drivers do, for STOR-07, as in M(storage_ops.runbooks.csi_mount_repair).
+    type: dict
+    default: {}
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._attributes.actiongroup_node
@@ -228,6 +232,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options
     make_host,
     residual_options,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mounts import OPTIONS_SPEC as PODS_SPEC
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mounts import PodMounts, pod_mount_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import ResidualPaths
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.runtime_limit import LIMIT_SPEC, RuntimeLimits, limit_options
@@ -238,6 +243,7 @@ SCOPE = ArgumentSpec(
         "controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS},
         "shares": NFS_SPEC.options["shares"],
         "limit_nofile_max": LIMIT_SPEC.options["limit_nofile_max"],
+        "publish_from": PODS_SPEC.options["publish_from"],
     }
 )
 

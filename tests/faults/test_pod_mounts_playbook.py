@@ -20,11 +20,13 @@ from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Api, Object
 from lab.kubernetes.kubelets import KubeletStandIn
 from node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
-from redrive import DRIVER, REPAIR, no_trace
+from redrive import REPAIR, no_trace
 
 __all__ = ["control_plane_current", "plane_current", "volumes"]
 
 NODE = "node1"
+# As the kubelet of the node notes it.
+DRIVER = "csi.huawei.com"
 VOLUME = "pv-web"
 SURVEY = {
     "target": "node1",

@@ -15,6 +15,7 @@ from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers as habits
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 
 # In attributes or parameters: the program that a driver mounts with, its options, and the address of the server.
@@ -95,7 +96,12 @@ def _entry(
         "handle": volume["handle"],
         "recipe": recipe,
         "sources": [source.replace("/", _SEPARATORS.get(recipe, "/"), 1) for source in volume["sources"]],
-        "options": [*option_words(_first(told, _OPTIONS)), *volume["mount_options"]],
+        "options": [
+            # A command of the user's own is another program, whatever the cluster says.
+            *([] if better.get("command") else habits.options(volume["driver"], recipe, region)),
+            *option_words(_first(told, _OPTIONS)),
+            *volume["mount_options"],
+        ],
         "endpoint": endpoint,
         "region": region,
         "credentials": credentials,

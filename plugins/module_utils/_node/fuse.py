@@ -280,6 +280,7 @@ class FuseRecovery:
             programs={name: path for name in programs for path in [find_program(name)] if path},
             systemd=host.exists("/run/systemd/system"),
             folders=_pod_folders(host, state.root) if self._options.strategy == "kubelet" and broken else (),
+            servers=_servers(host) if any(pure.kept_elsewhere(state.table, superblock) for superblock in broken) else (),
         )
 
     # apply
@@ -625,6 +626,8 @@ class FuseRecovery:
             raise StorageOpsError(f"the repair of {finding.name} is not proven: {'; '.join(doubts)}")
         if os.path.lexists(host.path(recovery.folder)):
             raise StorageOpsError(f"the repair of {finding.name} is not proven: {recovery.folder} is still there")
+        left = sorted({pure.printable(mount.point) for mount in table.mounts if mount.device in recovery.devices})
+        proof += [f"the dead filesystem is still mounted at {', '.join(left)}"] if left else []
         waiting = [f"{entry['container'] or entry['pod'] or entry['pid']} at {entry['point']}" for entry in stale]
         return proof + ([f"still seen by {', '.join(waiting)}, until that is restarted"] if waiting else [])
 
@@ -693,6 +696,25 @@ def _absent(host: Host, points: list[str]) -> list[str]:
 
     replies = call_each(asking, points, host.command_timeout, host.deadline.remaining())
     return [point for point, reply in zip(points, replies) if reply.value]
+
+
+def _servers(host: Host) -> tuple[int, ...]:
+    """Processes that have /dev/fuse open. Links in /proc are read, which asks no server."""
+
+    def looking() -> list[int]:
+        found = []
+        for pid in filter(str.isdigit, os.listdir(host.path("/proc"))):
+            folder = host.path(f"/proc/{pid}/fd")
+            # It may end meanwhile.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if any(os.readlink(f"{folder}/{fd}") == "/dev/fuse" for fd in os.listdir(folder)):
+                    found.append(int(pid))
+        return found
+
+    reply = host.bounded(looking)
+    if reply.problem:
+        raise StorageOpsError(f"the open files of processes could not be read: {reply.problem}")
+    return tuple(reply.value)
 
 
 def _waiting(host: Host, device: str) -> str:

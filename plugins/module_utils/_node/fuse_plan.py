@@ -217,7 +217,7 @@ class State:
     ``root``: the kubelet's folder, empty if there is none. ``answers``: by device of the superblock. ``others``: FUSE mounts of other
     mount namespaces. ``parents``: by mount point, why its folders cannot be trusted. ``absent``: mount points that are not there any more,
     of those that an interrupted run noted. ``waiting``: by device, requests that the server owes.
-    ``programs``: by name, their paths.
+    ``programs``: by name, their paths. ``servers``: processes that have /dev/fuse open.
     """
 
     node: str
@@ -234,6 +234,7 @@ class State:
     systemd: bool = True
     folders: tuple[PodFolder, ...] = ()
     unfinished: tuple[Unfinished, ...] = ()
+    servers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,27 @@ def superblocks(table: MountTable, root: str) -> dict[str, Superblock]:
         else:
             found[mount.device] = Superblock(mount.device, before.mounts, (*before.outside, mount))
     return {device: superblock for device, superblock in found.items() if superblock.mounts}
+
+
+def kept_elsewhere(table: MountTable, superblock: Superblock) -> list[Mount]:
+    """The mounts of the driver's own from which it binds those of pods, if it stages none.
+
+    JuiceFS and Mountpoint for S3 do so: a pod of the driver's serves a mount in a folder of theirs
+    (juicedata/juicefs-csi-driver pkg/config/config.go MountPointPath,
+    awslabs/mountpoint-s3-csi-driver pkg/driver/node/mounter SourceMountDir).
+    """
+    if any(place.kind == kubelet.STAGING for _mount, place in superblock.mounts):
+        return []
+    return [mount for mount in superblock.outside if mount.root == "/" and table.layers(mount.point)[-1:] == [mount]]
+
+
+def servers_of(state: State, device: str) -> list[Process]:
+    """Processes that may serve a FUSE filesystem: they have /dev/fuse open, and it is mounted in
+    their mount namespace. Older kernels do not tell more."""
+    by_pid = {str(process.pid): process.namespace for process in state.processes}
+    mounts = [mount for mount in (*state.table.mounts, *state.others) if mount.device == device]
+    spaces = {by_pid.get(mount.pid, "") for mount in mounts} - {""}
+    return [process for process in state.processes if process.pid in state.servers and process.namespace in spaces]
 
 
 def to_ask(table: MountTable, superblock: Superblock) -> str:
@@ -473,6 +495,7 @@ def _recovery(
     if not group.targets:
         return recovery, obstacles
     obstacles += _point_obstacles(state, targets)
+    obstacles += _elsewhere_obstacles(state, found, group, finding)
     entries = _entries(state, options, recovery, {mount.point for device in devices for mount, _place in found[device].mounts})
     if options.strategy == "kubelet":
         return _for_kubelet(state, options, recovery, entries, obstacles, finding)
@@ -486,6 +509,27 @@ def _recovery(
         return _to_be_mounted(state, recovery, entries, obstacles)
     different = unlike(recovery, renewed)
     return replace(recovery, ready=renewed.point, trusted=state.root), [*obstacles, *([different] if different else [])]
+
+
+def _elsewhere_obstacles(state: State, found: Mapping[str, Superblock], group: _Group, finding: Finding) -> list[str]:
+    """Mounts of drivers' own, which would stay dead, and be bound for the next pod."""
+    obstacles = []
+    for device in group.devices:
+        for mount in kept_elsewhere(state.table, found[device]):
+            processes = servers_of(state, device)
+            pods = sorted({process.pod for process in processes if process.pod})
+            finding.evidence["servers"] = [f"{process.describe()} of pod {process.pod or '(none)'}" for process in processes]
+            whose = (
+                f"its server may be that of the pod {' or '.join(pods)}: delete that pod"
+                if pods
+                else "its server is gone, or of no pod: find the pod of the driver that serves it "
+                "(JuiceFS, Mountpoint for S3 and others have one for each volume), and delete that"
+            )
+            obstacles.append(
+                f"the driver's own mount at {printable(mount.point)}, from which it binds those of "
+                f"pods, is dead as well, and the next pod would get it; {whose}, then run this again"
+            )
+    return obstacles
 
 
 def _key(name: str, layers: list[Mount], left: list[Unfinished]) -> str:

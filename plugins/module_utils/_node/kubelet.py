@@ -218,26 +218,6 @@ def opened_parent(path: str, root: str) -> Iterator[tuple[int, str]]:
         os.close(folder)
 
 
-def started_pods(host: Host, pods: Sequence[str], root: str) -> frozenset[str]:
-    """Those of the pods (uids) of which the kubelet has started a container at some time: it made a folder for that."""
-
-    def looking(pod: str) -> bool:
-        try:
-            with opened_parent(host.path(f"{root}/pods/{pod}/containers/any"), host.path(root)) as (folder, _name):
-                # An O_PATH descriptor itself cannot be listed.
-                return bool(os.listdir(f"/proc/self/fd/{folder}"))
-        except StorageOpsError:
-            if os.path.lexists(host.path(f"{root}/pods/{pod}/containers")):
-                raise
-            return False
-
-    replies = call_each(looking, pods, host.command_timeout, host.deadline.remaining())
-    for pod, reply in zip(pods, replies):
-        if reply.problem:
-            raise StorageOpsError(f"whether pod {pod} was started cannot be told from its folder: {reply.problem}")
-    return frozenset(pod for pod, reply in zip(pods, replies) if reply.value)
-
-
 def parents_problem(host: Host, paths: Sequence[str], root: str) -> list[str]:
     """For each path, why no folder on the way to it can be trusted (a link, gone, no answer in time); empty if all is well."""
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
     Action,
     ActionFailed,
@@ -20,7 +21,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     Plan,
     StorageOpsError,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet, probes, processes
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet, loops, probes, processes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import pod_mounts_plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable, all_mounts, read_table
@@ -33,6 +34,7 @@ OPTIONS_SPEC = ArgumentSpec(
         "paths": {"type": "list", "elements": "str", "default": []},
         "volumes": {"type": "list", "elements": "str", "default": []},
         "probe_timeout": {"type": "float", "default": 5.0},
+        "publish_from": {"type": "dict", "default": {}},
     }
 )
 
@@ -47,6 +49,12 @@ def pod_mount_options(params: dict[str, Any]) -> Options:
         given[name] = tuple(item.strip() if name == "volumes" else item for item in params.get(name, []))
         if not all(given[name]):
             raise StorageOpsError(f"{name} has an empty name; leave the option out to look at everything")
+    for driver, place in given.get("publish_from", {}).items():
+        if place not in (drivers.STAGING, drivers.ELSEWHERE):
+            raise StorageOpsError(
+                f"publish_from has {place!r} for {driver}: give {drivers.STAGING}, if the mounts of "
+                f"pods are binds of its staging mount, or {drivers.ELSEWHERE}"
+            )
     return Options(**given)
 
 
@@ -102,8 +110,15 @@ class PodMounts:
         """Mounts, and what the kubelet noted of them."""
         host = self._host
         state = State(host.name, root, read_table(host, "self"), {})
-        paths = list(dict.fromkeys(place.note for place in state.places(kubelet.PUBLISH)))
-        return replace(state, notes=dict(zip(paths, kubelet.read_notes(host, paths, root))))
+        places = state.places(kubelet.PUBLISH)
+        paths = list(dict.fromkeys(place.note for place in places))
+        devices = [layer.device for place in places for layer in state.table.layers(place.point)]
+        return replace(
+            state,
+            notes=dict(zip(paths, kubelet.read_notes(host, paths, root))),
+            loops=loops.read_backing(host, devices),
+            publish_from=self._options.publish_from,
+        )
 
     def _ask(self, state: State) -> dict[str, probes.Answer]:
         """Ask every volume's filesystem, and of the FUSE mounts those that do not look right."""
@@ -117,9 +132,8 @@ class PodMounts:
         """Who could be inside of a mount."""
         ours = {mount.id for mount in state.table.mounts}
         elsewhere = tuple(mount for mount in all_mounts(self._host) if mount.id not in ours)
-        pods = sorted({stack.place.pod for stack in pure.suspicious_stacks(state)})
-        started = kubelet.started_pods(self._host, pods, state.root)
-        return replace(state, elsewhere=elsewhere, processes=tuple(processes.read_processes(self._host)), started=started)
+        found = tuple(processes.read_processes(self._host))
+        return replace(state, elsewhere=elsewhere, processes=found)
 
     # apply
 
@@ -175,13 +189,12 @@ class PodMounts:
             f"the staging mount at {staged['point']} is gone" for staged in finding.evidence["staging"] if not _staged(table, staged)
         ]
         layers = table.layers(point)
-        if kept and [_key(layer) for layer in layers] != [_key(mount) for mount in kept]:
+        if [_key(layer) for layer in layers] != [_key(mount) for mount in kept]:
             doubts.append(f"{len(layers)} mounts lie there, not {len(kept)}")
         if doubts:
             raise StorageOpsError(f"the repair of {point} is not proven: {'; '.join(doubts)}")
         proof = [f"mount {mount.id} of {pure.show(mount.source)} ({mount.device}) is gone from {point}" for mount in gone]
-        proof += [f"the pod's mount is {mount.device}, as is its staging mount" for mount in kept]
-        return proof if kept else [*proof, "nothing is mounted there: the kubelet mounts it when the pod's containers start"]
+        return proof + [f"the pod's mount is {mount.device}, the volume" for mount in kept]
 
 
 def _key(mount: Mount) -> tuple[int, str, str, str]:

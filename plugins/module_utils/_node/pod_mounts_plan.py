@@ -8,9 +8,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet, probes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place, VolumeNote
@@ -36,6 +38,7 @@ class Options:
     probe_timeout: float = 5.0
     max_repairs: int = 10
     accept_majority_broken: bool = False
+    publish_from: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class State:
 
     ``root``: the kubelet's folder, without links. ``notes``: what the kubelet noted of a volume, by the path of the note. ``answers``: of
     filesystems, by device. ``logs``: how the kernel said that it gave one up, by device. ``elsewhere``: mounts of all other namespaces.
-    ``backings``: the block device below a filesystem, by device.
+    ``backings``: the block device below a filesystem, by device. ``loops``: by loop device, the
+    filesystem that its file lies on. ``publish_from``: as in Options.
     """
 
     node: str
@@ -56,7 +60,8 @@ class State:
     processes: tuple[Process, ...] = ()
     elsewhere: tuple[Mount, ...] = ()
     backings: dict[str, Backing] = field(default_factory=dict)
-    started: frozenset[str] = frozenset()
+    loops: dict[str, str] = field(default_factory=dict)
+    publish_from: Mapping[str, str] = field(default_factory=dict)
 
     def places(self, *kinds: str) -> list[Place]:
         """The places of these kinds where something is mounted, each once; none where there is no kubelet."""
@@ -80,6 +85,8 @@ class Stack:
 
     ``staged``: topmost mounts of the staging folder. ``hidden``: those below them. Neither has what came there from the pod's mount point:
     a mount on one of two shared mounts of a filesystem comes onto the other, too. ``problem``: why it is unknown where it is staged.
+    ``publishes``: what its driver is known to do, see drivers. ``loops``: as in State.
+    ``folders``: the staging folders themselves, as (device, folder) of the filesystem they are in.
     """
 
     place: Place
@@ -88,28 +95,59 @@ class Stack:
     staged: tuple[Mount, ...]
     hidden: tuple[Mount, ...]
     problem: str
+    publishes: str = ""
+    loops: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[tuple[str, str], ...] = ()
 
     def right(self, layer: Mount) -> bool:
-        """It is the volume that is staged, or, as some drivers do it, a folder of that."""
+        """It is the volume that is staged, or, as some drivers do it, a folder or a file of that."""
+        below = layer.device
+        # They are read one after the other, so they may seem to lie on each other.
+        for _depth in self.loops:
+            below = self.loops.get(below, "")
+            # Where in it the file is, the kernel does not say.
+            if any((below, "/") == (staged.device, staged.root) for staged in self.staged):
+                return True
         return any(layer.device == staged.device and _within(layer.root, staged.root) for staged in self.staged)
 
     def has(self, device: str) -> bool:
-        """The volume is on that device."""
-        return not self.problem and any(layer.device == device and (not self.staged or self.right(layer)) for layer in self.layers)
+        """The volume is on that device, as far as anything tells."""
+        return not self.problem and any(layer.device == device and layer not in self.wrong for layer in self.layers)
+
+    @property
+    def strange(self) -> list[Mount]:
+        """Layers that are not what is staged."""
+        return [layer for layer in self.layers if self.staged and not self.right(layer)]
 
     @property
     def wrong(self) -> list[Mount]:
-        """Layers that are something else than the volume."""
-        return [layer for layer in self.layers if not self.right(layer)]
+        """Layers that are something else than the volume: its driver publishes what it staged."""
+        return self.strange if self.publishes == drivers.STAGING else []
+
+    @property
+    def unknown(self) -> list[Mount]:
+        """Layers of which nothing tells what they are: its driver may have made them elsewhere."""
+        return [] if self.publishes == drivers.STAGING else self.strange
 
     def verdict(self, layer: Mount) -> str:
         """What a layer is, in words; empty where nothing tells."""
-        return "" if not self.staged else "the volume" if self.right(layer) else "wrong"
+        if not self.staged:
+            return ""
+        if layer not in self.strange:
+            return "the volume"
+        return "wrong" if layer in self.wrong else "unknown"
+
+    @property
+    def bare(self) -> bool:
+        """What the pod has is the staging folder itself, without the mount that should be in it."""
+        top = self.layers[-1]
+        return any(top.device == device and _within(top.root, folder) for device, folder in self.folders)
 
     @property
     def fine(self) -> bool:
         """One layer, and it is the volume, or nothing is known of it that contradicts this."""
-        return len(self.layers) == 1 and not self.problem and not (self.staged and self.wrong)
+        strange = (self.strange or self.bare) and self.publishes != drivers.ELSEWHERE
+        return len(self.layers) == 1 and not self.problem and not strange
 
 
 @dataclass(frozen=True)
@@ -157,8 +195,19 @@ def stacks(state: State) -> list[Stack]:
             if any(point == folder or point.startswith(f"{folder}/") for folder in folders)
         ]
         staged = tuple(stack[-1] for stack in there if stack)
-        found.append(Stack(place, note, layers, staged, tuple(layer for stack in there for layer in stack[:-1]), problem))
+        hidden = tuple(layer for stack in there for layer in stack[:-1])
+        publishes = drivers.publishes(note.driver, state.publish_from)
+        plain = tuple(_folder(state, folder) for folder in folders)
+        found.append(Stack(place, note, layers, staged, hidden, problem, publishes, state.loops, plain))
     return found
+
+
+def _folder(state: State, path: str) -> tuple[str, str]:
+    """(device, folder in its filesystem) of a path without what is mounted there."""
+    below = state.table.holding(path.rpartition("/")[0])
+    if below is None:
+        return "", ""
+    return below.device, f"{below.root.rstrip('/')}{path[len(below.point.rstrip('/')) :]}"
 
 
 def twins(state: State, layer: Mount) -> list[Mount]:
@@ -222,9 +271,12 @@ def suspicious_filesystems(state: State) -> list[Filesystem]:
 
 def plan(state: State, options: Options) -> Plan:
     """Findings for everything in scope that is not as it should be, and the repairs that are proven and allowed."""
-    wrong = [judge_stack(state, stack) for stack in suspicious_stacks(state)]
+    suspicious = suspicious_stacks(state)
+    wrong = [judge_stack(state, stack) for stack in suspicious]
     turned = [finding for filesystem in suspicious_filesystems(state) for finding in [judge_filesystem(state, filesystem)] if finding]
-    outage = [] if options.accept_majority_broken else _outages(state, wrong, turned)
+    # What nothing is known of says nothing of an outage.
+    broken = [finding for finding, stack in zip(wrong, suspicious) if not _is_unknown(stack)]
+    outage = [] if options.accept_majority_broken else _outages(state, broken, turned)
     wanted = Plan([finding for finding in [*wrong, *turned] if _in_scope(finding, options)])
     helped = [finding for finding in wanted.findings if finding.repair or finding.workload]
     for finding in helped if outage else helped[options.max_repairs :]:
@@ -280,6 +332,12 @@ def judge_stack(state: State, stack: Stack) -> Finding:
             "staging": [{"point": mount.point, **_shown(mount, "")} for mount in stack.staged],
         },
     )
+    if stack.bare and stack.publishes == drivers.STAGING:
+        _judge_bare(stack, finding)
+        return finding
+    if _is_unknown(stack):
+        _judge_unknown(stack, finding)
+        return finding
     if not stack.staged:
         _judge_unstaged(stack, finding)
         return finding
@@ -297,20 +355,52 @@ def judge_stack(state: State, stack: Stack) -> Finding:
         finding.summary = f"the volume is mounted {len(layers)} times on one another"
     doubts = _doubts(state, stack, kept, doomed)
     users = _users(state, stack, doomed)
-    if not kept and place.pod in state.started:
-        # Between two starts of a container that crashes nothing of its pod may run.
-        users.append("containers of the pod were started on it, so the kubelet takes it for mounted and would not mount it anew")
+    if not kept:
+        # The kubelet mounts it again only when it next syncs the pod; until then, and if the image is
+        # still being pulled, a container would start on an empty folder of the node's disk.
+        users.append("the volume is not below it: a container could start on an empty folder")
     if doubts:
         finding.refuse(*doubts, *users)
     elif users:
         finding.refuse(*users, "the workload must be moved off the node and back: see workload_redrive, or set pod_mounts_redrive")
         finding.workload = _workload(place.volume, stack.note, (place,))
     else:
-        finding.reason = "nobody is inside, and no container of the pod runs" + (
-            "" if lowest < len(layers) else ", nor was any started: the kubelet mounts it anew"
-        )
+        finding.reason = "nobody is inside, and no container of the pod runs"
         finding.repair = [_unmount(layer, layers) for layer in reversed(doomed)]
     return finding
+
+
+def _is_unknown(stack: Stack) -> bool:
+    return bool(stack.unknown) or (stack.bare and stack.publishes != drivers.STAGING)
+
+
+def _judge_bare(stack: Stack, finding: Finding) -> None:
+    """Its driver mounts the volume in the staging folder, and has published that without a mount."""
+    finding.severity = "critical"
+    finding.summary = (
+        "the pod writes to the node's own disk: it has the staging folder "
+        f"{show(stack.layers[-1].root)}, in which the volume is not mounted"
+    )
+    finding.refuse(
+        "what the pod has written is in that folder, and not in the volume: copy it, see the "
+        f"driver's log why it did not mount the volume {show(stack.note.handle)}, then delete the pod"
+    )
+
+
+def _judge_unknown(stack: Stack, finding: Finding) -> None:
+    """Its driver may publish another mount than the one that it has staged."""
+    layers = stack.unknown or stack.layers[-1:]
+    strange = ", ".join(f"{show(layer.source)} ({layer.device})" for layer in layers)
+    finding.severity = "minor"
+    finding.summary = f"whether the pod's mount is its volume cannot be told: {strange} is not what is staged"
+    finding.refuse(
+        f"nothing is known of the driver {show(stack.note.driver)} that says where its mounts for "
+        "pods come from: see its documentation, and set publish_from for it"
+        if not stack.publishes
+        else f"the driver {show(stack.note.driver)} may mount for pods what it has not staged, and "
+        f"{len(stack.layers)} mounts lie on one another: if the pod does not get its data, delete "
+        "the pod"
+    )
 
 
 def _judge_unstaged(stack: Stack, finding: Finding) -> None:
@@ -341,7 +431,7 @@ def _doubts(state: State, stack: Stack, kept: tuple[Mount, ...], doomed: tuple[M
         # It is as likely that it was staged, and came from there to the pod.
         if layer in wrong and layer.device not in others and any(_is_staging(state, twin) for twin in twins(state, layer)):
             doubts.append(f"mount {layer.id} of {layer.device} lies on the staging mount, too: which one is the volume cannot be told")
-    rights = {(layer.root, "ro" in layer.options) for layer in stack.layers if layer not in wrong}
+    rights = {(layer.device, layer.root, "ro" in layer.options) for layer in stack.layers if layer not in wrong}
     if len(rights) > 1:
         doubts.append("different folders of the volume, or one read-only and one not, lie on one another: which is right cannot be told")
     on_top = [mount for layer in doomed for mount in state.table.on(layer) if mount not in doomed]

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(os.environ.get("KUBELET_ROOT", "/var/lib/kubelet"))
-DRIVER = "csi.example.com"
+DRIVER = "csi.huawei.com"
 # The layout of Kubernetes before 1.24.
 OLD = os.environ.get("OLD_LAYOUT") == "1"
 

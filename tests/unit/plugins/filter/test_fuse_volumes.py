@@ -70,6 +70,19 @@ def test_a_volume_with_all_of_its_parts() -> None:
     }
 
 
+def test_options_that_the_driver_always_gives_come_first() -> None:
+    """Without them the real k8s-csi-s3's buckets could not be mounted; of the same name, the last one counts."""
+    s3fs = volume(parameters={"mounter": "s3fs", "options": "-o mp_umask=077"})
+    (entry,) = fuse_volumes([s3fs], secrets=[OURS], credential_keys=KEYS)
+    always = ["use_path_request_style", "mp_umask=000", "endpoint=eu"]
+    assert entry["options"] == [*always, "mp_umask=077", "gid=2"]
+    own = [{"volume": "pv-1", "command": ["bindfs", "{options}"]}]
+    (entry,) = fuse_volumes([s3fs], secrets=[OURS], credential_keys=KEYS, given=own)
+    assert entry["options"] == ["mp_umask=077", "gid=2"]
+    (entry,) = fuse_volumes([{**s3fs, "driver": "s3.example.com"}], secrets=[OURS], credential_keys=KEYS)
+    assert entry["options"] == ["mp_umask=077", "gid=2"]
+
+
 @pytest.mark.parametrize(
     ("recipe", "source"), [("s3fs", "b:/a/c"), ("geesefs", "b:a/c"), ("goofys", "b:a/c"), ("rclone", "b/a/c"), ("", "b/a/c")]
 )

@@ -142,6 +142,66 @@ def test_only_places_of_the_kubelet_are_acted_on(point: str) -> None:
     assert fuse_plan.superblocks(state(mount(13, point)).table, ROOT) == {}
 
 
+FOLDER = "/var/lib/juicefs/volume/pvc-1-abcdef"
+SERVER = Process(40, "juicefs", "mnt:[9]", OTHER_UID, "", ())
+
+
+def kept(*more: Mount, **facts: Any) -> State:
+    """A driver that keeps its mount in a folder of its own, and binds it for pods."""
+    return state(mount(9, FOLDER), mount(11, PUBLISH), *more, **facts)
+
+
+@pytest.mark.parametrize("strategy", ["remount", "kubelet"])
+def test_a_mount_of_the_drivers_own_is_not_left_dead(strategy: str) -> None:
+    finding = only(kept(), strategy=strategy)
+    assert (finding.verdict, finding.repair) == ("refuse", [])
+    assert finding.evidence["outside"] == [FOLDER]
+    assert f"the driver's own mount at {FOLDER}" in finding.reason
+    assert "its server is gone, or of no pod" in finding.reason
+
+
+def test_the_pod_of_its_server_is_named() -> None:
+    """It has /dev/fuse open, and the mount in its mount namespace; so has not the pod that uses it."""
+    copy = mount(70, FOLDER, pid="40")
+    user = Process(41, "app", "mnt:[8]", UID, "", ())
+    seen = mount(71, "/data", pid="41")
+    processes = (SERVER, user)
+    facts: dict[str, Any] = {"others": (copy, seen), "processes": processes, "servers": (40,)}
+    finding = only(kept(**facts))
+    assert f"its server may be that of the pod {OTHER_UID}: delete that pod" in finding.reason
+    assert finding.evidence["servers"] == [f"juicefs (pid 40) of pod {OTHER_UID}"]
+    for changed in ({"servers": ()}, {"servers": (41,), "others": (copy,)}, {"others": (seen,)}):
+        assert OTHER_UID not in only(kept(**{**facts, **changed})).reason
+    # On the node itself, where its mount is propagated to, it is the same one.
+    host = Process(1, "systemd", "mnt:[1]", "", "", ())
+    here = replace(SERVER, namespace="mnt:[1]")
+    finding = only(kept(**{**facts, "others": (), "processes": (host, here)}))
+    assert f"that of the pod {OTHER_UID}" in finding.reason
+
+
+@pytest.mark.parametrize(
+    "outside",
+    [
+        mount(9, FOLDER, root="/sub"),
+        mount(9, FOLDER, "0:51"),
+        mount(9, f"{ROOT}/pods/x"),
+    ],
+)
+def test_other_mounts_elsewhere_are_not_the_drivers(outside: Mount) -> None:
+    """A folder of it, another filesystem, and one that something lies on."""
+    above = mount(19, f"{ROOT}/pods/x", "0:60", parent=9, fstype="tmpfs")
+    more = (above,) if outside.point.startswith(ROOT) else ()
+    answers = {"0:50": GONE, "0:51": OK}
+    finding = only(state(outside, *more, mount(11, PUBLISH), answers=answers))
+    assert finding.verdict == "repair"
+
+
+def test_what_is_staged_is_bound_from_there() -> None:
+    """Somebody's own bind of it elsewhere is only shown."""
+    finding = only(state(*MOUNTS, mount(9, FOLDER)))
+    assert (finding.verdict, finding.evidence["outside"]) == ("repair", [FOLDER])
+
+
 def test_what_a_mount_higher_up_hides_is_not_acted_on() -> None:
     hidden = state(mount(10, STAGING), mount(11, PUBLISH), mount(20, f"{ROOT}/pods", "0:60", fstype="tmpfs"))
     assert [target for verb, target in verbs(only(hidden)) if verb == "replace_mount"] == [STAGING]

@@ -282,17 +282,6 @@ def test_the_root_is_resolved(host: Host) -> None:
             kubelet.resolve_root(host, wrong)
 
 
-def test_pods_that_were_started(tmp_path: Path) -> None:
-    for pod, folder in (("started", "containers/app"), ("waits", "containers"), ("new", "volumes")):
-        (tmp_path / "pods" / pod / folder).mkdir(parents=True)
-    host = Host(Deadline(30), 5)
-    root = str(tmp_path.resolve())
-    assert kubelet.started_pods(host, ["started", "waits", "new", "gone"], root) == {"started"}
-    (tmp_path / "pods/new/containers").symlink_to(tmp_path)
-    with pytest.raises(StorageOpsError, match="whether pod new was started cannot be told"):
-        kubelet.started_pods(host, ["new"], root)
-
-
 def test_root_of_a_machine_that_is_no_node(tmp_path: Path) -> None:
     """Only where nobody has said that there should be one."""
     host = Host(Deadline(30), 5, str(tmp_path))

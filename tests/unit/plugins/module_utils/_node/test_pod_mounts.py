@@ -16,8 +16,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mou
 
 
 def test_options() -> None:
-    given = {"paths": ["/a b "], "volumes": [" pv-a "], "probe_timeout": 1.5, "max_repairs": 0, "accept_majority_broken": True}
-    wanted = Options(("/a b ",), ("pv-a",), "/data/kubelet", 1.5, 0, True)
+    given: dict[str, Any] = {}
+    given |= {"paths": ["/a b "], "volumes": [" pv-a "], "probe_timeout": 1.5, "max_repairs": 0, "accept_majority_broken": True}
+    given["publish_from"] = {"csi.example.com": "staging", "s3.example.com": "elsewhere"}
+    said = given["publish_from"]
+    wanted = Options(("/a b ",), ("pv-a",), "/data/kubelet", 1.5, 0, True, said)
     assert pod_mount_options({**given, "kubelet_root": "/data/kubelet", "deadline": 300.0}) == wanted
 
 
@@ -33,6 +36,8 @@ def test_an_audit_has_no_limit_and_takes_no_risk() -> None:
         ({"probe_timeout": 0.0}, "probe_timeout is 0"),
         ({"probe_timeout": float("nan")}, "probe_timeout is nan"),
         ({"max_repairs": -1}, "max_repairs is -1"),
+        ({"publish_from": {"csi.example.com": "stagin"}}, "publish_from has 'stagin' for csi"),
+        ({"publish_from": {"csi.example.com": ""}}, "publish_from has '' for csi"),
     ],
 )
 def test_options_that_make_no_sense(given: dict[str, Any], said: str) -> None:

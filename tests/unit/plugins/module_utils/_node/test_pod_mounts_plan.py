@@ -22,7 +22,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.readonl
 
 ROOT = "/var/lib/kubelet"
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
-DRIVER = "csi.example.com"
+# One that is known to bind from its staging mount.
+DRIVER = "rbd.csi.ceph.com"
 A, B = "253:1", "253:2"
 
 
@@ -96,9 +97,6 @@ def test_right_mounts(layers: list[tuple[str, str]]) -> None:
         ([(A, "/"), (A, "/"), (B, "/")], [5, 4]),
         ([(A, "/sub"), (A, "/sub")], [4]),
         ([(A, "/"), (B, "/"), (A, "/")], [5, 4]),
-        # The kubelet mounts it anew.
-        ([(B, "/")], [3]),
-        ([(B, "/"), ("253:3", "/")], [4, 3]),
     ],
 )
 def test_exactly_the_wrong_layers_on_top(layers: list[tuple[str, str]], gone: list[int]) -> None:
@@ -109,13 +107,143 @@ def test_exactly_the_wrong_layers_on_top(layers: list[tuple[str, str]], gone: li
     assert finding.severity == ("critical" if devices[-1] != A else "minor" if set(devices) == {A} else "major")
 
 
-def test_a_pod_that_was_started_is_not_left_without_any_mount() -> None:
-    """The kubelet mounts a volume anew for a pod that waits for it, and not for one whose container crashes."""
-    finding = only(stacked((B, "/")).state(started=frozenset({UID})))
+@pytest.mark.parametrize("layers", [[(B, "/")], [(B, "/"), ("253:3", "/")]])
+def test_nothing_goes_unless_the_volume_remains_below_it(layers: list[tuple[str, str]]) -> None:
+    """A container that starts before the kubelet mounts again would get an empty folder."""
+    finding = only(stacked(*layers).state())
+    assert (finding.severity, finding.verdict, finding.repair) == ("critical", "refuse", [])
+    assert "the volume is not below it" in finding.reason
+    assert finding.workload == {
+        "volume": "pv-a",
+        "driver": DRIVER,
+        "handle": "vol-pv-a",
+        "pods": [UID],
+    }
+
+
+UNKNOWN = {DRIVER: ""}
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [[(B, "/")], [(A, "/"), (B, "/")], [(B, "/"), (A, "/")], [(A, "/"), (A, "/sub"), (B, "/")]],
+)
+def test_unknown_drivers_are_never_called_wrong(layers: list[tuple[str, str]]) -> None:
+    finding = only(stacked(*layers).state(publish_from=UNKNOWN))
+    assert (finding.severity, finding.verdict, finding.repair) == ("minor", "refuse", [])
+    assert finding.workload is None
+    assert f"nothing is known of the driver {DRIVER}" in finding.reason
+    said = [layer["is"] for layer in finding.evidence["layers"]]
+    assert said == ["the volume" if device == A else "unknown" for device, _root in layers]
+
+
+def test_the_volume_twice_is_the_volume_twice_whatever_the_driver_does() -> None:
+    for said in ("", "elsewhere", "staging"):
+        state = stacked((A, "/"), (A, "/")).state(publish_from={DRIVER: said})
+        assert taken(only(state)) == [4]
+        assert found(stacked((A, "/")).state(publish_from={DRIVER: said})) == []
+
+
+def test_drivers_that_publish_what_they_have_not_staged() -> None:
+    said = {DRIVER: "elsewhere"}
+    assert found(stacked((B, "/")).state(publish_from=said)) == []
+    finding = only(stacked((B, "/"), (A, "/")).state(publish_from=said))
+    assert (finding.verdict, finding.repair, finding.workload) == ("refuse", [], None)
+    assert "2 mounts lie on one another" in finding.reason
+
+
+LOOP = "7:0"
+
+
+@pytest.mark.parametrize(
+    ("loops", "right"),
+    [
+        ({LOOP: A}, True),
+        ({LOOP: "7:1", "7:1": A}, True),
+        ({LOOP: B}, False),
+        ({LOOP: "7:1", "7:1": B}, False),
+        ({LOOP: "7:1", "7:1": LOOP}, False),
+        ({"7:1": A}, False),
+        ({}, False),
+    ],
+)
+@pytest.mark.parametrize("driver", ["", "staging"])
+def test_loop_devices_on_a_file_of_the_volume(loops: dict[str, str], right: bool, driver: str) -> None:
+    state = stacked((LOOP, "/")).state(loops=loops, publish_from={DRIVER: driver})
+    assert (found(state) == []) is right
+    if not right:
+        assert only(state).repair == []
+
+
+def test_a_loop_device_is_right_only_where_the_whole_filesystem_is_staged() -> None:
+    """Where its file is in that, the kernel does not say."""
+    lines = Lines()
+    lines.add(staging("pv-a"), root="/export")
+    lines.add(publish(), LOOP)
+    assert only(lines.state(loops={LOOP: A}, publish_from=UNKNOWN)).verdict == "refuse"
+
+
+def test_two_loop_devices_on_files_of_the_volume() -> None:
+    state = stacked((LOOP, "/"), ("7:1", "/")).state(loops={LOOP: A, "7:1": A})
+    finding = only(state)
     assert (finding.verdict, finding.repair) == ("refuse", [])
-    assert "containers of the pod were started on it" in finding.reason
-    assert finding.workload is not None
-    assert only(stacked((A, "/"), (B, "/")).state(started=frozenset({UID}))).verdict == "repair"
+    assert "which is right cannot be told" in finding.reason
+    # What is wrong goes from above the right one.
+    state = stacked((LOOP, "/"), (B, "/")).state(loops={LOOP: A})
+    assert taken(only(state)) == [4]
+
+
+def unmounted(root: str = "", device: str = "8:1", said: str = "staging", over: str = "") -> State:
+    """A pod has its staging folder, in which nothing is mounted; ``over``: it is by now."""
+    lines = Lines()
+    if over:
+        lines.add(staging("pv-a"), over)
+    lines.add(publish(), device, root or staging("pv-a"))
+    return lines.state(publish_from={DRIVER: said})
+
+
+@pytest.mark.parametrize("root", ["", f"{staging('pv-a')}/vol-a", f"{staging('pv-a')}//deleted"])
+def test_a_pod_that_writes_to_the_disk_of_the_node(root: str) -> None:
+    finding = only(unmounted(root))
+    assert (finding.severity, finding.verdict, finding.repair) == ("critical", "refuse", [])
+    assert finding.workload is None
+    assert "the pod writes to the node's own disk" in finding.summary
+    assert "copy it" in finding.reason
+    # Mounted since, so that the next pod gets the volume, and this one still has not.
+    assert only(unmounted(root, over=A)).severity == "critical"
+    assert "the pod writes to the node's own disk" in only(unmounted(root, over=A)).summary
+
+
+def test_what_is_not_the_staging_folder_on_the_disk_of_the_node() -> None:
+    assert found(unmounted(device=B)) == []
+    assert found(unmounted(root="/var/lib/private")) == []
+    assert found(unmounted(root=f"{staging('pv-a')}2")) == []
+    assert found(unmounted(root=staging("pv-b"))) == []
+    assert found(unmounted(said="elsewhere")) == []
+    # A driver of which nothing is known may do so, though hardly one does.
+    finding = only(unmounted(said=""))
+    assert (finding.severity, finding.verdict) == ("minor", "refuse")
+    assert f"nothing is known of the driver {DRIVER}" in finding.reason
+
+
+def test_the_disk_of_the_node_is_a_filesystem_of_its_own() -> None:
+    """Where the kubelet's folder is a mount, and its filesystem's root not the root of that."""
+    lines = Lines()
+    lines.add(ROOT, "8:2", "/kubelet")
+    lines.add(publish(), "8:2", f"/kubelet{staging('pv-a')[len(ROOT) :]}")
+    assert only(lines.state()).severity == "critical"
+    lines = Lines()
+    lines.add(ROOT, "8:2", "/kubelet")
+    lines.add(publish(), "8:2", staging("pv-a"))
+    assert found(lines.state()) == []
+
+
+def test_a_volume_that_turned_read_only_is_the_pods_whatever_the_driver_does() -> None:
+    for said, volumes in (("", ["pv-a"]), ("elsewhere", ["pv-a"]), ("staging", [])):
+        state = stacked((B, "/")).state(publish_from={DRIVER: said})
+        (stack,) = pure.stacks(state)
+        assert ([stack.place.volume] if stack.has(B) else []) == volumes
+        assert not stack.has("253:9")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +270,7 @@ def test_a_root_that_only_begins_alike() -> None:
     lines = Lines()
     lines.add(staging("pv-a"), root="/export")
     lines.add(publish(), root="/export2")
-    assert taken(only(lines.state())) == [3]
+    assert only(lines.state()).evidence["layers"][0]["is"] == "wrong"
 
 
 def test_layout_before_1_24_and_a_folder_of_the_driver() -> None:
@@ -198,7 +326,7 @@ def process(pod: str = "", uses: tuple[tuple[int, str], ...] = ()) -> Process:
     return Process(4711, "postgres", "mnt:[1]", pod, "", uses)
 
 
-@pytest.mark.parametrize("layers", [[(A, "/"), (B, "/")], [(B, "/")], [(A, "/"), (A, "/")]])
+@pytest.mark.parametrize("layers", [[(A, "/"), (B, "/")], [(A, "/"), (A, "/")]])
 def test_container_of_the_pod(layers: list[tuple[str, str]]) -> None:
     finding = only(stacked(*layers).state(processes=(process(UID),)))
     assert finding.verdict == "refuse"
@@ -342,6 +470,11 @@ def test_majority_and_limit() -> None:
         given = {finding.verdict for finding in found(several(count, wrong).state(), accept_majority_broken=False)}
         assert given == {verdict}, (count, wrong)
     assert [finding.verdict for finding in found(several(5, 3).state(), accept_majority_broken=True)] == ["repair"] * 3
+    # What nothing is known of says nothing of an outage.
+    lines = several(5, 3)
+    lines.add(publish("pv-4"), "253:4")
+    verdicts = [finding.verdict for finding in found(lines.state(publish_from=UNKNOWN), accept_majority_broken=False)]
+    assert sorted(verdicts) == ["refuse"] * 3 + ["repair"]
     limited = found(several(5, 2).state(), max_repairs=1)
     assert [finding.verdict for finding in limited] == ["repair", "refuse"]
     assert "max_repairs is 1" in limited[1].reason

@@ -1,0 +1,103 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""What CSI drivers are known to do on a node, as data with its source. Pure: no I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Where the mount at a pod's mount point comes from.
+STAGING = "staging"
+ELSEWHERE = "elsewhere"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a driver always says to a program, besides the source and the address of the server.
+
+    A word with ``{region}`` is said where there is a region.
+    """
+
+    program: str
+    words: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A CSI driver. ``name``: of its CSIDriver; one with a prefix of its own, as Rook's, is the same.
+
+    ``publishes``: STAGING if the mount of a pod is always a bind of a mount in the staging folder;
+    ELSEWHERE if it may be one that the driver makes or keeps at another place. ``source``: where
+    that was read, in the driver's own repository. ``options``: what it gives the programs that it
+    mounts with in any case, by the program, with their source.
+    """
+
+    name: str
+    publishes: str
+    source: str
+    options: tuple[Options, ...] = ()
+
+
+# Both say allow_other as well, which a new mount gets where the dead one had it.
+_S3FS = ("use_path_request_style", "mp_umask=000", "endpoint={region}")
+
+# Of drivers that are not here nothing is assumed.
+KNOWN = (
+    Driver("rbd.csi.ceph.com", STAGING, "ceph/ceph-csi internal/rbd/nodeserver.go mountVolume"),
+    Driver(
+        "cephfs.csi.ceph.com",
+        STAGING,
+        "ceph/ceph-csi internal/cephfs/nodeserver.go NodePublishVolume",
+    ),
+    # Its dTree volumes have no mount in the staging folder.
+    Driver(
+        "csi.huawei.com",
+        STAGING,
+        "Huawei/eSDK_K8S_Plugin csi/manage/volume_helper.go PublishFilesystem",
+    ),
+    Driver(
+        "ebs.csi.aws.com",
+        STAGING,
+        "kubernetes-sigs/aws-ebs-csi-driver pkg/driver/node.go NodePublishVolume",
+    ),
+    # Until it bound from the staging folder, that had no mount.
+    Driver(
+        "ru.yandex.s3.csi",
+        STAGING,
+        "yandex-cloud/k8s-csi-s3 pkg/driver/nodeserver.go NodePublishVolume",
+        (Options("s3fs", _S3FS, "yandex-cloud/k8s-csi-s3 pkg/mounter/s3fs.go Mount"),),
+    ),
+    # One FUSE mount for each pod, or (s3backer) a loop device on a file of the staging mount.
+    Driver(
+        "ch.ctrox.csi.s3-driver",
+        ELSEWHERE,
+        "ctrox/csi-s3 pkg/mounter/s3backer.go Mount",
+        (Options("s3fs", _S3FS, "ctrox/csi-s3 pkg/mounter/s3fs.go Mount"),),
+    ),
+)
+
+
+def publishes(driver: str, given: Mapping[str, str]) -> str:
+    """STAGING, ELSEWHERE, or empty if nothing is known; ``given``: what the user says, by name."""
+    if driver in given:
+        return given[driver]
+    known = _known(driver)
+    return known.publishes if known else ""
+
+
+def options(driver: str, program: str, region: str) -> list[str]:
+    """The mount options that a driver gives to a program whatever the volume is."""
+    known = _known(driver)
+    words = [word for given in (known.options if known else ()) if given.program == program for word in given.words]
+    return [word.replace("{region}", region) for word in words if region or "{region}" not in word]
+
+
+def _known(driver: str) -> Driver | None:
+    names = (known for known in KNOWN if driver == known.name or driver.endswith(f".{known.name}"))
+    return next(names, None)

@@ -1,0 +1,80 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Loop devices: which filesystem the file behind one lies on (see loop(4))."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import struct
+from collections.abc import Iterable
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import call_each
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+
+# drivers/block/loop.c. Device numbers of partitions of loop devices have another major number.
+MAJOR = 7
+# linux/loop.h; struct loop_info64 begins with lo_device, the device number of the file's filesystem.
+_LOOP_GET_STATUS64 = 0x4C05
+_INFO_BYTES = 232
+# A loop device on a file of a loop device, and so on.
+_DEPTH = 8
+
+
+def read_backing(host: Host, devices: Iterable[str]) -> dict[str, str]:
+    """Filesystem (major:minor) of the file behind each loop device (major:minor), however deep.
+
+    By what the kernel says of the open file: the name in sysfs may by now be another file's. What
+    cannot be told is left out; the filesystem may be a server that never answers.
+    """
+    found: dict[str, str] = {}
+    asked: set[str] = set()
+    wanted = set(devices)
+    for _depth in range(_DEPTH):
+        wanted = {device for device in wanted if device.startswith(f"{MAJOR}:")} - asked
+        if not wanted:
+            break
+        asked |= wanted
+        order = sorted(wanted)
+        paths = [host.path(_node_of(host, device)) for device in order]
+        questions = list(zip(order, paths))
+        replies = call_each(_ask, questions, host.command_timeout, host.deadline.remaining())
+        answers = {device: reply.value for device, reply in zip(order, replies) if not reply.problem}
+        found.update({device: below for device, below in answers.items() if below})
+        wanted = set(answers.values())
+    return found
+
+
+def _node_of(host: Host, device: str) -> str:
+    """Device file of a block device."""
+    return f"/dev/{host.resolve(f'/sys/dev/block/{device}').rpartition('/')[2]}"
+
+
+def _ask(question: tuple[str, str]) -> str:
+    """The filesystem below; empty if this is another device by now, or has no file. May block."""
+    device, path = question
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return ""
+    try:
+        status = os.fstat(descriptor)
+        number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+        if not stat.S_ISBLK(status.st_mode) or number != device:
+            return ""
+        return filesystem_of(fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, bytes(_INFO_BYTES)))
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def filesystem_of(info: bytes) -> str:
+    """major:minor of the filesystem in a struct loop_info64."""
+    (number,) = struct.unpack_from("=Q", info)
+    return f"{os.major(number)}:{os.minor(number)}"
