@@ -216,6 +216,8 @@ def test_hostile_names_lead_nowhere(node: Node) -> None:
     (finding,) = run.findings
     assert finding["evidence"]["mounts"] == [f"{volume.staging} (staging)"]
     assert any("mount\\n" in path for path in finding["evidence"]["outside"])
+    (left,) = [line for line in finding["evidence"]["proof"] if "is still mounted at" in line]
+    assert "/mnt/s3" in left and volume.staging not in left
     assert lists(node, volume.staging) == ["file", "sub"]
     assert node.sh(count) == "5"
     assert remount(node).findings == []

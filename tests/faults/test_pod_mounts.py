@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fixtures import fresh_node
+from lab.common import patient
 from lab.state import READY, State
 from lab.vm import Vm
 from node import Node, Outcome
@@ -97,8 +98,9 @@ class Mounts:
         return sum(line.split(" ")[4] == (point or self.point) for line in self.table())
 
     def repair(self, check: bool = False, **options: object) -> Outcome:
-        """Run csi_mount_repair."""
-        return self.node.ansible("csi_mount_repair", check, **options)
+        """Run csi_mount_repair. On a busy machine an emulated node takes long to read its processes."""
+        patience = {"command_timeout": patient(30), "deadline": patient(300)}
+        return self.node.ansible("csi_mount_repair", check, **{**patience, **options})
 
     def refused(self, *reasons: str, point: str = "", **options: object) -> dict[str, object]:
         """Run it for real, and see it refuse the mount point for these reasons and change nothing."""

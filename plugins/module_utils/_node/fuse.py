@@ -626,6 +626,8 @@ class FuseRecovery:
             raise StorageOpsError(f"the repair of {finding.name} is not proven: {'; '.join(doubts)}")
         if os.path.lexists(host.path(recovery.folder)):
             raise StorageOpsError(f"the repair of {finding.name} is not proven: {recovery.folder} is still there")
+        left = sorted({pure.printable(mount.point) for mount in table.mounts if mount.device in recovery.devices})
+        proof += [f"the dead filesystem is still mounted at {', '.join(left)}"] if left else []
         waiting = [f"{entry['container'] or entry['pod'] or entry['pid']} at {entry['point']}" for entry in stale]
         return proof + ([f"still seen by {', '.join(waiting)}, until that is restarted"] if waiting else [])
 
