@@ -179,3 +179,10 @@ def test_what_was_never_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         runs.sweep()
         assert sorted(found.name for found in tmp_path.glob("venv-*.[0-9]*")) == ["venv-abc.13", "venv-def.14"]
     assert not [half for half in halves if half.exists()]
+
+
+def test_a_half_built_folder_is_one_thing(tmp_path: Path) -> None:
+    """What is in it may come and go meanwhile, and is not looked at."""
+    (tmp_path / ".bookworm-1/root/.cache-1").mkdir(parents=True)
+    (tmp_path / "ready-1/.containers-2").mkdir(parents=True)
+    assert runs._half_built(tmp_path) == [tmp_path / ".bookworm-1", tmp_path / "ready-1/.containers-2"]

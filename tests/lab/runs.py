@@ -183,11 +183,21 @@ def _remove_half_built() -> None:
     # A link leads to another cache, which is swept by its own runs. What is half built of Kubernetes the next build goes on with.
     for folder in (cache / "images", cache / "states"):
         if not folder.is_symlink():
-            _remove_unless_locked(sorted(folder.glob("**/.*-*/")), sorted(folder.glob("*.lock")))
+            _remove_unless_locked(_half_built(folder), sorted(folder.glob("*.lock")))
     for half in sorted(cache.glob("venv-*.[0-9]*")):
         done = half.with_suffix("")
         if not half.is_symlink() and not (done.is_symlink() and done.readlink().name == half.name):
             _remove_unless_locked([half], [done.with_suffix(".lock")])
+
+
+def _half_built(folder: Path) -> list[Path]:
+    """Folders that have no name yet. Not what is in them: who builds makes and removes files there meanwhile."""
+    found = []
+    for place, folders, _files in os.walk(folder):
+        hidden = {name for name in folders if name.startswith(".") and "-" in name}
+        found += [Path(place, name) for name in sorted(hidden)]
+        folders[:] = [name for name in folders if name not in hidden]
+    return found
 
 
 def _remove_unless_locked(halves: list[Path], locks: list[Path]) -> None:
