@@ -19,7 +19,7 @@ done
 rm -rf "$site"
 mkdir -p "$source"/{reference,pictures}
 # Where they are in the checkout, so that their links to each other hold.
-cp --parents docs/guides/*.md roles/*/README.md playbooks/files/*.yml "$source"
+cp --parents docs/*.md docs/guides/*.md roles/*/README.md playbooks/files/*.yml "$source"
 cp docs/site/index.md "$source"
 # The pictures are no part of the repository, so neither are they of its guide.
 python -P docs/site/screenshots.py "$source/pictures"

@@ -316,9 +316,9 @@ def group_cases(cases: list[Case]) -> list[list[Case]]:
     return [sorted(group, key=lambda case: case.finding.name) for group in groups]
 
 
-def _depends(case: Case, other: Case) -> bool:
+def _depends(one: Case, another: Case) -> bool:
     """What takes the numbers of the one would join the other. A map without any path waits for just that disk."""
-    return other.wwid in PathsSubject(case.paths).brings and bool(other.finding.evidence["paths"])
+    return another.wwid in PathsSubject(one.paths).brings and bool(another.finding.evidence["paths"])
 
 
 def settle(state: State, group: list[Case]) -> Finding:
