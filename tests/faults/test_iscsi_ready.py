@@ -82,6 +82,29 @@ def test_blacklisted(unloaded: Node, line: str) -> None:
     assert "\niscsi_tcp " in node.sh("lsmod")
 
 
+def test_a_load_that_must_fail_is_not_planned(unloaded: Node) -> None:
+    """Whatever way the configuration says it, modprobe itself knows."""
+    node = unloaded
+    for line in (
+        "install iscsi_tcp /usr/bin/false # by the hardening guide",
+        "install iscsi_tcp sh -c 'exit 1'",
+        "install iscsi_tcp :",
+        "install \\\\\n  iscsi_tcp /bin/true",
+    ):
+        node.sh(f"mkdir -p /usr/local/lib/modprobe.d; printf '%b\\n' \"{line}\" > /usr/local/lib/modprobe.d/no.conf")
+        assert "install " in node.sh("modprobe --show-depends iscsi_tcp"), line
+        finding = node.ansible("iscsi_module_check").finding("iscsi_tcp")
+        assert finding["verdict"] == "refuse", line
+        assert "load_blacklisted" in finding["reason"]
+    node.sh("echo 'install libiscsi /bin/false' > /usr/local/lib/modprobe.d/no.conf")
+    outcome = node.ansible("iscsi_module_check", load_blacklisted=True)
+    assert outcome.finding("iscsi_tcp")["verdict"] == "refuse"
+    assert "modprobe runs '/bin/false' for a module that it stands on" in outcome.finding("iscsi_tcp")["reason"]
+    assert "\niscsi_tcp " not in node.sh("lsmod")
+    node.sh("rm /usr/local/lib/modprobe.d/no.conf; systemctl mask iscsid.service")
+    assert "systemctl unmask" in node.ansible("iscsi_module_check", start_iscsid=True).finding("iscsid")["reason"]
+
+
 @pytest.mark.variation
 def test_built_in(node: Node) -> None:
     name = node.sh("sed -n 's#.*/\\([a-z0-9_]*\\)\\.ko.*#\\1#p' /lib/modules/$(uname -r)/modules.builtin | head -1")

@@ -19,7 +19,16 @@ RUNBOOK = "storage_ops.runbooks.load_iscsi_modules"
 INITIATOR_FILE = "/etc/iscsi/initiatorname.iscsi"
 # systemd-modules-load reads these; /etc is the administrator's, and ours to write to.
 _PERSIST_FOLDERS = ("/etc/modules-load.d", "/run/modules-load.d", "/usr/lib/modules-load.d", "/lib/modules-load.d")
-_MODPROBE_FOLDERS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
+# libkmod/libkmod.c, default_config_paths.
+_MODPROBE_FOLDERS = (
+    "/etc/modprobe.d",
+    "/run/modprobe.d",
+    "/usr/local/lib/modprobe.d",
+    "/usr/lib/modprobe.d",
+    "/lib/modprobe.d",
+)
+# An install line may load the module itself, after something else.
+_LOADS = re.compile(r"\b(modprobe|insmod)\b")
 # A module is proven loaded with those it stands on.
 _DEPENDENCIES = {"iscsi_tcp": ("libiscsi_tcp", "libiscsi", "scsi_transport_iscsi")}
 _MODULE = re.compile(r"^[A-Za-z0-9_-]+$")
@@ -39,7 +48,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Module:
-    """A kernel module. ``installed_for``: the kernels it is installed for; ``blacklisted``: the configuration line that forbids it."""
+    """A kernel module.
+
+    ``installed_for``: the kernels it is installed for. ``blacklisted``: the configuration line that
+    forbids it. ``blocked``: what keeps it from being loaded even where that line is passed over.
+    """
 
     name: str
     loaded: bool
@@ -48,6 +61,7 @@ class Module:
     blacklisted: str
     persisted: str
     missing_dependencies: tuple[str, ...]
+    blocked: str = ""
 
     @property
     def ready(self) -> bool:
@@ -130,14 +144,16 @@ class IscsiReady:
 def read_module(host: Host, name: str) -> Module:
     """Everything about one kernel module that decides whether it works now and after the next boot."""
     kernels = [kernel for kernel in host.names("/lib/modules") if _is_listed(host, f"/lib/modules/{kernel}/modules.dep", name)]
+    blacklisted, blocked = _forbidden(host, name)
     return Module(
         name,
         _is_loaded(host, name),
         _is_listed(host, f"/lib/modules/{host.kernel}/modules.builtin", name),
         tuple(kernels),
-        _blacklisted(host, name),
+        blacklisted,
         _persisted(host, name),
         tuple(other for other in _DEPENDENCIES.get(name, ()) if not _is_loaded(host, other)),
+        blocked,
     )
 
 
@@ -159,17 +175,59 @@ def _config_lines(host: Host, folders: tuple[str, ...]) -> list[tuple[str, str]]
         for name in host.names(folder):
             if name.endswith(".conf"):
                 files.setdefault(name, f"{folder}/{name}")
-    return [(path, line.strip()) for path in files.values() for line in (host.read(path) or "").splitlines()]
+    return [(path, line.strip()) for path in files.values() for line in _whole_lines(host.read(path) or "")]
 
 
-def _blacklisted(host: Host, name: str) -> str:
-    """The line that keeps the module from being loaded: ``blacklist``, or an ``install`` that runs true or false."""
+def _whole_lines(text: str) -> list[str]:
+    """A backslash at the end continues a line (modprobe.d(5))."""
+    return text.replace("\\\n", "").splitlines()
+
+
+def _forbidden(host: Host, name: str) -> tuple[str, str]:
+    """What forbids a module and can be passed over, and what cannot.
+
+    By what modprobe itself would do, since only it knows which of the lines count. It can pass over
+    an ``install`` line of the module, but not one of a module that this stands on.
+    """
+    listed = _would_do(host, name, "--use-blacklist")
+    blacklisted = _named(host, "blacklist", name, "") if listed == [] else ""
+    commands = _in_place(_would_do(host, name))
+    if not commands:
+        return blacklisted, _kernel_forbids(host, name)
+    passed_over = _in_place(_would_do(host, name, "--ignore-install"))
+    own = [command for command in commands if command not in passed_over]
+    blacklisted = blacklisted or (_named(host, "install", name, own[0]) if own else "")
+    blocked = f"modprobe runs '{passed_over[0]}' for a module that it stands on" if passed_over else ""
+    return blacklisted, blocked or _kernel_forbids(host, name)
+
+
+def _would_do(host: Host, name: str, *flags: str) -> list[str] | None:
+    """The steps by which modprobe would load a module; none where it is blacklisted; None if it cannot."""
+    result = host.run(["modprobe", "--show-depends", *flags, name])
+    return result.stdout.splitlines() if result.ok else None
+
+
+def _in_place(steps: list[str] | None) -> list[str]:
+    """Commands that run in place of a load, and do not load anything."""
+    commands = [step.partition(" ")[2].strip() for step in steps or () if step.startswith("install ")]
+    return [command for command in commands if not _LOADS.search(command)]
+
+
+def _named(host: Host, word: str, name: str, command: str) -> str:
+    """The line of the configuration that says it, with its file."""
     for path, line in _config_lines(host, _MODPROBE_FOLDERS):
-        words = line.replace("-", "_").split()
-        if words[:2] == ["blacklist", name] or (
-            words[:2] == ["install", name] and line.split()[-1].rpartition("/")[2] in ("true", "false")
-        ):
+        if line.replace("-", "_").split()[:2] == [word, name]:
             return f"{path}: {line}"
+    # On the kernel's command line, as modprobe.blacklist=, or where this version of modprobe looks too.
+    return f"modprobe's configuration: {f'{word} {name} {command}'.strip()}"
+
+
+def _kernel_forbids(host: Host, name: str) -> str:
+    """module_blacklist= on the kernel's command line (kernel/module/main.c, blacklisted)."""
+    for word in (host.read("/proc/cmdline") or "").split():
+        key, _equals, value = word.partition("=")
+        if key == "module_blacklist" and name in value.replace("-", "_").split(","):
+            return f"the kernel was booted with {word}"
     return ""
 
 
@@ -181,19 +239,20 @@ def _persisted(host: Host, name: str) -> str:
 
 
 def _iscsid(host: Host) -> dict[str, str]:
-    """ActiveState of service and socket; ``{}`` where systemd does not answer."""
+    """ActiveState of service and socket, or ``masked``; ``{}`` where systemd does not answer."""
     result = host.run(["systemctl", "show", "--property=Id,LoadState,ActiveState", "iscsid.service", "iscsid.socket"])
     states = {}
     for block in result.stdout.split("\n\n") if result.ok else []:
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if values.get("LoadState") == "loaded":
-            states[values["Id"]] = values["ActiveState"]
+        if values.get("LoadState") in ("loaded", "masked"):
+            runs = values["LoadState"] == "loaded" or values["ActiveState"] == "active"
+            states[values["Id"]] = values["ActiveState"] if runs else "masked"
     return states
 
 
 def _is_active(iscsid: dict[str, str]) -> bool:
-    """The socket starts the service at the first login, so either will do, unless the service has failed."""
-    return iscsid.get("iscsid.service") != "failed" and "active" in iscsid.values()
+    """The socket starts the service at the first login, so either will do, unless the service cannot be started."""
+    return iscsid.get("iscsid.service") not in ("failed", "masked") and "active" in iscsid.values()
 
 
 def _initiator_names(host: Host) -> tuple[str, ...] | None:
@@ -227,6 +286,7 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
         "built_in": module.built_in,
         "installed_for": list(module.installed_for),
         "blacklisted": module.blacklisted,
+        "blocked": module.blocked,
         "persisted": module.persisted,
         "missing_dependencies": list(module.missing_dependencies),
     }
@@ -248,6 +308,8 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
             f"only for {', '.join(module.installed_for)}: reboot into that kernel, or {install}" if module.installed_for else install
         )
         finding.refuse(f"{module.name} is not installed for the running kernel {state.kernel}, {elsewhere}")
+    elif module.blocked and not module.ready:
+        finding.refuse(f"it cannot be loaded: {module.blocked}. Change that, and boot the node if it is the kernel's command line")
     elif module.blacklisted and not module.ready and not options.load_blacklisted:
         finding.refuse(f"it is blacklisted by {module.blacklisted}: remove that line, or set load_blacklisted")
     return finding
@@ -264,7 +326,9 @@ def _judge_iscsid(state: State, options: Options) -> Finding | None:
     known = "iscsid is not active" if state.iscsid else "iscsid is not installed, or systemd does not know it"
     finding = _finding(state, "major", "service", "iscsid", known, "sessions are neither made nor recovered without it")
     finding.evidence = {"units": dict(state.iscsid)}
-    if options.start_iscsid and state.iscsid:
+    if state.iscsid.get("iscsid.service") == "masked":
+        finding.refuse("it is masked: systemctl unmask iscsid.service")
+    elif options.start_iscsid and state.iscsid:
         finding.repair = [Action("start_service", "iscsid.service", ["systemctl", "start", "iscsid.service"])]
     elif state.iscsid:
         finding.refuse("set start_iscsid to start it")

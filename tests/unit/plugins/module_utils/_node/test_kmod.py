@@ -30,6 +30,8 @@ class Node(Host):
     def __init__(self, root: Path, files: dict[str, str], units: str = UNITS.format("active", "not-found")) -> None:
         super().__init__(Deadline(60), 10, str(root))
         self.kernel, self.name, self.units, self.commands, self.root = KERNEL, "n1", units, [], root
+        # What modprobe --show-depends says, by its flags; None if it fails.
+        self.steps: dict[str, str | None] = {}
         for name, text in files.items():
             self.put(name, text)
 
@@ -42,6 +44,9 @@ class Node(Host):
 
     def run(self, argv: Any, timeout: float | None = None) -> CommandResult:
         self.commands.append(list(argv))
+        if argv[:2] == ["modprobe", "--show-depends"]:
+            steps = self.steps.get(" ".join(argv[2:-1]), self.steps.get("", "insmod /lib/modules/x.ko\n"))
+            return CommandResult(tuple(argv), 0 if steps is not None else 1, steps or "", "", 0.1)
         if argv[0] == "modprobe":
             for name in ("iscsi_tcp", "libiscsi_tcp", "libiscsi", "scsi_transport_iscsi"):
                 self.put(f"sys/module/{name}/refcnt")
@@ -73,19 +78,10 @@ def test_module_that_is_only_installed(tmp_path: Path) -> None:
         ({f"lib/modules/{KERNEL}/modules.dep": "kernel/drivers/scsi/iscsi-tcp.ko: \n"}, "installed_for", (KERNEL,)),
         ({f"lib/modules/{KERNEL}/modules.dep": "kernel/my_iscsi_tcp.ko:\nkernel/iscsi_tcp2.ko:\n"}, "installed_for", ()),
         ({f"lib/modules/{KERNEL}/modules.dep": "", "lib/modules/6.9/modules.dep": "a/iscsi_tcp.ko:\n"}, "installed_for", ("6.9",)),
-        ({"etc/modprobe.d/x.conf": "blacklist iscsi-tcp\n"}, "blacklisted", "/etc/modprobe.d/x.conf: blacklist iscsi-tcp"),
-        (
-            {"lib/modprobe.d/x.conf": "install iscsi_tcp /bin/false\n"},
-            "blacklisted",
-            "/lib/modprobe.d/x.conf: install iscsi_tcp /bin/false",
-        ),
-        (
-            {"etc/modprobe.d/x.conf": "#blacklist iscsi_tcp\ninstall iscsi_tcp /sbin/modprobe -i iscsi_tcp\nblacklist iscsi_tcp2\n"},
-            "blacklisted",
-            "",
-        ),
-        ({"etc/modprobe.d/x.conf": "", "lib/modprobe.d/x.conf": "blacklist iscsi_tcp\n"}, "blacklisted", ""),
-        ({"etc/modprobe.d/x.txt": "blacklist iscsi_tcp\n"}, "blacklisted", ""),
+        # Only what modprobe says counts.
+        ({"etc/modprobe.d/x.conf": "blacklist iscsi_tcp\n"}, "blacklisted", ""),
+        ({"proc/cmdline": "quiet module_blacklist=a,iscsi-tcp ro"}, "blocked", "the kernel was booted with module_blacklist=a,iscsi-tcp"),
+        ({"proc/cmdline": "quiet module_blacklist=iscsi_tcp2 modprobe.blacklist=iscsi_tcp"}, "blocked", ""),
         ({"etc/modules": "loop\niscsi_tcp\n"}, "persisted", "/etc/modules"),
         ({"usr/lib/modules-load.d/i.conf": "iscsi_tcp\n"}, "persisted", "/usr/lib/modules-load.d/i.conf"),
         ({"etc/modules-load.d/i.conf": "# iscsi_tcp\n"}, "persisted", ""),
@@ -93,6 +89,56 @@ def test_module_that_is_only_installed(tmp_path: Path) -> None:
 )
 def test_what_is_read_of_a_module(tmp_path: Path, files: dict[str, str], attribute: str, expected: Any) -> None:
     assert getattr(kmod.read_module(node(tmp_path, files=files), "iscsi_tcp"), attribute) == expected
+
+
+LOADS = "insmod /lib/modules/libiscsi.ko\ninsmod /lib/modules/iscsi_tcp.ko\n"
+FAILS = "insmod /lib/modules/libiscsi.ko\ninstall /usr/bin/false # no\n"
+BELOW = "install /bin/false\ninsmod /lib/modules/iscsi_tcp.ko\n"
+HERE = "modprobe's configuration: "
+
+
+@pytest.mark.parametrize(
+    ("files", "steps", "blacklisted", "blocked"),
+    [
+        ({}, {"": LOADS}, "", ""),
+        ({}, {"": None}, "", ""),
+        ({}, {"--use-blacklist": "", "": LOADS}, f"{HERE}blacklist iscsi_tcp", ""),
+        (
+            {"etc/modprobe.d/x.conf": "# blacklist iscsi_tcp\nblacklist \\\n  iscsi-tcp\n"},
+            {"--use-blacklist": "", "": LOADS},
+            "/etc/modprobe.d/x.conf: blacklist   iscsi-tcp",
+            "",
+        ),
+        (
+            {"usr/local/lib/modprobe.d/x.conf": "install iscsi_tcp /usr/bin/false # no\n"},
+            {"": FAILS, "--ignore-install": LOADS},
+            "/usr/local/lib/modprobe.d/x.conf: install iscsi_tcp /usr/bin/false # no",
+            "",
+        ),
+        (
+            {"etc/modprobe.d/x.conf": "", "lib/modprobe.d/x.conf": "install iscsi_tcp x\n"},
+            {"": FAILS, "--ignore-install": LOADS},
+            f"{HERE}install iscsi_tcp /usr/bin/false # no",
+            "",
+        ),
+        ({}, {"": BELOW}, "", "modprobe runs '/bin/false' for a module that it stands on"),
+        (
+            {},
+            {"": "install /bin/false\ninstall sh -c 'exit 1'\n", "--ignore-install": BELOW},
+            f"{HERE}install iscsi_tcp sh -c 'exit 1'",
+            "modprobe runs '/bin/false' for a module that it stands on",
+        ),
+        ({}, {"": "install /sbin/modprobe -i iscsi_tcp && echo done\n"}, "", ""),
+        ({}, {"": "install echo modprobed\n", "--ignore-install": LOADS}, f"{HERE}install iscsi_tcp echo modprobed", ""),
+    ],
+)
+def test_what_modprobe_would_do(
+    tmp_path: Path, files: dict[str, str], steps: dict[str, str | None], blacklisted: str, blocked: str
+) -> None:
+    host = node(tmp_path, files=files)
+    host.steps = steps
+    module = kmod.read_module(host, "iscsi_tcp")
+    assert (module.blacklisted, module.blocked) == (blacklisted, blocked)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +187,8 @@ GONE = replace(READY, loaded=False, persisted="", missing_dependencies=("libiscs
         (replace(GONE, installed_for=()), {}, [], f"kernel {KERNEL}, install the running"),
         (replace(GONE, blacklisted="/etc/modprobe.d/x.conf: blacklist iscsi_tcp"), {}, [], "load_blacklisted"),
         (replace(GONE, blacklisted="x"), {"load_blacklisted": True}, ["load_module", "persist_module"], "installed"),
+        (replace(GONE, blocked="the kernel was booted so"), {"load_blacklisted": True}, [], "cannot be loaded: the kernel was booted so"),
+        (replace(READY, persisted="", blocked="x"), {}, ["persist_module"], "reboot"),
     ],
 )
 def test_modules(module: Module, options: dict[str, Any], verbs: list[str], reason: str) -> None:
@@ -156,6 +204,12 @@ def test_modules(module: Module, options: dict[str, Any], verbs: list[str], reas
         ({"iscsid": {"iscsid.service": "inactive"}}, {}, "refuse", "start_iscsid"),
         ({"iscsid": {"iscsid.service": "failed"}}, {"start_iscsid": True}, "repair", "iscsid is not active"),
         ({"iscsid": {}}, {"start_iscsid": True}, "refuse", "install open-iscsi"),
+        (
+            {"iscsid": {"iscsid.service": "masked", "iscsid.socket": "active"}},
+            {"start_iscsid": True},
+            "refuse",
+            "systemctl unmask iscsid.service",
+        ),
         ({"initiator_names": None}, {}, "refuse", "is missing"),
         ({"initiator_names": ()}, {}, "refuse", "no InitiatorName"),
         ({"initiator_names": (IQN, IQN)}, {}, "refuse", "2 initiator names"),
@@ -205,6 +259,12 @@ def test_odd_module_names(tmp_path: Path, modules: tuple[str, ...]) -> None:
 def test_an_install_line_is_passed_over_when_that_is_accepted() -> None:
     (finding,) = found(make_state(replace(GONE, blacklisted="x: install iscsi_tcp /bin/false")), load_blacklisted=True)
     assert finding.repair[0].command == ["modprobe", "--ignore-install", "iscsi_tcp"]
+
+
+@pytest.mark.parametrize(("state", "said"), [("inactive", "masked"), ("active", "active")])
+def test_a_masked_unit_is_not_missing(tmp_path: Path, state: str, said: str) -> None:
+    units = f"Id=iscsid.service\nLoadState=masked\nActiveState={state}\n"
+    assert IscsiReady(node(tmp_path, units=units), Options()).gather().iscsid == {"iscsid.service": said}
 
 
 def test_a_failed_service_is_not_saved_by_its_socket() -> None:
