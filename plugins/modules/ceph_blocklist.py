@@ -4,8 +4,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: ceph_blocklist
 short_description: Add, renew and remove entries of Ceph's blocklist
@@ -282,6 +280,10 @@ actions:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+
+_python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import Runbook, make_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import CONNECTION, ArgumentSpec, make_ceph

@@ -5,8 +5,6 @@
 
 # Documentation only: the action plugin of the same name does it all, on the controller.
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: check_scope
 short_description: End a run whose variables or hosts are not what was meant

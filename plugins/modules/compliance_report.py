@@ -5,8 +5,6 @@
 
 # Documentation only: the action plugin of the same name does it all, on the controller.
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: compliance_report
 short_description: Write the report on what the storage audits found

@@ -5,8 +5,6 @@
 
 # Documentation only: the action plugin of the same name does it all, on the controller.
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: conclude
 short_description: Fail where something is left that needs a repair

@@ -4,8 +4,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: iscsi_module_check
 short_description: Find and load missing iSCSI kernel modules
@@ -158,6 +156,10 @@ actions:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+
+_python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import IscsiReady, Options

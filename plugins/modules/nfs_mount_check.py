@@ -4,8 +4,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: nfs_mount_check
 short_description: Find out why NFS shares cannot be mounted
@@ -289,6 +287,10 @@ runtimes:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+
+_python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Part, report_parts
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.nfs import NFS_SPEC, NfsShares, nfs_options
