@@ -164,7 +164,7 @@ def verbose(node: Node, **options: Any) -> str:
         "-m",
         f"{COLLECTION}.fuse_remount",
         "-a",
-        json.dumps(apart(options)),
+        json.dumps({"accept_majority_broken": True, **apart(options)}),
     ]
     # As Ansible does by default: a file on the node has the module and its options, secrets and all.
     settings = environment()
