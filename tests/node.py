@@ -199,8 +199,7 @@ class Node:
         assert wwid not in state["maps"]
         assert wwid not in [disk["wwid"] for disk in state["disks"].values()]
         assert name not in self.sh("multipathd show maps format %n")
-        # udev takes the links of a disk away after the disk itself.
-        links = self.sh("udevadm settle; ls -l /dev/disk/by-id /dev/mapper")
+        links = self.sh("ls -l /dev/disk/by-id /dev/mapper")
         assert wwid not in links, links
         assert f"{name} " not in links
 
