@@ -66,7 +66,10 @@ class Failover:
             self._boot(name)
         self.kubelets.start_node(name)
         self.cluster.wait(lambda: self.ready(name) == "True", f"{name} is ready", 20)
-        self.cluster.wait(lambda: "node.kubernetes.io/unreachable" not in self.taints(name), f"{name} is not tainted", 20)
+        # A Node that was made again is born with the taint not-ready, which outlives the condition for a moment.
+        self.cluster.wait(
+            lambda: not any(taint.startswith("node.kubernetes.io/") for taint in self.taints(name)), f"{name} is not tainted", 20
+        )
 
     def node(self, name: str = NODE_A) -> dict[str, Any]:
         """The Node."""

@@ -49,6 +49,14 @@ attributes:
     support: full
 """
 
+    ACTION = r"""
+options: {}
+attributes:
+  action:
+    description: Has an action plugin of the same name.
+    support: full
+"""
+
     ACTIONGROUP_NODE = r"""
 options: {}
 attributes:

@@ -76,13 +76,13 @@ options:
     default: false
   accept_gap:
     description:
-      - Accept that a client is let in for a moment, while its entry is removed and added for want of another one that could stand in.
-      - Harmless where nobody else has the volumes of that client yet, as long as they are attached to the lost node alone.
+      - Accept that a client is let in for a moment, while its entry is removed and added again, where no other entry can stand in.
+      - Harmless where no other client has its volumes yet, as long as they are attached to the lost node alone.
     type: bool
     default: false
   ends:
     description:
-      - Of O(entries), until when they were there before somebody prolonged them, as a dictionary of entry and time. With V(state=absent)
+      - The ends of O(entries) before a fence prolonged them, as a dictionary of entry and time. With V(state=absent)
         such an entry is given back. It ends then, instead of being removed, unless that is over. One that is not there is not added.
     type: dict
     default: {}

@@ -36,23 +36,12 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.action
 attributes:
-  action:
-    description: Has an action plugin of the same name.
-    support: full
-  check_mode:
-    description: Can run in C(check_mode) and return the findings and planned actions of a real run without changing anything.
-    support: full
   diff_mode:
-    description: Returns the findings before and after the repair when in diff mode.
     support: none
-  idempotent:
-    description: A second run right after a successful one finds nothing and changes nothing.
-    support: full
-  platform:
-    description: Where the module runs.
-    platforms: Linux
-    support: full
 """
 
 EXAMPLES = r"""

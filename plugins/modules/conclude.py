@@ -15,7 +15,7 @@ description:
   - The one rule for the colour of a run. Every role of this collection that repairs ends with it, and so does every playbook.
   - What is left are findings that were refused, and those that were only reported, unless their severity is V(info), which is a hint.
   - A run that repairs fails if anything is left. Check mode, and an O(audit), fail only with O(strict).
-  - Any run fails for a host of O(hosts) that did not come to the end of a role, since nobody knows what is left there.
+  - Any run fails for a host of O(hosts) that did not come to the end of a role, since what is left there is unknown.
   - Runs on the controller, and connects to no host.
 options:
   findings:
@@ -47,23 +47,12 @@ options:
         C(storage_outcome), which are an artifact of a job in AWX.
     type: bool
     default: true
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.action
 attributes:
-  action:
-    description: Has an action plugin of the same name.
-    support: full
-  check_mode:
-    description: Can run in C(check_mode) and return the findings and planned actions of a real run without changing anything.
-    support: full
   diff_mode:
-    description: Returns the findings before and after the repair when in diff mode.
     support: none
-  idempotent:
-    description: A second run right after a successful one finds nothing and changes nothing.
-    support: full
-  platform:
-    description: Where the module runs.
-    platforms: Linux
-    support: full
 """
 
 EXAMPLES = r"""

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 from cluster import Cluster as Lab
+from fixtures import start_if_it_can_be_had
 from lab.common import patient
 from lab.kubernetes import api as k8s
 from lab.kubernetes import load
-from lab.kubernetes.build import CURRENT, OLD, Unavailable
+from lab.kubernetes.build import CURRENT, OLD
 from lab.kubernetes.controlplane import ControlPlane
 from lab.kubernetes.proxy import Proxy
 from node import Outcome
@@ -50,10 +51,7 @@ def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
         scheduler=False,
         apiserver_args=[f"--request-timeout={CUT_OFF}s"],
     )
-    try:
-        made.start()
-    except Unavailable as exc:
-        pytest.skip(f"NOT TESTED: Kubernetes {made.number} cannot be had here: {exc}")
+    start_if_it_can_be_had(made)
     try:
         load.fill(made, LOAD)
         made.user_for(AUDITOR)

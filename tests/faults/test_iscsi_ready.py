@@ -86,7 +86,7 @@ def test_a_load_that_must_fail_is_not_planned(unloaded: Node) -> None:
     """Whatever way the configuration says it, modprobe itself knows."""
     node = unloaded
     for line in (
-        "install iscsi_tcp /usr/bin/false # by the hardening guide",
+        "install iscsi_tcp /usr/bin/false # not by modprobe",
         "install iscsi_tcp sh -c 'exit 1'",
         "install iscsi_tcp :",
         "install \\\\\n  iscsi_tcp /bin/true",
@@ -99,7 +99,7 @@ def test_a_load_that_must_fail_is_not_planned(unloaded: Node) -> None:
     node.sh("echo 'install libiscsi /bin/false' > /usr/local/lib/modprobe.d/no.conf")
     outcome = node.ansible("iscsi_module_check", load_blacklisted=True)
     assert outcome.finding("iscsi_tcp")["verdict"] == "refuse"
-    assert "modprobe runs '/bin/false' for a module that it stands on" in outcome.finding("iscsi_tcp")["reason"]
+    assert "modprobe runs '/bin/false' in place of a dependency" in outcome.finding("iscsi_tcp")["reason"]
     assert "\niscsi_tcp " not in node.sh("lsmod")
     node.sh("rm /usr/local/lib/modprobe.d/no.conf; systemctl mask iscsid.service")
     assert "systemctl unmask" in node.ansible("iscsi_module_check", start_iscsid=True).finding("iscsid")["reason"]

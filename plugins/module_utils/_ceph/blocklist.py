@@ -131,7 +131,7 @@ class Options(NamedTuple):
     protected: tuple[Network, ...]
     accept_daemons: bool
     accept_gap: bool = False
-    # Of entries that are to be absent: until when they were there before somebody prolonged them.
+    # Of entries that are to be absent: their ends before a fence prolonged them.
     ends: Mapping[Entry, datetime] = {}
 
     @property

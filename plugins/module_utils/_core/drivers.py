@@ -30,7 +30,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Driver:
-    """A CSI driver. ``name``: of its CSIDriver; one with a prefix of its own, as Rook's, is the same.
+    """A CSI driver. ``name``: of its CSIDriver. ``prefixed``: it is installed under PREFIX.name, too.
 
     ``publishes``: STAGING if the mount of a pod is always a bind of a mount in the staging folder;
     ELSEWHERE if it may be one that the driver makes or keeps at another place. ``source``: where
@@ -42,6 +42,7 @@ class Driver:
     publishes: str
     source: str
     options: tuple[Options, ...] = ()
+    prefixed: bool = False
 
 
 # Both say allow_other as well, which a new mount gets where the dead one had it.
@@ -49,11 +50,18 @@ _S3FS = ("use_path_request_style", "mp_umask=000", "endpoint={region}")
 
 # Of drivers that are not here nothing is assumed.
 KNOWN = (
-    Driver("rbd.csi.ceph.com", STAGING, "ceph/ceph-csi internal/rbd/nodeserver.go mountVolume"),
+    # Rook puts its namespace in front of the names (CSI_DRIVER_NAME_PREFIX of its operator).
+    Driver(
+        "rbd.csi.ceph.com",
+        STAGING,
+        "ceph/ceph-csi internal/rbd/nodeserver.go mountVolume",
+        prefixed=True,
+    ),
     Driver(
         "cephfs.csi.ceph.com",
         STAGING,
         "ceph/ceph-csi internal/cephfs/nodeserver.go NodePublishVolume",
+        prefixed=True,
     ),
     # Its dTree volumes have no mount in the staging folder.
     Driver(
@@ -99,5 +107,7 @@ def options(driver: str, program: str, region: str) -> list[str]:
 
 
 def _known(driver: str) -> Driver | None:
-    names = (known for known in KNOWN if driver == known.name or driver.endswith(f".{known.name}"))
-    return next(names, None)
+    for known in KNOWN:
+        if driver == known.name or (known.prefixed and driver.endswith(f".{known.name}")):
+            return known
+    return None

@@ -14,4 +14,4 @@ class StorageOpsError(Exception):
 
 
 class Refused(StorageOpsError):
-    """A value that somebody else wrote, and that cannot be what it has to be."""
+    """A value from a tenant, a node or the network that cannot be what it has to be."""

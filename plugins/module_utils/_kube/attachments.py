@@ -176,7 +176,7 @@ class Observation:
 
     @cached_property
     def _unexplained(self) -> dict[str, list[str]]:
-        """By node: pods there whose claim does not tell what they have mounted, in words."""
+        """By node: pods there whose claim does not tell what they have mounted."""
         found: dict[str, list[str]] = defaultdict(list)
         for pod in self.pods:
             for name in [] if pod.terminal else pod.claims:
@@ -192,7 +192,7 @@ class Observation:
         return name in self.volumes and bool(self.volumes[name].claim_name)
 
     def unexplained(self, attachment: Attachment) -> list[str]:
-        """Pods that may have the attachment's volume mounted, although no claim says so, in words."""
+        """Pods that may have the attachment's volume mounted, although no claim says so."""
         return [] if self.has_claim(attachment.volume) else self._unexplained.get(attachment.node, [])
 
     def keys_of(self, attachment: Attachment) -> set[tuple[str, str]]:
@@ -597,7 +597,7 @@ _HASTY = "a single observation proves nothing: set observations to 2 or more"
 
 
 def needed_by(seen: Observation, attachment: Attachment) -> str:
-    """Who needs the attachment now, or did since the observation before; empty if nobody does."""
+    """Who needs the attachment now, or did since the observation before; empty if none does."""
     users = seen.users(attachment)
     if users:
         return f"pod {users[0].title} on {attachment.node}" + (f" and {len(users) - 1} more" if users[1:] else "")

@@ -70,7 +70,7 @@ class Entry:
     there. Of one with ``...`` the parts are searched one after the other, which takes no longer than
     the text is long: tenants write messages. ``storage``: False for what keeps a pod waiting but is
     none of our business. ``vague``: it says that something is wrong with the volumes, but not what,
-    so a message nobody knows says more. ``of_claims``: it cannot be while all claims are bound.
+    so even an unknown message says more. ``of_claims``: it cannot be while all claims are bound.
     ``metadata``: the key that the VolumeAttachment lacks.
     """
 

@@ -203,7 +203,7 @@ class Failover:
         """Nothing is taken back: what was detached is safe, since the node is fenced, and its ledger says how far we came."""
 
     def _recheck(self, detaches: bool) -> None:
-        """The node must still be lost and fenced, and nobody else at work on it.
+        """The node must still be lost and fenced, and no other run at work on it.
 
         ``detaches``: what was read of Ceph must be new enough still, which it need not be to wait.
         """
@@ -466,7 +466,7 @@ class StillFenced:
 
     def healthy(self, _state: None) -> str:
         """What was found."""
-        return "check mode, in which nobody was fenced" if self._options.check else f"node {self._options.node} is fenced still"
+        return "check mode, in which nothing was fenced" if self._options.check else f"node {self._options.node} is fenced still"
 
     def facts(self) -> dict[str, Any]:
         """The ledger as it is."""

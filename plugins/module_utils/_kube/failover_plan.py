@@ -65,7 +65,7 @@ WARNING = (
 class Options:
     """What the user asked for and allows; see the documentation of volume_failover for units and defaults.
 
-    ``check``: check mode, in which the steps before have fenced nobody.
+    ``check``: check mode, in which the steps before have fenced nothing.
     """
 
     node: str

@@ -274,7 +274,7 @@ class Hold:
         return f"node {self._run.node} is lost still, and run {self._run.run} has its Lease for {self._run.lease_seconds:g} s more"
 
     def facts(self) -> dict[str, Any]:
-        """The ledger as it is, and whether an entry may be made anew with a gap."""
+        """The ledger as it is, and whether an entry may be replaced with a gap."""
         return {"fence": self._ledger.to_dict() if self._ledger else {}, "alone": self._alone}
 
 

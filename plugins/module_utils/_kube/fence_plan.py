@@ -9,7 +9,7 @@
 Whom to fence begins with what Ceph saw, not with what Kubernetes calls the node: the clients that hold its images for the whole of
 several observations, the owners of locks, what ceph-csi noted, or what the user knows. On a healthy node every try to stage a volume
 opens the image and is a watcher for a moment, so what comes and goes is no evidence. A client at an address that nothing says is the
-node's is nobody we know, however many of its images it holds: rbd-mirror holds all of a pool's. And since a client that hangs is no
+node's is an unknown client, however many of its images it holds: rbd-mirror holds all of a pool's. And since a client that hangs is no
 watcher after 30 s, every other address of the node is fenced with the ones that were seen.
 """
 
@@ -472,7 +472,7 @@ class _Case:
             self._check_length()
 
     def _is_blocked_by_hand(self, address: str) -> bool:
-        """Somebody has put exactly this address on the blocklist. What a fence before has left there says nothing about now."""
+        """An operator has put exactly this address on the blocklist. What a fence before has left there says nothing about now."""
         left = {entry.entry for entry in (self.state.ledger.entries if self.state.ledger else ()) if entry.ours}
         found = self.options.reading.find(address) if self.options.reading else None
         return found is not None and found.spelling not in left and address not in left and address not in self.owners
@@ -511,13 +511,13 @@ class _Case:
             self.reasons.append(
                 f"{', '.join(older)} was attached before this Node object was made ({made:%Y-%m-%dT%H:%M:%SZ}), and "
                 f"nothing shows from where it is held: the machine that was {self.options.node} before may have it, "
-                "at an address that nobody knows. Prove that this one is off and delete the attachment by hand, or "
+                "at an unknown address. Prove that this one is off and delete the attachment by hand, or "
                 "leave the volume out (claims)"
             )
         # The driver says itself by which addresses the node reaches Ceph.
         prepared = set(self._prepared())
         reported = method == "network_fence" and bool(prepared) and prepared <= set(self.source)
-        # Once its Node object is gone nobody knows what was left out when the ledger was written.
+        # Once its Node object is gone, what was left out when the ledger was written is unknown.
         is_whole = bool(self.own) and (not self.spared or reported)
         if silent and method != "none" and self.source and not is_whole:
             names = ", ".join(found.name for found in silent)
@@ -596,8 +596,8 @@ class _Case:
         elif holder.address not in mine and elsewhere:
             # Whoever was late has fenced the new node before.
             self.reasons.append(
-                f"{what}, but the volume is attached to {', '.join(elsewhere)} too, and nobody knows whose address {holder.address} is: it "
-                f"may be that node's. If it is {self.options.node}'s, name it in fence_addresses"
+                f"{what}, but the volume is attached to {', '.join(elsewhere)} too, and it is unknown whose address {holder.address} is: "
+                f"it may be that node's. If it is {self.options.node}'s, name it in fence_addresses"
             )
 
     def _check_strangers(self, mine: set[str], is_certain: bool) -> None:
@@ -669,12 +669,12 @@ class _Case:
 
         And where nothing would be fenced it may be the lost one, whose connection comes and goes.
         """
-        anew = set(self.source) - set(self.known.addresses if self.known else ())
+        added = set(self.source) - set(self.known.addresses if self.known else ())
         staying = {watcher.client for image in self.images for watcher in image.watchers if watcher.persistent}
         for image in self.images:
             for watcher in image.watchers:
                 comes = not watcher.persistent and not _is_other(watcher, self.options) and watcher.client not in staying
-                if comes and watcher.address in anew:
+                if comes and watcher.address in added:
                     self.reasons.append(
                         f"{watcher.title} comes and goes on {image.title} at an address that would be fenced, as a healthy node does that "
                         f"tries to stage the volume: if several nodes reach Ceph from one address (NAT), {_POWER}"

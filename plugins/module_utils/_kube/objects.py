@@ -240,7 +240,7 @@ def attachment_names(unique_names: tuple[str, ...], node: str) -> set[str]:
 def made_again(node: str) -> str:
     """Why an attachment to a node that is younger than it is left alone."""
     return (
-        f"{node} was made again after the attachment: nobody knows whether the host that had the name before still writes to the volume. "
+        f"{node} was made again after the attachment: whether the host that had the name before still writes to the volume is unknown. "
         "Make sure that it is off, or fenced as fail_over_volumes does, and then delete the attachment by hand"
     )
 

@@ -37,7 +37,7 @@ class BrokenList(ValueError):
 def read_list(chunks: Iterable[bytes], pick: Callable[[Any], T | None]) -> tuple[list[T], dict[str, Any]]:
     """What ``pick`` returns for every item, leaving out None, and the other fields of the list (``kind``, ``metadata``).
 
-    Raises BrokenList; whatever was picked by then is lost, so nobody takes a part for the whole. A list without items has an empty
+    Raises BrokenList; whatever was picked by then is lost, so no part is taken for the whole. A list without items has an empty
     array of them: where even that is missing, it is no list.
     """
     text = _Text(chunks)

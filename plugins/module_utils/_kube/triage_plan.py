@@ -269,7 +269,7 @@ def _since_it_runs(message: Message, seen: Seen) -> bool:
 
 
 def _unheard(seen: Seen, state: State) -> Cause | None:
-    """A node that nobody hears of is why its pods are as they are, whatever was said before."""
+    """A node that is not heard of is why its pods are as they are, whatever was said before."""
     pod, node = seen.pod, state.seen.nodes.get(seen.pod.node)
     if not pod.node or (node is not None and node.ready != "Unknown"):
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from dataclasses import dataclass, field
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, ActionFailed, Finding, Plan, StorageOpsError
@@ -28,7 +29,7 @@ _MODPROBE_FOLDERS = (
     "/lib/modprobe.d",
 )
 # An install line may load the module itself, after something else.
-_LOADS = re.compile(r"\b(modprobe|insmod)\b")
+_LOADERS = ("modprobe", "insmod")
 # A module is proven loaded with those it stands on.
 _DEPENDENCIES = {"iscsi_tcp": ("libiscsi_tcp", "libiscsi", "scsi_transport_iscsi")}
 _MODULE = re.compile(r"^[A-Za-z0-9_-]+$")
@@ -51,7 +52,7 @@ class Module:
     """A kernel module.
 
     ``installed_for``: the kernels it is installed for. ``blacklisted``: the configuration line that
-    forbids it. ``blocked``: what keeps it from being loaded even where that line is passed over.
+    forbids it. ``blocked``: what keeps it from being loaded even where that line is overruled.
     """
 
     name: str
@@ -184,20 +185,20 @@ def _whole_lines(text: str) -> list[str]:
 
 
 def _forbidden(host: Host, name: str) -> tuple[str, str]:
-    """What forbids a module and can be passed over, and what cannot.
+    """What forbids a module and can be overruled, and what cannot.
 
-    By what modprobe itself would do, since only it knows which of the lines count. It can pass over
-    an ``install`` line of the module, but not one of a module that this stands on.
+    By what modprobe itself would do, since only it knows which of the lines count. It can ignore an
+    ``install`` line of the module, but not one of a dependency.
     """
     listed = _would_do(host, name, "--use-blacklist")
     blacklisted = _named(host, "blacklist", name, "") if listed == [] else ""
     commands = _in_place(_would_do(host, name))
     if not commands:
         return blacklisted, _kernel_forbids(host, name)
-    passed_over = _in_place(_would_do(host, name, "--ignore-install"))
-    own = [command for command in commands if command not in passed_over]
+    left = _in_place(_would_do(host, name, "--ignore-install"))
+    own = [command for command in commands if command not in left]
     blacklisted = blacklisted or (_named(host, "install", name, own[0]) if own else "")
-    blocked = f"modprobe runs '{passed_over[0]}' for a module that it stands on" if passed_over else ""
+    blocked = f"modprobe runs '{left[0]}' in place of a dependency: remove that install line" if left else ""
     return blacklisted, blocked or _kernel_forbids(host, name)
 
 
@@ -210,7 +211,17 @@ def _would_do(host: Host, name: str, *flags: str) -> list[str] | None:
 def _in_place(steps: list[str] | None) -> list[str]:
     """Commands that run in place of a load, and do not load anything."""
     commands = [step.partition(" ")[2].strip() for step in steps or () if step.startswith("install ")]
-    return [command for command in commands if not _LOADS.search(command)]
+    return [command for command in commands if not _loads(command)]
+
+
+def _loads(command: str) -> bool:
+    """It calls a program that loads modules; whether that works, the kernel shows afterwards."""
+    try:
+        # modprobe hands it to a shell (tools/modprobe.c, command_do), which ignores comments.
+        words = shlex.split(command, comments=True)
+    except ValueError:
+        return False
+    return any(os.path.basename(word) in _LOADERS for word in words)
 
 
 def _named(host: Host, word: str, name: str, command: str) -> str:
@@ -227,7 +238,7 @@ def _kernel_forbids(host: Host, name: str) -> str:
     for word in (host.read("/proc/cmdline") or "").split():
         key, _equals, value = word.partition("=")
         if key == "module_blacklist" and name in value.replace("-", "_").split(","):
-            return f"the kernel was booted with {word}"
+            return f"the kernel was booted with {word}: remove that argument, and reboot"
     return ""
 
 
@@ -309,7 +320,7 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
         )
         finding.refuse(f"{module.name} is not installed for the running kernel {state.kernel}, {elsewhere}")
     elif module.blocked and not module.ready:
-        finding.refuse(f"it cannot be loaded: {module.blocked}. Change that, and boot the node if it is the kernel's command line")
+        finding.refuse(f"it cannot be loaded: {module.blocked}")
     elif module.blacklisted and not module.ready and not options.load_blacklisted:
         finding.refuse(f"it is blacklisted by {module.blacklisted}: remove that line, or set load_blacklisted")
     return finding

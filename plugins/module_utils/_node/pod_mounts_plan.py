@@ -365,7 +365,7 @@ def judge_stack(state: State, stack: Stack) -> Finding:
         finding.refuse(*users, "the workload must be moved off the node and back: see workload_redrive, or set pod_mounts_redrive")
         finding.workload = _workload(place.volume, stack.note, (place,))
     else:
-        finding.reason = "nobody is inside, and no container of the pod runs"
+        finding.reason = "no process is inside, and no container of the pod runs"
         finding.repair = [_unmount(layer, layers) for layer in reversed(doomed)]
     return finding
 

@@ -117,6 +117,22 @@ def test_the_table_shows_shares_failures_and_the_slowest(folder: Path, capsys: p
     assert text.rstrip().endswith("12 passed, 1 failed, 1 skipped")
 
 
+def test_ci_skips_no_test(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a developer's machine cannot have, that of CI can."""
+    suite = (
+        '<testsuites><testsuite><testcase classname="tests.ceph.test_y" name="test_left" time="0">{}</testcase></testsuite></testsuites>'
+    )
+    stages.RECORDS.mkdir(parents=True, exist_ok=True)
+    for left, in_ci, rc in (("<skipped/>", True, 1), ("<skipped/>", False, 0), ("", True, 0)):
+        (stages.RECORDS / "smoke.xml").write_text(suite.format(left))
+        if in_ci:
+            monkeypatch.setenv("CI_RECORDS", "keep")
+        else:
+            monkeypatch.delenv("CI_RECORDS", raising=False)
+        assert stages.table() == rc
+        assert ("CI skips no test" in capsys.readouterr().out) == bool(rc)
+
+
 def test_every_stage_is_a_target_and_the_shares_are_the_budget() -> None:
     targets = (ROOT / "Makefile").read_text()
     for plan in stages.PLANS.values():

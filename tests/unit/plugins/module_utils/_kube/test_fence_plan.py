@@ -470,7 +470,7 @@ def test_what_is_detached_by_force_is_fenced_like_what_is_attached() -> None:
     assert decision.plan.findings[0].evidence["volumes"] == ["v (shop/v), not attached any more"]
     assert "has 1 RBD volumes" in decision.plan.findings[0].summary
     refused(pure.intend(found, options(image("other"))), "volume v is not in what was read of Ceph")
-    refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]))), "nobody knows whose address 192.168.7.5 is")
+    refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]))), "it is unknown whose address 192.168.7.5 is")
     refused(pure.intend(state(attached=[]), OPTIONS), "no RBD volume is attached to node a, or used there without")
     # Two that went to a node that is lost by now too are no evidence of whose address that is.
     gone = state(attached=[], used=(moved(elsewhere=""), moved("w", elsewhere="")))
@@ -623,7 +623,7 @@ def test_an_address_that_two_nodes_have() -> None:
 def test_a_volume_that_is_attached_elsewhere_too() -> None:
     """Whoever comes late may see the new node, and fence that."""
     found = state(attached=[volume(elsewhere="b")])
-    refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]))), "attached to b too", "nobody knows whose address")
+    refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]))), "attached to b too", "it is unknown whose address")
     assert intended(found).addresses == (A,)
     assert intended(found, options(image(watchers=[watcher(STORAGE)]), fence_addresses=(STORAGE,))).addresses == (STORAGE, A)
 

@@ -80,7 +80,11 @@ def test_module_that_is_only_installed(tmp_path: Path) -> None:
         ({f"lib/modules/{KERNEL}/modules.dep": "", "lib/modules/6.9/modules.dep": "a/iscsi_tcp.ko:\n"}, "installed_for", ("6.9",)),
         # Only what modprobe says counts.
         ({"etc/modprobe.d/x.conf": "blacklist iscsi_tcp\n"}, "blacklisted", ""),
-        ({"proc/cmdline": "quiet module_blacklist=a,iscsi-tcp ro"}, "blocked", "the kernel was booted with module_blacklist=a,iscsi-tcp"),
+        (
+            {"proc/cmdline": "quiet module_blacklist=a,iscsi-tcp ro"},
+            "blocked",
+            "the kernel was booted with module_blacklist=a,iscsi-tcp: remove that argument, and reboot",
+        ),
         ({"proc/cmdline": "quiet module_blacklist=iscsi_tcp2 modprobe.blacklist=iscsi_tcp"}, "blocked", ""),
         ({"etc/modules": "loop\niscsi_tcp\n"}, "persisted", "/etc/modules"),
         ({"usr/lib/modules-load.d/i.conf": "iscsi_tcp\n"}, "persisted", "/usr/lib/modules-load.d/i.conf"),
@@ -121,15 +125,22 @@ HERE = "modprobe's configuration: "
             f"{HERE}install iscsi_tcp /usr/bin/false # no",
             "",
         ),
-        ({}, {"": BELOW}, "", "modprobe runs '/bin/false' for a module that it stands on"),
+        ({}, {"": BELOW}, "", "modprobe runs '/bin/false' in place of a dependency: remove that install line"),
         (
             {},
             {"": "install /bin/false\ninstall sh -c 'exit 1'\n", "--ignore-install": BELOW},
             f"{HERE}install iscsi_tcp sh -c 'exit 1'",
-            "modprobe runs '/bin/false' for a module that it stands on",
+            "modprobe runs '/bin/false' in place of a dependency: remove that install line",
         ),
         ({}, {"": "install /sbin/modprobe -i iscsi_tcp && echo done\n"}, "", ""),
         ({}, {"": "install echo modprobed\n", "--ignore-install": LOADS}, f"{HERE}install iscsi_tcp echo modprobed", ""),
+        (
+            {},
+            {"": "install /bin/false # not by modprobe\n", "--ignore-install": LOADS},
+            f"{HERE}install iscsi_tcp /bin/false # not by modprobe",
+            "",
+        ),
+        ({}, {"": "install 'modprobe\n", "--ignore-install": LOADS}, f"{HERE}install iscsi_tcp 'modprobe", ""),
     ],
 )
 def test_what_modprobe_would_do(
