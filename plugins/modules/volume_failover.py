@@ -28,17 +28,28 @@ description:
   - A finalizer is never removed, and no status is ever written. What the attacher does not detach ends the run, with what it says.
   - The containers on the lost node may go on running. Storage is protected from them by the fence, the application is not. They may
     still answer requests, and read what they have cached.
-  - A ledger tells of the past, and anybody can take an entry off Ceph's blocklist. So O(ceph) must show the fence right before anything is
-    detached. Call the module once more with O(state=held) and what was read right afterwards. It fails if the fence went in between.
+  - A ledger tells of the past, and an entry can be taken off Ceph's blocklist at any time. So O(ceph) must show the fence right before
+    anything is detached. With O(state=detached) the module ends as soon as the volumes have left the node. Call it then with
+    O(state=held) and what was read right afterwards, which fails if the fence went in between, and last with O(state=attached). The role
+    P(storage_ops.runbooks.volume_failover#role) does all of that.
   - A run that was killed at any point is finished by the next one. A run right after a successful one changes nothing.
 options:
   state:
     description:
-      - V(detached) detaches.
+      - V(detached) detaches, and ends as soon as the volumes have left the node.
+      - V(attached) detaches what is left to be detached, waits until the volumes are attached where pods wait for them and these pods
+        run, and notes in the ledger that nothing of the fence is on the node any more.
       - V(held) changes nothing and needs no Lease. It fails unless the node is fenced still, by its ledger, its NetworkFences and O(ceph).
     type: str
-    choices: [detached, held]
-    default: detached
+    choices: [attached, detached, held]
+    default: attached
+  awaited:
+    description:
+      - With O(state=attached), the PersistentVolumes that O(state=detached) took off the node, as it returned them in RV(left). They are
+        awaited as well.
+    type: list
+    elements: str
+    default: []
   ceph:
     description:
       - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph). Only its blocklist is looked at.
@@ -166,6 +177,12 @@ fence:
   returned: when there is one, and nothing failed
   type: dict
   sample: {"node": "worker01", "phase": "detached", "method": "ceph", "tainted": true}
+left:
+  description: The PersistentVolumes that left the node in this call.
+  returned: when there is a ledger, and nothing failed
+  type: list
+  elements: str
+  sample: [pvc-0b5c]
 findings:
   description: One for the node with all that leaves it, one for each volume that stays, and one for each new pod that no node takes.
   returned: always
@@ -226,7 +243,7 @@ actions:
     action:
       description:
         - V(taint_node), V(force_delete_pod), V(delete_volumeattachment), V(wait_detached), V(wait_attached), V(wait_ready) or
-          V(record_detached).
+          V(record_detached). O(state=detached) ends with V(wait_detached).
         - V(record_detached) notes in the ledger that nothing of the fence is on the node any more. It is missing where something stays.
       type: str
       returned: always
@@ -266,7 +283,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options
 
 SCOPE = ArgumentSpec(
     {
-        "state": {"type": "str", "choices": ["detached", "held"], "default": "detached"},
+        "state": {"type": "str", "choices": ["attached", "detached", "held"], "default": "attached"},
+        "awaited": {"type": "list", "elements": "str", "default": []},
         "ceph": {"type": "dict"},
         "namespaces": {"type": "list", "elements": "str", "default": []},
         "claims": {"type": "list", "elements": "str", "default": []},

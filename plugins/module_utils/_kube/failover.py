@@ -173,7 +173,7 @@ class Failover:
         planned = {action.verb for action in self._plan.actions if action.outcome == "planned"}
         changes: dict[str, Any] = {"tainted": True} if "taint_node" in planned else {}
         changes.update({"phase": "detached"} if "record_detached" in planned else {})
-        return {"fence": self._ledger._replace(**changes).to_dict()}
+        return {"fence": self._ledger._replace(**changes).to_dict(), "left": sorted(self._detached)}
 
     # apply
 
@@ -486,8 +486,9 @@ def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
     if wrong:
         raise StorageOpsError(f"claims has {wrong[0]}; give each as namespace/name")
     reading = parse_reading(params["ceph"]) if params["ceph"] else None
-    given = {name: params[name] for name in Options.__dataclass_fields__ if name not in ("filters", "reading", "check")}
-    return Options(**given, filters=Filters(**chosen), reading=reading, check=check_mode)
+    made: dict[str, Any] = {"filters": Filters(**chosen), "reading": reading, "check": check_mode, "awaited": tuple(params["awaited"])}
+    given = {name: params[name] for name in Options.__dataclass_fields__ if name not in made}
+    return Options(**given, **made)
 
 
 def _as_planned(node: NodeState, fence: Ledger) -> NodeState:

@@ -65,7 +65,10 @@ WARNING = (
 class Options:
     """What the user asked for and allows; see the documentation of volume_failover for units and defaults.
 
-    ``check``: check mode, in which the steps before have fenced nothing.
+    ``state``: ``detached`` ends when the volumes have left the node; ``attached`` when they are
+    where pods wait for them too. ``awaited``: PersistentVolumes that an earlier step took off the
+    node, and that are to be awaited as well. ``check``: check mode, in which the steps before have
+    fenced nothing.
     """
 
     node: str
@@ -77,6 +80,13 @@ class Options:
     detach_timeout: float = 120.0
     attach_timeout: float = 120.0
     ready_timeout: float = 120.0
+    state: str = "attached"
+    awaited: tuple[str, ...] = ()
+
+    @property
+    def waits(self) -> bool:
+        """What was detached is awaited elsewhere."""
+        return self.state != "detached"
 
 
 class LostPod(NamedTuple):
@@ -182,10 +192,14 @@ def plan(state: State, options: Options) -> Plan:
     going = [covered for covered, why in judged if not why]
     findings = [_left_there(options, covered, why) for covered, why in judged if why]
     # Only when nothing is left on the node is the fail-over done; a run may have been killed while it wrote that down.
-    done = len(going) == len(held) and not (ledger.phase == "detached" and _is_noted(state.node, ledger))
-    if going or done:
+    noted = ledger.phase == "detached" and _is_noted(state.node, ledger)
+    done = options.waits and len(going) == len(held) and not noted
+    left = [found for found in state.covered if found.name in options.awaited and options.waits]
+    if going or done or left:
         finding.evidence.update(_evidence(state, going, tainting, reasons if options.detach == "auto" else []))
         finding.repair = _actions(state, options, going, tainting, done)
+        if not going:
+            finding.summary = f"what has left the lost node {options.node} is awaited elsewhere"
         findings.append(finding)
     return Plan(findings)
 
@@ -348,7 +362,8 @@ def _users(state: State, covered: AttachedVolume) -> list[LostPod]:
 def _actions(state: State, options: Options, going: list[AttachedVolume], tainting: bool, done: bool) -> list[Action]:
     node, host = options.node, state.node.host
     # After a run that was killed, those whose volumes had left already are awaited too.
-    awaited = [covered for covered in state.covered if done or covered in going]
+    known = [covered.name for covered in going] + [*options.awaited]
+    awaited = [found for found in state.covered if options.waits and (done or found.name in known)]
     timeout = options.attach_timeout if tainting else max(options.attach_timeout, _NOTICE_SECONDS)
     about = Subject(tuple(going), tuple(awaited), timeout)
     actions = []
@@ -370,6 +385,8 @@ def _actions(state: State, options: Options, going: list[AttachedVolume], tainti
     if going:
         places = [attachment_path(covered.attachment) for covered in going if covered.attachment.name]
         actions.append(Action("wait_detached", node, ["GET", *places], about))
+    if not options.waits:
+        return actions
     names = ", ".join(covered.name for covered in awaited)
     actions.append(Action("wait_attached", names, ["GET", "pods, volumeattachments"], about))
     if options.ready_timeout:

@@ -947,7 +947,9 @@ def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options
                     f"{watcher.title} still holds {image.title} of volume {image.volume}: its watch must be gone before anything is "
                     "detached"
                 )
-            elif _is_unknown(watcher, owners, options) and image.volume in here and (watcher.persistent or reading.observations < 2):
+            elif _is_unknown(watcher, owners, options) and image.volume in here:
+                # Once is enough. No other node can stage it, so a client that comes and goes may be the
+                # lost node with a bad connection; the decision refuses such a one too.
                 doubts.append(
                     f"{watcher.title} holds {image.title} of volume {image.volume}, and nobody knows whose it is, so it may be node "
                     f"{options.node}: find out; if it is, name its address in fence_addresses and run again from the start"

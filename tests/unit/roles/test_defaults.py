@@ -51,7 +51,7 @@ MORE: dict[str, dict[str, Any]] = {
 # Options that the role itself gives, from what another module returned.
 GIVEN = {
     "node_fence": {"state", "ceph", "proof", "fence"},
-    "volume_failover": {"state", "ceph"},
+    "volume_failover": {"state", "ceph", "awaited"},
     "node_release": {"state", "ceph", "clients", "fence"},
     # An entry of the role's volumes may have its credentials; it hands them over apart.
     "fuse_recovery": {"node_name", "credentials"},

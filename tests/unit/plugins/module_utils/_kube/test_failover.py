@@ -370,6 +370,35 @@ def test_the_taint_asked_for_with_unfenced_volumes_names_them() -> None:
     assert verbs(run(world, detach="taint", accept_unfenced_volumes=True))[0] == "taint_node"
 
 
+@pytest.mark.parametrize("filters", [Filters(), Filters(claims=("shop/db",))])
+def test_step_by_step(filters: Filters) -> None:
+    """The fence is proven between the steps: the first one waits for no pod, and writes nothing."""
+    world = standard(*claim("log"), attachment("log"), ledger=LEDGER._replace(volumes=("pv-db", "pv-log")))
+    first = run(world, state="detached", detach="volumes", filters=filters)
+    every = [] if filters.active else ["delete_volumeattachment"]
+    wanted = ["force_delete_pod", "delete_volumeattachment", *every, "wait_detached"]
+    assert verbs(first) == wanted
+    assert first["left"] == ["pv-db"] if filters.active else ["pv-db", "pv-log"]
+    assert world.ledger().phase == "fenced"
+    assert verbs(run(world, state="detached", detach="volumes", filters=filters)) == []
+
+    second = run(world, awaited=tuple(first["left"]), detach="volumes", filters=filters)
+    noted = [] if filters.active else ["record_detached"]
+    assert verbs(second) == ["wait_attached", "wait_ready", *noted] and second["left"] == []
+    assert second["findings"][0]["summary"] == "what has left the lost node a is awaited elsewhere"
+    proof = " ".join(second["findings"][0]["evidence"]["proof"])
+    assert "pod shop/db-1-again is Running and Ready on b" in proof
+    assert verbs(run(world, detach="volumes", filters=filters)) == []
+
+
+def test_what_was_taken_off_in_an_earlier_step_and_is_not_attached() -> None:
+    world = standard()
+    world.broken.add("attach")
+    assert verbs(run(world, state="detached", detach="volumes")) != []
+    result = run(world, awaited=("pv-db",), detach="volumes")
+    assert result["failed"] and "waits for pv-db" in result["msg"], result["msg"]
+
+
 def test_a_taint_that_is_there_already_is_not_ours() -> None:
     world = standard()
     world.at("a")["spec"]["taints"].append({**TAINTED, "value": "by-hand"})
@@ -1174,7 +1203,7 @@ def test_options_that_do_not_do(given: dict[str, Any], text: str) -> None:
 PARAMS: dict[str, Any] = {
     **{"node": "a", "namespaces": [], "claims": [" shop/db "], "storage_classes": [], "detach": "auto"},
     **{"accept_unfenced_volumes": False, "detach_timeout": 120.0, "attach_timeout": 120.0, "ready_timeout": 120.0},
-    **{"deadline": 900.0, "ceph": None},
+    **{"deadline": 900.0, "ceph": None, "state": "attached", "awaited": []},
 }
 
 

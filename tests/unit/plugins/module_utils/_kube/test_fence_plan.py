@@ -1002,7 +1002,7 @@ def test_what_does_not_prove_it(given: Options, reason: str) -> None:
 
 
 def test_whoever_else_holds_the_image_may_be_the_node() -> None:
-    """At another address of its, or at one that nobody knows; of a client that was seen once nobody knows whether it stays."""
+    """At another address of its, or at one that is unknown; also if it was seen only once."""
     second = "10.0.0.55"
     host = state(node(unschedulable=True, addresses=(A, second)))
     entry = [blocked(A)]
@@ -1016,7 +1016,8 @@ def test_whoever_else_holds_the_image_may_be_the_node() -> None:
         return confirm(intended(), replace(proof(), reading=read), state(node(unschedulable=True), attached=attached))
 
     refused(twice(watcher(STORAGE)), "192.168.7.5:0/11 (client.1) holds p/v of volume v, and nobody knows whose it is")
-    assert verbs(twice(watcher(STORAGE, seen=1))) == ["record_fence"]
+    # One that comes and goes may be the node with a bad connection.
+    refused(twice(watcher(STORAGE, seen=1)), "nobody knows whose it is")
     refused(confirm(intended(), proof(image(watchers=[watcher(STORAGE, seen=1)]), blocklist=entry)), "nobody knows whose it is")
     assert verbs(twice(watcher(STORAGE), notes=[("b", STORAGE)])) == ["record_fence"]
     # It has moved already.
