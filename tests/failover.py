@@ -66,10 +66,9 @@ class Failover:
             self._boot(name)
         self.kubelets.start_node(name)
         self.cluster.wait(lambda: self.ready(name) == "True", f"{name} is ready", 20)
-        # A Node that was made again is born with the taint not-ready, which outlives the condition for a moment.
-        self.cluster.wait(
-            lambda: not any(taint.startswith("node.kubernetes.io/") for taint in self.taints(name)), f"{name} is not tainted", 20
-        )
+        # A Node that was made again is born with the taint not-ready, which outlives the condition for a moment. Those of a fence stay.
+        silent = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+        self.cluster.wait(lambda: not silent & self.taints(name), f"{name} is not tainted", 20)
 
     def node(self, name: str = NODE_A) -> dict[str, Any]:
         """The Node."""

@@ -23,6 +23,7 @@ from lab.kubernetes.build import CURRENT, OLD
 from lab.kubernetes.controlplane import ControlPlane
 from lab.kubernetes.proxy import Proxy
 from node import Outcome
+from selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import client as client_module
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import followed as followed_module
@@ -41,7 +42,7 @@ PODS = path("v1", "pods")
 MAPS = path("v1", "configmaps", namespace="default")
 
 
-@pytest.fixture(scope="module", params=[OLD, CURRENT])
+@pytest.fixture(scope="module", params=[variation(OLD), CURRENT])
 def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """A filled control plane of each version, that nobody puts in order."""
     made = ControlPlane(

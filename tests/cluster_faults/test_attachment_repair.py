@@ -202,6 +202,7 @@ def test_a_lost_status_is_repaired_by_moving_the_pod(control_plane_1_20: Cluster
     no_trace(cluster)
 
 
+@pytest.mark.variation
 def test_a_hollow_kubelet_proceeds_after_the_pod_was_moved(control_plane_1_20: Cluster) -> None:
     """It has no CSI driver, so its pod never runs and the run says so; but it waits for the status no longer."""
     cluster = control_plane_1_20

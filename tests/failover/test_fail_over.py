@@ -127,6 +127,7 @@ def test_network_fence(failover_current: Failover, addons: Addons) -> None:
     assert addons.get(f"storage-ops-{NODE_A}")["spec"]["fenceState"] == "Unfenced"
 
 
+@pytest.mark.variation
 def test_network_fence_without_access_to_ceph(failover_current: Failover, addons: Addons) -> None:
     scene, fencing = failover_current, Fencing(failover_current, ceph=False)
     addons.create(f"storage-ops-{NODE_A}", f"{ADDRESS}/32")

@@ -192,6 +192,7 @@ def test_prepare_nodes(failover_current: Failover, addons: Addons) -> None:
         assert not again.changed and not again.findings and "2 nodes, each with a NetworkFence" in again.msg, again
 
 
+@pytest.mark.variation
 def test_prepare_by_a_class_with_the_addresses_that_the_driver_reports(failover_current: Failover, addons: Addons) -> None:
     addons.stop()
     other = Addons(failover_current.cluster.plane, failover_current.storage.ceph, clients={NODE_A: ("127.0.1.11/32",)})
@@ -208,6 +209,7 @@ def test_prepare_by_a_class_with_the_addresses_that_the_driver_reports(failover_
         assert unknown.failed and "no NetworkFenceClass no; there are ceph" in unknown.msg
 
 
+@pytest.mark.variation
 def test_prepare_refuses_where_something_may_be_fenced(failover_current: Failover, addons: Addons) -> None:
     def refused(reason: str, **options: Any) -> None:
         answer = prepare(failover_current, addons, nodes=[NODE_A], **options)

@@ -149,6 +149,7 @@ def test_two_operators_at_once(fencing: Fencing) -> None:
     moved(fencing)
 
 
+@pytest.mark.variation
 def test_a_second_operator_who_does_not_wait_is_refused(fencing: Fencing) -> None:
     scene = fencing.scene
     other = fencing.command(FAIL_OVER, node_fence_lease_seconds="60")

@@ -213,6 +213,7 @@ def summaries(findings: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
     return sorted((finding["control"], finding["severity"], finding["summary"]) for finding in findings)
 
 
+@pytest.mark.variation
 def test_what_is_left_behind_is_found(fenced: Fenced) -> None:
     """STOR-17 in the forms that need Ceph or both copies of the ledger, on one node after another state."""
     failover, api = fenced.failover, fenced.api

@@ -155,6 +155,7 @@ def test_a_hung_mount_is_only_cut_when_that_is_allowed(node: Node) -> None:
     assert "nothing to do" in remount(node).msg
 
 
+@pytest.mark.variation
 def test_two_hundred_mounts_of_which_fifty_hang(node: Node) -> None:
     """All of them are found within one time-out and a little; those that answer are asked once, and are what they were."""
     kubelet = Kubelet(node)

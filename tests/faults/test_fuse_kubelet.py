@@ -26,6 +26,7 @@ def container(node: Node, uid: str, command: str = "sleep 600") -> int:
     return start(node, f"sh -c 'echo $$ > {group}/cgroup.procs && exec {command}'")
 
 
+@pytest.mark.variation
 def test_left_behind_by_a_pod_that_is_deleted(node: Node) -> None:
     """Refused while it may be in use, each time with the reason; then unmounted, unstaged by the kubelet, and nothing is left to find."""
     volume = Kubelet(node).volume()

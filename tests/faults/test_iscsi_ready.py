@@ -45,6 +45,7 @@ def test_four_ways(unloaded: Node) -> None:
     assert (check_again.changed, check_again.findings) == (False, [])
 
 
+@pytest.mark.variation
 def test_persisted_module_is_back_after_a_reboot(node: Node) -> None:
     """With a module that nothing else on the node asks for."""
     run = node.ansible("iscsi_module_check", modules=["dummy"])

@@ -113,9 +113,9 @@ def test_program_that_closes_all_it_might_have_open(nfs: Node) -> None:
     node.vm.run("mv /sbin/mount.nfs /sbin/mount.nfs.real; cat > /sbin/mount.nfs; chmod +x /sbin/mount.nfs", stdin=script)
     unlimited(node)
     node.sh("systemctl start containerd", timeout=120)
-    asked = {"shares": [SHARE], "versions": ["3", "4.1"], "wanted_version": "3", "mount_timeout": 25, "slow_seconds": 25}
+    asked = {"shares": [SHARE], "versions": ["3", "4.1"], "wanted_version": "3", "mount_timeout": 50, "slow_seconds": 50}
     finding = node.ansible("nfs_mount_check", **asked).finding(SHARE)
-    assert finding["summary"].startswith(f"{SHARE}: NFS 3 takes 25 s where NFS 4.1 takes ")
+    assert finding["summary"].startswith(f"{SHARE}: NFS 3 takes 50 s where NFS 4.1 takes ")
     assert "lower LimitNOFILE of the runtime (STOR-10); or else set mountOptions [nfsvers=4.1]" in finding["reason"]
     node.sh(f"mkdir {DROP_IN.rpartition('/')[0]} && printf '[Service]\\nLimitNOFILE=65536\\n' > {DROP_IN}")
     node.sh("systemctl daemon-reload && systemctl restart containerd", timeout=120)

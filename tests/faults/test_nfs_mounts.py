@@ -135,6 +135,7 @@ def test_exports_that_are_closed_or_not_there(nfs: Node) -> None:
     assert (finding["verdict"], finding["reason"][:27]) == ("refuse", "mount.nfs is not installed,")
 
 
+@pytest.mark.variation
 def test_share_that_takes_longer_than_the_deadline(nfs: Node) -> None:
     """The server's mountd is stopped, so the kernel there gets no answer about exports: mounts hang, are killed, and leave nothing."""
     node = nfs

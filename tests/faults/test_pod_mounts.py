@@ -195,6 +195,7 @@ def test_only_a_wrong_mount(mounts: Mounts) -> None:
     assert mounts.repair().findings == []
 
 
+@pytest.mark.variation
 def test_processes_inside(mounts: Mounts) -> None:
     """In the node's mount namespace and in another one; somebody who is in the right layer is in nobody's way."""
     node, point = mounts.node, mounts.point

@@ -143,6 +143,7 @@ def test_volume_that_turned_read_only(scene: Scene) -> None:
     no_trace(cluster)
 
 
+@pytest.mark.variation
 def test_wrong_mount_in_use(scene: Scene) -> None:
     """Another volume lies on it while its container runs: refused without leave, moved, and proven."""
     cluster, mounts, node = scene.cluster, scene.mounts, scene.node

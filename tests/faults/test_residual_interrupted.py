@@ -29,7 +29,7 @@ def hctl_of(node: Node, path: str) -> str:
     return str(node.state()["disks"][path]["hctl"])
 
 
-@pytest.mark.parametrize("after", [variation("disable_queueing"), smoke("flush_map"), "first delete_path"])
+@pytest.mark.parametrize("after", [variation("disable_queueing"), smoke("flush_map"), variation("first delete_path")])
 def test_killed_while_removing_a_dead_map(node: Node, after: str) -> None:
     node.queue()
     hctls = [hctl_of(node, path) for path in node.paths_of(2)]

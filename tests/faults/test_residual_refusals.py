@@ -177,6 +177,7 @@ def test_multipathd_down(node: Node) -> None:
     assert node.sh("systemctl is-active multipathd.service", check=False) == "inactive", "asking must not have started it"
 
 
+@pytest.mark.variation
 def test_multipathd_frozen(node: Node) -> None:
     """It accepts the question and never answers: bounded, and refused."""
     node.unmap(2)

@@ -44,6 +44,7 @@ def test_dead_map(node: Node) -> None:
     four_ways(node, 2)
 
 
+@pytest.mark.variation
 def test_dead_map_that_queues(node: Node) -> None:
     node.queue()
     node.unmap(2)

@@ -141,6 +141,7 @@ def test_fenced_client_writes_again_once_it_is_released(node: Node, krbd: Krbd) 
     assert clients(node) == none
 
 
+@pytest.mark.variation
 def test_what_an_image_is_used_for(node: Node, krbd: Krbd) -> None:
     """Also where only another mount namespace has it mounted, as a container's."""
     device = krbd.map(IMAGE)

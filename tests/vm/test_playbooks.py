@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from node import COLLECTION, Node
+from selection import variation
 
 CLEAN = f"{COLLECTION}.clean_residual_paths"
 LOAD = f"{COLLECTION}.load_iscsi_modules"
@@ -96,20 +97,20 @@ def test_refused_before_anything_is_touched(
         ("recover_fuse_mounts", "fuse_recovery_path", "fuse_recovery_path (did you mean fuse_recovery_paths?)"),
         ("clean_residual_paths", "residual_paths_map", "residual_paths_map (did you mean residual_paths_maps?)"),
         # The prefix can be misspelt as well.
-        ("clean_residual_paths", "residual_path_maps", "residual_path_maps (did you mean residual_paths_maps?)"),
-        ("check_nfs", "nfs_check_share", "did you mean nfs_check_shares?"),
-        ("load_iscsi_modules", "iscsi_ready_persits", "did you mean iscsi_ready_persist?"),
-        ("repair_pod_mounts", "workload_redrive_scaledown", "did you mean workload_redrive_scale_down?"),
-        ("compliance", "compliance_node_time_out", "did you mean compliance_node_timeout?"),
-        ("merge_compliance_reports", "merge_runs", "did you mean merge_run?"),
-        ("triage", "triage_namespaces", "did you mean triage_namespace?"),
-        ("respond", "respond_repairs", "did you mean respond_repair?"),
-        ("replace_residual_volume", "replace_host", "did you mean replace_hosts?"),
-        ("repair_volumeattachments", "attachment_repair_name", "did you mean attachment_repair_names?"),
+        variation("clean_residual_paths", "residual_path_maps", "residual_path_maps (did you mean residual_paths_maps?)"),
+        variation("check_nfs", "nfs_check_share", "did you mean nfs_check_shares?"),
+        variation("load_iscsi_modules", "iscsi_ready_persits", "did you mean iscsi_ready_persist?"),
+        variation("repair_pod_mounts", "workload_redrive_scaledown", "did you mean workload_redrive_scale_down?"),
+        variation("compliance", "compliance_node_time_out", "did you mean compliance_node_timeout?"),
+        variation("merge_compliance_reports", "merge_runs", "did you mean merge_run?"),
+        variation("triage", "triage_namespaces", "did you mean triage_namespace?"),
+        variation("respond", "respond_repairs", "did you mean respond_repair?"),
+        variation("replace_residual_volume", "replace_host", "did you mean replace_hosts?"),
+        variation("repair_volumeattachments", "attachment_repair_name", "did you mean attachment_repair_names?"),
         ("fail_over_volumes", "node_fence_claim", "did you mean node_fence_claims?"),
         ("release_fenced_node", "node_release_ceph_hosts", "did you mean node_release_ceph_host?"),
-        ("prepare_network_fences", "network_fence_node", "did you mean network_fence_nodes?"),
-        ("configure_awx", "configure_awx_images", "did you mean configure_awx_image?"),
+        variation("prepare_network_fences", "network_fence_node", "did you mean network_fence_nodes?"),
+        variation("configure_awx", "configure_awx_images", "did you mean configure_awx_image?"),
     ],
 )
 def test_unknown_variable_ends_every_playbook(tmp_path: Path, playbook: str, variable: str, message: str) -> None:
@@ -128,8 +129,10 @@ def test_unknown_variable_ends_every_playbook(tmp_path: Path, playbook: str, var
 @pytest.mark.parametrize(
     "playbook",
     [
-        *("fail_over_volumes", "prepare_network_fences", "release_fenced_node", "repair_volumeattachments", "replace_residual_volume"),
-        *("respond", "triage"),
+        *("fail_over_volumes", "triage"),
+        *map(
+            variation, ("prepare_network_fences", "release_fenced_node", "repair_volumeattachments", "replace_residual_volume", "respond")
+        ),
     ],
 )
 def test_limit_without_the_localhost(tmp_path: Path, playbook: str) -> None:
@@ -238,6 +241,7 @@ def test_ad_hoc(node: Node) -> None:
     assert node.shape() == before
 
 
+@pytest.mark.variation
 def test_load_iscsi_modules(node: Node) -> None:
     node.guarded = False
     node.labctl("logout")
