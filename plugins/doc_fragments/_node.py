@@ -99,4 +99,13 @@ options:
       - The playbook C(storage_ops.runbooks.load_iscsi_modules) fills it in from the hosts of its target.
     type: dict
     default: {}
+  peer_boot_ids:
+    description:
+      - What C(/proc/sys/kernel/random/boot_id) of these nodes has, as a dictionary of node name to
+        boot ID. An entry with the boot ID of this node is this node, and no duplicate, under
+        whatever name.
+      - Without it a peer of this node's own host name may be this node, or a clone that kept the
+        name. That is V(major), and refused.
+    type: dict
+    default: {}
 """

@@ -257,6 +257,7 @@ def main() -> None:
 
     def parts() -> list[Part]:
         host, limits = make_host(params), limit_options(params)
+        peers = {name: params[name] for name in PEERS.options}
 
         def part(controls: str, make: Callable[[], Audit[Any]]) -> Part:
             return Part(frozenset(controls.split()), make, host.deadline)
@@ -267,7 +268,7 @@ def main() -> None:
             part("STOR-05 STOR-06", lambda: StaleContainers(host, container_options(params))),
             part("STOR-07 STOR-08", lambda: PodMounts(host, pod_mount_options(params))),
             part("STOR-01 STOR-02 STOR-03", lambda: ResidualPaths(host, residual_options(params))),
-            part("STOR-04", lambda: IscsiReady(host, ReadyOptions(peer_initiator_names=params["peer_initiator_names"]))),
+            part("STOR-04", lambda: IscsiReady(host, ReadyOptions(**peers))),
             part("STOR-10", lambda: RuntimeLimits(host, limits)),
             part("STOR-09", lambda: NfsShares(host, nfs_options(params), limits, params["kubelet_root"])),
         ]

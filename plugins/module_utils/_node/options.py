@@ -33,7 +33,12 @@ RESIDUAL = ArgumentSpec(
 BOUNDS = ArgumentSpec({"command_timeout": {"type": "float", "default": 30.0}, "deadline": {"type": "float", "default": 300.0}})
 REFUSAL = ArgumentSpec({"strict": {"type": "bool", "default": False}})
 KUBELET = ArgumentSpec({"kubelet_root": {"type": "str", "default": ROOT}})
-PEERS = ArgumentSpec({"peer_initiator_names": {"type": "dict", "default": {}}})
+PEERS = ArgumentSpec(
+    {
+        "peer_initiator_names": {"type": "dict", "default": {}},
+        "peer_boot_ids": {"type": "dict", "default": {}},
+    }
+)
 
 
 def make_host(params: dict[str, Any]) -> Host:
