@@ -39,6 +39,8 @@ options:
     description:
       - How often something suspicious is looked at before it is judged. Everything else is asked once.
       - A single observation proves nothing, so with V(1) every repair is refused.
+      - A map with a path that the kernel itself calls down is refused after the first one, since no
+        other can prove anything.
     type: int
     default: 3
   observation_seconds:

@@ -25,17 +25,19 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import pod_mounts_plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable, all_mounts, read_table
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import PUBLISH
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mounts_plan import LayerSubject, Options, State
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.readonly import read_backings, read_logs, read_names
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import unmount
 
-OPTIONS_SPEC = ArgumentSpec(
-    {
-        "paths": {"type": "list", "elements": "str", "default": []},
-        "volumes": {"type": "list", "elements": "str", "default": []},
-        "probe_timeout": {"type": "float", "default": 5.0},
-        "publish_from": {"type": "dict", "default": {}},
-    }
+OPTIONS_SPEC = PUBLISH.merge(
+    ArgumentSpec(
+        {
+            "paths": {"type": "list", "elements": "str", "default": []},
+            "volumes": {"type": "list", "elements": "str", "default": []},
+            "probe_timeout": {"type": "float", "default": 5.0},
+        }
+    )
 )
 
 
