@@ -422,6 +422,10 @@ def test_what_only_its_driver_can_mount() -> None:
     assert "let the driver mount it again for new pods (strategy kubelet)" in finding.reason
     s3fs = mount(10, STAGING)
     assert only(state(s3fs), volumes=(yandex,)).verdict == "repair"
+    # The kubelet's note names the driver, too.
+    notes = {f"{STAGE_FOLDER}/vol_data.json": VolumeNote("ru.yandex.s3.csi", HANDLE)}
+    found = only(state(dead, programs=programs, notes=notes), volumes=(replace(VOLUME, driver="", paths=(STAGING,)),))
+    assert "runs geesefs from a folder of its own" in found.reason
     # Whoever gives a command knows what it needs.
     own = replace(yandex, command=("geesefs", "{source}", "{target}"), credentials={})
     found = only(state(dead, programs=programs), volumes=(own,))
