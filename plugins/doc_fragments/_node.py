@@ -39,6 +39,8 @@ options:
     description:
       - How often something suspicious is looked at before it is judged. Everything else is asked once.
       - A single observation proves nothing, so with V(1) every repair is refused.
+      - A map with a path that the kernel itself calls down is refused after the first one, since no
+        other can prove anything.
     type: int
     default: 3
   observation_seconds:
@@ -97,6 +99,15 @@ options:
       - Initiator names of the other nodes, without this one, as a dictionary of node name to initiator name, to find a name that
         two nodes share.
       - The playbook C(storage_ops.runbooks.load_iscsi_modules) fills it in from the hosts of its target.
+    type: dict
+    default: {}
+  peer_boot_ids:
+    description:
+      - What C(/proc/sys/kernel/random/boot_id) of these nodes has, as a dictionary of node name to
+        boot ID. An entry with the boot ID of this node is this node, and no duplicate, under
+        whatever name.
+      - Without it a peer of this node's own host name may be this node, or a clone that kept the
+        name. That is V(major), and refused.
     type: dict
     default: {}
 """

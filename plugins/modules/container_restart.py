@@ -102,9 +102,11 @@ options:
     type: float
     default: 120
   stop_timeout:
-    description: Seconds from SIGTERM to SIGKILL when the runtime stops a container.
+    description:
+      - Seconds from SIGTERM to SIGKILL when the runtime stops a container.
+      - By default the C(terminationGracePeriodSeconds) of its pod, as the kubelet has noted it at
+        the container, but at least 2, as the kubelet itself waits; 30 where nothing is noted.
     type: int
-    default: 30
   restart_timeout:
     description:
       - Seconds within which the new container must list the folder.

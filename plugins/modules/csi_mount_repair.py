@@ -25,7 +25,10 @@ description:
     node's own disk. That is critical, and refused.
   - A filesystem counts as turned read-only when its superblock is read-only although the mount was made to be written, or when it gives
     C(EIO), and the kernel shows that an error was the reason (the flags C(emergency_ro) or C(shutdown), the error counter of ext4, or
-    what the kernel has logged since it was mounted). A volume that is mounted read-only on purpose is none.
+    what the kernel has logged of ext4, xfs or btrfs since it was mounted). A volume that is mounted
+    read-only on purpose is none.
+  - Where nothing shows an error, that is refused. It is V(minor) if the device is in order and no
+    error was counted, as after an administrator's C(remount,ro).
   - Some kernels, as the 6.1 of Debian 12, tell of ext4 only in their log that it no longer takes writes. There it is found for as long as
     the log's buffer has that line.
   - Refuses when a process is inside, in any mount namespace, when a container of the pod runs, when the wrong layer lies underneath, when

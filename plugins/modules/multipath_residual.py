@@ -192,9 +192,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options
     RESIDUAL,
     ArgumentSpec,
     make_host,
-    residual_options,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import ResidualPaths
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import ResidualPaths, residual_options
 
 RISKS = ArgumentSpec(
     {

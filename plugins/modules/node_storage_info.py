@@ -16,6 +16,7 @@ description:
     STOR-05 dead FUSE mounts, STOR-06 FUSE mounts that do not answer, STOR-07 pod mounts with another source or twice, STOR-08 filesystems
     that turned read-only after I/O errors, STOR-09 NFS servers that cannot be mounted from, STOR-10 container runtimes that let
     containers open far too many files.
+  - Only the code of the controls that are asked for is loaded, which is most of what an audit takes.
   - For STOR-09 a share of each NFS server in use is mounted where nobody else sees it, and unmounted again; see
     M(storage_ops.runbooks.nfs_mount_check).
   - What cannot be read, as for missing rights, or since O(deadline) has passed, is told in RV(not_assessed) for the controls that need it.
@@ -220,57 +221,94 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils import _pytho
 _python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Audit, Part, report_parts
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.containers import StaleContainers, container_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse import FuseRecovery, fuse_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import IscsiReady
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import Options as ReadyOptions
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.nfs import NFS_SPEC, NfsShares, nfs_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
     BOUNDS,
     KUBELET,
+    NOFILE,
     PEERS,
+    PUBLISH,
     RESIDUAL,
+    SHARES,
     ArgumentSpec,
     make_host,
-    residual_options,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mounts import OPTIONS_SPEC as PODS_SPEC
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mounts import PodMounts, pod_mount_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import ResidualPaths
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.runtime_limit import LIMIT_SPEC, RuntimeLimits, limit_options
 
 CONTROLS = [f"STOR-{number:02d}" for number in range(1, 11)]
-SCOPE = ArgumentSpec(
-    {
-        "controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS},
-        "shares": NFS_SPEC.options["shares"],
-        "limit_nofile_max": LIMIT_SPEC.options["limit_nofile_max"],
-        "publish_from": PODS_SPEC.options["publish_from"],
-    }
-)
+SCOPE = ArgumentSpec({"controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS}})
+
+# A node has no compiled copy of what Ansible sends it, so each of these imports compiles what it
+# brings, which takes longer than to look. Each is made only where one of its controls is asked for.
+
+
+def _fuse_mounts(host: Host, params: dict[str, Any]) -> Audit[Any]:
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse import FuseRecovery, fuse_options
+
+    return FuseRecovery(host, fuse_options(params))
+
+
+def _containers(host: Host, params: dict[str, Any]) -> Audit[Any]:
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.containers import StaleContainers, container_options
+
+    return StaleContainers(host, container_options(params))
+
+
+def _pod_mounts(host: Host, params: dict[str, Any]) -> Audit[Any]:
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mounts import PodMounts, pod_mount_options
+
+    return PodMounts(host, pod_mount_options(params))
+
+
+def _residual(host: Host, params: dict[str, Any]) -> Audit[Any]:
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import ResidualPaths, residual_options
+
+    return ResidualPaths(host, residual_options(params))
+
+
+def _iscsi(host: Host, params: dict[str, Any]) -> Audit[Any]:
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import IscsiReady, Options
+
+    return IscsiReady(host, Options(**{name: params[name] for name in PEERS.options}))
+
+
+def _runtime_limits(host: Host, params: dict[str, Any]) -> Audit[Any]:
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.runtime_limit import RuntimeLimits, limit_options
+
+    return RuntimeLimits(host, limit_options(params))
+
+
+def _nfs_shares(host: Host, params: dict[str, Any]) -> Audit[Any]:
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.nfs import NfsShares, nfs_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.runtime_limit import limit_options
+
+    return NfsShares(host, nfs_options(params), limit_options(params), params["kubelet_root"])
+
+
+# What the mounts themselves answer comes first: everything that hangs is paid from one deadline.
+AUDITS: list[tuple[str, Callable[[Host, dict[str, Any]], Audit[Any]]]] = [
+    ("STOR-05 STOR-06", _fuse_mounts),
+    ("STOR-05 STOR-06", _containers),
+    ("STOR-07 STOR-08", _pod_mounts),
+    ("STOR-01 STOR-02 STOR-03", _residual),
+    ("STOR-04", _iscsi),
+    ("STOR-10", _runtime_limits),
+    ("STOR-09", _nfs_shares),
+]
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(RESIDUAL, PEERS, KUBELET, BOUNDS).to_kwargs())
+    spec = SCOPE.merge(SHARES, NOFILE, PUBLISH, RESIDUAL, PEERS, KUBELET, BOUNDS)
+    module = AnsibleModule(supports_check_mode=True, **spec.to_kwargs())
     params: dict[str, Any] = module.params
 
     def parts() -> list[Part]:
-        host, limits = make_host(params), limit_options(params)
+        host = make_host(params)
 
-        def part(controls: str, make: Callable[[], Audit[Any]]) -> Part:
-            return Part(frozenset(controls.split()), make, host.deadline)
+        def part(controls: str, make: Callable[[Host, dict[str, Any]], Audit[Any]]) -> Part:
+            return Part(frozenset(controls.split()), lambda: make(host, params), host.deadline)
 
-        return [
-            # What the mounts themselves answer comes first: everything that hangs is paid from one deadline.
-            part("STOR-05 STOR-06", lambda: FuseRecovery(host, fuse_options(params))),
-            part("STOR-05 STOR-06", lambda: StaleContainers(host, container_options(params))),
-            part("STOR-07 STOR-08", lambda: PodMounts(host, pod_mount_options(params))),
-            part("STOR-01 STOR-02 STOR-03", lambda: ResidualPaths(host, residual_options(params))),
-            part("STOR-04", lambda: IscsiReady(host, ReadyOptions(peer_initiator_names=params["peer_initiator_names"]))),
-            part("STOR-10", lambda: RuntimeLimits(host, limits)),
-            part("STOR-09", lambda: NfsShares(host, nfs_options(params), limits, params["kubelet_root"])),
-        ]
+        return [part(controls, make) for controls, make in AUDITS]
 
     report_parts(module, parts, params["controls"])
 

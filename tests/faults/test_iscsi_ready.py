@@ -137,6 +137,10 @@ def test_initiator_name(node: Node) -> None:
 @pytest.mark.variation
 def test_duplicate_of_another_node(node: Node) -> None:
     name = node.sh("sed -n 's/^InitiatorName=//p' /etc/iscsi/initiatorname.iscsi")
-    outcome = node.ansible("iscsi_module_check", persist=False, peer_initiator_names={"worker02": name, "worker03": "iqn.2026-01.lab.x:c"})
+    peers = {"worker02": name, "worker03": "iqn.2026-01.lab.x:c", "again": name}
+    # One of them is this machine.
+    ids = {"again": node.sh("cat /proc/sys/kernel/random/boot_id").strip(), "worker02": "another"}
+    given = {"persist": False, "peer_initiator_names": peers, "peer_boot_ids": ids}
+    outcome = node.ansible("iscsi_module_check", **given)
     assert [finding["evidence"]["same_as"] for finding in outcome.findings] == [["worker02"]]
     assert outcome.findings[0]["severity"] == "critical"

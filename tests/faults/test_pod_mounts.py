@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,12 +43,20 @@ class Mounts:
     pv-c (LUN 3) is only staged. The node began in the state VOLUMES.
     """
 
-    def __init__(self, node: Node, *, root: str = ROOT, old: bool = False, flaky: bool = False, volumes: bool = True) -> None:
+    def __init__(
+        self,
+        node: Node,
+        *,
+        root: str = ROOT,
+        old: bool = False,
+        flaky: Sequence[int] = (),
+        volumes: bool = True,
+    ) -> None:
         self.node = node
         self.root, self.old = root, old
         self._tables: dict[int, str] = {}
         self.devices = {lun: f"/dev/mapper/{node.map_of(lun)[0]}" for lun in (1, 2, 3)}
-        for lun in (1, 2) if flaky else ():
+        for lun in flaky:
             self._tables[lun] = f"0 {LUN_SECTORS} linear {self.devices[lun]} 0"
             node.sh(f"dmsetup create volume{lun} --table '{self._tables[lun]}' && udevadm settle -t 20")
             self.devices[lun] = f"/dev/mapper/volume{lun}"
@@ -74,7 +82,7 @@ class Mounts:
         return self.node.sh(f"KUBELET_ROOT={self.root} OLD_LAYOUT={int(self.old)} python3 /usr/local/sbin/csi.py {arguments}")
 
     def break_device(self, lun: int) -> None:
-        """Every request to the device of a flaky node fails from now on."""
+        """Every request to a flaky device fails from now on."""
         self._load(lun, f"{self._tables[lun].partition(' linear')[0]} error")
 
     def mend_device(self, lun: int) -> None:

@@ -76,7 +76,7 @@ class Scene:
 
     def __init__(self, cluster: Cluster, node: Node) -> None:
         self.cluster, self.node = cluster, node
-        self.mounts = Mounts(node, flaky=True, volumes=False)
+        self.mounts = Mounts(node, flaky=(1, 2), volumes=False)
         cluster.api.create(k8s.csi_driver(DRIVER))
         cluster.api.add_node(NODE, DRIVER)
         self.kubelet = Kubelet(cluster.api, self.mounts)

@@ -6,15 +6,21 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.test_pod_mounts import OTHER_UID, UID, Mounts, volumes
+from faults.test_pod_mounts import LUN_SECTORS, OTHER_UID, UID, Mounts, volumes
+from lab.common import patient
 from node import Node, Outcome
 
 __all__ = ["volumes"]
 
 THIRD_UID = "8a1b2c3d-1111-2222-3333-444455556666"
+VOLUMES_OF = {"pv-a": UID, "pv-b": OTHER_UID, "pv-c": THIRD_UID}
 PORTALS = ("127.0.0.1", "127.0.0.2")
 
 
@@ -37,49 +43,86 @@ def turned(outcome: Outcome) -> dict[str, dict[str, Any]]:
     return {volume: finding for finding in found for volume in finding["evidence"]["volumes"]}
 
 
+def verdicts(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Of what turned gives."""
+    return {volume: finding["verdict"] for volume, finding in found.items()}
+
+
 def anew(mounts: Mounts, uid: str, volume: str, lun: int) -> None:
     """What becomes of a volume whose workload is moved: unmounted here, and mounted again."""
     mounts.csi(f"unpublish {uid} {volume} , unstage {volume} , stage {volume} {mounts.devices[lun]} , publish {uid} {volume}")
 
 
+@pytest.fixture
+def btrfs(tmp_path: Path) -> str:
+    """A btrfs of the size of a LUN, packed; the nodes have no program that makes one."""
+    image = tmp_path / "btrfs"
+    with image.open("wb") as file:
+        file.truncate(LUN_SECTORS * 512)
+    # Without mixed block groups there is no room for one in so little.
+    subprocess.run(["mkfs.btrfs", "-q", "--mixed", image], check=True, timeout=patient(60))
+    return base64.b64encode(gzip.compress(image.read_bytes())).decode()
+
+
 @pytest.mark.smoke
-def test_error_below_ext4_and_xfs(volumes: Node) -> None:
-    """Refused while the error lasts, found when it is over, gone when the volume is mounted anew. Nothing is ever remounted."""
-    mounts = Mounts(volumes, flaky=True)
-    mounts.break_device(1)
-    mounts.break_device(2)
-    turn(mounts, mounts.point, mounts.other)
+def test_error_below_ext4_xfs_and_btrfs(volumes: Node, btrfs: str) -> None:
+    """Refused while the error lasts, found when it is over, gone when the volume is mounted anew.
+
+    Nothing is ever remounted. btrfs has no device number of its own in mountinfo.
+    """
+    mounts = Mounts(volumes, flaky=(1, 2, 3))
+    mounts.csi("unstage pv-c")
+    volumes.vm.run(f"base64 -d | gunzip > {mounts.devices[3]}", stdin=btrfs)
+    # udev has to see it, or the kernel does not know it as a btrfs to be mounted.
+    volumes.sh("udevadm settle -t 20")
+    mounts.csi(f"stage pv-c {mounts.devices[3]} , publish {THIRD_UID} pv-c")
+    third = mounts.point_of(THIRD_UID, "pv-c")
+    volumes.sh(f"echo C > {third}/data; sync -f {third}")
+    luns = (1, 2, 3)
+    for lun in luns:
+        mounts.break_device(lun)
+    turn(mounts, mounts.point, mounts.other, third)
     before = mounts.table()
     found = turned(mounts.repair())
-    assert {volume: finding["verdict"] for volume, finding in found.items()} == {"pv-a": "refuse", "pv-b": "refuse"}
+    assert verdicts(found) == dict.fromkeys(VOLUMES_OF, "refuse")
     assert all("cannot be read: Input/output error" in finding["reason"] for finding in found.values())
-    mounts.mend_device(1)
-    mounts.mend_device(2)
+    for lun in luns:
+        mounts.mend_device(lun)
     run = mounts.repair()
     assert (run.changed, run.failed, run.outcomes) == (False, False, [])
     found = turned(run)
-    assert {volume: finding["verdict"] for volume, finding in found.items()} == {"pv-a": "report", "pv-b": "report"}
-    assert {volume: finding["workload"]["pods"] for volume, finding in found.items()} == {"pv-a": [UID], "pv-b": [OTHER_UID]}
+    assert verdicts(found) == dict.fromkeys(VOLUMES_OF, "report")
+    pods = {volume: finding["workload"]["pods"] for volume, finding in found.items()}
+    assert pods == {volume: [uid] for volume, uid in VOLUMES_OF.items()}
     assert "Remounting filesystem read-only" in found["pv-a"]["evidence"]["log"][-1]
     assert found["pv-b"]["evidence"]["answer"] == "Input/output error"
+    evidence = found["pv-c"]["evidence"]
+    name = volumes.sh(f"readlink {mounts.devices[3]}").strip().rpartition("/")[2]
+    number = next(line.split(" ")[2] for line in before if f" {third} " in line)
+    assert (evidence["type"], evidence["device"]) == ("btrfs", f"{number} ({name})")
+    assert number.startswith("0:")
+    assert f"(device {name}: state E" in evidence["log"][-1]
+    assert evidence["errors"]["write_errs"] != "0"
     assert mounts.table() == before
-    anew(mounts, UID, "pv-a", 1)
-    anew(mounts, OTHER_UID, "pv-b", 2)
+    for lun, (volume, uid) in zip(luns, VOLUMES_OF.items(), strict=True):
+        anew(mounts, uid, volume, lun)
+    # The errors that btrfs counts stay, and say nothing of now.
     assert turned(mounts.repair()) == {}
 
 
 def test_read_only_on_purpose(volumes: Node) -> None:
-    """A pod that only reads, a volume staged read-only, a LUN that cannot be written; and one that somebody has remounted."""
+    """A pod that only reads, a volume staged read-only, a LUN that cannot be written."""
     node, mounts = volumes, Mounts(volumes)
     again = f"unpublish {OTHER_UID} pv-b , unstage pv-b , stage pv-b {mounts.devices[2]} ro , publish {OTHER_UID} pv-b"
     mounts.csi(f"publish {THIRD_UID} pv-a ro , {again} , unstage pv-c")
     node.sh(f"blockdev --setro {mounts.devices[3]}")
     mounts.csi(f"stage pv-c {mounts.devices[3]}")
     assert mounts.repair().findings == []
-    # Only the filesystem is, and nothing says why.
+    # Only the filesystem is, and nothing says why: an administrator may have done it.
     node.sh(f"mount -o remount,ro {mounts.point}")
     (finding,) = mounts.repair().findings
-    assert (finding["verdict"], finding["evidence"]["volumes"]) == ("refuse", ["pv-a"])
+    assert (finding["severity"], finding["verdict"]) == ("minor", "refuse")
+    assert finding["evidence"]["volumes"] == ["pv-a"]
     assert "nothing shows that an error was the reason" in finding["reason"]
 
 

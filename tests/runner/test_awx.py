@@ -356,7 +356,7 @@ def options_of(role: str) -> dict[str, Any]:
 LEFT_OUT = re.compile(
     r"_(failover_ceph_host|timeout|deadline|kubelet_root|crictl|runtime_endpoint|run_id|release_lease|lease_seconds|ledger_namespace|leader_process"
     r"|restart_command|grace_seconds|(min_)?observations|(min_)?observation_seconds|pending_seconds|slow_seconds|unstage_seconds"
-    r"|ceph_(conf|keyring|user|cluster)|rados_namespaces|peer_initiator_names|credential_keys|drivers|volumes|fence|wait_for"
+    r"|ceph_(conf|keyring|user|cluster)|rados_namespaces|peer_(initiator_names|boot_ids)|credential_keys|drivers|volumes|fence|wait_for"
     r"|hosts|result|others|inputs|partial|folder|keep|formats|prometheus_file|title|cluster|slice|namespace|claims|nodes|node|attachments"
     r"|required_metadata|vendor|product|rescan_targets|strict)$"
 )

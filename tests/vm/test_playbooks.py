@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ from selection import variation
 
 CLEAN = f"{COLLECTION}.clean_residual_paths"
 LOAD = f"{COLLECTION}.load_iscsi_modules"
+# A Python whose machine has another boot ID.
+CLONE = """#!/bin/sh
+exec unshare -m sh -c '
+    mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
+    exec python3 "$@"
+' sh "$@"
+"""
 # What an AWX survey sends: everything is a string, and a question nobody answered is an empty one.
 SURVEY = {
     "target": "node1\n",
@@ -267,10 +275,21 @@ def test_load_iscsi_modules(node: Node) -> None:
 
 
 def test_duplicate_initiator_names_are_found_host_by_host(node: Node, tmp_path: Path) -> None:
-    """The same node under two names stands for two clones; with serial 1 each is compared with the one whose turn is not yet."""
+    """With serial 1 each host is compared with those whose turn is not yet.
+
+    The node is in the inventory twice, and so no duplicate of itself. As worker02 it has the boot
+    ID that a clone would have.
+    """
+    node.sh("echo 1e5a7f10-0000-4000-8000-000000000002 > /run/boot_id")
+    node.vm.run("cat > /usr/local/bin/clone && chmod +x /usr/local/bin/clone", stdin=CLONE)
     inventory = node.vm.inventory()
-    twin = tmp_path / "twin.yml"
-    twin.write_text(inventory.read_text().replace("node1:", "worker02:"))
-    result = ansible("ansible-playbook", LOAD, "-i", str(inventory), "-i", str(twin), "-e", "target=all", "--check")
-    assert "is also that of worker02" in result.stdout, result.stdout
-    assert "is also that of node1" in result.stdout, result.stdout
+    text = inventory.read_text()
+    again, twin = tmp_path / "again.yml", tmp_path / "twin.yml"
+    again.write_text(text.replace("node1:", "node1-again:"))
+    other = text.replace("/usr/bin/python3", "/usr/local/bin/clone")
+    twin.write_text(other.replace("node1:", "worker02:"))
+    sources = [word for path in (inventory, again, twin) for word in ("-i", str(path))]
+    result = ansible("ansible-playbook", LOAD, *sources, "-e", "target=all", "--check")
+    said = re.findall(r"is also that of ([^:]*):", result.stdout)
+    # Once for each host: by the summary alone.
+    assert sorted(said) == ["node1, node1-again", "worker02", "worker02"], result.stdout

@@ -29,13 +29,23 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Unfit:
+    """A program that a driver starts in a way that a remount does not imitate, and why."""
+
+    program: str
+    why: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Driver:
     """A CSI driver. ``name``: of its CSIDriver. ``prefixed``: it is installed under PREFIX.name, too.
 
     ``publishes``: STAGING if the mount of a pod is always a bind of a mount in the staging folder;
     ELSEWHERE if it may be one that the driver makes or keeps at another place. ``source``: where
     that was read, in the driver's own repository. ``options``: what it gives the programs that it
-    mounts with in any case, by the program, with their source.
+    mounts with in any case, by the program, with their source. ``unfit``: programs of which a mount
+    cannot be made again without the driver.
     """
 
     name: str
@@ -43,6 +53,7 @@ class Driver:
     source: str
     options: tuple[Options, ...] = ()
     prefixed: bool = False
+    unfit: tuple[Unfit, ...] = ()
 
 
 # Both say allow_other as well, which a new mount gets where the dead one had it.
@@ -80,6 +91,14 @@ KNOWN = (
         STAGING,
         "yandex-cloud/k8s-csi-s3 pkg/driver/nodeserver.go NodePublishVolume",
         (Options("s3fs", _S3FS, "yandex-cloud/k8s-csi-s3 pkg/mounter/s3fs.go Mount"),),
+        unfit=(
+            Unfit(
+                "geesefs",
+                "the driver ru.yandex.s3.csi runs geesefs from a folder of its own, as nobody "
+                "(--setuid), in a unit whose stop unmounts the staging folder",
+                "yandex-cloud/k8s-csi-s3 pkg/mounter/geesefs.go Mount",
+            ),
+        ),
     ),
     # One FUSE mount for each pod, or (s3backer) a loop device on a file of the staging mount.
     Driver(
@@ -104,6 +123,13 @@ def options(driver: str, program: str, region: str) -> list[str]:
     known = _known(driver)
     words = [word for given in (known.options if known else ()) if given.program == program for word in given.words]
     return [word.replace("{region}", region) for word in words if region or "{region}" not in word]
+
+
+def unfit(driver: str, program: str) -> str:
+    """Why what a driver mounts with a program cannot be mounted without it; empty if it can."""
+    known = _known(driver)
+    found = [each.why for each in (known.unfit if known else ()) if each.program == program]
+    return found[0] if found else ""
 
 
 def _known(driver: str) -> Driver | None:

@@ -43,6 +43,11 @@ class Disk:
         return self.hctl.rpartition(":")[0]
 
     @property
+    def reachable(self) -> bool:
+        """Commands get to it, by the kernel's own word."""
+        return self.state == "running" and (self.transport is None or self.transport.up)
+
+    @property
     def lun(self) -> int:
         """LUN, as the kernel numbers it."""
         return int(self.hctl.rpartition(":")[2])

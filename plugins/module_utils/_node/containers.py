@@ -13,6 +13,7 @@ import errno
 import json
 import os
 import posixpath
+import re
 import stat
 import time
 from collections.abc import Iterable, Sequence
@@ -87,7 +88,7 @@ OPTIONS_SPEC = ArgumentSpec(
         "method": {"type": "str", "choices": ["auto", "probe", "cri"], "default": "auto"},
         "probe_timeout": {"type": "float", "default": 5.0},
         "liveness_timeout": {"type": "float", "default": 120.0},
-        "stop_timeout": {"type": "int", "default": 30},
+        "stop_timeout": {"type": "int"},
         "restart_timeout": {"type": "float", "default": 120.0},
         "crictl": {"type": "str", "default": "crictl"},
         "runtime_endpoint": {"type": "str", "default": ""},
@@ -106,16 +107,21 @@ _SOCKETS = (
     "/run/k0s/containerd.sock",
 )
 _POLL_SECONDS = 1.0
+_GRACE_ANNOTATION = "io.kubernetes.pod.terminationGracePeriod"
 
 
 @dataclass(frozen=True)
 class Inspected:
-    """What the runtime says of a container. ``mounts``: path in the container -> (path of the node, propagation)."""
+    """What the runtime says of a container.
+
+    ``mounts``: path in the container -> (path of the node, propagation). ``grace_period``: seconds.
+    """
 
     name: str
     namespace: str
     pod_name: str
     mounts: dict[str, tuple[str, str]]
+    grace_period: int = pure.GRACE_SECONDS
 
 
 class StaleContainers:
@@ -213,6 +219,7 @@ class StaleContainers:
             pod_name=said.pod_name if said else first.pod_name,
             serves=bool(said)
             and any(propagation.endswith("BIDIRECTIONAL") for _path, propagation in (said.mounts.values() if said else ())),
+            grace_period=said.grace_period if said else pure.GRACE_SECONDS,
             known=tuple(known),
             elsewhere=tuple(elsewhere),
             copies=tuple(replace(copy, host=self._host_mount(container, copy, said, known)) for copy in container.copies),
@@ -269,7 +276,7 @@ class StaleContainers:
             self._await(action, container)
             return
         self._still_stale(container)
-        timeout = self._options.stop_timeout + self._host.command_timeout
+        timeout = pure.stop_seconds(container, self._options) + self._host.command_timeout
         if self._host.deadline.remaining() < timeout:
             raise NotStarted("the deadline leaves no time to see it started again; run again, or raise the deadline")
         result = self._host.run(action.command, timeout)
@@ -502,5 +509,16 @@ def inspect(host: Host, runtime: Runtime, container: str) -> Inspected | None:
             labels.get("io.kubernetes.pod.namespace", ""),
             labels.get("io.kubernetes.pod.name", ""),
             mounts,
+            _grace_period(status.get("annotations") or {}),
         )
     return None
+
+
+def _grace_period(annotations: dict[str, Any]) -> int:
+    """The pod's terminationGracePeriodSeconds.
+
+    The kubelet notes it at each container (kubernetes pkg/kubelet/kuberuntime/labels.go,
+    newContainerAnnotations), unless the pod has none.
+    """
+    noted = str(annotations.get(_GRACE_ANNOTATION, ""))
+    return int(noted) if re.fullmatch(r"[0-9]{1,9}", noted) else pure.GRACE_SECONDS

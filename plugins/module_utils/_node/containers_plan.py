@@ -21,6 +21,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
 RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 # A kubelet starts a container again that ended without an error only then.
 _ALWAYS = "Always"
+# kubernetes/api core/v1/types.go, DefaultTerminationGracePeriodSeconds.
+GRACE_SECONDS = 30
+# What every container gets (kubernetes pkg/kubelet/kuberuntime/kuberuntime_manager.go,
+# minimumGracePeriodInSeconds).
+_LEAST_GRACE_SECONDS = 2
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Options:
     method: str = "auto"
     probe_timeout: float = 5.0
     liveness_timeout: float = 120.0
-    stop_timeout: int = 30
+    stop_timeout: int | None = None
     restart_timeout: float = 120.0
     crictl: str = "crictl"
     runtime_endpoint: str = ""
@@ -56,6 +61,7 @@ class Options:
     planned_paths: tuple[str, ...] = ()
     max_repairs: int = 10
     accept_majority_broken: bool = False
+    deadline: float = 300.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,7 @@ class Container:
 
     ``elsewhere``: the mount paths that were given for it, where none of them is one of its FUSE mounts.
     ``pid``: one of its processes. ``name``: by the runtime, or by the cluster. ``serves``: it hands its own mounts on to the node.
+    ``grace_period``: seconds that its pod gives it to end.
     """
 
     id: str
@@ -99,6 +106,7 @@ class Container:
     namespace: str = ""
     pod_name: str = ""
     serves: bool = False
+    grace_period: int = GRACE_SECONDS
     known: tuple[Known, ...] = ()
     elsewhere: tuple[str, ...] = ()
 
@@ -297,6 +305,11 @@ def obstacles(state: State, container: Container, options: Options) -> tuple[lis
         )
     elif options.method == "cri" and state.runtime.problem:
         reasons.append(f"the container runtime cannot be asked: {state.runtime.problem}")
+    elif not _waits(container, options) and stop_seconds(container, options) >= options.deadline:
+        blockers.append(
+            f"it may take {stop_seconds(container, options)} s to end, and the deadline is "
+            f"{options.deadline:g} s: raise that, or set stop_timeout"
+        )
     return blockers, reasons
 
 
@@ -313,9 +326,16 @@ def _action(state: State, container: Container, options: Options) -> Action:
 
 def stop_action(runtime: Runtime, container: Container, options: Options) -> Action:
     """What has the runtime end a container, which its kubelet then starts again."""
-    return Action(
-        "stop_container", container.title, [*runtime.command, "stop", "--timeout", str(options.stop_timeout), container.id], container
-    )
+    seconds = str(stop_seconds(container, options))
+    command = [*runtime.command, "stop", "--timeout", seconds, container.id]
+    return Action("stop_container", container.title, command, container)
+
+
+def stop_seconds(container: Container, options: Options) -> int:
+    """From SIGTERM to SIGKILL: as the user says, or as long as the kubelet would wait."""
+    if options.stop_timeout is not None:
+        return options.stop_timeout
+    return max(_LEAST_GRACE_SECONDS, container.grace_period)
 
 
 def shown(path: str) -> str:

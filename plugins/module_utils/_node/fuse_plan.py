@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers, untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
@@ -32,6 +32,11 @@ PRIVATE = "/run/storage_ops/fuse"
 _FLAGS = ("ro", "nosuid", "nodev", "noexec")
 # Options of a filesystem that decide who may do what in it.
 _KEPT = ("allow_other", "default_permissions")
+# Labels of SELinux for the whole filesystem (selinux_sb_show_options in security/selinux/hooks.c);
+# what has a comma is quoted.
+_CONTEXT = re.compile(r'(?:^|,)((?:fs|def|root)?context=(?:"[^"]*"|[^,"]*))')
+# What works where this host cannot mount it.
+_BY_DRIVER = "let the driver mount it again for new pods (strategy kubelet)"
 # Their clients pass on what their own servers answer: that one is gone does not say that the client is.
 _FORWARDING = ("fuse.glusterfs",)
 CONNECTIONS = "/sys/fs/fuse/connections"
@@ -488,7 +493,7 @@ def _recovery(
         targets,
         dead[0].fstype,
         origins[0] if origins else "",
-        tuple(option for option in _KEPT if option in dead[0].super_options),
+        (*(option for option in _KEPT if option in dead[0].super_options), *contexts(dead[0])),
         volumes=volumes,
         handles=handles,
     )
@@ -614,7 +619,8 @@ def _to_be_mounted(state: State, recovery: Recovery, entries: list[Volume], obst
     """With the service that makes a new mount."""
     if len(entries) != 1:
         why = "nobody says" if not entries else f"{len(entries)} entries of 'volumes' say"
-        return recovery, [*obstacles, f"{why} what is to be mounted: give it by the option 'volumes', or run the playbook with the cluster"]
+        remedy = f"give it by 'volumes', run the playbook with the cluster, or {_BY_DRIVER}"
+        return recovery, [*obstacles, f"{why} what is to be mounted: {remedy}"]
     service, problems = _service(state, entries[0], recovery)
     known = [handle for driver, handle in recovery.handles if entries[0].driver in ("", driver)]
     if entries[0].handle and recovery.handles and entries[0].handle not in known:
@@ -650,8 +656,14 @@ def unlike(recovery: Recovery, mount: Mount) -> str:
     if mount.fstype == recovery.fstype and recovery.origin and origin_of(mount) != recovery.origin:
         new = origin_of(mount) or mount.source
         return f"the new mount is of {printable(masked(new))!r}, the dead one was of {printable(masked(recovery.origin))!r}"
-    lost = [option for option in recovery.kept if option not in mount.super_options]
+    has = {*mount.super_options, *contexts(mount)}
+    lost = [option for option in recovery.kept if option not in has]
     return f"the new mount lacks {' and '.join(lost)}, which the dead one had" if lost else ""
+
+
+def contexts(mount: Mount) -> tuple[str, ...]:
+    """The labels of SELinux that a filesystem was mounted with, as options."""
+    return tuple(_CONTEXT.findall(",".join(mount.super_options)))
 
 
 def _answers(state: State, point: str, dead: tuple[str, ...]) -> bool:
@@ -687,10 +699,12 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
     name = entry.command[0] if entry.command else recipe.program if recipe else ""
     program = state.programs.get(name, "")
     if not program:
-        problems.append(f"{name} is not on this host: install it, or use the strategy kubelet")
+        problems.append(f"{name} is not on this host: install it, or {_BY_DRIVER}")
     missing = [key for key in (recipe.needed if recipe else ()) if not entry.credentials.get(key)]
     if missing:
-        problems.append(f"the credentials lack {' and '.join(missing)}")
+        lacking = f"the credentials lack {' and '.join(missing)}"
+        problems.append(f"{lacking}: give them by the option 'volumes', or {_BY_DRIVER}")
+    problems += _habits(entry, recipe, recovery)
     problems += _word_problems(entry, sources[0])
     try:
         service = _filled(entry, recipe, program, sources[0], recovery)
@@ -700,13 +714,29 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
     return service, problems + _shown_secrets(entry, recipe, service)
 
 
+def _habits(entry: Volume, recipe: fuse_recipes.Recipe | None, recovery: Recovery) -> list[str]:
+    """What the dead mount had and a new one would lack."""
+    named = sorted({entry.driver, *(driver for driver, _handle in recovery.handles)})
+    unfit = [drivers.unfit(driver, recipe.program) for driver in named] if recipe else []
+    problems = [f"{why}: {_BY_DRIVER}" for why in dict.fromkeys(unfit) if why]
+    given = {name for option in entry.options for name in _option_names(option)}
+    # Which programs hand it on to the kernel differs, so it is not made up here; unlike looks.
+    labels = [option for option in recovery.kept if option not in _KEPT]
+    return problems + [
+        f"the dead mount has {printable(label)}, without which SELinux may keep its pods out: "
+        f"give it in 'options', if the program takes it, or {_BY_DRIVER}"
+        for label in labels
+        if label.partition("=")[0] not in given
+    ]
+
+
 def _filled(entry: Volume, recipe: fuse_recipes.Recipe | None, program: str, source: str, recovery: Recovery) -> Service:
     values = {"source": source, "target": f"{recovery.folder}/mount", "credentials_file": f"{recovery.folder}/credentials"}
     values.update({"endpoint": entry.endpoint, "bucket": source.partition(":")[0], "region": entry.region})
     options = list(entry.options)
     given = {word for option in options for word in _option_names(option)}
     # Who could see the files, and change them, still can.
-    for option in recovery.kept:
+    for option in (option for option in recovery.kept if option in _KEPT):
         if not given & ({option, "allow_root"} if option == "allow_other" else {option}):
             options.append(f"--{option.replace('_', '-')}" if recipe and recipe.long_options else option)
     words = fuse_recipes.option_words(options)

@@ -45,6 +45,7 @@ class Options:
     load_blacklisted: bool = False
     start_iscsid: bool = False
     peer_initiator_names: dict[str, str] = field(default_factory=dict)
+    peer_boot_ids: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,18 @@ class Module:
 
 @dataclass(frozen=True)
 class State:
-    """What was read. ``iscsid``: systemd's word for service and socket; ``initiator_names``: None if there is no such file."""
+    """What was read.
+
+    ``iscsid``: systemd's word for service and socket. ``initiator_names``: None if there is no such
+    file. ``boot_id``: of the running kernel; a clone has another one, whatever else it shares.
+    """
 
     node: str
     kernel: str
     modules: tuple[Module, ...]
     iscsid: dict[str, str]
     initiator_names: tuple[str, ...] | None
+    boot_id: str = ""
 
 
 class IscsiReady:
@@ -97,7 +103,9 @@ class IscsiReady:
             raise StorageOpsError(f"{odd[0] if odd else ''!r} is no name of a kernel module; see the option modules")
         # The kernel knows them by underscores, whatever their files are called.
         modules = tuple(read_module(host, name.replace("-", "_")) for name in self._options.modules)
-        return State(host.name, host.kernel, modules, _iscsid(host), _initiator_names(host))
+        boot_id = host.read("/proc/sys/kernel/random/boot_id") or ""
+        names = _initiator_names(host)
+        return State(host.name, host.kernel, modules, _iscsid(host), names, boot_id)
 
     def plan(self, state: State) -> Plan:
         """Decide."""
@@ -350,8 +358,7 @@ def _judge_iscsid(state: State, options: Options) -> Finding | None:
 
 def _judge_initiator(state: State, options: Options) -> Finding | None:
     """A name is the node's identity at the array: it is never made up here, only reported."""
-    names = state.initiator_names
-    twins = sorted(node for node, name in options.peer_initiator_names.items() if names and name == names[0])
+    names, twins = state.initiator_names, _twins(state, options)
     if names is None:
         problem = f"{INITIATOR_FILE} is missing"
     elif not names:
@@ -366,8 +373,29 @@ def _judge_initiator(state: State, options: Options) -> Finding | None:
         return None
     finding = _finding(state, "critical" if twins else "major", "initiator name", (names or ("none",))[0], problem, "")
     finding.evidence = {"file": INITIATOR_FILE, "names": list(names or ()), "same_as": twins}
-    finding.refuse("give the node a name of its own (iscsi-iname), log out, restart iscsid, and map its LUNs to that name on the array")
+    remedy = "give the node a name of its own (iscsi-iname), log out, restart iscsid, and map its LUNs to that name on the array"
+    if twins == [state.node] and not options.peer_boot_ids.get(state.node):
+        finding.severity = "major"
+        finding.refuse(
+            f"the peer {state.node} has this node's own name, so it is this node, or a clone that "
+            "kept its name: leave this node out of peer_initiator_names, or give the boot ID of "
+            f"{state.node} in peer_boot_ids. Of a clone, {remedy}"
+        )
+    else:
+        finding.refuse(remedy)
     return finding
+
+
+def _twins(state: State, options: Options) -> list[str]:
+    """Other nodes of the same initiator name. A name of a node does not tell that it is this one.
+
+    One running kernel has one boot ID (random(4)), so an entry with ours is this node.
+    """
+    own, boot_ids = (state.initiator_names or ("",))[0], options.peer_boot_ids
+    alike = [node for node, name in options.peer_initiator_names.items() if own and name == own]
+    if state.boot_id:
+        alike = [node for node in alike if boot_ids.get(node) != state.boot_id]
+    return sorted(alike)
 
 
 def _persist(path: str, module: str) -> None:

@@ -45,23 +45,25 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.nfs_pla
     port_of,
     split_share,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import SHARES
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.runtime_limit import LimitOptions, excessive, read_limits
 
-NFS_SPEC = ArgumentSpec(
-    {
-        "shares": {"type": "list", "elements": "str", "default": []},
-        "versions": {
-            "type": "list",
-            "elements": "str",
-            "choices": ["3", "4.0", "4.1", "4.2"],
-            "default": ["3", "4.0", "4.1", "4.2"],
-        },
-        "wanted_version": {"type": "str", "choices": ["", "3", "4", "4.0", "4.1", "4.2"], "default": ""},
-        "mount_options": {"type": "list", "elements": "str", "default": []},
-        "mount_timeout": {"type": "float", "default": 30.0},
-        "slow_seconds": {"type": "float", "default": 10.0},
-        "connect_timeout": {"type": "float", "default": 3.0},
-    }
+NFS_SPEC = SHARES.merge(
+    ArgumentSpec(
+        {
+            "versions": {
+                "type": "list",
+                "elements": "str",
+                "choices": ["3", "4.0", "4.1", "4.2"],
+                "default": ["3", "4.0", "4.1", "4.2"],
+            },
+            "wanted_version": {"type": "str", "choices": ["", "3", "4", "4.0", "4.1", "4.2"], "default": ""},
+            "mount_options": {"type": "list", "elements": "str", "default": []},
+            "mount_timeout": {"type": "float", "default": 30.0},
+            "slow_seconds": {"type": "float", "default": 10.0},
+            "connect_timeout": {"type": "float", "default": 3.0},
+        }
+    )
 )
 
 # Beyond a mount's own time: for timeout(1) to kill it, and for the kernel to let go of it.

@@ -4,7 +4,10 @@
 
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 
-"""Options that node modules share, and what they are turned into."""
+"""Options that node modules share, and the node by them.
+
+An audit imports no more than this before it knows which controls are asked for.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,19 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded impo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import UNDO_SECONDS, Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual_plan import Options
 
-__all__ = ["BOUNDS", "KUBELET", "PEERS", "REFUSAL", "RESIDUAL", "ArgumentSpec", "make_host", "residual_options"]
+__all__ = [
+    "BOUNDS",
+    "KUBELET",
+    "NOFILE",
+    "PEERS",
+    "PUBLISH",
+    "REFUSAL",
+    "RESIDUAL",
+    "SHARES",
+    "ArgumentSpec",
+    "make_host",
+]
 
 RESIDUAL = ArgumentSpec(
     {
@@ -33,7 +46,15 @@ RESIDUAL = ArgumentSpec(
 BOUNDS = ArgumentSpec({"command_timeout": {"type": "float", "default": 30.0}, "deadline": {"type": "float", "default": 300.0}})
 REFUSAL = ArgumentSpec({"strict": {"type": "bool", "default": False}})
 KUBELET = ArgumentSpec({"kubelet_root": {"type": "str", "default": ROOT}})
-PEERS = ArgumentSpec({"peer_initiator_names": {"type": "dict", "default": {}}})
+SHARES = ArgumentSpec({"shares": {"type": "list", "elements": "str", "default": []}})
+NOFILE = ArgumentSpec({"limit_nofile_max": {"type": "int", "default": 1048576}})
+PUBLISH = ArgumentSpec({"publish_from": {"type": "dict", "default": {}}})
+PEERS = ArgumentSpec(
+    {
+        "peer_initiator_names": {"type": "dict", "default": {}},
+        "peer_boot_ids": {"type": "dict", "default": {}},
+    }
+)
 
 
 def make_host(params: dict[str, Any]) -> Host:
@@ -43,22 +64,3 @@ def make_host(params: dict[str, Any]) -> Host:
     if not params["command_timeout"] > 0:
         raise StorageOpsError("command_timeout must be more than 0 seconds")
     return Host(Deadline(params["deadline"] - UNDO_SECONDS), params["command_timeout"])
-
-
-def residual_options(params: dict[str, Any]) -> Options:
-    """Options of ResidualPaths, checked. Modules that only report lack the risks, and get their defaults."""
-    for name, least in (("observations", 1), ("observation_seconds", 0), ("probe_timeout", 0.1), ("max_repairs", 0)):
-        if not params.get(name, least) >= least:  # not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}")
-    empty = [name for name in ("maps", "wwids") if any(not item.strip() for item in params[name])]
-    if empty:
-        raise StorageOpsError(f"{empty[0]} has an empty name; leave the option out to look at everything")
-    # An audit repairs nothing, so it has no limit to stay under.
-    given = {"max_repairs": 1_000_000, **{name: params[name] for name in Options.__dataclass_fields__ if name in params}}
-    wwids = tuple(_spelled(wwid.strip()) for wwid in params["wwids"])
-    return Options(**{**given, "maps": tuple(name.strip() for name in params["maps"]), "wwids": wwids})
-
-
-def _spelled(wwid: str) -> str:
-    """A WWID as multipath spells it: those that are a number (NAA, EUI-64) in small letters."""
-    return wwid.lower() if wwid[:1] in ("2", "3") else wwid

@@ -25,17 +25,19 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import pod_mounts_plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable, all_mounts, read_table
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import PUBLISH
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mounts_plan import LayerSubject, Options, State
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.readonly import read_backings, read_logs
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.readonly import read_backings, read_logs, read_names
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import unmount
 
-OPTIONS_SPEC = ArgumentSpec(
-    {
-        "paths": {"type": "list", "elements": "str", "default": []},
-        "volumes": {"type": "list", "elements": "str", "default": []},
-        "probe_timeout": {"type": "float", "default": 5.0},
-        "publish_from": {"type": "dict", "default": {}},
-    }
+OPTIONS_SPEC = PUBLISH.merge(
+    ArgumentSpec(
+        {
+            "paths": {"type": "list", "elements": "str", "default": []},
+            "volumes": {"type": "list", "elements": "str", "default": []},
+            "probe_timeout": {"type": "float", "default": 5.0},
+        }
+    )
 )
 
 
@@ -74,14 +76,17 @@ class PodMounts:
             return State(self._host.name, "", read_table(self._host, "self"), {})
         self._options = replace(self._options, paths=tuple(self._resolved(path, root) for path in self._options.paths))
         state = self._mounts(root)
-        logs = read_logs(self._host, [filesystem.device for filesystem in pure.filesystems(state)])
-        state = replace(state, answers=self._ask(state), logs=logs)
+        devices = [filesystem.device for filesystem in pure.filesystems(state)]
+        names = read_names(self._host, {each: pure.point_of(state, each) for each in devices})
+        state = replace(state, answers=self._ask(state), logs=read_logs(self._host, names))
         if pure.suspicious_stacks(state):
             state = self._users(state)
         turned = [filesystem.device for filesystem in pure.suspicious_filesystems(state)]
         if turned:
             state = state if state.elsewhere else self._users(state)
-            state = replace(state, backings=read_backings(self._host, turned, self._options.probe_timeout))
+            below = {device: names[device] for device in turned}
+            backings = read_backings(self._host, below, self._options.probe_timeout)
+            state = replace(state, backings=backings)
         return state
 
     def plan(self, state: State) -> Plan:

@@ -524,6 +524,7 @@ def judge_filesystem(state: State, filesystem: Filesystem) -> Finding | None:
     if answer.state == probes.HUNG:
         obstacles.append(f"it does not answer: {answer.text}. Its paths may be down: see multipath -ll")
     if not proof:
+        finding.severity = _unproven_severity(backing, answer)
         obstacles.append("nothing shows that an error was the reason, so it cannot be told from what somebody wanted: see the kernel's log")
     if obstacles:
         finding.refuse(*obstacles)
@@ -536,6 +537,16 @@ def judge_filesystem(state: State, filesystem: Filesystem) -> Finding | None:
     else:
         finding.reason += "no pod here has it any more; the kubelet has to unmount it" if not volumes else "several volumes claim it"
     return finding
+
+
+def _unproven_severity(backing: Backing, answer: Answer) -> str:
+    """Of one that is read-only without a known error.
+
+    Where all else is well an administrator may have remounted it.
+    """
+    counted = any(number.strip("0") for number in backing.errors.values())
+    odd = backing.obstacles or counted or answer.state != probes.OK
+    return "critical" if odd else "minor"
 
 
 def _said(filesystem: Filesystem, answer: Answer) -> str:

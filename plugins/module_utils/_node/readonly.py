@@ -12,11 +12,11 @@ import contextlib
 import mmap
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, multipath
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, btrfs, multipath
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
 
@@ -26,26 +26,39 @@ _READ_BYTES = 4096
 _RECORD_BYTES = 8192
 _KEPT_LINES = 5
 _EXT4 = ("errors_count", "first_error_time", "last_error_time")
+# fs/btrfs/messages.c; since Linux 5.18 with the filesystem's state. It names one of its devices.
+_BTRFS = r"\(device (?P<name>[^\s():]+)(?:: state \w+)?\)"
 
 # In the kernel's words: it gave up. Of ext4 some kernels tell it nowhere else, as the 6.1 of Debian 12: mountinfo still says rw.
 _ERRORS = (
     re.compile(r"EXT4-fs \((?P<name>[^()]+)\): (?:Remounting filesystem read-only|shut down requested)"),
     re.compile(r"Aborting journal on device (?P<name>\S+)-8\."),
     re.compile(r"XFS \((?P<name>[^()]+)\): .*(?:[Ss]hutting down filesystem|Filesystem has been shut down|User initiated shutdown)"),
+    re.compile(rf"BTRFS \w+ {_BTRFS}: forced readonly"),
+    re.compile(rf"BTRFS:? error {_BTRFS} in \w+:\d+: errno=-"),
 )
-# It was mounted, remounted or unmounted: nothing said before is of what is mounted now.
+# It was mounted, remounted or unmounted: nothing said before is of what is mounted now. A btrfs
+# that gave up cannot be remounted (fs/btrfs/super.c, btrfs_remount). What it says when it is
+# mounted depends on the kernel (fs/btrfs/disk-io.c, open_ctree).
 _MOUNTS = (
     re.compile(r"EXT4-fs \((?P<name>[^()]+)\): (?:mounted filesystem|unmounting filesystem|re-mounted)"),
     re.compile(r"XFS \((?P<name>[^()]+)\): (?:Mounting V|Unmounting Filesystem)"),
+    re.compile(rf"BTRFS \w+ {_BTRFS}: (?:(?:first |last un)mount of |has skinny extents)"),
+    re.compile(rf"BTRFS \w+ {_BTRFS}: using \S+ \(.*\) checksum algorithm"),
 )
+
+
+# Filesystem (major:minor) -> the kernel's names of its block devices.
+Names = Mapping[str, Iterable[str]]
 
 
 @dataclass(frozen=True)
 class Backing:
-    """The block device of a filesystem.
+    """The block device of a filesystem; of btrfs it may be several.
 
-    ``name``: the kernel's, empty if it is gone. ``read_only``: the device itself is. ``errors``: what ext4 counts, by name. ``paths``: each
-    with its state. ``obstacles``: why it cannot be used now.
+    ``name``: the kernel's, empty if it is gone. ``read_only``: the device itself is. ``errors``:
+    what ext4 or btrfs counts, by name. ``paths``: each with its state. ``obstacles``: why it cannot
+    be used now.
     """
 
     name: str
@@ -55,44 +68,84 @@ class Backing:
     obstacles: tuple[str, ...] = ()
 
 
-def read_logs(host: Host, devices: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Device (major:minor) -> what the kernel has said when it gave up the filesystem on it, newest last; without those that it has not."""
-    names = {device: _name(host, device) for device in devices}
+def read_names(host: Host, points: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Filesystem (major:minor) -> the kernel's names of its block devices.
+
+    None if they are gone, or nothing tells which they are.
+    ``points``: filesystem -> a mount point where it can be asked; empty if there is none.
+    """
+    askable = {device: point for device, point in points.items() if point and _is_anonymous(device)}
+    told = btrfs.read_devices(host, askable)
+    named = {device: _named(host, device) for device in points if not _is_anonymous(device)}
+    return {device: told.get(device, named.get(device, ())) for device in points}
+
+
+def _is_anonymous(device: str) -> bool:
+    """The number is no device's (fs/super.c, get_anon_bdev): it lies on several, or on none."""
+    return device.startswith("0:")
+
+
+def _named(host: Host, device: str) -> tuple[str, ...]:
+    path = f"/sys/dev/block/{device}"
+    return (host.resolve(path).rpartition("/")[2],) if host.exists(path) else ()
+
+
+def read_logs(host: Host, names: Names) -> dict[str, tuple[str, ...]]:
+    """Filesystem -> what the kernel has said when it gave it up, newest last, if it has.
+
+    ``names``: filesystem -> the kernel's names of its block devices.
+    """
     log = _kernel_log(host) if names else []
-    said = {device: tuple(since_mounted(log, name)) for device, name in names.items() if name}
+    said = {device: tuple(since_mounted(log, *below)) for device, below in names.items()}
     return {device: lines for device, lines in said.items() if lines}
 
 
-def _name(host: Host, device: str) -> str:
-    """The kernel's name of a device; empty if it is gone."""
-    path = f"/sys/dev/block/{device}"
-    return host.resolve(path).rpartition("/")[2] if host.exists(path) else ""
+def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing]:
+    """Look at the block devices of filesystems.
 
-
-def read_backings(host: Host, devices: Iterable[str], timeout: float) -> dict[str, Backing]:
-    """Look at the block devices (major:minor); ``timeout``: seconds for a direct read of each."""
-    devices = list(devices)
-    if not devices:
+    ``names``: as of read_logs. ``timeout``: seconds for a direct read of each.
+    """
+    if not names:
         return {}
     reached = block.transports(host)
     disks, dm = block.disks(host, reached), block.dm_devices(host)
     daemon = multipath.ask_daemon(host) if any(device.is_multipath for device in dm.values()) else Daemon()
-    found = {}
-    for device in devices:
-        name = _name(host, device)
-        if not name:
-            found[device] = Backing("", obstacles=(f"its device {device} is gone from the kernel",))
-            continue
+
+    def look(name: str) -> Backing:
         paths, obstacles = paths_below(host, name, disks, dm, daemon)
-        found[device] = Backing(
+        return Backing(
             name,
             host.read(f"/sys/class/block/{name}/ro") == "1",
-            {key: value for key in _EXT4 for value in [host.read(f"/sys/fs/ext4/{name}/{key}")] if value is not None},
+            _counted_errors(host, name),
             tuple(paths),
             # A read of what is known not to answer would only hang.
             tuple(obstacles or _unreadable(host, name, timeout)),
         )
-    return found
+
+    found = {device: [look(name) for name in below] for device, below in names.items()}
+    return {device: joined(device, backings) for device, backings in found.items()}
+
+
+def joined(device: str, found: list[Backing]) -> Backing:
+    """The block devices of one filesystem together: each of them must be usable."""
+    if not found:
+        gone = f"its device {device} is gone from the kernel"
+        unknown = f"which block devices it lies on cannot be told: {device} is no device's number"
+        return Backing("", obstacles=(unknown if _is_anonymous(device) else gone,))
+    return Backing(
+        " ".join(backing.name for backing in found),
+        any(backing.read_only for backing in found),
+        # What btrfs counts is of all of its devices.
+        found[0].errors,
+        tuple(path for backing in found for path in backing.paths),
+        tuple(obstacle for backing in found for obstacle in backing.obstacles),
+    )
+
+
+def _counted_errors(host: Host, name: str) -> dict[str, str]:
+    read = {key: host.read(f"/sys/fs/ext4/{name}/{key}") for key in _EXT4}
+    counted = {key: value for key, value in read.items() if value is not None}
+    return counted or btrfs.counted_errors(host, name)
 
 
 def paths_below(
@@ -176,12 +229,16 @@ def _kernel_log(host: Host) -> list[str]:
     return said
 
 
-def since_mounted(log: Iterable[str], name: str) -> list[str]:
-    """The last lines in which the kernel gave up a filesystem on the device of that name, since that was mounted."""
+def since_mounted(log: Iterable[str], *names: str) -> list[str]:
+    """The last lines since it was mounted in which the kernel gave up what is on these devices."""
     found: list[str] = []
     for line in log:
-        if any(match["name"] == name for form in _MOUNTS for match in [form.search(line)] if match):
+        if _is_of(_MOUNTS, line, names):
             found = []
-        elif any(match["name"] == name for form in _ERRORS for match in [form.search(line)] if match):
+        elif _is_of(_ERRORS, line, names):
             found.append(line)
     return found[-_KEPT_LINES:]
+
+
+def _is_of(forms: Iterable[re.Pattern[str]], line: str, names: Iterable[str]) -> bool:
+    return any(match["name"] in names for form in forms for match in [form.search(line)] if match)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline, call
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
@@ -49,6 +50,25 @@ _PATH_SECONDS = 2 * _SETTLE
 _MORE_SECONDS = 2.0
 
 
+def residual_options(params: dict[str, Any]) -> Options:
+    """Options of ResidualPaths, checked. Modules that only report lack the risks, and get their defaults."""
+    for name, least in (("observations", 1), ("observation_seconds", 0), ("probe_timeout", 0.1), ("max_repairs", 0)):
+        if not params.get(name, least) >= least:  # not a number is neither
+            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}")
+    empty = [name for name in ("maps", "wwids") if any(not item.strip() for item in params[name])]
+    if empty:
+        raise StorageOpsError(f"{empty[0]} has an empty name; leave the option out to look at everything")
+    # An audit repairs nothing, so it has no limit to stay under.
+    given = {"max_repairs": 1_000_000, **{name: params[name] for name in Options.__dataclass_fields__ if name in params}}
+    wwids = tuple(_spelled(wwid.strip()) for wwid in params["wwids"])
+    return Options(**{**given, "maps": tuple(name.strip() for name in params["maps"]), "wwids": wwids})
+
+
+def _spelled(wwid: str) -> str:
+    """A WWID as multipath spells it: those that are a number (NAA, EUI-64) in small letters."""
+    return wwid.lower() if wwid[:1] in ("2", "3") else wwid
+
+
 class ResidualPaths:
     """The runbook clean_residual_paths on one node."""
 
@@ -62,7 +82,10 @@ class ResidualPaths:
         self._proven = 0
 
     def gather(self) -> State:
-        """Ask every disk once; where something is wrong, observe that again and find out who uses it."""
+        """Ask every disk once; where something is wrong, find out who uses it.
+
+        It is observed further only where that may decide something.
+        """
         self._host.require_root()
         processes.require_host_namespace(self._host)
         if not self._host.exists("/sys/block"):
@@ -72,7 +95,7 @@ class ResidualPaths:
         if denied:
             raise StorageOpsError(f"{', '.join(denied[:3])} may not be asked: run as root, with all of its capabilities")
         wanted = pure.suspects(observations[0])
-        if wanted or _empty_maps(observations[0]):
+        if pure.undecided(observations[0]) or _empty_maps(observations[0]):
             pause = self._options.observation_seconds / max(1, self._options.observations - 1)
             for _number in range(1, self._options.observations):
                 self._host.sleep(pause)
@@ -115,7 +138,7 @@ class ResidualPaths:
 
     def _ask(self, disks: list[Disk], report_luns: bool = False) -> dict[str, Answer]:
         """Ask the disks whose transport works; the question to the others would only hang."""
-        reachable = [disk for disk in disks if disk.state == "running" and (disk.transport is None or disk.transport.up)]
+        reachable = [disk for disk in disks if disk.reachable]
         answers = self._host.ask([(disk.name, report_luns) for disk in reachable], self._options.probe_timeout)
         found = {disk.name: Answer(problem=f"not asked: device {disk.state}") for disk in disks}
         found.update({disk.name: answer for disk, answer in zip(reachable, answers)})

@@ -268,6 +268,19 @@ def suspects(observation: Observation) -> set[str]:
     return found & set(observation.disks)
 
 
+def undecided(observation: Observation) -> set[str]:
+    """The suspects of which another look may prove something.
+
+    A path that the kernel itself calls down proves nothing in this observation, and so never (see
+    _path_obstacles): whatever the others answer later, the whole map is refused.
+    """
+    groups = [device.slaves for device in observation.maps]
+    groups += [(disk.name,) for disk in observation.plain_disks]
+    down = {disk.name for disk in observation.disks.values() if not disk.reachable}
+    found = suspects(observation)
+    return {name for group in groups if down.isdisjoint(group) for name in group if name in found}
+
+
 def _judge(observation: Observation, name: str, expected: str) -> Judgement:
     return judge(observation.disks.get(name), observation.answers.get(name), expected)
 

@@ -18,6 +18,7 @@ from typing import Any
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding, Plan, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import NOFILE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import pod_uid_of
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
@@ -28,12 +29,7 @@ _UNITS = {"containerd": "containerd.service", "crio": "crio.service", "docker": 
 _PROPERTIES = ("Id", "LoadState", "ActiveState", "MainPID", "LimitNOFILE", "FragmentPath", "DropInPaths", "NeedDaemonReload", "KillMode")
 _MAX_OPEN_FILES = re.compile(r"^Max open files +\S+ +(\S+)", re.MULTILINE)
 
-LIMIT_SPEC = ArgumentSpec(
-    {
-        "runtimes": {"type": "list", "elements": "str", "choices": list(_UNITS), "default": []},
-        "limit_nofile_max": {"type": "int", "default": 1048576},
-    }
-)
+LIMIT_SPEC = NOFILE.merge(ArgumentSpec({"runtimes": {"type": "list", "elements": "str", "choices": list(_UNITS), "default": []}}))
 
 
 @dataclass(frozen=True)

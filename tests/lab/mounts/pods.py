@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 IMAGE = "docker.io/lab/busybox:1"
+# terminationGracePeriodSeconds of every pod.
+GRACE_SECONDS = 7
 SOCKET = "unix:///run/containerd/containerd.sock"
 CONFIG = f'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nsandbox_image = "{IMAGE}"\n'
 SERVER = "trap 'exit 0' TERM; sleep 1000000 & wait"
@@ -127,6 +129,8 @@ class Pod:
             "image": {"image": IMAGE},
             "command": COMMAND,
             "labels": {**self.labels, "io.kubernetes.container.name": name},
+            # kubernetes pkg/kubelet/kuberuntime/labels.go, newContainerAnnotations.
+            "annotations": {"io.kubernetes.pod.terminationGracePeriod": str(GRACE_SECONDS)},
             "mounts": container["mounts"],
             "linux": {},
             "log_path": f"{self.uid}-{name}.log",

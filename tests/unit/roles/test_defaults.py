@@ -42,7 +42,7 @@ MORE: dict[str, dict[str, Any]] = {
     },
     "fuse_recovery": {
         **{"cluster": True, "node": "", "provisioners": [], "namespaces": [], "claims": [], "drivers": {}, "credential_keys": {}},
-        **{"method": "auto", "liveness_timeout": 120, "stop_timeout": 30, "restart_timeout": 120, "crictl": "crictl"},
+        **{"method": "auto", "liveness_timeout": 120, "stop_timeout": "", "restart_timeout": 120, "crictl": "crictl"},
         **{"runtime_endpoint": "", "restart_pods": False, "move_timeout": 600},
     },
     "nfs_check": {"write_limit": False, "restart_runtime": False, "strict": False},

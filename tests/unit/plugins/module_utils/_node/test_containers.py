@@ -123,6 +123,21 @@ def test_what_the_runtime_says_without_the_environment(tmp_path: Path) -> None:
     assert said and (said.name, said.namespace, said.pod_name) == ("main", "shop", "web-0")
     assert said.mounts == {"/data": (PATH, "PROPAGATION_BIDIRECTIONAL")}
     assert "planted" not in repr(said)
+    assert said.grace_period == 30
+
+
+@pytest.mark.parametrize(
+    ("noted", "seconds"),
+    [("0", 0), ("1", 1), ("3600", 3600), ("", 30), ("-1", 30), ("1s", 30), ("9" * 40, 30)],
+)
+def test_the_grace_period_of_the_pod(tmp_path: Path, noted: str, seconds: int) -> None:
+    """As a kubelet notes it; a pod's author may have put in anything."""
+    annotations = {"io.kubernetes.pod.terminationGracePeriod": noted}
+    answer = tmp_path / "answer"
+    status = {"metadata": {"name": "main"}, "annotations": annotations}
+    answer.write_text(json.dumps({"status": status}))
+    said = inspect(host(), Runtime((script(tmp_path, f"cat {answer}"),)), "x")
+    assert said and said.grace_period == seconds
 
 
 @pytest.mark.parametrize("says", ["exit 1", "echo no JSON", "echo '{}'", "echo '[]'", 'echo \'{"status": {"metadata": {}}}\''])

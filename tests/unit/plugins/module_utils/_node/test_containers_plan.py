@@ -65,6 +65,27 @@ def test_a_container_whose_mount_is_dead_is_stopped_by_the_runtime() -> None:
     assert pods(container()) == []
 
 
+@pytest.mark.parametrize(
+    ("grace", "given", "seconds"),
+    [(30, None, "30"), (7, None, "7"), (1, None, "2"), (0, None, "2"), (1, 9, "9"), (30, 0, "0")],
+)
+def test_a_container_ends_as_by_its_kubelet(grace: int, given: int | None, seconds: str) -> None:
+    (action,) = only(container(grace_period=grace), stop_timeout=given).repair
+    assert action.command[-3:] == ["--timeout", seconds, "0" * 64]
+
+
+def test_who_takes_longer_to_end_than_there_is_time() -> None:
+    slow = container(grace_period=300)
+    finding = only(slow)
+    assert finding.verdict == "refuse"
+    assert "it may take 300 s to end, and the deadline is 300 s" in finding.reason
+    assert pods(slow) == []
+    assert only(slow, deadline=301).verdict == only(slow, stop_timeout=299).verdict == "repair"
+    # The kubelet has no deadline.
+    probed = replace(slow, known=(replace(KNOWN, probe=True),))
+    assert only(probed).verdict == "repair"
+
+
 def test_a_mount_that_answers_is_no_finding_whatever_else_is_wrong() -> None:
     well = replace(COPY, answer=Answer(OK), host=HostMount(problem="unknown"))
     assert judged(container(well, known=None), runtime=NO_CRICTL) == []

@@ -370,6 +370,68 @@ def test_a_new_mount_must_be_like_the_dead_one() -> None:
     assert "of different sources: a:b, c" in stacked.reason
 
 
+LABEL = "context=system_u:object_r:container_file_t:s0"
+PAIR = 'context="system_u:object_r:container_file_t:s0:c1,c2"'
+
+
+def labelled(*options: str) -> Mount:
+    # As mountinfo is read: at every comma.
+    words = ",".join(("rw", *options, "max_read=1")).split(",")
+    return mount(10, STAGING, super_options=tuple(words))
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ((), ()),
+        (("seclabel",), ()),
+        ((LABEL,), (LABEL,)),
+        ((PAIR, "user_id=0"), (PAIR,)),
+        ((f"fs{LABEL}", f"root{PAIR}"), (f"fs{LABEL}", f"root{PAIR}")),
+        (("subcontext=x",), ()),
+    ],
+)
+def test_labels_of_selinux(options: tuple[str, ...], found: tuple[str, ...]) -> None:
+    assert fuse_plan.contexts(labelled(*options)) == found
+
+
+@pytest.mark.parametrize("label", [LABEL, PAIR])
+def test_a_new_mount_must_have_the_label_of_the_dead_one(label: str) -> None:
+    dead = labelled(label)
+    finding = only(state(dead))
+    assert finding.verdict == "refuse"
+    assert f"the dead mount has {label}, without which SELinux may keep" in finding.reason
+    given = replace(VOLUME, options=(LABEL,))
+    (recovery,) = {action.subject.recovery for action in only(state(dead), volumes=(given,)).repair}
+    assert recovery.kept == (label,)
+    new = replace(dead, id=20, device="0:60")
+    assert fuse_plan.unlike(recovery, new) == ""
+    for other in (labelled(), labelled(f"{LABEL}:c9")):
+        why = fuse_plan.unlike(recovery, replace(other, id=20, device="0:60"))
+        assert why == f"the new mount lacks {label}, which the dead one had"
+
+
+def test_what_only_its_driver_can_mount() -> None:
+    dead = mount(10, STAGING, fstype="fuse.geesefs", source="a:b")
+    programs = {"geesefs": "/bin/geesefs"}
+    assert only(state(dead, programs=programs)).verdict == "repair"
+    yandex = replace(VOLUME, driver="ru.yandex.s3.csi", handle="", paths=(STAGING,))
+    finding = only(state(dead, programs=programs), volumes=(yandex,))
+    assert finding.verdict == "refuse"
+    assert "runs geesefs from a folder of its own" in finding.reason
+    assert "let the driver mount it again for new pods (strategy kubelet)" in finding.reason
+    s3fs = mount(10, STAGING)
+    assert only(state(s3fs), volumes=(yandex,)).verdict == "repair"
+    # The kubelet's note names the driver, too.
+    notes = {f"{STAGE_FOLDER}/vol_data.json": VolumeNote("ru.yandex.s3.csi", HANDLE)}
+    found = only(state(dead, programs=programs, notes=notes), volumes=(replace(VOLUME, driver="", paths=(STAGING,)),))
+    assert "runs geesefs from a folder of its own" in found.reason
+    # Whoever gives a command knows what it needs.
+    own = replace(yandex, command=("geesefs", "{source}", "{target}"), credentials={})
+    found = only(state(dead, programs=programs), volumes=(own,))
+    assert found.verdict == "repair", found.reason
+
+
 @pytest.mark.parametrize(
     ("recipe", "given", "added"),
     [

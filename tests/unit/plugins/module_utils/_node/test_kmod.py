@@ -234,9 +234,49 @@ def test_iscsid_and_initiator_name(changes: dict[str, Any], options: dict[str, A
     assert text in f"{finding.summary} {finding.reason}"
 
 
-def test_a_cloned_node_that_kept_its_hostname_is_found_too() -> None:
-    (finding,) = found(make_state(), peer_initiator_names={"n1": IQN})
-    assert finding.evidence["same_as"] == ["n1"]
+OURS, ANOTHER = "1e5a7f10-0000-4000-8000-000000000001", "1e5a7f10-0000-4000-8000-000000000002"
+
+
+@pytest.mark.parametrize(
+    ("boot_ids", "severity", "same_as"),
+    [
+        # A clone that kept its host name, and what is perhaps the node itself.
+        ({"n1": ANOTHER}, "critical", ["n1"]),
+        ({}, "major", ["n1"]),
+        ({"n1": ""}, "major", ["n1"]),
+        ({"n2": OURS}, "major", ["n1"]),
+    ],
+)
+def test_a_peer_of_the_same_name(
+    boot_ids: dict[str, str],
+    severity: str,
+    same_as: list[str],
+) -> None:
+    state = make_state(boot_id=OURS)
+    (finding,) = found(state, peer_initiator_names={"n1": IQN}, peer_boot_ids=boot_ids)
+    assert (finding.severity, finding.verdict) == (severity, "refuse")
+    assert finding.evidence["same_as"] == same_as
+    assert ("or a clone that kept its name" in finding.reason) is (severity == "major")
+
+
+def test_the_node_itself_is_no_duplicate() -> None:
+    """Under whatever name; a clone beside it is."""
+    peers = {"n1": IQN, "also-n1": IQN, "clone": IQN}
+    boot_ids = {"n1": OURS, "also-n1": OURS, "clone": ANOTHER}
+    own = {name: peers[name] for name in ("n1", "also-n1")}
+    assert found(make_state(boot_id=OURS), peer_initiator_names=own, peer_boot_ids=boot_ids) == []
+    (finding,) = found(make_state(boot_id=OURS), peer_initiator_names=peers, peer_boot_ids=boot_ids)
+    assert (finding.severity, finding.evidence["same_as"]) == ("critical", ["clone"])
+
+
+def test_without_a_boot_id_of_its_own_nothing_is_the_node() -> None:
+    (finding,) = found(make_state(), peer_initiator_names={"n2": IQN}, peer_boot_ids={"n2": ""})
+    assert (finding.severity, finding.evidence["same_as"]) == ("critical", ["n2"])
+
+
+def test_the_boot_id_is_read(tmp_path: Path) -> None:
+    host = node(tmp_path, files={"proc/sys/kernel/random/boot_id": f"{OURS}\n"})
+    assert IscsiReady(host, Options()).gather().boot_id == OURS
 
 
 def test_repair_from_nothing_to_ready(tmp_path: Path) -> None:

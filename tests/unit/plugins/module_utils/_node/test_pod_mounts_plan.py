@@ -569,6 +569,25 @@ def test_read_only_and_refused(state: State, reason: str) -> None:
     assert reason in finding.reason
 
 
+@pytest.mark.parametrize(
+    ("state", "severity"),
+    [
+        # An administrator's remount.
+        (turned(), "minor"),
+        (turned(errors={"errors_count": "0", "first_error_time": "0"}), "minor"),
+        # The log may have been overwritten.
+        (turned(errors={"write_errs": "12", "read_errs": "0"}), "critical"),
+        (turned(errors={"write_errs": "10"}), "critical"),
+        (turned(answer=EIO), "critical"),
+        (turned(obstacles=("a path is down: sda: blocked",)), "critical"),
+        (turned(errors={"errors_count": "2"}, obstacles=("a path is down",)), "critical"),
+    ],
+)
+def test_how_bad_it_is_that_it_is_refused(state: State, severity: str) -> None:
+    finding = only(state)
+    assert (finding.severity, finding.verdict, finding.workload) == (severity, "refuse", None)
+
+
 def test_without_a_pod_there_is_nothing_to_move() -> None:
     lines = Lines()
     lines.add(staging("pv-a"), super_options="ro")

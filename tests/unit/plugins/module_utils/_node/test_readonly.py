@@ -15,7 +15,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded impo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice, Transport
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.readonly import paths_below, since_mounted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.readonly import (
+    Backing,
+    joined,
+    paths_below,
+    read_names,
+    since_mounted,
+)
 
 MOUNTED = "[10.0] EXT4-fs (dm-1): mounted filesystem with ordered data mode. Quota mode: none."
 TURNED = "[20.0] EXT4-fs (dm-1): Remounting filesystem read-only"
@@ -30,6 +36,10 @@ TURNED = "[20.0] EXT4-fs (dm-1): Remounting filesystem read-only"
         "[1.0] XFS (dm-1): Log I/O Error Detected. Shutting down filesystem",
         "[1.0] XFS (dm-1): User initiated shutdown (0x2) received. Shutting down filesystem",
         "[1.0] XFS (dm-1): xfs_do_force_shutdown(0x2) called from line 1211 of file fs/xfs/xfs_log.c. Shutting down filesystem",
+        "[1.0] BTRFS info (device dm-1): forced readonly",
+        "[1.0] BTRFS info (device dm-1: state E): forced readonly",
+        "[1.0] BTRFS: error (device dm-1) in btrfs_commit_transaction:2253: errno=-5 IO failure",
+        "[1.0] BTRFS: error (device dm-1: state A) in cleanup_transaction:1984: errno=-5 IO",
     ],
 )
 def test_the_kernel_gave_it_up(line: str) -> None:
@@ -47,6 +57,8 @@ def test_the_kernel_gave_it_up(line: str) -> None:
         "[1.0] XFS (dm-1): Ending clean mount",
         "[1.0] XFS (dm-1): metadata I/O error in xfs_buf_ioend at daddr 0x1 len 1 error 5",
         "[1.0] Buffer I/O error on dev dm-1, logical block 1, async page read",
+        "[1.0] BTRFS error (device dm-1): bdev /dev/mapper/v errs: wr 1, rd 0, flush 0",
+        "[1.0] BTRFS info (device dm-1): disk space caching is enabled",
     ],
 )
 def test_what_may_pass(line: str) -> None:
@@ -61,6 +73,10 @@ def test_what_may_pass(line: str) -> None:
         "[30.0] EXT4-fs (dm-1): re-mounted. Quota mode: none.",
         "[30.0] XFS (dm-1): Mounting V5 Filesystem",
         "[30.0] XFS (dm-1): Unmounting Filesystem",
+        "[30.0] BTRFS info (device dm-1): first mount of filesystem 5e0f6d5c-1111",
+        "[30.0] BTRFS info (device dm-1: state E): last unmount of filesystem 5e0f6d5c",
+        "[30.0] BTRFS info (device dm-1): using crc32c (crc32c-intel) checksum algorithm",
+        "[30.0] BTRFS info (device dm-1): has skinny extents",
     ],
 )
 def test_only_what_was_said_since_it_was_mounted(line: str) -> None:
@@ -72,6 +88,35 @@ def test_only_what_was_said_since_it_was_mounted(line: str) -> None:
 def test_the_last_lines_are_kept() -> None:
     lines = [TURNED.replace("20", str(number)) for number in range(9)]
     assert since_mounted(lines, "dm-1") == lines[-5:]
+
+
+def test_the_kernel_names_one_of_several_devices() -> None:
+    said = "[20.0] BTRFS info (device sdb: state E): forced readonly"
+    assert since_mounted([said], "sda", "sdb") == [said]
+    assert since_mounted([said], "sda", "sdc") == since_mounted([said]) == []
+
+
+def test_names_of_block_devices(tmp_path: Path) -> None:
+    """A device's number leads to it; an anonymous one to none, unless the filesystem tells."""
+    (tmp_path / "sys/dev/block").mkdir(parents=True)
+    (tmp_path / "sys/devices/dm-1").mkdir(parents=True)
+    (tmp_path / "sys/dev/block/253:1").symlink_to("../../devices/dm-1")
+    (tmp_path / "point").mkdir()
+    node = Host(Deadline(30), 5, str(tmp_path))
+    points = {"253:1": "/point", "253:2": "/point", "0:45": "/point", "0:46": "", "0:47": "/gone"}
+    names = {"253:1": ("dm-1",), "253:2": (), "0:45": (), "0:46": (), "0:47": ()}
+    assert read_names(node, points) == names
+
+
+def test_a_filesystem_on_several_devices_needs_all_of_them() -> None:
+    sound = Backing("sda", errors={"write_errs": "1"}, paths=("sda: running",))
+    assert joined("0:45", [sound]) == sound
+    other = Backing("sdb", True, {"write_errs": "1"}, ("sdb: blocked",), ("a path is down",))
+    errors = {"write_errs": "1"}
+    both = Backing("sda sdb", True, errors, ("sda: running", "sdb: blocked"), ("a path is down",))
+    assert joined("0:45", [sound, other]) == both
+    assert "gone from the kernel" in joined("253:1", []).obstacles[0]
+    assert "which block devices it lies on cannot be told" in joined("0:45", []).obstacles[0]
 
 
 # A partition of a multipath map, with LVM on top.

@@ -66,3 +66,30 @@ def test_a_local_disk_that_does_not_answer_is_none_of_an_array(tmp_path: Path) -
     with_a_disk(tmp_path)
     runbook = ResidualPaths(Node(tmp_path, scsi.Answer(problem="no answer within 5.0 s")), Options())
     assert runbook.plan(runbook.gather()).findings == []
+
+
+@pytest.mark.parametrize(("state", "observed"), [("running", 3), ("blocked", 1), ("offline", 1)])
+def test_only_what_another_look_may_decide_is_observed(tmp_path: Path, state: str, observed: int) -> None:
+    """A disk that the kernel itself calls down is refused, however often it is looked at."""
+    with_a_disk(tmp_path)
+    device = tmp_path / "sys/class/scsi_disk/0:0:0:0/device"
+    (device / "state").write_text(f"{state}\n")
+    session = tmp_path / "sys/class/iscsi_session/session1"
+    session.mkdir(parents=True)
+    (session / "state").write_text("LOGGED_IN\n")
+    # The folder of the device is below that of its session.
+    below = tmp_path / "sys/devices/platform/host0/session1/target0:0:0"
+    below.mkdir(parents=True)
+    device.rename(below / "0:0:0:0")
+    device.symlink_to(below / "0:0:0:0")
+    for pid in ("1", "self"):
+        (tmp_path / f"proc/{pid}/ns").mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/ns/mnt").symlink_to("mnt:[1]")
+    (tmp_path / "proc/1/root").symlink_to("/")
+    (tmp_path / "proc/1/mountinfo").write_text("1 0 8:1 / / rw - ext4 /dev/vda1 rw\n")
+    node = Node(tmp_path, scsi.Answer("05/25/00", "05/25/00"))
+    runbook = ResidualPaths(node, Options(observation_seconds=0))
+    found = runbook.gather()
+    assert len(found.observations) == observed
+    (finding,) = runbook.plan(found).findings
+    assert (finding.control, finding.verdict) == ("STOR-03", "refuse")

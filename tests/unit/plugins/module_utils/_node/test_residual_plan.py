@@ -533,6 +533,45 @@ def test_suspects() -> None:
     assert pure.suspects(empty().observations[0]) == {"sdc"}
 
 
+DOWN = replace(UP[0], state="FAILED")
+
+
+@pytest.mark.parametrize(
+    ("answers", "first", "expected"),
+    [
+        ({"sda": GONE, "sdb": GONE}, {}, {"sda", "sdb"}),
+        ({"sda": GONE, "sdb": serving()}, {}, {"sda"}),
+        ({"sda": serving(), "sdb": serving()}, {}, set()),
+        # What the kernel calls down decides it: the map is refused, whatever the other path says.
+        ({"sda": GONE, "sdb": GONE}, {"transport": DOWN}, set()),
+        ({"sda": GONE, "sdb": GONE}, {"state": "blocked"}, set()),
+        ({"sda": GONE, "sdb": serving()}, {"state": "offline"}, set()),
+        # An answer that says nothing may be another one next time.
+        ({"sda": Answer("06/29/00", "good"), "sdb": GONE}, {}, {"sda", "sdb"}),
+    ],
+)
+def test_what_another_look_may_decide(answers: dict[str, Answer], first: dict[str, Any], expected: set[str]) -> None:
+    disks = {"sda": make_disk("sda", 6, 2, **first), "sdb": make_disk("sdb", 7, 2)}
+    state = make_state(answers, disks=disks)
+    assert pure.undecided(state.observations[0]) == expected
+    if not expected:
+        assert all(finding.verdict == "refuse" for finding in pure.plan(state, Options()).findings)
+
+
+def test_a_map_in_an_outage_leaves_the_others_to_be_observed() -> None:
+    lost, other = "3600140512345678901234567890abcde", make_map("mpatha", "dm-2", OTHER, ("sdc",))
+    disks = {
+        "sda": make_disk("sda", 6, 2, transport=DOWN),
+        "sdb": make_disk("sdb", 7, 2),
+        "sdc": make_disk("sdc", 7, 3, wwid=OTHER),
+        "sdd": make_disk("sdd", 7, 4, wwid=lost, holders=()),
+        "sde": make_disk("sde", 6, 4, wwid=lost, holders=(), transport=DOWN),
+    }
+    answers = dict.fromkeys(disks, GONE)
+    seen = make_state(answers, disks=disks, dm={"dm-1": make_map(), "dm-2": other}).observations[0]
+    assert pure.undecided(seen) == {"sdc", "sdd"}
+
+
 ANSWERS = st.builds(
     Answer,
     st.sampled_from(["good", "05/25/00", "02/04/0c", "06/29/00", "DID_NO_CONNECT", "status 0x18", "status 0x08", "not asked"]),

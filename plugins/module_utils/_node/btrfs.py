@@ -1,0 +1,94 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""btrfs: the block devices of a filesystem, which its device number does not tell.
+
+It may have several devices, so the kernel gives its superblock an anonymous number, ``0:N``
+(fs/btrfs/super.c: set_anon_super). The source in mountinfo is a name, and may be another device's
+by now.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from collections.abc import Mapping
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import call_each
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+
+# linux/btrfs.h: BTRFS_IOC_FS_INFO, _IOR(0x94, 31, struct btrfs_ioctl_fs_info_args). That begins
+# with max_id and num_devices, of 8 bytes each; then comes fsid.
+_FS_INFO = 0x8400941F
+_INFO_BYTES = 1024
+_FSID = slice(16, 32)
+_SYSFS = "/sys/fs/btrfs"
+
+
+def read_devices(host: Host, points: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Kernel names of the block devices of filesystems, each asked at a mount point.
+
+    ``points``: filesystem (major:minor) -> mount point. What does not answer, or is no btrfs, is
+    left out.
+    """
+    asked = list(points.items())
+    paths = [host.path(point) for _device, point in asked]
+    replies = call_each(_ask, paths, host.command_timeout, host.deadline.remaining())
+    fsids = {device: reply.value for (device, _point), reply in zip(asked, replies) if reply.value}
+    return {device: _members(host, fsid) for device, fsid in fsids.items()}
+
+
+def _ask(path: str) -> str:
+    """The fsid of the filesystem that is mounted there; empty if it is no btrfs. May block."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return fsid_of(fcntl.ioctl(descriptor, _FS_INFO, bytes(_INFO_BYTES)))
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def fsid_of(info: bytes) -> str:
+    """The fsid in a struct btrfs_ioctl_fs_info_args, as sysfs spells it."""
+    return str(uuid.UUID(bytes=info[_FSID]))
+
+
+def _members(host: Host, fsid: str) -> tuple[str, ...]:
+    """Links to the devices, by their names (fs/btrfs/sysfs.c, btrfs_sysfs_add_device).
+
+    A device that is gone leaves its link.
+    """
+    folder = f"{_SYSFS}/{fsid}/devices"
+    names = host.names(folder)
+    return tuple(name for name in names if os.path.exists(host.path(f"{folder}/{name}")))
+
+
+def counted_errors(host: Host, name: str) -> dict[str, str]:
+    """Errors that btrfs counts (since Linux 5.14), by kind; empty if the device is in none.
+
+    Those of all devices of the filesystem (fs/btrfs/sysfs.c, btrfs_devinfo_error_stats_show). They
+    stay until an administrator resets them, so they say nothing of when it was.
+    """
+    for fsid in host.names(_SYSFS):
+        if name in host.names(f"{_SYSFS}/{fsid}/devices"):
+            base = f"{_SYSFS}/{fsid}/devinfo"
+            texts = [host.read(f"{base}/{number}/error_stats") or "" for number in host.names(base)]
+            return _sums(texts)
+    return {}
+
+
+def _sums(texts: list[str]) -> dict[str, str]:
+    sums: dict[str, int] = {}
+    for line in "\n".join(texts).splitlines():
+        kind, _blank, number = line.partition(" ")
+        if number.isdigit():
+            sums[kind] = sums.get(kind, 0) + int(number)
+    return {kind: str(total) for kind, total in sums.items()}
