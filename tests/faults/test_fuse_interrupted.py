@@ -99,6 +99,36 @@ def test_a_new_mount_that_is_none_changes_nothing(node: Node) -> None:
     healed(node, points)
 
 
+def test_one_tenants_volumes_keep_no_other_from_its_repair(node: Node) -> None:
+    """Most mounts are of one tenant, broken, and cannot be mounted: neither an outage of the others' server, nor the end of the run."""
+    volumes = {name: Kubelet(node).volume(name) for name in ("evil-1", "evil-2", "good-1", "good-2")}
+    servers = {name: bindfs(node, volume.stage()) for name, volume in volumes.items()}
+    entries = [
+        {**known(volume)[0], "endpoint": f"https://{name[:4]}", "command": ["false"] if "evil" in name else BINDFS}
+        for name, volume in volumes.items()
+    ]
+    for name in ("evil-1", "evil-2", "good-1"):
+        die(node, servers[name])
+    before = [layers(node, volumes[name].staging) for name in ("evil-1", "evil-2")]
+
+    guarded = remount(node, volumes=entries, accept_majority_broken=False)
+    assert not guarded.failed, guarded.msg
+    verdicts = {name: guarded.finding(volumes[name].staging) for name in ("evil-1", "evil-2", "good-1")}
+    assert {name: finding["verdict"] for name, finding in verdicts.items()} == {"evil-1": "refuse", "evil-2": "refuse", "good-1": "repair"}
+    assert "2 of the node's 2 FUSE mounts of s3.csi.example.com at 'https://evil' look broken" in verdicts["evil-1"]["reason"]
+
+    die(node, servers["good-2"])
+    run = remount(node, volumes=entries)
+    assert run.failed
+    assert run.result["undone"] == [volumes["evil-1"].staging, volumes["evil-2"].staging]
+    assert "mount" in run.finding(volumes["evil-1"].staging)["reason"]
+    assert [layers(node, volumes[name].staging) for name in ("evil-1", "evil-2")] == before
+    assert [action["outcome"] for action in run.finding(volumes["good-2"].staging)["repair"]] == ["done"] * 3
+    for name in ("good-1", "good-2"):
+        assert lists(node, volumes[name].staging) == ["file", "sub"]
+    assert node.sh("ls -A /run/storage_ops/fuse") == ""
+
+
 @pytest.mark.variation
 def test_the_server_of_the_new_mount_dies_after_an_interruption(node: Node) -> None:
     """What was made is dead, too, and so it is made once more."""

@@ -78,6 +78,7 @@ _VOLUME = {
     "sources": {"type": "list", "elements": "str", "default": []},
     "options": {"type": "list", "elements": "str", "default": []},
     "endpoint": {"type": "str", "default": ""},
+    "secret_namespace": {"type": "str", "default": ""},
     "region": {"type": "str", "default": ""},
     "command": {"type": "list", "elements": "str", "default": []},
     "foreground": {"type": "bool", "default": True},
@@ -170,6 +171,7 @@ class FuseRecovery:
 
     def __init__(self, host: Host, options: Options) -> None:
         self._host = host
+        self._deadline = host.deadline
         self._options = options
         self._root = ""
         self._stale: list[dict[str, object]] | None = None
@@ -204,7 +206,7 @@ class FuseRecovery:
         if broken or unfinished:
             self._ask_buried(state, found, answers)
             broken = {device for device, answer in answers.items() if answer.state in (DEAD, HUNG) and device in found}
-            state = self._more(state, [found[device] for device in sorted(broken)])
+            state = self._more(state, [found[device] for device in sorted(broken)], found)
         self._stale = pure.stale(state, broken)
         return state
 
@@ -256,13 +258,16 @@ class FuseRecovery:
         reply = host.bounded(asking, timeout + _STEP_SECONDS)
         return Answer(ERROR, text=reply.problem) if reply.problem else Answer(**reply.value)
 
-    def _more(self, state: State, broken: list[Superblock]) -> State:
+    def _more(self, state: State, broken: list[Superblock], found: dict[str, Superblock]) -> State:
         """Everything else that the plan needs, once something is wrong."""
         host = self._host
         places = [place for superblock in broken for _mount, place in superblock.mounts]
         points = sorted({place.point for place in places} | {target.point for one in state.unfinished for target in one.targets})
         inside = [point for point in points if kubelet.classify(point, state.root)] if state.root else []
-        notes = sorted({place.note for place in places if place.note})
+        # Of those that answer, one tells the driver.
+        noted = ([place.note for _mount, place in one.mounts if place.note] for one in found.values())
+        first = {notes[0] for notes in noted if notes}
+        notes = sorted(first.union(place.note for place in places if place.note))
         fstypes = {mount.fstype for superblock in broken for mount, _place in superblock.mounts}
         recipes = [fuse_recipes.RECIPES.get(volume.recipe) for volume in self._options.volumes]
         recipes += [fuse_recipes.for_fstype(fstype) for fstype in fstypes]
@@ -318,6 +323,34 @@ class FuseRecovery:
             verb = "stop_service" if command else "clean_up"
             return Action(verb, step.recovery.name, [*command, "rm", "-r", step.recovery.folder], step)
         return None
+
+    def half_made(self, finding: Finding) -> list[str]:
+        """Each mount point must be as it was before, or else each must have the whole new mount."""
+        host, recovery = self._host, finding.repair[0].subject.recovery
+        try:
+            table = read_table(host, "1")
+            devices = recovery.devices
+            points = {one.point: pure.point_is(one, table, devices) for one in recovery.targets}
+            whole = {pure.AS_BEFORE}
+            if self._options.strategy == "kubelet":
+                whole.add(pure.TAKEN_OFF)
+            untouched = set(points.values()) <= whole
+            left = []
+            if not untouched and set(points.values()) != {pure.NEW}:
+                others = [point for point, what in points.items() if what != pure.AS_BEFORE]
+                left += [f"{point} is {points[point]}" for point in others]
+            begun = [action for action in finding.repair if action.outcome in ("done", "failed")]
+            if untouched and any(action.verb == "abort_connection" for action in begun):
+                left.append("the connection to its server was cut")
+            if os.path.lexists(host.path(recovery.folder)):
+                left.append(f"{recovery.folder} is still there")
+            if untouched and recovery.service and (recovery.service.as_is or self._runs(recovery)):
+                # Without a unit there is no telling.
+                left.append(f"its new program may still run ({recovery.unit})")
+            return left
+        finally:
+            # Taking back had a time of its own.
+            host.deadline = self._deadline
 
     def _scrubbed(self, text: str) -> str:
         for volume in self._options.volumes:
@@ -623,9 +656,9 @@ class FuseRecovery:
         else:
             proof = self._replaced(recovery, table, doubts)
         if doubts:
-            raise StorageOpsError(f"the repair of {finding.name} is not proven: {'; '.join(doubts)}")
+            raise ActionFailed(f"the repair of {finding.name} is not proven: {'; '.join(doubts)}")
         if os.path.lexists(host.path(recovery.folder)):
-            raise StorageOpsError(f"the repair of {finding.name} is not proven: {recovery.folder} is still there")
+            raise ActionFailed(f"the repair of {finding.name} is not proven: {recovery.folder} is still there")
         left = sorted({pure.printable(mount.point) for mount in table.mounts if mount.device in recovery.devices})
         proof += [f"the dead filesystem is still mounted at {', '.join(left)}"] if left else []
         waiting = [f"{entry['container'] or entry['pod'] or entry['pid']} at {entry['point']}" for entry in stale]

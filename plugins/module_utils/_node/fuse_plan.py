@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
@@ -35,6 +36,11 @@ _KEPT = ("allow_other", "default_permissions")
 # Their clients pass on what their own servers answer: that one is gone does not say that the client is.
 _FORWARDING = ("fuse.glusterfs",)
 CONNECTIONS = "/sys/fs/fuse/connections"
+# What a mount point is after a repair that failed.
+AS_BEFORE = "as it was"
+TAKEN_OFF = "without some of its dead mounts"
+NEW = "the new mount"
+OTHER = "neither as it was nor the new mount"
 # Names of options whose values are secrets.
 _PASSWORD = re.compile(r"passw(?:or)?d$|(?:^|[_.-])(?:pass|passphrase|token)$|secret", re.ASCII | re.IGNORECASE)
 # What a filesystem of one user's alone answers even to root: its server lives.
@@ -72,6 +78,7 @@ class Volume:
     memory_max: int = 1024
     tasks_max: int = 512
     pods: tuple[Pod, ...] | None = None
+    secret_namespace: str = ""
 
     def describe(self) -> str:
         """For the eye."""
@@ -246,6 +253,26 @@ class Superblock:
     outside: tuple[Mount, ...]
 
 
+class Remote(NamedTuple):
+    """What mounts talk to, as far as is known. A majority is counted for each.
+
+    ``namespace``: of the Secret that they are mounted with. Who may write that can name any
+    endpoint in it, or none, and would have mounts that answer counted with those of others; so it
+    counts for that namespace alone.
+    """
+
+    driver: str
+    endpoint: str
+    namespace: str
+
+    @property
+    def shown(self) -> str:
+        """Within a sentence."""
+        at = f" at {untrusted.sample_of(self.endpoint)}" if self.endpoint else ""
+        of = f" of {self.driver}" if self.driver else ""
+        return of + at + (f" with Secrets in {self.namespace}" if self.namespace else "")
+
+
 @dataclass
 class _Group:
     """Broken superblocks that lie on one another somewhere, and so can only go together."""
@@ -320,7 +347,10 @@ def _is_broken(answer: Answer | None) -> bool:
 
 
 def plan(state: State, options: Options) -> Plan:
-    """Findings for every superblock of the kubelet's that does not answer, and what an interrupted run left; and their repairs."""
+    """What becomes of every superblock of the kubelet's that does not answer, and of interrupted runs.
+
+    Most of what talks to the same server being broken may be an outage of that: it is not repaired.
+    """
     found = superblocks(state.table, state.root)
     groups = _groups(state, found)
     left = list(state.unfinished)
@@ -332,21 +362,81 @@ def plan(state: State, options: Options) -> Plan:
     findings += [_judge_unfinished(state, options, found, one) for one in left]
     findings += _errors(state, found, options)
     wanted = _in_scope(state, options, found, findings)
-    broken = sum(_is_broken(state.answers.get(device)) for device in found)
-    outage = (
-        f"{broken} of the node's {len(found)} FUSE mounts look broken at once: that may be an outage. "
-        "If their servers are known to be gone for good, set accept_majority_broken"
-    )
+    wanted = _in_turns(wanted, options)
     repairs = [finding for finding in wanted if finding.repair or "evict" in finding.evidence]
-    refused = repairs if 2 * broken > len(found) and not options.accept_majority_broken else []
-    for finding in refused:
-        finding.refuse(outage)
-    for finding in repairs[options.max_repairs :] if not refused else ():
+    refused = []
+    outages = {} if options.accept_majority_broken else _outages(state, options, found)
+    for finding in repairs:
+        remotes = _remotes_of(finding, state, options, found)
+        outage = [outages[remote] for remote in remotes if remote in outages]
+        if outage:
+            finding.refuse(*outage)
+            refused.append(finding)
+    left_over = [finding for finding in repairs if finding not in refused]
+    for finding in left_over[options.max_repairs :]:
         finding.refuse(f"max_repairs is {options.max_repairs}: run again for this one, or raise it")
         refused.append(finding)
     for finding in refused:
         finding.evidence.pop("evict", None)
     return Plan(wanted)
+
+
+# majorities
+
+
+def _outages(state: State, options: Options, found: Mapping[str, Superblock]) -> dict[Remote, str]:
+    """The remotes of which most mounts are broken, and what there is to say of each."""
+    totals: Counter[Remote] = Counter()
+    broken: Counter[Remote] = Counter()
+    for device, superblock in found.items():
+        remote = _remote(state, options, [place for _mount, place in superblock.mounts])
+        totals[remote] += 1
+        broken[remote] += _is_broken(state.answers.get(device))
+    return {
+        remote: f"{broken[remote]} of the node's {total} FUSE mounts{remote.shown} look broken at "
+        "once: that may be an outage. "
+        "If their servers are known to be gone for good, set accept_majority_broken"
+        for remote, total in totals.items()
+        if 2 * broken[remote] > total
+    }
+
+
+def _remotes_of(finding: Finding, state: State, options: Options, found: Mapping[str, Superblock]) -> list[Remote]:
+    """What the mounts that a repair is about talk to."""
+    recovery: Recovery | None = finding.repair[0].subject.recovery if finding.repair else None
+    devices = recovery.devices if recovery else finding.evidence["devices"]
+    blocks = [found[device] for device in devices if device in found]
+    groups = [[place for _mount, place in block.mounts] for block in blocks]
+    for target in recovery.targets if recovery and not groups else ():
+        place = kubelet.classify(target.point, state.root)
+        groups += [[place]] if place else []
+    return list(dict.fromkeys(_remote(state, options, places) for places in groups))
+
+
+def _remote(state: State, options: Options, places: list[Place]) -> Remote:
+    """Of the mounts of one filesystem. An endpoint that is not known is one for all of a driver's."""
+    read = [state.notes.get(place.note) for place in places]
+    notes = [note for note in read if note and not note.problem]
+    handles = tuple({(note.driver, note.handle) for note in notes})
+    points = {place.point for place in places}
+    entries = _entries(state, options, _volumes(places, notes), handles, points)
+    entry = entries[0] if len(entries) == 1 else Volume()
+    known = {place.driver for place in places} | {note.driver for note in notes} | {entry.driver}
+    driver = min(known - {""}, default="")
+    return Remote(driver, entry.endpoint.rstrip("/").lower(), entry.secret_namespace)
+
+
+def _in_turns(findings: list[Finding], options: Options) -> list[Finding]:
+    """The first of each namespace, then the second, so that none uses up max_repairs and the deadline."""
+    namespaces = {entry.volume: {pod.namespace for pod in entry.pods or ()} for entry in options.volumes}
+    before: Counter[tuple[str, ...]] = Counter()
+    turns = []
+    for finding in findings:
+        volumes = finding.evidence.get("volumes", ())
+        whose = tuple(sorted({name for volume in volumes for name in namespaces.get(volume, ())}))
+        turns.append((before[whose], finding))
+        before[whose] += 1
+    return [finding for _turn, finding in sorted(turns, key=lambda item: item[0])]
 
 
 def _groups(state: State, found: Mapping[str, Superblock]) -> list[_Group]:
@@ -496,7 +586,8 @@ def _recovery(
         return recovery, obstacles
     obstacles += _point_obstacles(state, targets)
     obstacles += _elsewhere_obstacles(state, found, group, finding)
-    entries = _entries(state, options, recovery, {mount.point for device in devices for mount, _place in found[device].mounts})
+    points = {mount.point for device in devices for mount, _place in found[device].mounts}
+    entries = _entries(state, options, recovery.volumes, recovery.handles, points)
     if options.strategy == "kubelet":
         return _for_kubelet(state, options, recovery, entries, obstacles, finding)
     if len(origins) > 1:
@@ -589,17 +680,19 @@ def _point_obstacles(state: State, targets: tuple[Target, ...]) -> list[str]:
     return obstacles
 
 
-def _entries(state: State, options: Options, recovery: Recovery, points: set[str]) -> list[Volume]:
+def _entries(
+    state: State, options: Options, volumes: tuple[str, ...], handles: tuple[tuple[str, str], ...], points: set[str]
+) -> list[Volume]:
     """What the user or the cluster says of this volume."""
     places = [kubelet.classify(point, state.root) for point in points]
     digests = {(place.driver, place.digest) for place in places if place and place.digest}
 
     def meant(entry: Volume) -> bool:
-        if points & set(entry.paths) or (entry.volume and entry.volume in recovery.volumes):
+        if points & set(entry.paths) or (entry.volume and entry.volume in volumes):
             return True
         if not entry.handle:
             return False
-        same = [driver for driver, handle in recovery.handles if handle == entry.handle]
+        same = [driver for driver, handle in handles if handle == entry.handle]
         digest = kubelet.digest_of(entry.handle)
         same += [driver for driver, staged in digests if staged == digest]
         return any(entry.driver in ("", driver) for driver in same)
@@ -943,7 +1036,7 @@ def _judge_unfinished(state: State, options: Options, found: Mapping[str, Superb
     if not ready:
         places = [place for target in bare for place in [kubelet.classify(target.point, state.root)] if place]
         recovery = replace(recovery, volumes=_volumes(places, []))
-        entries = _entries(state, options, recovery, {target.point for target in bare})
+        entries = _entries(state, options, recovery.volumes, (), {target.point for target in bare})
         recovery, obstacles = _to_be_mounted(state, recovery, entries, obstacles)
     if obstacles:
         finding.refuse(*obstacles)
@@ -1009,6 +1102,23 @@ def _in_scope(state: State, options: Options, found: Mapping[str, Superblock], f
         finding.refuse("it answers: there is nothing to repair" if healthy else "no FUSE mount of the kubelet's is there")
         wanted.append(finding)
     return wanted
+
+
+def point_is(target: Target, table: MountTable, devices: tuple[str, ...]) -> str:
+    """What became of a mount point: one of AS_BEFORE, TAKEN_OFF, NEW, or something else."""
+    layers = table.layers(target.point)
+    planned = [mount.id for mount in reversed(target.take)]
+    for count in range(len(planned), -1, -1):
+        below = layers[: len(layers) - count]
+        above = [layer.id for layer in layers[len(below) :]]
+        if above == planned[:count] and _top(below) == target.beneath:
+            return AS_BEFORE if count == len(planned) else TAKEN_OFF
+    new = bool(layers) and is_fuse(layers[-1]) and layers[-1].device not in devices
+    return NEW if new and _top(layers[:-1]) == target.beneath else OTHER
+
+
+def _top(layers: list[Mount]) -> int:
+    return layers[-1].id if layers else 0
 
 
 def stale(state: State, devices: set[str]) -> list[dict[str, object]]:
