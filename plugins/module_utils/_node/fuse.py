@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import asdict, replace
 from typing import Any
@@ -42,7 +43,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse_pl
     Volume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import UNDO_SECONDS, Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable, all_mounts, read_table
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+    each_mount,
+    each_namespace,
+    read_table,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, ERROR, HUNG, OK, Answer, probe_folders
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
     Process,
@@ -55,6 +62,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount
 
 # What replacing the mounts of one volume may take besides the time-outs that the user has set.
 _STEP_SECONDS = 5.0
+# Of one filesystem in one mount namespace. A tenant may have 100,000 in his own (fs.mount-max).
+_MOST_COPIES = 1000
 # A shorter line of a configuration file, as "[x]", tells nothing.
 _SECRET_LINE = 8
 # linux/sched.h, linux/fs.h, linux/mount.h
@@ -274,9 +283,11 @@ class FuseRecovery:
         programs = {recipe.program for recipe in recipes if recipe} | {
             volume.command[0] for volume in self._options.volumes if volume.command
         }
+        others, crowded = _others(host, {superblock.device for superblock in broken})
         return replace(
             state,
-            others=_others(host),
+            others=others,
+            crowded=crowded,
             processes=tuple(read_processes(host, uses=False)),
             notes=dict(zip(notes, kubelet.read_notes(host, notes, state.root))),
             absent=tuple(_absent(host, [target.point for one in state.unfinished for target in one.targets])),
@@ -642,7 +653,8 @@ class FuseRecovery:
         host = self._host
         recovery: Recovery = finding.repair[0].subject.recovery
         table = read_table(host, "1")
-        now = State(host.name, self._root, table, others=_others(host), processes=tuple(read_processes(host, uses=False)))
+        others, _crowded = _others(host, recovery.devices)
+        now = State(host.name, self._root, table, others=others, processes=tuple(read_processes(host, uses=False)))
         stale = pure.stale(now, set(recovery.devices))
         self._stale = stale + [entry for entry in self._stale or [] if entry["device"] not in recovery.devices]
         doubts = []
@@ -701,18 +713,28 @@ def _trusted(recovery: Recovery) -> str:
     return recovery.trusted or PRIVATE
 
 
-def _others(host: Host) -> tuple[Mount, ...]:
-    """FUSE mounts, and what they lie on, of the mount namespaces other than the node's own."""
+def _others(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...], dict[str, str]]:
+    """Mounts of these filesystems, and what they lie on, in the mount namespaces other than the node's own.
+
+    Besides, by device, where there are so many that not all were looked at.
+    """
     own = host.link("/proc/1/ns/mnt")
-    namespaces: dict[str, str] = {}
-    mounts = []
-    for mount in all_mounts(host):
-        if mount.pid not in namespaces:
-            namespaces[mount.pid] = host.link(f"/proc/{mount.pid}/ns/mnt")
-        if namespaces[mount.pid] != own:
-            mounts.append(mount)
-    needed = {(mount.pid, number) for mount in mounts if pure.is_fuse(mount) for number in (mount.id, mount.parent)}
-    return tuple(mount for mount in mounts if (mount.pid, mount.id) in needed)
+    mounts: list[Mount] = []
+    crowded: dict[str, str] = {}
+    for pid, text in each_namespace(host):
+        if not any(f" {device} " in text for device in devices) or host.link(f"/proc/{pid}/ns/mnt") == own:
+            continue
+        needed: set[str] = set()
+        counts: Counter[str] = Counter()
+        for mount in each_mount(text, pid, lambda _number, device: device in devices):
+            counts[mount.device] += 1
+            if counts[mount.device] <= _MOST_COPIES:
+                needed |= {str(mount.id), str(mount.parent)}
+        mounts += each_mount(text, pid, lambda number, _device, needed=needed: number in needed)  # type: ignore[misc]
+        for device, count in counts.items():
+            if count > _MOST_COPIES:
+                crowded[device] = f"{count} mounts in the mount namespace of pid {pid}, of which {_MOST_COPIES} were looked at"
+    return tuple(mounts), crowded
 
 
 def _absent(host: Host, points: list[str]) -> list[str]:

@@ -224,6 +224,7 @@ class State:
     ``root``: the kubelet's folder, empty if there is none. ``answers``: by device of the superblock. ``others``: FUSE mounts of other
     mount namespaces. ``parents``: by mount point, why its folders cannot be trusted. ``absent``: mount points that are not there any more,
     of those that an interrupted run noted. ``waiting``: by device, requests that the server owes.
+    ``crowded``: by device, of how many other mounts not all were looked at.
     ``programs``: by name, their paths. ``servers``: processes that have /dev/fuse open.
     """
 
@@ -242,6 +243,7 @@ class State:
     folders: tuple[PodFolder, ...] = ()
     unfinished: tuple[Unfinished, ...] = ()
     servers: tuple[int, ...] = ()
+    crowded: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -511,6 +513,7 @@ def _judge(state: State, options: Options, found: Mapping[str, Superblock], grou
         f"{entry['container'] or entry['pod'] or 'process'} (pid {entry['pid']}) at {entry['point']}"
         for entry in stale(state, set(group.devices))
     ]
+    finding.evidence["containers"] += [f"more: {state.crowded[device]}" for device in group.devices if device in state.crowded]
     if hung:
         finding.evidence["connections"] = {device: state.waiting.get(device, "unknown") for device in hung}
         finding.evidence["held"] = [answers[device].left for device in hung if answers[device].left]
@@ -951,6 +954,7 @@ def _for_kubelet(
     if not pods and still:
         obstacles.append(f"the kubelet still has folders of this volume for the pods {', '.join(still)}: it is not done with it")
     # Between two restarts of a container there is no process to be seen, so that says nothing of a pod that stays.
+    obstacles += [f"it has {state.crowded[device]}" for device in recovery.devices if device in state.crowded]
     wanted = [f"{known[uid].namespace}/{known[uid].name}" for uid in pods if uid in known and not known[uid].terminating]
     if wanted:
         if not obstacles and (

@@ -533,6 +533,14 @@ def test_kubelet_refuses(pods: tuple[Pod, ...] | None, more: dict[str, Any], rea
     assert reason in finding.reason
 
 
+def test_a_crowd_of_mounts_that_was_not_looked_at_is_told() -> None:
+    """A tenant can have 100,000 in a namespace of his own."""
+    crowd = {"0:50": "2000 mounts in the mount namespace of pid 9, of which 1000 were looked at"}
+    assert f"it has {crowd['0:50']}" in kubelets(left_behind(crowded=crowd)).reason
+    finding = only(state(crowded=crowd))
+    assert (finding.verdict, finding.evidence["containers"]) == ("repair", [f"more: {crowd['0:50']}"])
+
+
 def test_containers_get_their_time() -> None:
     running = left_behind(processes=(process(7, UID),))
     finding = kubelets(running, (Pod(UID, "ns", "p", terminating=True),), containers_timeout=60)
