@@ -104,7 +104,12 @@ def test_one_tenants_volumes_keep_no_other_from_its_repair(node: Node) -> None:
     volumes = {name: Kubelet(node).volume(name) for name in ("evil-1", "evil-2", "good-1", "good-2")}
     servers = {name: bindfs(node, volume.stage()) for name, volume in volumes.items()}
     entries = [
-        {**known(volume)[0], "endpoint": f"https://{name[:4]}", "command": ["false"] if "evil" in name else BINDFS}
+        {
+            **known(volume)[0],
+            "handle": volume.handle,
+            "endpoint": f"https://{name[:4]}",
+            "command": ["false"] if "evil" in name else BINDFS,
+        }
         for name, volume in volumes.items()
     ]
     for name in ("evil-1", "evil-2", "good-1"):
