@@ -130,14 +130,14 @@ options:
         default: true
       memory_max:
         description:
-          - Mebibytes of memory that the program may have; at least V(64). Give what the container of the driver had, where that had more.
+          - Mebibytes of memory that the program may have; at least V(64).
+          - By default what the container of the driver on this node may have, or its pod if that is less; V(1024) where they have no
+            limit, or the container is not found. It is the one that has the folder of the driver's socket and mounts for pods.
           - What needs more, as for a listing without end, is ended by the kernel, and its mount is dead again.
         type: int
-        default: 1024
       tasks_max:
-        description: Threads and processes that the program may have; at least V(16).
+        description: Threads and processes that the program may have; at least V(16). The default is found likewise, or V(512).
         type: int
-        default: 512
       pods:
         description:
           - The pods of the volume on this node. An empty list says that the cluster knows none; without it nobody has said.

@@ -27,8 +27,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     Prevented,
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import driver_limits, fuse_recipes, kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_recipes, kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse_plan import (
     PRIVATE,
     Options,
@@ -91,8 +91,8 @@ _VOLUME = {
     "region": {"type": "str", "default": ""},
     "command": {"type": "list", "elements": "str", "default": []},
     "foreground": {"type": "bool", "default": True},
-    "memory_max": {"type": "int", "default": 1024},
-    "tasks_max": {"type": "int", "default": 512},
+    "memory_max": {"type": "int"},
+    "tasks_max": {"type": "int"},
     "pods": {"type": "list", "elements": "dict", "options": _POD},
 }
 # What an audit has in common with the repair.
@@ -167,9 +167,12 @@ def _volume(entry: dict[str, Any]) -> Volume:
             Pod(**{name: pod[name] for name in Pod.__dataclass_fields__ if pod.get(name) is not None}) for pod in given["pods"]
         )
     volume = Volume(**given)
-    for name, least in (("memory_max", 64), ("tasks_max", 16)):
-        if getattr(volume, name) < least:
-            raise StorageOpsError(f"{name} of {volume.describe()} is {getattr(volume, name)}; give at least {least}")
+    for name, number, least in (
+        ("memory_max", volume.memory_max, pure.LEAST_MEMORY),
+        ("tasks_max", volume.tasks_max, pure.LEAST_TASKS),
+    ):
+        if number is not None and number < least:
+            raise StorageOpsError(f"{name} of {volume.describe()} is {number}; give at least {least}")
     if not volume.describe():
         raise StorageOpsError("an entry of 'volumes' says neither 'volume' nor 'handle' nor 'paths'")
     return volume
@@ -284,12 +287,16 @@ class FuseRecovery:
             volume.command[0] for volume in self._options.volumes if volume.command
         }
         others, crowded = _others(host, {superblock.device for superblock in broken})
+        known = dict(zip(notes, kubelet.read_notes(host, notes, state.root)))
+        drivers = {note.driver for note in known.values()} | {volume.driver for volume in self._options.volumes}
+        remount = self._options.strategy == "remount"
         return replace(
             state,
+            limits=driver_limits.read(host, state.root, drivers - {""}) if remount else {},
             others=others,
             crowded=crowded,
             processes=tuple(read_processes(host, uses=False)),
-            notes=dict(zip(notes, kubelet.read_notes(host, notes, state.root))),
+            notes=known,
             absent=tuple(_absent(host, [target.point for one in state.unfinished for target in one.targets])),
             parents=dict(zip(inside, kubelet.parents_problem(host, inside, state.root))),
             waiting={superblock.device: _waiting(host, superblock.device) for superblock in broken},

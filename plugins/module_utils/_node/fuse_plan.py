@@ -20,6 +20,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_recipes, kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.driver_limits import Limits
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place, VolumeNote
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, ERROR, HUNG, OK, Answer
@@ -36,6 +37,9 @@ _KEPT = ("allow_other", "default_permissions")
 # Their clients pass on what their own servers answer: that one is gone does not say that the client is.
 _FORWARDING = ("fuse.glusterfs",)
 CONNECTIONS = "/sys/fs/fuse/connections"
+# Mebibytes, and threads: of a server whose driver's container has no limits, or is not found.
+DEFAULT_MEMORY, DEFAULT_TASKS = 1024, 512
+LEAST_MEMORY, LEAST_TASKS = 64, 16
 # What a mount point is after a repair that failed.
 AS_BEFORE = "as it was"
 TAKEN_OFF = "without some of its dead mounts"
@@ -75,8 +79,8 @@ class Volume:
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     command: tuple[str, ...] = ()
     foreground: bool = True
-    memory_max: int = 1024
-    tasks_max: int = 512
+    memory_max: int | None = None
+    tasks_max: int | None = None
     pods: tuple[Pod, ...] | None = None
     secret_namespace: str = ""
 
@@ -225,7 +229,7 @@ class State:
     mount namespaces. ``parents``: by mount point, why its folders cannot be trusted. ``absent``: mount points that are not there any more,
     of those that an interrupted run noted. ``waiting``: by device, requests that the server owes.
     ``crowded``: by device, of how many other mounts not all were looked at.
-    ``programs``: by name, their paths. ``servers``: processes that have /dev/fuse open.
+    ``limits``: by driver, of its container. ``programs``: by name, their paths. ``servers``: processes that have /dev/fuse open.
     """
 
     node: str
@@ -244,6 +248,7 @@ class State:
     unfinished: tuple[Unfinished, ...] = ()
     servers: tuple[int, ...] = ()
     crowded: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, Limits] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -600,9 +605,21 @@ def _recovery(
             return replace(recovery, key=one.key, ready=one.folder, trusted=PRIVATE), obstacles
     renewed = _renewed(state, recovery, notes)
     if renewed is None:
+        obstacles += _user_obstacles(dead[0], entries)
         return _to_be_mounted(state, recovery, entries, obstacles)
     different = unlike(recovery, renewed)
     return replace(recovery, ready=renewed.point, trusted=state.root), [*obstacles, *([different] if different else [])]
+
+
+def _user_obstacles(mount: Mount, entries: list[Volume]) -> list[str]:
+    """A new server runs as root; of another user's mount even root sees nothing (fuse(4), user_id)."""
+    users = [option for option in mount.super_options if re.fullmatch(r"user_id=[1-9]\d*", option)]
+    if not users or any(entry.command for entry in entries):
+        return []
+    return [
+        f"its server ran as another user than root ({users[0]}), and a recipe's runs as root: give a "
+        "command that runs as that user, or use the strategy kubelet"
+    ]
 
 
 def _elsewhere_obstacles(state: State, found: Mapping[str, Superblock], group: _Group, finding: Finding) -> list[str]:
@@ -792,7 +809,9 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
         service = _filled(entry, recipe, program, sources[0], recovery)
     except Refused as error:
         return None, list(dict.fromkeys([*problems, str(error)]))
-    service = replace(service, as_is=not state.systemd, limits=_limits(entry, recipe))
+    drivers = {driver for driver, _handle in recovery.handles} | {entry.driver} - {""}
+    known = state.limits.get(min(drivers), Limits()) if len(drivers) == 1 else Limits()
+    service = replace(service, as_is=not state.systemd, limits=_limits(entry, recipe, known))
     return service, problems + _shown_secrets(entry, recipe, service)
 
 
@@ -832,11 +851,16 @@ _CONFINED = (
 )
 
 
-def _limits(entry: Volume, recipe: fuse_recipes.Recipe | None) -> tuple[str, ...]:
-    """A tenant's bucket decides how much a server has to remember, and what it parses."""
+def _limits(entry: Volume, recipe: fuse_recipes.Recipe | None, known: Limits) -> tuple[str, ...]:
+    """A tenant's bucket decides how much a server has to remember, and what it parses.
+
+    ``known``: what its driver's container has; with less than the least no program would come up.
+    """
+    memory = DEFAULT_MEMORY if known.memory is None else max(LEAST_MEMORY, known.memory // 2**20)
+    tasks = DEFAULT_TASKS if known.tasks is None else max(LEAST_TASKS, known.tasks)
     limits = (
-        f"MemoryMax={entry.memory_max}M",
-        f"TasksMax={entry.tasks_max}",
+        f"MemoryMax={memory if entry.memory_max is None else entry.memory_max}M",
+        f"TasksMax={tasks if entry.tasks_max is None else entry.tasks_max}",
         # Rather this one than the kubelet.
         "OOMScoreAdjust=500",
         # The credentials would be in it.

@@ -14,6 +14,7 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.driver_limits import Limits
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse_plan import (
     Options,
     Pod,
@@ -121,6 +122,33 @@ def test_a_server_has_limits_and_no_more_rights_than_to_mount() -> None:
     own = properties(command=("s3fs", "{source}", "{target}"), credentials={}, memory_max=4096, tasks_max=64)
     assert (own["MemoryMax"], own["TasksMax"], own["NoNewPrivileges"]) == ("4096M", "64", "yes")
     assert "CapabilityBoundingSet" not in own
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "memory", "tasks"),
+    [
+        (Limits(256 * 2**20, 128), {}, "256M", "128"),
+        (Limits(256 * 2**20), {"memory_max": 2048}, "2048M", "512"),
+        (Limits(20 * 2**20, 5), {}, "64M", "16"),
+        (Limits(None, 64), {"tasks_max": 32}, "1024M", "32"),
+        (Limits(8 * 2**30), {}, "8192M", "512"),
+    ],
+)
+def test_a_server_has_the_limits_of_its_drivers_container(known: Limits, given: dict[str, int], memory: str, tasks: str) -> None:
+    command = only(state(limits={DRIVER: known}), volumes=(replace(VOLUME, **given),)).repair[0].command
+    assert f"--property=MemoryMax={memory}" in command
+    assert f"--property=TasksMax={tasks}" in command
+    other = only(state(limits={"other": known})).repair[0].command
+    assert "--property=MemoryMax=1024M" in other
+
+
+def test_a_server_of_another_user_is_not_replaced_by_one_of_root() -> None:
+    mine = tuple(replace(each, super_options=("rw", "user_id=1000", "group_id=0")) for each in MOUNTS)
+    assert "its server ran as another user than root (user_id=1000)" in only(state(*mine)).reason
+    own = (replace(VOLUME, command=("s3fs", "{source}", "{target}"), credentials={}),)
+    assert only(state(*mine), volumes=own).verdict == "repair"
+    roots = tuple(replace(each, super_options=("rw", "user_id=0")) for each in MOUNTS)
+    assert only(state(*roots)).verdict == "repair"
 
 
 def test_mounts_that_answer_are_nothing_to_report() -> None:
