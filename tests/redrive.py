@@ -87,6 +87,13 @@ def no_trace(cluster: Cluster) -> None:
             keys += [taint["key"] for taint in found["spec"].get("taints") or []]
             ours = [key for key in keys if key.startswith("runbooks.storage-ops/")]
             assert not ours, (meta["name"], ours)
+    assert leases(cluster) == []
+
+
+def leases(cluster: Cluster) -> list[dict[str, Any]]:
+    """Those by which a node counts as held by us."""
+    found = cluster.api.all("Lease", "kube-system")
+    return [each for each in found if HOLD in (each["metadata"].get("labels") or {})]
 
 
 def is_held(found: dict[str, Any]) -> bool:

@@ -91,6 +91,8 @@ class Finding:
     namespace: str = ""
     # What a playbook hands on to another module, so it is never cut.
     workload: dict[str, Any] | None = None
+    # Its repair failed, and left nothing half made.
+    failed: bool = False
 
     def to_result(self) -> dict[str, Any]:
         """The finding as modules return it. Names, messages and processes that others have made are in it: see untrusted.shown."""
@@ -119,6 +121,10 @@ class Finding:
             self.evidence["reasons"] = distinct
         self.verdict, self.repair = "refuse", []
         self.reason = "; ".join(distinct[:MAX_REASONS]) + (f" (+{left} more)" if left > 0 else "")
+
+    def fail(self, reason: str) -> None:
+        """Its repair failed without harm to others. What was done stays in the result."""
+        self.verdict, self.reason, self.failed = "refuse", reason, True
 
 
 @dataclass
@@ -176,6 +182,17 @@ class Rehearsed(Protocol):
 
 
 @runtime_checkable
+class Contained(Protocol):
+    """A runbook whose repairs stand alone: one that fails and leaves nothing half made ends none.
+
+    Else whoever owns one object that cannot be repaired could keep all others from their repair.
+    """
+
+    def half_made(self, finding: Finding) -> list[str]:
+        """What a repair that failed has left, read after it was taken back; empty for nothing."""
+
+
+@runtime_checkable
 class Telling(Protocol):
     """An audit or runbook that hands something on to another module, besides its findings."""
 
@@ -186,7 +203,8 @@ class Telling(Protocol):
 def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal: bool) -> None:
     """Run a runbook for an AnsibleModule and leave through exit_json or fail_json, once.
 
-    A refusal fails the task when ``fail_on_refusal`` is set or the user named the object.
+    A refusal fails the task when ``fail_on_refusal`` is set or the user named the object; a repair
+    that failed always does.
     """
     plan = Plan([])
     try:
@@ -204,7 +222,16 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
     if module._diff:
         left = [finding.summary for finding in plan.findings if finding.verdict != "repair"]
         result["diff"] = {"before": _lines(before), "after": _lines(left)}
-    fatal = [finding for finding in plan.refusals if fail_on_refusal or finding.named]
+    failed = [finding for finding in plan.findings if finding.failed]
+    refused = [finding for finding in plan.refusals if not finding.failed]
+    fatal = [finding for finding in refused if fail_on_refusal or finding.named]
+    if failed:
+        reasons = " ".join(f"{found.kind} {found.name}: {found.reason}" for found in failed[:5])
+        said = f"{reasons} {_message(plan, '', False)}"[:MAX_MESSAGE_CHARACTERS]
+        # With a refusal of what the user named there is more to it than that.
+        if not any(finding.named for finding in fatal):
+            result["undone"] = [untrusted.shown(finding.name) for finding in failed]
+        module.fail_json(msg=untrusted.shown(said), **result)
     if fatal:
         reasons = "; ".join(f"{finding.kind} {finding.name}: {finding.reason}" for finding in fatal[:5])
         said = f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}"[:MAX_MESSAGE_CHARACTERS]
@@ -310,46 +337,61 @@ def _first_traceback(missed: Sequence[tuple[frozenset[str], Exception]]) -> dict
 def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
     """Apply and prove finding by finding; the first failure ends the run, after what it left half done is taken back.
 
-    A finding whose repair was not even begun, since the world has changed, is refused, and the run goes on.
+    A finding whose repair was not even begun, since the world has changed, is refused, and the run
+    goes on. So it does after a repair that failed and has left nothing half made (see Contained).
     """
     try:
-        with _signals_as_errors() as deafen:
+        with _signals_as_errors() as signals:
             for finding in plan.findings:
                 if finding.repair:
-                    _repair(runbook, finding, deafen)
-                if finding.repair:
-                    finding.evidence["proof"] = runbook.verify(finding)
+                    _repair(runbook, finding, signals)
+                if finding.repair and not finding.failed:
+                    _prove(runbook, finding)
     finally:
         # Only what a failure left behind is still planned here.
         for action in plan.actions:
             action.outcome = "skipped" if action.outcome == "planned" else action.outcome
 
 
+class _Signals:
+    """Signals that end the module: the first is an error, kept while something is taken back."""
+
+    def __init__(self) -> None:
+        self._deaf = False
+        self._came = ""
+
+    def interrupt(self, number: int, _frame: Any) -> None:
+        """Handle one."""
+        if not self._came:
+            self._came = signal.Signals(number).name
+            if not self._deaf:
+                self.listen()
+
+    def deafen(self) -> None:
+        """Until ``listen``, none is an error."""
+        self._deaf = True
+
+    def listen(self) -> None:
+        """Raise the one that came, if one did."""
+        self._deaf = False
+        if self._came:
+            raise StorageOpsError(f"interrupted by {self._came}")
+
+
 @contextlib.contextmanager
-def _signals_as_errors() -> Iterator[Callable[[], None]]:
-    """A signal that ends the module becomes an error, so that what was begun is taken back: one, and none once the value was called."""
-    deaf = False
-
-    def interrupt(number: int, _frame: Any) -> None:
-        nonlocal deaf
-        if not deaf:
-            deaf = True
-            raise StorageOpsError(f"interrupted by {signal.Signals(number).name}")
-
-    def deafen() -> None:
-        nonlocal deaf
-        deaf = True
-
+def _signals_as_errors() -> Iterator[_Signals]:
+    """A signal that ends the module becomes an error, so that what was begun is taken back."""
+    signals = _Signals()
     before = {}
     try:
         # Only the main thread may; and what is ignored (nohup) stays so.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 if signal.getsignal(number) is not signal.SIG_IGN:
-                    before[number] = signal.signal(number, interrupt)
-        yield deafen
+                    before[number] = signal.signal(number, signals.interrupt)
+        yield signals
     finally:
-        deafen()
+        signals.deafen()
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -365,7 +407,7 @@ def _rehearse(runbook: Rehearsed, plan: Plan) -> None:
                 break
 
 
-def _repair(runbook: Runbook[State], finding: Finding, deafen: Callable[[], None]) -> None:
+def _repair(runbook: Runbook[State], finding: Finding, signals: _Signals) -> None:
     action = finding.repair[0]
     try:
         # Not a copy: the first action may find more to be done than was planned.
@@ -377,9 +419,36 @@ def _repair(runbook: Runbook[State], finding: Finding, deafen: Callable[[], None
         if isinstance(error, NotStarted) and not begun:
             finding.refuse(f"{action.verb} was not started: {error}")
             return
-        deafen()
-        taken_back = _take_back(runbook, finding, begun)
-        raise ActionFailed(f"{action.verb} {action.target} failed: {_error(error)}. {taken_back}Nothing after it was done.") from error
+        signals.deafen()
+        taken_back, clean = _take_back(runbook, finding, begun)
+        said = f"{action.verb} {action.target} failed: {_error(error)}. {taken_back}"
+        left = _left(runbook, finding, error) if clean else ""
+        if left is not None:
+            raise ActionFailed(f"{said}{left}Nothing after it was done.") from error
+        finding.fail(said.rstrip())
+        signals.listen()
+
+
+def _prove(runbook: Runbook[State], finding: Finding) -> None:
+    try:
+        finding.evidence["proof"] = runbook.verify(finding)
+    except ActionFailed as error:
+        if _left(runbook, finding, error) is not None:
+            raise
+        finding.fail(_error(error))
+
+
+def _left(runbook: Runbook[State], finding: Finding, error: Exception) -> str | None:
+    """What to say of a failure that ends the run; None if it is this object's alone, and taken back."""
+    if not isinstance(error, ActionFailed) or isinstance(error, Prevented):
+        return ""
+    if not isinstance(runbook, Contained):
+        return ""
+    try:
+        left = runbook.half_made(finding)
+    except Exception as unread:
+        left = [f"what is left of it is not known ({_error(unread)})"]
+    return f"{'; '.join(left)}. " if left else None
 
 
 def _timed(runbook: Runbook[State], action: Action) -> None:
@@ -394,9 +463,9 @@ def _timed(runbook: Runbook[State], action: Action) -> None:
         action.seconds = time.monotonic() - started
 
 
-def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -> str:
-    """Undo what can be undone of the actions begun, newest first; says how that went."""
-    said = ""
+def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -> tuple[str, bool]:
+    """Undo what can be undone of the actions begun, newest first: how that went, and whether well."""
+    said, clean = "", True
     for action in reversed(begun):
         try:
             undo = runbook.undo(action)
@@ -407,7 +476,8 @@ def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -
             said += f"{undo.verb} {undo.target} was done. "
         except Exception as error:
             said += f"{action.verb} {action.target} could not be taken back: {_error(error)}. "
-    return said
+            clean = False
+    return said, clean
 
 
 def _facts(audit: Any) -> dict[str, Any]:
@@ -480,7 +550,7 @@ def _shorten(findings: list[dict[str, Any]], characters: int) -> list[dict[str, 
 def _message(plan: Plan, healthy: str, check_mode: bool) -> str:
     if not plan.findings:
         return f"nothing to do: {healthy}"
-    to_repair = [finding for finding in plan.findings if finding.repair]
+    to_repair = [finding for finding in plan.findings if finding.repair and not finding.failed]
     parts = [f"{len(plan.findings)} finding{'s' * (len(plan.findings) != 1)}"]
     if to_repair:
         parts.append(f"{len(to_repair)} {'would be repaired' if check_mode else 'repaired and proven'}")

@@ -27,6 +27,8 @@ description:
   - A mount that the CSI driver has renewed at the staging path is used as it is; nothing is mounted anew then.
   - Running containers keep the dead mount, unless it reaches them by mount propagation. RV(stale) lists them.
   - A run that was interrupted leaves a note in C(/run/storage_ops/fuse), and the next run finishes it.
+  - A repair that fails and was taken back whole keeps no other from its own. The task fails when all are done. Where something is left of
+    it, nothing after it is done.
 requirements:
   - Root's rights (C(become)), in the mount namespace of the node.
   - With O(strategy=remount) the program that serves the mount, on the node itself, and C(systemd).
@@ -100,6 +102,12 @@ options:
         description: Address of the server, for example V(https://s3.example.com).
         type: str
         default: ''
+      secret_namespace:
+        description:
+          - Namespace of the Secret that the volume is mounted with, if there is one. Who may write that can name any O(volumes[].endpoint).
+          - Where most mounts of a driver at an endpoint are broken, it is counted apart for each such namespace.
+        type: str
+        default: ''
       region:
         description:
           - Region of the server. The recipe V(rclone) uses it; others take it as one of O(volumes[].options).
@@ -122,14 +130,14 @@ options:
         default: true
       memory_max:
         description:
-          - Mebibytes of memory that the program may have; at least V(64). Give what the container of the driver had, where that had more.
+          - Mebibytes of memory that the program may have; at least V(64).
+          - By default what the container of the driver on this node may have, or its pod if that is less; V(1024) where they have no
+            limit, or the container is not found. It is the one that has the folder of the driver's socket and mounts for pods.
           - What needs more, as for a listing without end, is ended by the kernel, and its mount is dead again.
         type: int
-        default: 1024
       tasks_max:
-        description: Threads and processes that the program may have; at least V(16).
+        description: Threads and processes that the program may have; at least V(16). The default is found likewise, or V(512).
         type: int
-        default: 512
       pods:
         description:
           - The pods of the volume on this node. An empty list says that the cluster knows none; without it nobody has said.
@@ -202,7 +210,10 @@ options:
   accept_majority_broken:
     description:
       - Accept repairs although more than half of the FUSE filesystems look broken, as after a restart of their driver.
-      - Without it that counts as an outage, and everything is refused. It holds for any number of them, also where there is but one.
+      - Without it that counts as an outage. It is counted for each driver, O(volumes[].endpoint) and
+        O(volumes[].secret_namespace), and what talks to that is refused. An endpoint that is not known is one for all of a
+        driver's.
+      - It holds for any number of them, also where there is but one.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -350,6 +361,13 @@ actions:
       description: How long it took.
       type: float
       returned: always
+undone:
+  description:
+    - Names of the findings whose repair failed and was taken back whole; their verdict is V(refuse), and why is in their C(reason).
+    - The task has failed then. A playbook may go on with what was repaired, and end with M(storage_ops.runbooks.conclude).
+  returned: if that, and nothing else, failed the task
+  type: list
+  elements: str
 stale:
   description:
     - Mounts in other mount namespaces that stay dead whatever becomes of the node's own, as those of running containers.

@@ -19,7 +19,8 @@ description:
   - Pods are evicted, so a PodDisruptionBudget can refuse. They are evicted by uid, so no other pod is hit.
   - Claims that no pod shares, and the nodes of a shared volume, are left one after the other, each proven before the next one. A
     pod that comes to a node whose turn is yet to come is moved once more.
-  - The taint is written on the node together with an annotation that says for which claims. It is taken back, also after a failure,
+  - The taint is written on the node together with an annotation that says for which claims; a Lease in O(ledger_namespace) says the
+    same, and counts. The annotation alone may be its kubelet's word, and is only reported. All of it is taken back, also after a failure,
     and when the module is ended by SIGTERM, SIGINT or SIGHUP. C(spec.unschedulable) is an operator's and is never touched, so a
     node that is cordoned before or meanwhile stays so.
   - Where a run was killed, the next one for the same claims finishes its work, and takes its taint back. While that run may still
@@ -109,6 +110,11 @@ options:
       - Known are C(ReplicaSet) and C(StatefulSet) of the API group C(apps), and C(ReplicationController).
     type: bool
     default: false
+  ledger_namespace:
+    description:
+      - Namespace of the Leases by which a node counts as held by this module. The same for all runs. No kubelet may write there.
+    type: str
+    default: kube-system
   deadline:
     description:
       - Seconds after which the module ends, whatever hangs. At least 60.
@@ -276,6 +282,7 @@ SCOPE = ArgumentSpec(
         "max_repairs": {"type": "int", "default": 10},
         "scale_down": {"type": "bool", "default": False},
         "accept_unknown_owners": {"type": "bool", "default": False},
+        "ledger_namespace": {"type": "str", "default": "kube-system"},
         # Longer than that of modules which only read and delete.
         "deadline": {"type": "float", "default": 900.0},
     }

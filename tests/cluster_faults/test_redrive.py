@@ -9,16 +9,21 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from cluster import Cluster
+from lab.common import patient
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from node import Outcome
-from redrive import DRIVER, REPAIR, TOLERANT, Workload, is_held, kill_module, no_trace
+from redrive import DRIVER, REPAIR, TOLERANT, Workload, is_held, kill_module, leases, no_trace
 from selection import variation
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import client
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, make_cluster
 
 QUICK = {"eviction_timeout": 6, "detach_timeout": 8, "ready_timeout": 30}
 
@@ -298,8 +303,13 @@ def leave_behind(cluster: Cluster, **changes: str) -> str:
     assert redrive(cluster, proxy=proxy).failed
     (node,) = [found for found in cluster.api.all("Node") if is_held(found)]
     name = str(node["metadata"]["name"])
-    ((key, value),) = [(key, value) for key, value in node["metadata"]["annotations"].items() if key.startswith("runbooks.storage-ops/")]
-    cluster.api.merge(path("Node", name), {"metadata": {"annotations": {key: json.dumps({**json.loads(value), **changes})}}})
+    (lease,) = leases(cluster)
+    noted = {key: value for key, value in node["metadata"]["annotations"].items() if key.startswith("runbooks.storage-ops/")}
+    ((key, value),) = noted.items()
+    assert lease["metadata"]["annotations"][key] == value
+    changed = {"metadata": {"annotations": {key: json.dumps({**json.loads(value), **changes})}}}
+    for where in (path("Node", name), path("Lease", lease["metadata"]["name"], "kube-system")):
+        cluster.api.merge(where, changed)
     return name
 
 
@@ -323,6 +333,54 @@ def test_another_run_is_at_work(cluster: Cluster) -> None:
         assert run.failed and not run.changed and "another run is at work on these claims, begun by awx-7" in run.msg, run.msg
     assert web.pods() == pods
     assert is_held(cluster.api.find("Node", node) or {})
+
+
+@pytest.fixture
+def restricted(cluster: Cluster) -> Iterator[Cluster]:
+    """Kubelets may write what they may in a real cluster, and no more."""
+    plane = cluster.plane
+    before = plane.apiserver_args
+    plane.apiserver_args = ("--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction")
+    plane.restart_apiserver()
+    yield cluster
+    plane.apiserver_args = before
+    plane.restart_apiserver()
+
+
+def as_kubelet(cluster: Cluster, node: str) -> client.Cluster:
+    """What the kubelet of a node may do."""
+    who = {"impersonate_user": f"system:node:{node}", "impersonate_groups": ["system:nodes"]}
+    given = {**dict.fromkeys(AUTH.options), "kubeconfig": str(cluster.kubeconfig()), **who}
+    return make_cluster({**given, "request_timeout": patient(10), "deadline": patient(120)})
+
+
+def test_a_kubelet_keeps_no_run_away(restricted: Cluster) -> None:
+    """It makes of the annotation of a run that was killed one that is at work for ever, and of other pods; a Lease it cannot write."""
+    web, other = Workload(restricted, "web"), Workload(restricted, "other")
+    node = leave_behind(restricted)
+    (lease,) = leases(restricted)
+    kubelet, stay = as_kubelet(restricted, node), other.pods()
+    where = path("Lease", lease["metadata"]["name"], "kube-system")
+    ((key, value),) = [each for each in lease["metadata"]["annotations"].items() if "/cordon." in each[0]]
+    forever = {"process": "another host", "until": "2999-01-01T00:00:00Z", "by": "evil", "pods": sorted(stay)}
+    body = {"metadata": {"annotations": {key: json.dumps({**json.loads(value), **forever})}}}
+    kubelet.patch(path("Node", node), body)
+    for act in (
+        lambda: kubelet.patch(where, body),
+        lambda: kubelet.delete(where, lease["metadata"]["uid"]),
+        lambda: kubelet.create(where.rpartition("/")[0], {**lease, "metadata": {**lease["metadata"], "name": "x"}}),
+        lambda: kubelet.patch(path("Node", node), {"spec": {"taints": []}}),
+    ):
+        with pytest.raises(client.Forbidden):
+            act()
+    run = redrive(restricted)
+    assert not run.failed, run.msg
+    told = run.finding(node)
+    assert (told["verdict"], "its kubelet may have written that" in told["reason"]) == ("report", True)
+    assert ("uncordon_node", "done") in run.outcomes
+    assert other.pods() == stay
+    web.wait_ready()
+    no_trace(restricted)
 
 
 def test_a_claim_that_is_being_deleted(cluster: Cluster) -> None:

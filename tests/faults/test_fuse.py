@@ -76,7 +76,10 @@ def test_stacked_dead_mounts_go_and_what_lies_below_stays(node: Node) -> None:
     node.sh(f"mount --bind /mnt/new {renewed.staging}")
     stacks = {point: layers(node, point) for point in (volume.staging, renewed.staging)}
 
-    assert "3 of the node's 4 FUSE mounts look broken" in remount(node, check=True, accept_majority_broken=False, **known(volume)).msg
+    assert (
+        "3 of the node's 4 FUSE mounts of s3.csi.example.com look broken"
+        in remount(node, check=True, accept_majority_broken=False, **known(volume)).msg
+    )
     planned = remount(node, check=True, **known(volume))
     assert sorted(finding["object"]["name"] for finding in planned.findings) == sorted([volume.staging, old])
     assert len(planned.finding(volume.staging)["evidence"]["devices"]) == 2

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from mounts import Kubelet, Volume, apart, bindfs, die, layers, lists, remount, start
+from mounts import DRIVER, ROOT, Kubelet, Volume, apart, bindfs, die, layers, lists, remount, start
 from node import Node
 from selection import variation
 
@@ -97,6 +97,59 @@ def test_a_new_mount_that_is_none_changes_nothing(node: Node) -> None:
         assert node.sh("systemctl list-units --all --no-legend 'storage_ops-*'") == ""
     assert not remount(node, volumes=known(volume)).failed
     healed(node, points)
+
+
+def driver_container(node: Node, memory: str, tasks: str) -> None:
+    """A process that has what the container of a driver has: its socket's folder, what it mounts for pods, and limits."""
+    group = f"/sys/fs/cgroup/kubepods.slice/kubepods-pod{'0' * 32}.slice/cri-containerd-{'e' * 64}.scope"
+    parents = ["/sys/fs/cgroup", *(group.rsplit("/", up)[0] for up in (2, 1))]
+    node.sh(f"mkdir -p {group} /mnt/csi {ROOT}/plugins/{DRIVER}")
+    for parent in parents:
+        node.sh(f"echo '+memory +pids' > {parent}/cgroup.subtree_control")
+    node.sh(f"echo {memory} > {group}/memory.max && echo {tasks} > {group}/pids.max")
+    mounts = f"mount --bind {ROOT}/plugins/{DRIVER} /mnt/csi && mount --rbind {ROOT}/pods {ROOT}/pods && mount --make-shared {ROOT}/pods"
+    inner = f"echo $$ > {group}/cgroup.procs && {mounts} && touch /run/driver && exec sleep 3600"
+    start(node, f"unshare --mount --propagation private sh -c {node.quote(inner)}")
+    node.wait(lambda: node.sh("ls /run/driver", check=False) != "", "the driver's container is there")
+
+
+def test_one_tenants_volumes_keep_no_other_from_its_repair(node: Node) -> None:
+    """Most mounts are of one tenant, broken, and cannot be mounted: neither an outage of the others' server, nor the end of the run."""
+    volumes = {name: Kubelet(node).volume(name) for name in ("evil-1", "evil-2", "good-1", "good-2")}
+    servers = {name: bindfs(node, volume.stage()) for name, volume in volumes.items()}
+    entries = [
+        {
+            **known(volume)[0],
+            "handle": volume.handle,
+            "endpoint": f"https://{name[:4]}",
+            "command": ["false"] if "evil" in name else BINDFS,
+        }
+        for name, volume in volumes.items()
+    ]
+    for name in ("evil-1", "evil-2", "good-1"):
+        die(node, servers[name])
+    before = [layers(node, volumes[name].staging) for name in ("evil-1", "evil-2")]
+
+    driver_container(node, "200M", "300")
+    guarded = remount(node, volumes=entries, accept_majority_broken=False)
+    assert not guarded.failed, guarded.msg
+    verdicts = {name: guarded.finding(volumes[name].staging) for name in ("evil-1", "evil-2", "good-1")}
+    assert {name: finding["verdict"] for name, finding in verdicts.items()} == {"evil-1": "refuse", "evil-2": "refuse", "good-1": "repair"}
+    assert "2 of the node's 2 FUSE mounts of s3.csi.example.com at 'https://evil' look broken" in verdicts["evil-1"]["reason"]
+
+    shown = node.sh("systemctl show --property=MemoryMax,TasksMax 'storage_ops-fuse-*'").split()
+    assert sorted(shown) == ["MemoryMax=209715200", "TasksMax=300"], "as the driver's own container"
+
+    die(node, servers["good-2"])
+    run = remount(node, volumes=entries)
+    assert run.failed
+    assert run.result["undone"] == [volumes["evil-1"].staging, volumes["evil-2"].staging]
+    assert "mount" in run.finding(volumes["evil-1"].staging)["reason"]
+    assert [layers(node, volumes[name].staging) for name in ("evil-1", "evil-2")] == before
+    assert [action["outcome"] for action in run.finding(volumes["good-2"].staging)["repair"]] == ["done"] * 3
+    for name in ("good-1", "good-2"):
+        assert lists(node, volumes[name].staging) == ["file", "sub"]
+    assert node.sh("ls -A /run/storage_ops/fuse") == ""
 
 
 @pytest.mark.variation

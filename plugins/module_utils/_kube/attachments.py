@@ -1003,11 +1003,7 @@ def _unfinished_moves(state: State) -> list[Finding]:
 
 
 def _unfinished_move(node: Node, namespace: str, claims: list[str], who: str) -> Finding:
-    again = untrusted.shown_command(
-        "ansible localhost -m storage_ops.runbooks.workload_redrive -a 'namespace={namespace} claims={claims}'",
-        namespace=namespace,
-        claims=claims,
-    )
+    # No command to be copied: a kubelet would choose whose pods the operator moves.
     return Finding(
         "",
         "major",
@@ -1018,7 +1014,7 @@ def _unfinished_move(node: Node, namespace: str, claims: list[str], who: str) ->
         f"{untrusted.shown(', '.join(claims), 500)}",
         "report",
         "an annotation of the node says so, which its kubelet may have written too: see whether there was such a run. If there was, and it "
-        f"is over, this finishes it and frees the node: {again}",
+        "is over, the module workload_redrive finishes it and frees the node, for these claims",
         "",
         {"claims": [f"{namespace}/{claim}" for claim in claims], "claim": f"{namespace}/{claims[0]}" if claims else ""},
     )

@@ -15,6 +15,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Owner, parse_time
 
 # Who made the volume of a claim. The first is that of Kubernetes 1.23 and later.
@@ -403,6 +404,9 @@ def secret_of(volume: CsiVolume, claim: BoundClaim, parameters: Mapping[str, str
         found = SecretReference(spelled, _filled(name, values))
         if "" in found:
             return None, f"StorageClass {volume.storage_class} names the Secret {namespace}/{name}, which says nothing for this claim"
+        # Who owns the claim writes its annotations.
+        if not all(untrusted.is_name(part) for part in found):
+            return None, f"StorageClass {volume.storage_class} names the Secret {namespace}/{name}, which is none for this claim"
         return found, ""
     return None, ""
 

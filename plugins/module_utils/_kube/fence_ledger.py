@@ -238,9 +238,9 @@ def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
     return RunOptions(params["node"], params["run_id"], params["ledger_namespace"], params["lease_seconds"], params["lease_timeout"], fence)
 
 
-def object_name(node: str) -> str:
+def object_name(node: str, what: str = "fence") -> str:
     """The name of the ConfigMap and of the Lease of a node."""
-    name = f"storage-ops-fence-{node}"
+    name = f"storage-ops-{what}-{node}"
     return name if len(name) <= _NAME else f"{name[: _NAME - 17]}-{sha256(node.encode()).hexdigest()[:16]}"
 
 

@@ -103,6 +103,8 @@ def _entry(
             *volume["mount_options"],
         ],
         "endpoint": endpoint,
+        # Who may write the Secret can name any server in it.
+        "secret_namespace": "" if better.get("endpoint") else (reference or {}).get("namespace", ""),
         "region": region,
         "credentials": credentials,
         "pods": [

@@ -12,7 +12,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -41,6 +41,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     HOLD,
     Attachment,
+    Node,
     Owner,
     Pod,
     Volume,
@@ -50,6 +51,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_claim,
     pick_volume,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive_leases import HoldLeases, Kept, believed
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive_plan import (
     CORDON,
     SCALE,
@@ -87,6 +89,9 @@ class Redrive:
         self._cluster = connect(seconds - UNDO_SECONDS)
         self._options = options
         self._sleep = sleep
+        self._leases = HoldLeases(options.ledger_namespace)
+        # Uid of a node -> keys of what this run has written on it.
+        self._written: dict[str, set[str]] = {}
         self._plan = Plan([])
         self._evicted = 0
         # Claims, and the node that they leave, that were looked at again, right before their first action; and those found as planned.
@@ -110,10 +115,15 @@ class Redrive:
         workloads = {workload.uid: workload for kind in pure.RESOURCES for workload in self._workloads(kind)}
         # Whoever was killed has left the taint, so only such nodes can have a ledger that counts.
         held = cluster.list(path("v1", "nodes"), pure.pick_host, labels=f"{HOLD}=true")
-        hosts = {host.node.name: host for host in held if host.ledgers}
-        for name in {tenant.pod.node for tenant in tenants if tenant.pod.node} - set(hosts):
+        nodes = {host.node.name: host for host in held}
+        for name in {tenant.pod.node for tenant in tenants if tenant.pod.node} - set(nodes):
             item = cluster.get(path("v1", "nodes", name))
-            hosts.update({name: pure.pick_host(item)} if item else {})
+            nodes.update({name: pure.pick_host(item)} if item else {})
+        # After the nodes: who writes on a node has its Lease before that.
+        kept = self._leases.all(cluster)
+        used = {tenant.pod.node for tenant in tenants}
+        hosts = {name: believed(host, kept) for name, host in nodes.items()}
+        hosts = {name: host for name, host in hosts.items() if name in used or host.ledgers or host.lone}
         owned, makers = self._owners({tenant.pod.owner for tenant in tenants if tenant.pod.owner})
         state = State(
             cluster.now(),
@@ -205,9 +215,12 @@ class Redrive:
         subject: Subject = action.subject
         self._cluster = self._connect(max(UNDO_SECONDS, self._deadline.remaining()))
         release = pure.release_action(subject)
+        if subject.host:
+            node = subject.host.node
+            kept = self._patiently(lambda: self._leases.of(self._cluster, node))
+            return release if self._keys(kept, node, subject.group) else None
         item = self._patiently(lambda: self._cluster.get(release.command[1]))
-        owned = _own(item, CORDON if subject.host else SCALE, subject.group) if item else []
-        return release if owned else None
+        return release if item and _own(item, SCALE, subject.group) else None
 
     def _patiently(self, act: Callable[[], T]) -> T:
         """What does no harm the second time, tried until the deadline: an API server that restarts may be away for a minute."""
@@ -249,33 +262,78 @@ class Redrive:
 
     def _cordon(self, action: Action, subject: Subject, dry_run: bool) -> None:
         planned, group = (subject.host or _no("node")).node, subject.group
+        ledger = self._ledger(group, CORDON)
+        own = self._leases.name_of(planned, ledger)
+
+        def others() -> list[Kept]:
+            kept = self._leases.of(self._cluster, planned)
+            self._keep_off([each.ledger for each in kept if each.name != own or not taken], group)
+            return kept
 
         def change(item: dict[str, Any]) -> dict[str, Any] | None:
             now = pure.pick_host(item)
             if now.node.uid != planned.uid:
                 raise NotStarted(f"node {planned.name} is another one now (uid {now.node.uid})")
-            self._keep_off(now.ledgers, group)
+            # Two that begin at once have both their Leases by now, and so see each other.
+            others()
             # Without the taint, what an earlier run has written says nothing any more.
-            stale = {} if is_held(item) else dict.fromkeys(_annotations(item, CORDON))
-            meta = {"annotations": {**stale, **self._entry(group, CORDON)}, "labels": {HOLD: "true"}}
+            stale = {} if now.held else dict.fromkeys(_annotations(item, CORDON))
+            meta = {"annotations": {**stale, ledger.key: ledger.value}, "labels": {HOLD: "true"}}
             return {"metadata": meta, "spec": {"taints": [*_other_taints(item), {"key": HOLD, "effect": "NoSchedule"}]}}
 
-        self._patch(action.command[1], change, dry_run)
+        taken = False
+        self._leases.take(self._cluster, planned, ledger, others(), dry_run)
+        taken = True
+        try:
+            self._patch(action.command[1], change, dry_run)
+        except NotStarted:
+            for each in [] if dry_run else self._leases.of(self._cluster, planned):
+                if each.name == own:
+                    self._leases.release(self._cluster, each)
+            raise
+        if not dry_run:
+            self._written.setdefault(planned.uid, set()).add(ledger.key)
 
     def _uncordon(self, action: Action, subject: Subject, dry_run: bool) -> None:
+        node, group = (subject.host or _no("node")).node, subject.group
+
         def change(item: dict[str, Any]) -> dict[str, Any] | None:
-            mine = _own(item, CORDON, subject.group)
-            if not mine:
+            kept = self._leases.of(self._cluster, node)
+            keys = self._keys(kept, node, group)
+            noted = keys & set(_annotations(item, CORDON))
+            if item["metadata"]["uid"] != node.uid or not keys or not (noted or is_held(item)):
                 return None
-            body: dict[str, Any] = {"metadata": {"annotations": dict.fromkeys(ledger.key for ledger in mine)}}
+            body: dict[str, Any] = {"metadata": {"annotations": dict.fromkeys(noted)}}
             # Another move may hold the node too.
-            if not set(_annotations(item, CORDON)) - {ledger.key for ledger in mine}:
+            if {each.ledger.key for each in kept} <= keys:
                 body["metadata"]["labels"] = {HOLD: None}
                 body["spec"] = {"taints": _other_taints(item) or None}
             return body
 
         if not dry_run:
             self._patiently(lambda: self._patch(action.command[1], change, dry_run))
+            self._patiently(lambda: self._release(node, group))
+
+    def _keys(self, kept: list[Kept], node: Node, group: Group) -> set[str]:
+        """Of what is held for these claims on a node: as the Leases say, and by ourselves whatever became of them."""
+        return {each.ledger.key for each in kept if group.owns(each.ledger)} | self._written.get(node.uid, set())
+
+    def _release(self, node: Node, group: Group) -> None:
+        """Delete the Leases of these claims: of this node, and what a run has left that was killed right before its end."""
+        for each in self._leases.all(self._cluster):
+            here = each.node == (node.name, node.uid)
+            if group.owns(each.ledger) and (here or self._is_over(each)):
+                self._leases.release(self._cluster, each)
+        self._written.pop(node.uid, None)
+
+    def _is_over(self, kept: Kept) -> bool:
+        """Its run is, and its node has no taint of ours, or is another one by now."""
+        name, uid = kept.node
+        ended = frozenset({kept.ledger.process} if _has_ended(kept.ledger.process) else ())
+        if pure.at_work(kept.ledger, self._cluster.now(), ended):
+            return False
+        item = self._cluster.get(pure.node_path(name))
+        return item is None or item["metadata"]["uid"] != uid or not is_held(item)
 
     def _scale_down(self, action: Action, subject: Subject, dry_run: bool) -> None:
         group, planned = subject.group, subject.workload or _no("workload")
@@ -295,7 +353,8 @@ class Redrive:
             replicas = max([now.replicas, *(ledger.replicas for ledger in now.ledgers)])
             # Of one that has replicas, what an earlier run has written says nothing any more.
             stale = dict.fromkeys(_annotations(item, SCALE)) if now.replicas else {}
-            return {"metadata": {"annotations": {**stale, **self._entry(group, SCALE, replicas)}}, "spec": {"replicas": 0}}
+            ledger = self._ledger(group, SCALE, replicas)
+            return {"metadata": {"annotations": {**stale, ledger.key: ledger.value}}, "spec": {"replicas": 0}}
 
         self._patch(action.command[1], change, dry_run)
 
@@ -315,17 +374,17 @@ class Redrive:
         if not dry_run:
             self._patiently(lambda: self._patch(action.command[1], change, dry_run))
 
-    def _keep_off(self, ledgers: tuple[Ledger, ...], group: Group) -> None:
+    def _keep_off(self, ledgers: Iterable[Ledger], group: Group) -> None:
         """Another run may have begun since we looked."""
         for ledger in ledgers:
             ended = frozenset({ledger.process} if _has_ended(ledger.process) else ())
             if group.owns(ledger) and pure.at_work(ledger, self._cluster.now(), ended):
                 raise NotStarted(pure.busy(ledger))
 
-    def _entry(self, group: Group, prefix: str, replicas: int = 0) -> dict[str, str]:
-        """The annotation that says what is going on."""
+    def _ledger(self, group: Group, prefix: str, replicas: int = 0) -> Ledger:
+        """What says what is going on."""
         now = self._cluster.now()
-        ledger = Ledger(
+        return Ledger(
             key=group.key(prefix),
             namespace=group.namespace,
             claims=group.claims,
@@ -337,7 +396,6 @@ class Redrive:
             process=_process(),
             replicas=replicas,
         )
-        return {ledger.key: ledger.value}
 
     def _refuse_deletion(self, group: Group) -> None:
         """A claim that is being deleted is there only for its pods, and goes with them, and its data too."""
@@ -532,15 +590,22 @@ class Redrive:
     def _holds(self, group: Group) -> tuple[list[str], list[str]]:
         """Nothing that we held may still be held."""
         doubts, proof = [], []
-        for where, prefix in [(pure.node_path(host.node.name), CORDON) for host in group.cordoned] + [
-            (workload.path, SCALE) for workload in group.scaled
-        ]:
-            item = self._cluster.get(where)
-            name = where.rpartition("/")[2]
-            if item and _own(item, prefix, group):
+        for host in group.cordoned:
+            name = host.node.name
+            item = self._cluster.get(pure.node_path(name))
+            kept = self._leases.of(self._cluster, host.node)
+            now = believed(pure.pick_host(item), kept) if item else None
+            if any(group.owns(each.ledger) for each in kept):
+                doubts.append(f"{name} still has our Lease")
+            elif now and now.held and not now.ledgers:
+                doubts.append(f"{name} still has the taint {HOLD}")
+            else:
+                proof.append(_cordon_left(now, name) if now else f"{name} is gone")
+        for workload in group.scaled:
+            item = self._cluster.get(workload.path)
+            name = workload.name
+            if item and _own(item, SCALE, group):
                 doubts.append(f"{name} still has our annotation")
-            elif prefix == CORDON:
-                proof.append(_cordon_left(pure.pick_host(item), name) if item else f"{name} is gone")
             else:
                 proof.append(f"{name} is scaled to {item['spec'].get('replicas') if item else 0} again")
         return doubts, proof

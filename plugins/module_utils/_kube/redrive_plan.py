@@ -11,7 +11,8 @@ wanted again. So a taint keeps new pods off the node until the volume has left i
 that does not help. The node's own field for a cordon stays an operator's.
 
 Who has tainted a node or scaled a workload down is written on it, in the same request, as a ledger: a run that was killed is finished
-by the next one. While its run may still be at work, a ledger keeps any other run for the same claims away.
+by the next one. While its run may still be at work, a ledger keeps any other run for the same claims away. A kubelet may write on its
+own node, so of a node the ledger in a Lease counts (see redrive_leases); what the node itself says is only told.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Options:
     max_repairs: int = 10
     scale_down: bool = False
     accept_unknown_owners: bool = False
+    ledger_namespace: str = "kube-system"
 
 
 class Ledger(NamedTuple):
@@ -112,10 +114,20 @@ class Ledger(NamedTuple):
 
 
 class Host(NamedTuple):
-    """A node, and which runs of this module keep new pods off it."""
+    """A node, and which runs of this module keep new pods off it.
+
+    ``ledgers``: as their Leases say. ``noted``: as the node says. ``held``: it has our taint.
+    """
 
     node: Node
     ledgers: tuple[Ledger, ...] = ()
+    noted: tuple[Ledger, ...] = ()
+    held: bool = False
+
+    @property
+    def lone(self) -> tuple[Ledger, ...]:
+        """What the node alone says."""
+        return tuple(ledger for ledger in self.noted if ledger not in self.ledgers)
 
 
 class Tenant(NamedTuple):
@@ -252,8 +264,9 @@ class Subject(NamedTuple):
 
 
 def pick_host(item: dict[str, Any]) -> Host:
-    """The record of a node, with those of our annotations that count: our taint must be there."""
-    return Host(pick_node(item), ledgers(item, CORDON) if is_held(item) else ())
+    """The record of a node, with what is noted on it while it has our taint; no ledger counts yet."""
+    held = is_held(item)
+    return Host(pick_node(item), noted=ledgers(item, CORDON) if held else (), held=held)
 
 
 def pick_tenant(item: dict[str, Any], claims: tuple[str, ...]) -> Tenant | None:
@@ -354,11 +367,34 @@ def plan(state: State, options: Options) -> Plan:
         found = judge(state, claims, options, budget)
         budget -= _evictions(found)
         findings += found
+    findings += _lone(state, options)
     unknown = set(options.attachments) - {attachment.uid for attachment in state.attachments}
     for finding in findings:
         if unknown:
             finding.evidence["attachments_already_gone"] = sorted(unknown)
     return Plan(findings)
+
+
+def _lone(state: State, options: Options) -> list[Finding]:
+    """Nodes that alone say that these claims are moved off them. Their kubelets may have written that."""
+    return [
+        Finding(
+            control="",
+            severity="major",
+            kind="node",
+            name=host.node.name,
+            node=host.node.name,
+            summary=f"node {host.node.name} says that {', '.join(ledger.claims)} in {ledger.namespace} are moved off it, "
+            "and no Lease of ours does",
+            verdict="report",
+            reason=f"its kubelet may have written that, so it counts for nothing. See who has set the taint {HOLD}, and take it off",
+            runbook=RUNBOOK,
+            evidence={"annotation": ledger.key, "by": ledger.by, "since": ledger.since, "until": ledger.until},
+        )
+        for host in state.hosts.values()
+        for ledger in host.lone
+        if ledger.namespace == options.namespace and set(ledger.claims) & set(options.claims)
+    ]
 
 
 def _partition(state: State, options: Options) -> list[tuple[str, ...]]:

@@ -131,11 +131,17 @@ def read(host: Host) -> tuple[list[dict[str, Any]], list[str]]:
         problems.append("this runs in a container, from where not all processes of the node are seen: run it on the node itself")
     if not host.exists("/sys/bus"):
         problems.append("/sys is not mounted")
-    mounts = all_mounts(host)
+    # A tenant may have any number of others.
+    mounts = [mount for mount in all_mounts(host) if _may_be_ceph(mount)]
     rbd = _krbd(host, mounts, problems)
     processes = _processes(host, problems)
     found = [*rbd, *_nbd(host, mounts, processes), *_filesystems(host, mounts, rbd, processes)]
     return [asdict(client) for client in found], problems
+
+
+def _may_be_ceph(mount: Mount) -> bool:
+    """Of a block device, as a map of an image is, or of a filesystem of Ceph's own."""
+    return not mount.device.startswith("0:") or mount.source.startswith("/dev/") or "ceph" in mount.fstype
 
 
 def _krbd(host: Host, mounts: list[Mount], problems: list[str]) -> list[Client]:

@@ -12,6 +12,7 @@ that (HostToContainer); a volume that is mounted by itself is a copy that stays 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,22 +168,18 @@ def pods_to_restart(state: State, options: Options) -> list[dict[str, Any]]:
 def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[str, Any]]]:
     broken = [container for container in state.containers if container.dead or container.hung]
     findings = [_judge(state, container, options) for container in broken]
-    planned = [finding for finding in findings if finding.repair]
     moved: dict[str, list[tuple[Container, Finding]]] = {}
     for container, finding in zip(broken, findings):
         blockers, reasons = obstacles(state, container, options)
         if container.dead and reasons and not blockers:
             moved.setdefault(container.pod, []).append((container, finding))
-    if 2 * len(broken) > len(state.containers) and not options.accept_majority_broken:
-        outage = (
-            f"{len(broken)} of {len(state.containers)} containers with FUSE mounts have a dead one: that may be an outage. "
-            "If they all have to be restarted, set accept_majority_broken"
-        )
-        for finding in planned:
-            finding.refuse(outage)
-        for finding in [finding for group in moved.values() for _container, finding in group]:
-            finding.refuse(finding.reason, outage)
-        return findings, []
+    outages = {} if options.accept_majority_broken else _outages(state, broken)
+    for container, finding in zip(broken, findings):
+        outage = outages.get(container.namespace)
+        if outage and (finding.repair or container.pod in moved):
+            finding.refuse(*([] if finding.repair else [finding.reason]), outage)
+    moved = {pod: group for pod, group in moved.items() if group[0][0].namespace not in outages}
+    planned = [finding for finding in findings if finding.repair]
     for finding in planned[options.max_repairs :]:
         finding.refuse(f"{len(planned)} containers would be restarted, and max_repairs is {options.max_repairs}: run again for the others")
     room = max(0, options.max_repairs - len(planned))
@@ -190,6 +187,22 @@ def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[st
         for _container, finding in moved.pop(pod):
             finding.refuse(finding.reason, f"max_repairs is {options.max_repairs}: run again for it, or raise that")
     return findings, [_pod(state, [container for container, _finding in group], options) for group in moved.values()]
+
+
+def _outages(state: State, broken: list[Container]) -> dict[str, str]:
+    """Where most of the node's containers have a dead mount: the namespaces of which most have, too.
+
+    So one tenant, whose containers are most of them, keeps no other from its repair.
+    """
+    if 2 * len(broken) <= len(state.containers):
+        return {}
+    totals = Counter(container.namespace for container in state.containers)
+    dead = Counter(container.namespace for container in broken)
+    said = (
+        f"{len(broken)} of {len(state.containers)} containers with FUSE mounts have a dead one: that may be an outage. "
+        "If they all have to be restarted, set accept_majority_broken"
+    )
+    return {namespace: said for namespace, count in dead.items() if 2 * count > totals[namespace]}
 
 
 def _pod(state: State, containers: list[Container], options: Options) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import asdict, replace
 from typing import Any
@@ -26,8 +27,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
     Prevented,
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import driver_limits, fuse_recipes, kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_recipes, kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse_plan import (
     PRIVATE,
     Options,
@@ -42,7 +43,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse_pl
     Volume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import UNDO_SECONDS, Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable, all_mounts, read_table
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+    each_mount,
+    each_namespace,
+    read_table,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, ERROR, HUNG, OK, Answer, probe_folders
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
     Process,
@@ -55,6 +62,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount
 
 # What replacing the mounts of one volume may take besides the time-outs that the user has set.
 _STEP_SECONDS = 5.0
+# Of one filesystem in one mount namespace. A tenant may have 100,000 in his own (fs.mount-max).
+_MOST_COPIES = 1000
 # A shorter line of a configuration file, as "[x]", tells nothing.
 _SECRET_LINE = 8
 # linux/sched.h, linux/fs.h, linux/mount.h
@@ -78,11 +87,12 @@ _VOLUME = {
     "sources": {"type": "list", "elements": "str", "default": []},
     "options": {"type": "list", "elements": "str", "default": []},
     "endpoint": {"type": "str", "default": ""},
+    "secret_namespace": {"type": "str", "default": ""},
     "region": {"type": "str", "default": ""},
     "command": {"type": "list", "elements": "str", "default": []},
     "foreground": {"type": "bool", "default": True},
-    "memory_max": {"type": "int", "default": 1024},
-    "tasks_max": {"type": "int", "default": 512},
+    "memory_max": {"type": "int"},
+    "tasks_max": {"type": "int"},
     "pods": {"type": "list", "elements": "dict", "options": _POD},
 }
 # What an audit has in common with the repair.
@@ -157,9 +167,12 @@ def _volume(entry: dict[str, Any]) -> Volume:
             Pod(**{name: pod[name] for name in Pod.__dataclass_fields__ if pod.get(name) is not None}) for pod in given["pods"]
         )
     volume = Volume(**given)
-    for name, least in (("memory_max", 64), ("tasks_max", 16)):
-        if getattr(volume, name) < least:
-            raise StorageOpsError(f"{name} of {volume.describe()} is {getattr(volume, name)}; give at least {least}")
+    for name, number, least in (
+        ("memory_max", volume.memory_max, pure.LEAST_MEMORY),
+        ("tasks_max", volume.tasks_max, pure.LEAST_TASKS),
+    ):
+        if number is not None and number < least:
+            raise StorageOpsError(f"{name} of {volume.describe()} is {number}; give at least {least}")
     if not volume.describe():
         raise StorageOpsError("an entry of 'volumes' says neither 'volume' nor 'handle' nor 'paths'")
     return volume
@@ -170,6 +183,7 @@ class FuseRecovery:
 
     def __init__(self, host: Host, options: Options) -> None:
         self._host = host
+        self._deadline = host.deadline
         self._options = options
         self._root = ""
         self._stale: list[dict[str, object]] | None = None
@@ -204,7 +218,7 @@ class FuseRecovery:
         if broken or unfinished:
             self._ask_buried(state, found, answers)
             broken = {device for device, answer in answers.items() if answer.state in (DEAD, HUNG) and device in found}
-            state = self._more(state, [found[device] for device in sorted(broken)])
+            state = self._more(state, [found[device] for device in sorted(broken)], found)
         self._stale = pure.stale(state, broken)
         return state
 
@@ -256,24 +270,33 @@ class FuseRecovery:
         reply = host.bounded(asking, timeout + _STEP_SECONDS)
         return Answer(ERROR, text=reply.problem) if reply.problem else Answer(**reply.value)
 
-    def _more(self, state: State, broken: list[Superblock]) -> State:
+    def _more(self, state: State, broken: list[Superblock], found: dict[str, Superblock]) -> State:
         """Everything else that the plan needs, once something is wrong."""
         host = self._host
         places = [place for superblock in broken for _mount, place in superblock.mounts]
         points = sorted({place.point for place in places} | {target.point for one in state.unfinished for target in one.targets})
         inside = [point for point in points if kubelet.classify(point, state.root)] if state.root else []
-        notes = sorted({place.note for place in places if place.note})
+        # Of those that answer, one tells the driver.
+        noted = ([place.note for _mount, place in one.mounts if place.note] for one in found.values())
+        first = {notes[0] for notes in noted if notes}
+        notes = sorted(first.union(place.note for place in places if place.note))
         fstypes = {mount.fstype for superblock in broken for mount, _place in superblock.mounts}
         recipes = [fuse_recipes.RECIPES.get(volume.recipe) for volume in self._options.volumes]
         recipes += [fuse_recipes.for_fstype(fstype) for fstype in fstypes]
         programs = {recipe.program for recipe in recipes if recipe} | {
             volume.command[0] for volume in self._options.volumes if volume.command
         }
+        others, crowded = _others(host, {superblock.device for superblock in broken})
+        known = dict(zip(notes, kubelet.read_notes(host, notes, state.root)))
+        drivers = {note.driver for note in known.values()} | {volume.driver for volume in self._options.volumes}
+        remount = self._options.strategy == "remount"
         return replace(
             state,
-            others=_others(host),
+            limits=driver_limits.read(host, state.root, drivers - {""}) if remount else {},
+            others=others,
+            crowded=crowded,
             processes=tuple(read_processes(host, uses=False)),
-            notes=dict(zip(notes, kubelet.read_notes(host, notes, state.root))),
+            notes=known,
             absent=tuple(_absent(host, [target.point for one in state.unfinished for target in one.targets])),
             parents=dict(zip(inside, kubelet.parents_problem(host, inside, state.root))),
             waiting={superblock.device: _waiting(host, superblock.device) for superblock in broken},
@@ -318,6 +341,34 @@ class FuseRecovery:
             verb = "stop_service" if command else "clean_up"
             return Action(verb, step.recovery.name, [*command, "rm", "-r", step.recovery.folder], step)
         return None
+
+    def half_made(self, finding: Finding) -> list[str]:
+        """Each mount point must be as it was before, or else each must have the whole new mount."""
+        host, recovery = self._host, finding.repair[0].subject.recovery
+        try:
+            table = read_table(host, "1")
+            devices = recovery.devices
+            points = {one.point: pure.point_is(one, table, devices) for one in recovery.targets}
+            whole = {pure.AS_BEFORE}
+            if self._options.strategy == "kubelet":
+                whole.add(pure.TAKEN_OFF)
+            untouched = set(points.values()) <= whole
+            left = []
+            if not untouched and set(points.values()) != {pure.NEW}:
+                others = [point for point, what in points.items() if what != pure.AS_BEFORE]
+                left += [f"{point} is {points[point]}" for point in others]
+            begun = [action for action in finding.repair if action.outcome in ("done", "failed")]
+            if untouched and any(action.verb == "abort_connection" for action in begun):
+                left.append("the connection to its server was cut")
+            if os.path.lexists(host.path(recovery.folder)):
+                left.append(f"{recovery.folder} is still there")
+            if untouched and recovery.service and (recovery.service.as_is or self._runs(recovery)):
+                # Without a unit there is no telling.
+                left.append(f"its new program may still run ({recovery.unit})")
+            return left
+        finally:
+            # Taking back had a time of its own.
+            host.deadline = self._deadline
 
     def _scrubbed(self, text: str) -> str:
         for volume in self._options.volumes:
@@ -609,7 +660,8 @@ class FuseRecovery:
         host = self._host
         recovery: Recovery = finding.repair[0].subject.recovery
         table = read_table(host, "1")
-        now = State(host.name, self._root, table, others=_others(host), processes=tuple(read_processes(host, uses=False)))
+        others, _crowded = _others(host, recovery.devices)
+        now = State(host.name, self._root, table, others=others, processes=tuple(read_processes(host, uses=False)))
         stale = pure.stale(now, set(recovery.devices))
         self._stale = stale + [entry for entry in self._stale or [] if entry["device"] not in recovery.devices]
         doubts = []
@@ -623,9 +675,9 @@ class FuseRecovery:
         else:
             proof = self._replaced(recovery, table, doubts)
         if doubts:
-            raise StorageOpsError(f"the repair of {finding.name} is not proven: {'; '.join(doubts)}")
+            raise ActionFailed(f"the repair of {finding.name} is not proven: {'; '.join(doubts)}")
         if os.path.lexists(host.path(recovery.folder)):
-            raise StorageOpsError(f"the repair of {finding.name} is not proven: {recovery.folder} is still there")
+            raise ActionFailed(f"the repair of {finding.name} is not proven: {recovery.folder} is still there")
         left = sorted({pure.printable(mount.point) for mount in table.mounts if mount.device in recovery.devices})
         proof += [f"the dead filesystem is still mounted at {', '.join(left)}"] if left else []
         waiting = [f"{entry['container'] or entry['pod'] or entry['pid']} at {entry['point']}" for entry in stale]
@@ -668,18 +720,28 @@ def _trusted(recovery: Recovery) -> str:
     return recovery.trusted or PRIVATE
 
 
-def _others(host: Host) -> tuple[Mount, ...]:
-    """FUSE mounts, and what they lie on, of the mount namespaces other than the node's own."""
+def _others(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...], dict[str, str]]:
+    """Mounts of these filesystems, and what they lie on, in the mount namespaces other than the node's own.
+
+    Besides, by device, where there are so many that not all were looked at.
+    """
     own = host.link("/proc/1/ns/mnt")
-    namespaces: dict[str, str] = {}
-    mounts = []
-    for mount in all_mounts(host):
-        if mount.pid not in namespaces:
-            namespaces[mount.pid] = host.link(f"/proc/{mount.pid}/ns/mnt")
-        if namespaces[mount.pid] != own:
-            mounts.append(mount)
-    needed = {(mount.pid, number) for mount in mounts if pure.is_fuse(mount) for number in (mount.id, mount.parent)}
-    return tuple(mount for mount in mounts if (mount.pid, mount.id) in needed)
+    mounts: list[Mount] = []
+    crowded: dict[str, str] = {}
+    for pid, text in each_namespace(host):
+        if not any(f" {device} " in text for device in devices) or host.link(f"/proc/{pid}/ns/mnt") == own:
+            continue
+        needed: set[str] = set()
+        counts: Counter[str] = Counter()
+        for mount in each_mount(text, pid, lambda _number, device: device in devices):
+            counts[mount.device] += 1
+            if counts[mount.device] <= _MOST_COPIES:
+                needed |= {str(mount.id), str(mount.parent)}
+        mounts += each_mount(text, pid, lambda number, _device, needed=needed: number in needed)  # type: ignore[misc]
+        for device, count in counts.items():
+            if count > _MOST_COPIES:
+                crowded[device] = f"{count} mounts in the mount namespace of pid {pid}, of which {_MOST_COPIES} were looked at"
+    return tuple(mounts), crowded
 
 
 def _absent(host: Host, points: list[str]) -> list[str]:

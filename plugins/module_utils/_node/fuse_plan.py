@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers, untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_recipes, kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.driver_limits import Limits
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place, VolumeNote
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, ERROR, HUNG, OK, Answer
@@ -40,6 +42,14 @@ _BY_DRIVER = "let the driver mount it again for new pods (strategy kubelet)"
 # Their clients pass on what their own servers answer: that one is gone does not say that the client is.
 _FORWARDING = ("fuse.glusterfs",)
 CONNECTIONS = "/sys/fs/fuse/connections"
+# Mebibytes, and threads: of a server whose driver's container has no limits, or is not found.
+DEFAULT_MEMORY, DEFAULT_TASKS = 1024, 512
+LEAST_MEMORY, LEAST_TASKS = 64, 16
+# What a mount point is after a repair that failed.
+AS_BEFORE = "as it was"
+TAKEN_OFF = "without some of its dead mounts"
+NEW = "the new mount"
+OTHER = "neither as it was nor the new mount"
 # Names of options whose values are secrets.
 _PASSWORD = re.compile(r"passw(?:or)?d$|(?:^|[_.-])(?:pass|passphrase|token)$|secret", re.ASCII | re.IGNORECASE)
 # What a filesystem of one user's alone answers even to root: its server lives.
@@ -74,9 +84,10 @@ class Volume:
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     command: tuple[str, ...] = ()
     foreground: bool = True
-    memory_max: int = 1024
-    tasks_max: int = 512
+    memory_max: int | None = None
+    tasks_max: int | None = None
     pods: tuple[Pod, ...] | None = None
+    secret_namespace: str = ""
 
     def describe(self) -> str:
         """For the eye."""
@@ -222,7 +233,8 @@ class State:
     ``root``: the kubelet's folder, empty if there is none. ``answers``: by device of the superblock. ``others``: FUSE mounts of other
     mount namespaces. ``parents``: by mount point, why its folders cannot be trusted. ``absent``: mount points that are not there any more,
     of those that an interrupted run noted. ``waiting``: by device, requests that the server owes.
-    ``programs``: by name, their paths. ``servers``: processes that have /dev/fuse open.
+    ``crowded``: by device, of how many other mounts not all were looked at.
+    ``limits``: by driver, of its container. ``programs``: by name, their paths. ``servers``: processes that have /dev/fuse open.
     """
 
     node: str
@@ -240,6 +252,8 @@ class State:
     folders: tuple[PodFolder, ...] = ()
     unfinished: tuple[Unfinished, ...] = ()
     servers: tuple[int, ...] = ()
+    crowded: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, Limits] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -249,6 +263,26 @@ class Superblock:
     device: str
     mounts: tuple[tuple[Mount, Place], ...]
     outside: tuple[Mount, ...]
+
+
+class Remote(NamedTuple):
+    """What mounts talk to, as far as is known. A majority is counted for each.
+
+    ``namespace``: of the Secret that they are mounted with. Who may write that can name any
+    endpoint in it, or none, and would have mounts that answer counted with those of others; so it
+    counts for that namespace alone.
+    """
+
+    driver: str
+    endpoint: str
+    namespace: str
+
+    @property
+    def shown(self) -> str:
+        """Within a sentence."""
+        at = f" at {untrusted.sample_of(self.endpoint)}" if self.endpoint else ""
+        of = f" of {self.driver}" if self.driver else ""
+        return of + at + (f" with Secrets in {self.namespace}" if self.namespace else "")
 
 
 @dataclass
@@ -325,7 +359,10 @@ def _is_broken(answer: Answer | None) -> bool:
 
 
 def plan(state: State, options: Options) -> Plan:
-    """Findings for every superblock of the kubelet's that does not answer, and what an interrupted run left; and their repairs."""
+    """What becomes of every superblock of the kubelet's that does not answer, and of interrupted runs.
+
+    Most of what talks to the same server being broken may be an outage of that: it is not repaired.
+    """
     found = superblocks(state.table, state.root)
     groups = _groups(state, found)
     left = list(state.unfinished)
@@ -337,21 +374,81 @@ def plan(state: State, options: Options) -> Plan:
     findings += [_judge_unfinished(state, options, found, one) for one in left]
     findings += _errors(state, found, options)
     wanted = _in_scope(state, options, found, findings)
-    broken = sum(_is_broken(state.answers.get(device)) for device in found)
-    outage = (
-        f"{broken} of the node's {len(found)} FUSE mounts look broken at once: that may be an outage. "
-        "If their servers are known to be gone for good, set accept_majority_broken"
-    )
+    wanted = _in_turns(wanted, options)
     repairs = [finding for finding in wanted if finding.repair or "evict" in finding.evidence]
-    refused = repairs if 2 * broken > len(found) and not options.accept_majority_broken else []
-    for finding in refused:
-        finding.refuse(outage)
-    for finding in repairs[options.max_repairs :] if not refused else ():
+    refused = []
+    outages = {} if options.accept_majority_broken else _outages(state, options, found)
+    for finding in repairs:
+        remotes = _remotes_of(finding, state, options, found)
+        outage = [outages[remote] for remote in remotes if remote in outages]
+        if outage:
+            finding.refuse(*outage)
+            refused.append(finding)
+    left_over = [finding for finding in repairs if finding not in refused]
+    for finding in left_over[options.max_repairs :]:
         finding.refuse(f"max_repairs is {options.max_repairs}: run again for this one, or raise it")
         refused.append(finding)
     for finding in refused:
         finding.evidence.pop("evict", None)
     return Plan(wanted)
+
+
+# majorities
+
+
+def _outages(state: State, options: Options, found: Mapping[str, Superblock]) -> dict[Remote, str]:
+    """The remotes of which most mounts are broken, and what there is to say of each."""
+    totals: Counter[Remote] = Counter()
+    broken: Counter[Remote] = Counter()
+    for device, superblock in found.items():
+        remote = _remote(state, options, [place for _mount, place in superblock.mounts])
+        totals[remote] += 1
+        broken[remote] += _is_broken(state.answers.get(device))
+    return {
+        remote: f"{broken[remote]} of the node's {total} FUSE mounts{remote.shown} look broken at "
+        "once: that may be an outage. "
+        "If their servers are known to be gone for good, set accept_majority_broken"
+        for remote, total in totals.items()
+        if 2 * broken[remote] > total
+    }
+
+
+def _remotes_of(finding: Finding, state: State, options: Options, found: Mapping[str, Superblock]) -> list[Remote]:
+    """What the mounts that a repair is about talk to."""
+    recovery: Recovery | None = finding.repair[0].subject.recovery if finding.repair else None
+    devices = recovery.devices if recovery else finding.evidence["devices"]
+    blocks = [found[device] for device in devices if device in found]
+    groups = [[place for _mount, place in block.mounts] for block in blocks]
+    for target in recovery.targets if recovery and not groups else ():
+        place = kubelet.classify(target.point, state.root)
+        groups += [[place]] if place else []
+    return list(dict.fromkeys(_remote(state, options, places) for places in groups))
+
+
+def _remote(state: State, options: Options, places: list[Place]) -> Remote:
+    """Of the mounts of one filesystem. An endpoint that is not known is one for all of a driver's."""
+    read = [state.notes.get(place.note) for place in places]
+    notes = [note for note in read if note and not note.problem]
+    handles = tuple({(note.driver, note.handle) for note in notes})
+    points = {place.point for place in places}
+    entries = _entries(state, options, _volumes(places, notes), handles, points)
+    entry = entries[0] if len(entries) == 1 else Volume()
+    known = {place.driver for place in places} | {note.driver for note in notes} | {entry.driver}
+    driver = min(known - {""}, default="")
+    return Remote(driver, entry.endpoint.rstrip("/").lower(), entry.secret_namespace)
+
+
+def _in_turns(findings: list[Finding], options: Options) -> list[Finding]:
+    """The first of each namespace, then the second, so that none uses up max_repairs and the deadline."""
+    namespaces = {entry.volume: {pod.namespace for pod in entry.pods or ()} for entry in options.volumes}
+    before: Counter[tuple[str, ...]] = Counter()
+    turns = []
+    for finding in findings:
+        volumes = finding.evidence.get("volumes", ())
+        whose = tuple(sorted({name for volume in volumes for name in namespaces.get(volume, ())}))
+        turns.append((before[whose], finding))
+        before[whose] += 1
+    return [finding for _turn, finding in sorted(turns, key=lambda item: item[0])]
 
 
 def _groups(state: State, found: Mapping[str, Superblock]) -> list[_Group]:
@@ -426,6 +523,7 @@ def _judge(state: State, options: Options, found: Mapping[str, Superblock], grou
         f"{entry['container'] or entry['pod'] or 'process'} (pid {entry['pid']}) at {entry['point']}"
         for entry in stale(state, set(group.devices))
     ]
+    finding.evidence["containers"] += [f"more: {state.crowded[device]}" for device in group.devices if device in state.crowded]
     if hung:
         finding.evidence["connections"] = {device: state.waiting.get(device, "unknown") for device in hung}
         finding.evidence["held"] = [answers[device].left for device in hung if answers[device].left]
@@ -501,7 +599,8 @@ def _recovery(
         return recovery, obstacles
     obstacles += _point_obstacles(state, targets)
     obstacles += _elsewhere_obstacles(state, found, group, finding)
-    entries = _entries(state, options, recovery, {mount.point for device in devices for mount, _place in found[device].mounts})
+    points = {mount.point for device in devices for mount, _place in found[device].mounts}
+    entries = _entries(state, options, recovery.volumes, recovery.handles, points)
     if options.strategy == "kubelet":
         return _for_kubelet(state, options, recovery, entries, obstacles, finding)
     if len(origins) > 1:
@@ -511,9 +610,21 @@ def _recovery(
             return replace(recovery, key=one.key, ready=one.folder, trusted=PRIVATE), obstacles
     renewed = _renewed(state, recovery, notes)
     if renewed is None:
+        obstacles += _user_obstacles(dead[0], entries)
         return _to_be_mounted(state, recovery, entries, obstacles)
     different = unlike(recovery, renewed)
     return replace(recovery, ready=renewed.point, trusted=state.root), [*obstacles, *([different] if different else [])]
+
+
+def _user_obstacles(mount: Mount, entries: list[Volume]) -> list[str]:
+    """A new server runs as root; of another user's mount even root sees nothing (fuse(4), user_id)."""
+    users = [option for option in mount.super_options if re.fullmatch(r"user_id=[1-9]\d*", option)]
+    if not users or any(entry.command for entry in entries):
+        return []
+    return [
+        f"its server ran as another user than root ({users[0]}), and a recipe's runs as root: give a "
+        "command that runs as that user, or use the strategy kubelet"
+    ]
 
 
 def _elsewhere_obstacles(state: State, found: Mapping[str, Superblock], group: _Group, finding: Finding) -> list[str]:
@@ -594,17 +705,19 @@ def _point_obstacles(state: State, targets: tuple[Target, ...]) -> list[str]:
     return obstacles
 
 
-def _entries(state: State, options: Options, recovery: Recovery, points: set[str]) -> list[Volume]:
+def _entries(
+    state: State, options: Options, volumes: tuple[str, ...], handles: tuple[tuple[str, str], ...], points: set[str]
+) -> list[Volume]:
     """What the user or the cluster says of this volume."""
     places = [kubelet.classify(point, state.root) for point in points]
     digests = {(place.driver, place.digest) for place in places if place and place.digest}
 
     def meant(entry: Volume) -> bool:
-        if points & set(entry.paths) or (entry.volume and entry.volume in recovery.volumes):
+        if points & set(entry.paths) or (entry.volume and entry.volume in volumes):
             return True
         if not entry.handle:
             return False
-        same = [driver for driver, handle in recovery.handles if handle == entry.handle]
+        same = [driver for driver, handle in handles if handle == entry.handle]
         digest = kubelet.digest_of(entry.handle)
         same += [driver for driver, staged in digests if staged == digest]
         return any(entry.driver in ("", driver) for driver in same)
@@ -710,7 +823,9 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
         service = _filled(entry, recipe, program, sources[0], recovery)
     except Refused as error:
         return None, list(dict.fromkeys([*problems, str(error)]))
-    service = replace(service, as_is=not state.systemd, limits=_limits(entry, recipe))
+    drivers = {driver for driver, _handle in recovery.handles} | {entry.driver} - {""}
+    known = state.limits.get(min(drivers), Limits()) if len(drivers) == 1 else Limits()
+    service = replace(service, as_is=not state.systemd, limits=_limits(entry, recipe, known))
     return service, problems + _shown_secrets(entry, recipe, service)
 
 
@@ -766,11 +881,16 @@ _CONFINED = (
 )
 
 
-def _limits(entry: Volume, recipe: fuse_recipes.Recipe | None) -> tuple[str, ...]:
-    """A tenant's bucket decides how much a server has to remember, and what it parses."""
+def _limits(entry: Volume, recipe: fuse_recipes.Recipe | None, known: Limits) -> tuple[str, ...]:
+    """A tenant's bucket decides how much a server has to remember, and what it parses.
+
+    ``known``: what its driver's container has; with less than the least no program would come up.
+    """
+    memory = DEFAULT_MEMORY if known.memory is None else max(LEAST_MEMORY, known.memory // 2**20)
+    tasks = DEFAULT_TASKS if known.tasks is None else max(LEAST_TASKS, known.tasks)
     limits = (
-        f"MemoryMax={entry.memory_max}M",
-        f"TasksMax={entry.tasks_max}",
+        f"MemoryMax={memory if entry.memory_max is None else entry.memory_max}M",
+        f"TasksMax={tasks if entry.tasks_max is None else entry.tasks_max}",
         # Rather this one than the kubelet.
         "OOMScoreAdjust=500",
         # The credentials would be in it.
@@ -888,6 +1008,7 @@ def _for_kubelet(
     if not pods and still:
         obstacles.append(f"the kubelet still has folders of this volume for the pods {', '.join(still)}: it is not done with it")
     # Between two restarts of a container there is no process to be seen, so that says nothing of a pod that stays.
+    obstacles += [f"it has {state.crowded[device]}" for device in recovery.devices if device in state.crowded]
     wanted = [f"{known[uid].namespace}/{known[uid].name}" for uid in pods if uid in known and not known[uid].terminating]
     if wanted:
         if not obstacles and (
@@ -973,7 +1094,7 @@ def _judge_unfinished(state: State, options: Options, found: Mapping[str, Superb
     if not ready:
         places = [place for target in bare for place in [kubelet.classify(target.point, state.root)] if place]
         recovery = replace(recovery, volumes=_volumes(places, []))
-        entries = _entries(state, options, recovery, {target.point for target in bare})
+        entries = _entries(state, options, recovery.volumes, (), {target.point for target in bare})
         recovery, obstacles = _to_be_mounted(state, recovery, entries, obstacles)
     if obstacles:
         finding.refuse(*obstacles)
@@ -1039,6 +1160,23 @@ def _in_scope(state: State, options: Options, found: Mapping[str, Superblock], f
         finding.refuse("it answers: there is nothing to repair" if healthy else "no FUSE mount of the kubelet's is there")
         wanted.append(finding)
     return wanted
+
+
+def point_is(target: Target, table: MountTable, devices: tuple[str, ...]) -> str:
+    """What became of a mount point: one of AS_BEFORE, TAKEN_OFF, NEW, or something else."""
+    layers = table.layers(target.point)
+    planned = [mount.id for mount in reversed(target.take)]
+    for count in range(len(planned), -1, -1):
+        below = layers[: len(layers) - count]
+        above = [layer.id for layer in layers[len(below) :]]
+        if above == planned[:count] and _top(below) == target.beneath:
+            return AS_BEFORE if count == len(planned) else TAKEN_OFF
+    new = bool(layers) and is_fuse(layers[-1]) and layers[-1].device not in devices
+    return NEW if new and _top(layers[:-1]) == target.beneath else OTHER
+
+
+def _top(layers: list[Mount]) -> int:
+    return layers[-1].id if layers else 0
 
 
 def stale(state: State, devices: set[str]) -> list[dict[str, object]]:

@@ -9,8 +9,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
@@ -19,6 +20,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 _READINGS = 10
 
 _HEAD = re.compile(r"(?P<id>\d{1,10}) (?P<parent>\d{1,10}) (?P<device>\d+:\d+)", re.ASCII)
+_LINE = re.compile(r"[^\n]+")
 _GROUP = re.compile(r"(shared|master):(\d{1,10})", re.ASCII)
 
 
@@ -49,10 +51,20 @@ class Mount:
 
 def parse_mountinfo(text: str, pid: str) -> list[Mount]:
     """The mounts in a mountinfo file; lines that are not of its form are a StorageOpsError, never passed over."""
-    mounts = []
+    return list(each_mount(text, pid))
+
+
+def each_mount(text: str, pid: str, wanted: Callable[[str, str], bool] | None = None) -> Iterator[Mount]:
+    """The same, one by one, since a tenant may have 100,000 of them in a namespace of his own.
+
+    ``wanted``: takes id and device of a mount, to pass over those that are not.
+    """
     # A mount point may hold any other character that str.splitlines takes for the end of a line.
-    for line in filter(None, text.split("\n")):
+    for found in _LINE.finditer(text):
+        line = found[0]
         fields = line.split(" ")
+        if wanted and len(fields) > 3 and not wanted(fields[0], fields[2]):
+            continue
         head = _HEAD.fullmatch(" ".join(fields[:3]))
         # Optional fields end with a dash of its own; what stands before them may be one too.
         dash = fields.index("-", 6) if "-" in fields[6:] else len(fields)
@@ -60,25 +72,22 @@ def parse_mountinfo(text: str, pid: str) -> list[Mount]:
             raise StorageOpsError(f"/proc/{pid}/mountinfo has a line that cannot be read: {line!r}")
         # The kernel may come to know more of them.
         groups = {name: int(number) for name, number in _GROUP.findall(" ".join(fields[6:dash]))}
-        mounts.append(
-            Mount(
-                id=int(head["id"]),
-                parent=int(head["parent"]),
-                device=head["device"],
-                root=_unescape(fields[3]),
-                point=_unescape(fields[4]),
-                options=_words(fields[5]),
-                shared=groups.get("shared", 0),
-                master=groups.get("master", 0),
-                unbindable="unbindable" in fields[6:dash],
-                fstype=_unescape(fields[dash + 1]),
-                source=_unescape(fields[dash + 2]),
-                # A filesystem may have forgotten to escape them.
-                super_options=_words(" ".join(fields[dash + 3 :])),
-                pid=pid,
-            )
+        yield Mount(
+            id=int(head["id"]),
+            parent=int(head["parent"]),
+            device=head["device"],
+            root=_unescape(fields[3]),
+            point=_unescape(fields[4]),
+            options=_words(fields[5]),
+            shared=groups.get("shared", 0),
+            master=groups.get("master", 0),
+            unbindable="unbindable" in fields[6:dash],
+            fstype=_unescape(fields[dash + 1]),
+            source=_unescape(fields[dash + 2]),
+            # A filesystem may have forgotten to escape them.
+            super_options=_words(" ".join(fields[dash + 3 :])),
+            pid=pid,
         )
-    return mounts
 
 
 def _unescape(text: str) -> str:
@@ -163,13 +172,17 @@ def read_table(host: Host, pid: str) -> MountTable:
     raise StorageOpsError(f"{path} was another one each of {_READINGS} times that it was read: run this again when fewer mounts change")
 
 
-def all_mounts(host: Host) -> list[Mount]:
-    """The mounts of every mount namespace that a process lives in, each namespace read once.
+def all_mounts(host: Host) -> Iterator[Mount]:
+    """The mounts of every mount namespace that a process lives in, one by one: keep only what is needed."""
+    return (mount for pid, text in each_namespace(host) for mount in each_mount(text, pid))
+
+
+def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
+    """(a process, its mountinfo) of every mount namespace that a process lives in, each read once.
 
     A process in a chroot sees only what is below its root, so a namespace is read once for every root in it.
     A namespace that only an open file keeps alive cannot be read; a device mounted there still shows by its open count.
     """
-    mounts: list[Mount] = []
     seen = set()
     for pid in host.names("/proc"):
         view = (host.link(f"/proc/{pid}/ns/mnt"), host.link(f"/proc/{pid}/root")) if pid.isdigit() else ("", "")
@@ -179,10 +192,9 @@ def all_mounts(host: Host) -> list[Mount]:
         # A process that ended meanwhile has no mountinfo; another one of its namespace may.
         if text:
             seen.add(view)
-            mounts += parse_mountinfo(text, pid)
-    if not mounts:
+            yield pid, text
+    if not seen:
         raise StorageOpsError("no mount namespace can be read in /proc: run as root (become: true)")
-    return mounts
 
 
 def swap_devices(host: Host) -> list[str]:

@@ -136,7 +136,9 @@ class PodMounts:
     def _users(self, state: State) -> State:
         """Who could be inside of a mount."""
         ours = {mount.id for mount in state.table.mounts}
-        elsewhere = tuple(mount for mount in all_mounts(self._host) if mount.id not in ours)
+        # Only copies of what the kubelet has mounted say anything; a tenant may have any number of others.
+        devices = {mount.device for mount in state.table.mounts if mount.point.startswith(f"{state.root}/")}
+        elsewhere = tuple(mount for mount in all_mounts(self._host) if mount.device in devices and mount.id not in ours)
         found = tuple(processes.read_processes(self._host))
         return replace(state, elsewhere=elsewhere, processes=found)
 

@@ -71,10 +71,13 @@ class UsesByDevice:
 
         for mount in all_mounts(host):
             where = f"{mount.point} in the mount namespace of pid {mount.pid}"
-            self._by_dev.setdefault(mount.device, []).append(f"mounted at {where}")
+            # No block device has the major number 0, and a tenant may have any number of such mounts.
+            if not mount.device.startswith("0:"):
+                self._by_dev.setdefault(mount.device, []).append(f"mounted at {where}")
             # btrfs shows a device number of its own, so the source counts too.
-            self._by_name.setdefault(name_of(mount.source), []).append(f"mounted at {where}")
-            if mount.fstype in ("devtmpfs", "tmpfs"):
+            if name_of(mount.source):
+                self._by_name.setdefault(name_of(mount.source), []).append(f"mounted at {where}")
+            if mount.fstype in ("devtmpfs", "tmpfs") and mount.root != "/":
                 self._by_name.setdefault(mount.root.rpartition("/")[2], []).append(f"its device node is bound at {where}")
         for swap in swap_devices(host):
             self._by_name.setdefault(name_of(swap), []).append(f"{swap} is swap")

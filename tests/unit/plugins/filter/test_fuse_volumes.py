@@ -65,9 +65,22 @@ def test_a_volume_with_all_of_its_parts() -> None:
         "sources": ["shared:pv-1"],
         "options": ["--memory-limit=1000", "--dir-mode=0777", "allow_other,uid=1", "gid=2"],
         "endpoint": "https://s3.example.com",
+        "secret_namespace": "kube-system",
         "region": "eu",
         "pods": [{"uid": "u", "namespace": "shop", "name": "web-0", "terminating": False}],
     }
+
+
+def test_whose_word_an_endpoint_is() -> None:
+    """Of the Secret's namespace, whatever is in the Secret today; of the user's own nobody else's."""
+    for each, given, namespace in (
+        (volume(), [], "kube-system"),
+        (volume(secret={"namespace": "shop", "name": "gone"}, attributes={"url": "https://s3"}), [], "shop"),
+        (volume(secret={}), [], ""),
+        (volume(), [{"volume": "pv-1", "endpoint": "https://mine"}], ""),
+    ):
+        (entry,) = fuse_volumes([each], secrets=[OURS], credential_keys=KEYS, given=given)
+        assert entry["secret_namespace"] == namespace
 
 
 def test_options_that_the_driver_always_gives_come_first() -> None:

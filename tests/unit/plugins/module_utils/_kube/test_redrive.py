@@ -27,6 +27,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster, path_of
 
 DRIVER = "csi.example.com"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 is_held = objects.is_held
 OLD = "2026-01-01T00:00:00Z"
 
@@ -261,6 +262,7 @@ def test_check_mode_rehearses_and_changes_nothing() -> None:
     assert {outcome for _verb, outcome in outcomes(result)} == {"planned"}
     assert json.dumps(world.objects, sort_keys=True) == before
     assert [request for request in world.requests if request.endswith("(dry run)")] == [
+        f"create {LEASES} (dry run)",
         "patch /api/v1/nodes/n1 (dry run)",
         "create /api/v1/namespaces/shop/pods/web-a/eviction (dry run)",
     ]
@@ -397,8 +399,9 @@ def test_the_eviction_fits_the_version(version: str, api: str) -> None:
     world.create = spy  # type: ignore[method-assign]
     uid = world.of("Pod")[0]["metadata"]["uid"]
     run(world)
-    assert bodies[0]["apiVersion"] == api
-    assert bodies[0]["deleteOptions"]["preconditions"] == {"uid": uid}
+    (body,) = [body for body in bodies if body["kind"] == "Eviction"]
+    assert body["apiVersion"] == api
+    assert body["deleteOptions"]["preconditions"] == {"uid": uid}
 
 
 # refusing
@@ -815,7 +818,8 @@ class Outage:
         world.before = self
 
     def __call__(self, verb: str, path: str) -> None:
-        if verb == self.what[0] and self.what[1] in path and self.world.count("create") and self.left:
+        begun = any(request.startswith("create") and "eviction" in request for request in self.world.requests)
+        if verb == self.what[0] and self.what[1] in path and begun and self.left:
             self.left -= 1
             raise KubeError(f"cannot {verb} {path}: no answer", self.status)
 
@@ -1055,6 +1059,12 @@ def hold(world: World, name: str, held: pure.Ledger) -> None:
     item["spec"]["taints"] = [{"key": objects.HOLD, "effect": "NoSchedule"}]
     item["metadata"].setdefault("labels", {})[objects.HOLD] = "true"
     item["metadata"].setdefault("annotations", {})[held.key] = held.value
+    lease(world, held)
+
+
+def lease(world: World, held: pure.Ledger) -> None:
+    """That by which it counts."""
+    io.HoldLeases("kube-system").take(world, objects.pick_node(n1(world)), held, (), False)  # type: ignore[arg-type]
 
 
 class Killed(BaseException):
@@ -1211,6 +1221,8 @@ def test_another_run_begins_right_before_ours(scaled: bool) -> None:
             item["spec"].update({"replicas": 0} if scaled else {"taints": [taint]})
             key = held.key.replace("cordon", "scale") if scaled else held.key
             item["metadata"]["annotations"] = {key: held.value}
+            if not scaled:
+                lease(world, held)
 
     world.before = begin
     result = run(world, scale_down=scaled)
@@ -1218,11 +1230,134 @@ def test_another_run_begins_right_before_ours(scaled: bool) -> None:
     assert world.objects[path]["metadata"]["annotations"]
 
 
+# what a kubelet has written on its own node
+
+
+def lone(world: World, held: pure.Ledger) -> None:
+    """On a node with our taint, and without a Lease."""
+    hold(world, "n1", held)
+    for item in world.of("Lease"):
+        world.remove(item)
+
+
+FOREVER = {"since": OLD, "until": "2999-01-01T00:00:00Z", "process": "another host"}
+
+
+def test_a_kubelet_keeps_no_move_away() -> None:
+    """It says that another run is at work on claims of others; before, each run for them was refused."""
+    world = standard()
+    lone(world, ledger(**FOREVER, pods=("x",)))
+    result = run(world)
+    assert not result["failed"], result["msg"]
+    told, moved = sorted(result["findings"], key=lambda finding: str(finding["verdict"]), reverse=True)
+    assert (moved["verdict"], moved["reason"]) == ("repair", "it was asked for")
+    assert (told["verdict"], told["severity"], told["object"]["name"]) == ("report", "major", "n1")
+    assert "its kubelet may have written that" in told["reason"]
+    assert not held(world) and world.of("Lease") == []
+
+
+def test_a_kubelet_says_nothing_of_claims_that_were_not_asked_for() -> None:
+    world = standard()
+    lone(world, ledger(**FOREVER, claims=("other",)))
+    assert [finding["verdict"] for finding in run(world)["findings"]] == ["repair"]
+
+
+def test_a_kubelet_does_not_choose_what_is_moved() -> None:
+    """What it has made of the annotation of a run that was killed: the Lease still says whose pods were to go."""
+    world = World(*claim("data"), attachment("data", "n2"), pod("web-b", "n2", "data"), workload("Deployment", "web"))
+    (mine,) = world.of("Pod")
+    hold(world, "n1", ledger(attachments=("gone",), pods=("gone-too",)))
+    altered = ledger(pods=(mine["metadata"]["uid"],), attachments=(world.of("VolumeAttachment")[0]["metadata"]["uid"],))
+    n1(world)["metadata"]["annotations"] = {altered.key: altered.value}
+    result = run(world)
+    assert outcomes(result) == [("uncordon_node", "done")]
+    assert world.of("Pod") == [mine]
+    assert {finding["verdict"] for finding in result["findings"]} == {"report", "repair"}
+    assert not held(world) and world.of("Lease") == []
+
+
+def test_a_kubelet_that_takes_the_annotation_off_frees_no_node() -> None:
+    world = standard()
+    hold(world, "n1", living(10))
+    n1(world)["metadata"]["annotations"] = {}
+    assert "another run is at work on these claims" in refusal(world)
+
+
+def test_the_lease_of_a_node_that_had_the_name_says_nothing() -> None:
+    world = standard()
+    hold(world, "n1", living(10))
+    n1(world)["metadata"]["uid"] = "another"
+    result = run(world)
+    assert ("evict_pod", "done") in outcomes(result)
+
+
+def test_two_that_begin_at_once_see_each_other() -> None:
+    """Of other sets of claims, so their Leases have other names."""
+    world = standard()
+
+    def begin(verb: str, path: str) -> None:
+        if (verb, path) == ("create", LEASES) and not world.of("Lease"):
+            world.before = lambda verb, path: None
+            lease(world, living(10))
+
+    world.before = begin
+    result = run(world)
+    assert result["failed"] and "another run is at work" in result["msg"]
+    assert not held(world) and len(world.of("Lease")) == 1
+
+
+def test_who_was_quicker_has_the_lease() -> None:
+    world = standard()
+
+    def begin(verb: str, path: str) -> None:
+        if (verb, path) == ("create", LEASES) and not world.of("Lease"):
+            world.before = lambda verb, path: None
+            lease(world, living(10)._replace(key=pure.Group("shop", ("data",)).key(pure.CORDON)))
+
+    world.before = begin
+    result = run(world)
+    assert result["failed"] and "another run has taken the Lease kube-system/storage-ops-move-" in result["msg"]
+    assert not held(world) and len(world.of("Lease")) == 1
+
+
+def test_a_lease_that_somebody_deletes_meanwhile_leaves_no_node_held() -> None:
+    world = standard()
+
+    def delete(verb: str, path: str) -> None:
+        if path.endswith("/eviction"):
+            for item in world.of("Lease"):
+                world.remove(item)
+
+    world.before = delete
+    result = run(world)
+    assert not result["failed"], result["msg"]
+    assert not held(world)
+
+
+@pytest.mark.parametrize(("held_there", "over", "stays"), [(False, True, False), (False, False, True), (True, True, True)])
+def test_what_a_run_has_left_that_was_killed_right_before_its_end(held_there: bool, over: bool, stays: bool) -> None:
+    """The Lease of a node that is not held any more goes with the next run, unless another may just begin there."""
+    world = World(*claim("data"), attachment("data", "n2"), pod("web-b", "n2", "data"), workload("Deployment", "web"))
+    other = living(-1 if over else 10)
+    if held_there:
+        hold(world, "n1", other._replace(claims=("data", "x"), namespace="elsewhere"))
+    else:
+        lease(world, other)
+    run(world)
+    assert (f"{LEASES}/storage-ops-move-12345678-n1" in world.objects) is stays
+
+
+def test_check_mode_takes_no_lease() -> None:
+    world = standard()
+    run(world, check=True)
+    assert world.of("Lease") == []
+
+
 # reading
 
 
 def test_what_cannot_be_read_is_an_error_and_never_nothing() -> None:
-    for resource in ("volumeattachments", "pods", "persistentvolumeclaims", "deployments", "nodes"):
+    for resource in ("volumeattachments", "pods", "persistentvolumeclaims", "deployments", "nodes", "leases"):
         world = standard()
 
         def broken(verb: str, path: str, resource: str = resource) -> None:

@@ -197,6 +197,19 @@ def test_a_majority_is_refused_unless_it_is_accepted() -> None:
     assert {finding.verdict for finding in judged(*node, *more, accept_majority_broken=False)} == {"repair"}
 
 
+def test_one_tenants_dead_containers_keep_no_other_from_its_restart() -> None:
+    """They are most of the node's, and not of the other's namespace."""
+    well = replace(COPY, answer=Answer(OK))
+    evil = [container(number=number, namespace="evil") for number in range(4)]
+    good = [container(number=5), container(well, number=6)]
+    found = judged(*evil, *good, accept_majority_broken=False)
+    assert [finding.verdict for finding in found] == ["refuse"] * 4 + ["repair"]
+    # Nor does one with many that are well lift the guard of another.
+    many = [container(well, number=10 + number, namespace="evil") for number in range(3)]
+    both = [container(number=5), container(number=6), container(number=7), container(number=8)]
+    assert {finding.verdict for finding in judged(*many, *both, accept_majority_broken=False)} == {"refuse"}
+
+
 def test_names_that_are_no_words_are_quoted() -> None:
     finding = only(container(replace(COPY, point="/da\nta")))
     assert "'/da\\nta'" in finding.summary

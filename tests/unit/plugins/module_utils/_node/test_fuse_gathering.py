@@ -183,6 +183,43 @@ def test_no_log_of_a_node_has_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     assert volume.credentials == SECRETS
 
 
+def namespaces(tmp_path: Path, **texts: str) -> Host:
+    """Mount namespaces by a process of each; that of the node is p1's."""
+    for name, text in texts.items():
+        folder = tmp_path / "proc" / name[1:]
+        (folder / "ns").mkdir(parents=True)
+        (folder / "mountinfo").write_text(text)
+        os.symlink(f"mnt:[{name}]", folder / "ns/mnt")
+        os.symlink("/", folder / "root")
+    return host(tmp_path)
+
+
+def line(number: int, device: str, parent: int = 1, fstype: str = "tmpfs") -> str:
+    return f"{number} {parent} {device} / /mnt/{number} rw - {fstype} x rw\n"
+
+
+def test_only_what_is_needed_is_kept_of_other_namespaces(tmp_path: Path) -> None:
+    """A tenant may have 100,000 mounts in a user namespace of his own: they were all kept, for 158 MB."""
+    crowd = "".join(line(number, f"0:{number}") for number in range(100, 3000))
+    node = namespaces(
+        tmp_path,
+        p1=line(1, "8:1") + line(50, "0:50", fstype="fuse.s3fs"),
+        p7=crowd + line(5000, "0:60", parent=100) + line(5001, "0:50", parent=5000, fstype="fuse.s3fs"),
+        p8=crowd,
+    )
+    found, crowded = fuse._others(node, ["0:50"])
+    assert sorted((mount.pid, mount.id) for mount in found) == [("7", 5000), ("7", 5001)]
+    assert crowded == {}
+
+
+def test_of_a_crowd_the_first_are_looked_at_and_that_is_told(tmp_path: Path) -> None:
+    mine = "".join(line(number, "0:50", fstype="fuse.s3fs") for number in range(2, fuse._MOST_COPIES + 500))
+    node = namespaces(tmp_path, p1=line(1, "8:1"), p7=line(1, "0:9") + mine)
+    found, crowded = fuse._others(node, ["0:50"])
+    assert len(found) == fuse._MOST_COPIES + 1
+    assert crowded == {"0:50": "1498 mounts in the mount namespace of pid 7, of which 1000 were looked at"}
+
+
 def test_folders_of_pods(tmp_path: Path) -> None:
     """Only names are read; links and names that Kubernetes does not give count for nothing."""
     uid = "0a1b2c3d-1111-2222-3333-444455556666"

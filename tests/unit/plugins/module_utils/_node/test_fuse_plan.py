@@ -14,6 +14,7 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.driver_limits import Limits
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse_plan import (
     Options,
     Pod,
@@ -121,6 +122,33 @@ def test_a_server_has_limits_and_no_more_rights_than_to_mount() -> None:
     own = properties(command=("s3fs", "{source}", "{target}"), credentials={}, memory_max=4096, tasks_max=64)
     assert (own["MemoryMax"], own["TasksMax"], own["NoNewPrivileges"]) == ("4096M", "64", "yes")
     assert "CapabilityBoundingSet" not in own
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "memory", "tasks"),
+    [
+        (Limits(256 * 2**20, 128), {}, "256M", "128"),
+        (Limits(256 * 2**20), {"memory_max": 2048}, "2048M", "512"),
+        (Limits(20 * 2**20, 5), {}, "64M", "16"),
+        (Limits(None, 64), {"tasks_max": 32}, "1024M", "32"),
+        (Limits(8 * 2**30), {}, "8192M", "512"),
+    ],
+)
+def test_a_server_has_the_limits_of_its_drivers_container(known: Limits, given: dict[str, int], memory: str, tasks: str) -> None:
+    command = only(state(limits={DRIVER: known}), volumes=(replace(VOLUME, **given),)).repair[0].command
+    assert f"--property=MemoryMax={memory}" in command
+    assert f"--property=TasksMax={tasks}" in command
+    other = only(state(limits={"other": known})).repair[0].command
+    assert "--property=MemoryMax=1024M" in other
+
+
+def test_a_server_of_another_user_is_not_replaced_by_one_of_root() -> None:
+    mine = tuple(replace(each, super_options=("rw", "user_id=1000", "group_id=0")) for each in MOUNTS)
+    assert "its server ran as another user than root (user_id=1000)" in only(state(*mine)).reason
+    own = (replace(VOLUME, command=("s3fs", "{source}", "{target}"), credentials={}),)
+    assert only(state(*mine), volumes=own).verdict == "repair"
+    roots = tuple(replace(each, super_options=("rw", "user_id=0")) for each in MOUNTS)
+    assert only(state(*roots)).verdict == "repair"
 
 
 def test_mounts_that_answer_are_nothing_to_report() -> None:
@@ -595,6 +623,14 @@ def test_kubelet_refuses(pods: tuple[Pod, ...] | None, more: dict[str, Any], rea
     assert reason in finding.reason
 
 
+def test_a_crowd_of_mounts_that_was_not_looked_at_is_told() -> None:
+    """A tenant can have 100,000 in a namespace of his own."""
+    crowd = {"0:50": "2000 mounts in the mount namespace of pid 9, of which 1000 were looked at"}
+    assert f"it has {crowd['0:50']}" in kubelets(left_behind(crowded=crowd)).reason
+    finding = only(state(crowded=crowd))
+    assert (finding.verdict, finding.evidence["containers"]) == ("repair", [f"more: {crowd['0:50']}"])
+
+
 def test_containers_get_their_time() -> None:
     running = left_behind(processes=(process(7, UID),))
     finding = kubelets(running, (Pod(UID, "ns", "p", terminating=True),), containers_timeout=60)
@@ -716,6 +752,121 @@ def test_a_majority_is_an_outage(dead: int, total: int, refused: bool) -> None:
     assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
     accepted = fuse_plan.plan(many(dead, total), options(volumes=entries(total), accept_majority_broken=True))
     assert {finding.verdict for finding in accepted.findings} == {"repair"}
+
+
+def of_tenants(*whose: tuple[str, bool, str, str]) -> tuple[State, tuple[Volume, ...]]:
+    """One mount for each (endpoint, dead, namespace of the Secret, namespace of the pod)."""
+    volumes = tuple(
+        replace(entry, endpoint=endpoint, secret_namespace=secret, pods=(Pod(UID, pod),))
+        for entry, (endpoint, _dead, secret, pod) in zip(entries(len(whose)), whose)
+    )
+    found = many(0, len(whose))
+    answers = {f"0:{number + 50}": GONE if each[1] else OK for number, each in enumerate(whose)}
+    return replace(found, answers=answers), volumes
+
+
+def verdicts(*whose: tuple[str, bool, str, str], **more: Any) -> dict[str, str]:
+    """By the number of the volume, of those that are dead."""
+    found, volumes = of_tenants(*whose)
+    plan = fuse_plan.plan(found, options(volumes=volumes, **{"accept_majority_broken": False, **more}))
+    return {finding.evidence["volumes"][0].rpartition("-")[2]: finding.verdict for finding in plan.findings}
+
+
+EVIL, GOOD = ("https://evil", True, "", "mallory"), ("https://s3", False, "", "alice")
+GOOD_DEAD = ("https://s3", True, "", "alice")
+
+
+def test_one_tenants_broken_mounts_are_no_outage_of_the_others_server() -> None:
+    found = verdicts(EVIL, EVIL, EVIL, EVIL, GOOD_DEAD, GOOD, GOOD)
+    assert found == {"0": "refuse", "1": "refuse", "2": "refuse", "3": "refuse", "4": "repair"}
+    # An endpoint that is not known is one for all of the driver's.
+    unknown = [("", dead, "", "x") for dead in (True, True, True, False)]
+    assert set(verdicts(*unknown).values()) == {"refuse"}
+    # The same server, spelled otherwise.
+    assert verdicts(GOOD_DEAD, GOOD_DEAD, ("HTTPS://S3/", False, "", "bob"), GOOD) == {"0": "repair", "1": "repair"}
+
+
+@pytest.mark.parametrize("endpoint", ["https://s3", "https://other", ""])
+def test_who_writes_a_secret_lifts_no_others_guard(endpoint: str) -> None:
+    """Mounts that answer, with whatever endpoint in the Secret, do not count for the server of others, which is gone."""
+    healthy = [(endpoint, False, "mallory", "mallory")] * 5
+    for theirs in (GOOD_DEAD, ("https://s3", True, "kube-system", "alice"), ("", True, "", "alice")):
+        assert set(verdicts(theirs, theirs, *healthy).values()) == {"refuse"}
+        # Nor do those that are broken set it up.
+        broken = [(endpoint, True, "mallory", "mallory")] * 5
+        others = (theirs[0], False, *theirs[2:])
+        assert verdicts(theirs, others, *broken)["0"] == "repair"
+
+
+def test_which_remote_is_in_an_outage_is_told() -> None:
+    found, volumes = of_tenants(("https://s3", True, "shop", "shop"))
+    noted = {f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pvc-0/vol_data.json": VolumeNote(DRIVER, HANDLE, "pvc-0", "n1")}
+    (finding,) = fuse_plan.plan(replace(found, notes=noted), options(volumes=volumes, accept_majority_broken=False)).findings
+    said = f"1 of the node's 1 FUSE mounts of {DRIVER} at 'https://s3' with Secrets in shop look broken at once"
+    assert said in finding.reason
+
+
+def test_drivers_are_counted_apart() -> None:
+    """By the path of a staging mount; one that is not known is one more driver."""
+    points = [f"{ROOT}/plugins/kubernetes.io/csi/{driver}/{DIGEST}/globalmount" for driver in ("a.example", "b.example", "c.example")]
+    mounts = [mount(number + 50, point, f"0:{number + 50}") for number, point in enumerate(points)]
+    mounts.append(mount(60, f"{ROOT}/plugins/kubernetes.io/csi/pv/pvc-9/globalmount", "0:60"))
+    answers = {"0:50": GONE, "0:51": OK, "0:52": OK, "0:60": OK}
+    (finding,) = fuse_plan.plan(
+        state(*mounts, answers=answers, notes={}), options(volumes=(replace(VOLUME, driver="a.example"),), accept_majority_broken=False)
+    ).findings
+    assert "1 of the node's 1 FUSE mounts of a.example" in finding.reason
+
+
+def test_what_an_interrupted_run_left_waits_for_the_end_of_an_outage() -> None:
+    bare = replace(LEFT, targets=tuple(replace(target, beneath=0) for target in LEFT.targets), begun=False)
+    there = [mount(number, point, "0:60") for number, point in ((70, PUBLISH.replace(UID, OTHER_UID)),)]
+    found = state(*there, answers={"0:60": GONE}, unfinished=(bare,), notes={})
+    (_dead, left) = sorted(
+        fuse_plan.plan(found, options(accept_majority_broken=False)).findings, key=lambda finding: "interrupted" in finding.summary
+    )
+    assert (left.verdict, "look broken at once" in left.reason) == ("refuse", True)
+
+
+def test_each_namespace_has_its_turn() -> None:
+    """Else the broken volumes of one would use up max_repairs in every run."""
+    evil = ("https://s3", True, "", "mallory")
+    more = {"max_repairs": 2, "accept_majority_broken": True}
+    found = verdicts(evil, evil, evil, GOOD_DEAD, **more)
+    assert found == {"0": "repair", "3": "repair", "1": "refuse", "2": "refuse"}
+    assert list(found) == ["0", "3", "1", "2"]
+
+
+def taken(*ids: int) -> MountTable:
+    """The staging point with these layers: 5 lies below, 10 and 11 are dead, 40 is new."""
+    devices = {5: "0:30", 10: "0:50", 11: "0:50", 40: "0:55"}
+    below = 1
+    layers = []
+    for number in ids:
+        layers.append(mount(number, STAGING, devices.get(number, "0:99"), below, **({"fstype": "tmpfs"} if number == 5 else {})))
+        below = number
+    return MountTable([ROOT_MOUNT, *layers])
+
+
+@pytest.mark.parametrize(
+    ("ids", "what"),
+    [
+        ((5, 10, 11), fuse_plan.AS_BEFORE),
+        ((5, 10), fuse_plan.TAKEN_OFF),
+        ((5,), fuse_plan.TAKEN_OFF),
+        ((5, 40), fuse_plan.NEW),
+        ((5, 10, 40), fuse_plan.OTHER),
+        ((40,), fuse_plan.OTHER),
+        ((5, 40, 41), fuse_plan.OTHER),
+        ((), fuse_plan.OTHER),
+        ((10, 11), fuse_plan.OTHER),
+        ((5, 10, 11, 12), fuse_plan.OTHER),
+    ],
+)
+def test_what_became_of_a_mount_point(ids: tuple[int, ...], what: str) -> None:
+    dead = (mount(11, STAGING), mount(10, STAGING))
+    target = Target(STAGING, "staging", dead, "/", (), 5)
+    assert fuse_plan.point_is(target, taken(*ids), ("0:50",)) == what
 
 
 def test_no_more_repairs_than_allowed() -> None:

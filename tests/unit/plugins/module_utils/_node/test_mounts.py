@@ -211,7 +211,7 @@ def test_every_mount_namespace_is_read_once(tmp_path: Path) -> None:
 
 def test_no_readable_namespace_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageOpsError, match="root"):
-        mounts.all_mounts(Host(Deadline(60), 10, str(tmp_path)))
+        list(mounts.all_mounts(Host(Deadline(60), 10, str(tmp_path))))
 
 
 def test_a_process_in_a_chroot_does_not_hide_the_mounts_of_its_namespace(tmp_path: Path) -> None:

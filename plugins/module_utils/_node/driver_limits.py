@@ -1,0 +1,82 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""What the container of a CSI driver may use on this node: what a server that ran in it had for a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, each_mount, each_namespace
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import container_id_of
+
+_CGROUPS = "/sys/fs/cgroup"
+# The files of a controller, by the version of control groups (kernel, Documentation/admin-guide/cgroup-v2.rst
+# and cgroup-v1/memory.rst, cgroup-v1/pids.rst).
+_FILES = {
+    "memory": ("memory.max", "memory.limit_in_bytes"),
+    "pids": ("pids.max", "pids.max"),
+}
+# Version 1 says so where there is no limit: the largest number of whole pages.
+_UNLIMITED = 2**60
+
+
+class Limits(NamedTuple):
+    """Bytes, and processes with their threads; None where there is no limit."""
+
+    memory: int | None = None
+    tasks: int | None = None
+
+
+def read(host: Host, root: str, drivers: Collection[str]) -> dict[str, Limits]:
+    """By driver, of those of which exactly one container is found; ``root``: the kubelet's folder."""
+    found: dict[str, set[str]] = {}
+    for pid, text in each_namespace(host):
+        here = [driver for driver in drivers if f"/plugins/{driver} " in text]
+        cgroup = host.read(f"/proc/{pid}/cgroup") or "" if here else ""
+        if not container_id_of(cgroup):
+            continue
+        mounts = list(each_mount(text, pid, None)) if here else []
+        for driver in here:
+            if _is_node_plugin(mounts, root, driver):
+                found.setdefault(driver, set()).add(cgroup)
+    return {driver: _limits(host, next(iter(several))) for driver, several in found.items() if len(several) == 1}
+
+
+def _is_node_plugin(mounts: Collection[Mount], root: str, driver: str) -> bool:
+    """The folder of the driver's socket is mounted, as in its sidecars, and what it mounts for pods goes to the node.
+
+    The latter takes mountPropagation Bidirectional, of a folder that has the same path in both.
+    """
+    socket = any(mount.root.endswith(f"/plugins/{driver}") for mount in mounts)
+    return socket and any(mount.shared and (mount.point == root or mount.point.startswith(f"{root}/")) for mount in mounts)
+
+
+def _limits(host: Host, cgroup: str) -> Limits:
+    memory, tasks = (_least(host, cgroup, controller) for controller in ("memory", "pids"))
+    return Limits(memory, tasks)
+
+
+def _least(host: Host, cgroup: str, controller: str) -> int | None:
+    """Of the container and of its pod: both hold."""
+    said = [host.read(path) or "" for path in _paths(cgroup, controller)]
+    numbers = [int(text) for text in said if text.isascii() and text.isdigit()]
+    return min((number for number in numbers if number < _UNLIMITED), default=None)
+
+
+def _paths(cgroup: str, controller: str) -> Iterator[str]:
+    new, old = _FILES[controller]
+    for line in cgroup.splitlines():
+        _number, names, path = line.split(":", 2)
+        if names and controller not in names.split(","):
+            continue
+        base = f"{_CGROUPS}/{controller}{path}" if names else f"{_CGROUPS}{path}"
+        # From another cgroup namespace it may lead upwards.
+        if ".." not in path.split("/"):
+            yield f"{base}/{old if names else new}"
+            yield f"{base.rpartition('/')[0]}/{old if names else new}"
