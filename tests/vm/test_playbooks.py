@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.common import patient
 from node import COLLECTION, Node
 from selection import variation
 
@@ -48,7 +49,15 @@ SURVEY = {
 def ansible(*command: str) -> subprocess.CompletedProcess[str]:
     """Run a command as at a shell, with output that can be searched."""
     environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
-    return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=patient(300),
+        check=False,
+    )
 
 
 def play(playbook: str, inventory: Path, variables: dict[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
