@@ -38,8 +38,9 @@ class StorageNode(Host):
 
     ``array``: (target, LUN number) -> volume. ``answers``: what a disk answers in place of the truth. ``steps``: called with each command
     before it is run. ``said``: what a command says in place of what it does. ``commands``: all that were run. ``claimed``: devices that
-    another has opened exclusively. ``hung``: devices that do not answer when they are opened. ``stubborn``: SCSI addresses that the
-    kernel does not let go of.
+    another has opened exclusively. ``claims``: devices that we have opened. ``asked``: disks that we
+    have asked. ``hung``: devices that do not answer when they are opened. ``stubborn``: SCSI
+    addresses that the kernel does not let go of. ``deaf``: targets where a scan finds nothing.
     """
 
     def __init__(self, root: Path, volumes: int = 4, seconds: float = 600) -> None:
@@ -53,8 +54,11 @@ class StorageNode(Host):
         self.queueing: set[str] = set()
         self.opened: dict[str, int] = {}
         self.claimed: set[str] = set()
+        self.claims: list[str] = []
+        self.asked: set[str] = set()
         self.hung: set[str] = set()
         self.stubborn: set[str] = set()
+        self.deaf: set[str] = set()
         for number, target in enumerate(TARGETS, 1):
             self.put(f"sys/class/iscsi_session/session{number}/state", "LOGGED_IN")
             (self.root / f"sys/class/scsi_host/host{target[0]}").mkdir(parents=True)
@@ -112,6 +116,8 @@ class StorageNode(Host):
             self.put(f"sys/block/{part}/{file}", text)
         (self.root / f"sys/block/{part}/holders").mkdir()
         self.put(f"sys/block/{dm}/holders/{part}", "")
+        # Whatever device-mapper stands on, it has claimed (dm_get_device in drivers/md/dm-table.c).
+        self.claimed.add(dm)
         return f"{name}-part1"
 
     def maps(self) -> dict[str, dict[str, int | None]]:
@@ -148,6 +154,7 @@ class StorageNode(Host):
         pass
 
     def path(self, path: str) -> str:
+        self.claims += [path[len("/dev/") :]] if path.startswith("/dev/") else []
         if path.startswith("/dev/") and path[len("/dev/") :] in self.claimed:
             raise OSError(errno.EBUSY, "Device or resource busy")
         if path.startswith("/dev/") and path[len("/dev/") :] in self.hung:
@@ -164,6 +171,7 @@ class StorageNode(Host):
         return condition()
 
     def ask(self, questions: Sequence[tuple[str, bool]], timeout: float) -> list[Answer]:
+        self.asked |= {name for name, _report_luns in questions}
         return [self.answers.get(name) or self._answer(name, report_luns) for name, report_luns in questions]
 
     def _answer(self, name: str, report_luns: bool) -> Answer:
@@ -216,7 +224,7 @@ class StorageNode(Host):
         for host in self.names("/sys/class/scsi_host"):
             for scan in self.names(f"/sys/class/scsi_host/{host}"):
                 channel, number, wanted = (self.read(f"/sys/class/scsi_host/{host}/{scan}") or "").split()
-                for target, lun in list(self.array):
+                for target, lun in [found for found in self.array if found[0] not in self.deaf]:
                     if target == f"{host[4:]}:{channel}:{number}" and wanted in ("-", str(lun)):
                         self._add(target, lun)
                 (self.root / f"sys/class/scsi_host/{host}/{scan}").unlink()
@@ -257,6 +265,7 @@ class StorageNode(Host):
                     (self.root / device[1:] / f"block/{name}/holders/{dm}").write_text("")
 
     def _flush(self, dm: str) -> None:
+        self.claimed.discard(dm)
         for hctl in self.names("/sys/class/scsi_disk"):
             for name in self.names(f"/sys/class/scsi_disk/{hctl}/device/block"):
                 (self.root / f"sys/class/scsi_disk/{hctl}/device/block/{name}/holders/{dm}").unlink(missing_ok=True)

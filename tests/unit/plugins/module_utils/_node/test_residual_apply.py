@@ -524,3 +524,144 @@ def test_what_is_left_behind_is_no_proof(node: StorageNode) -> None:
     module = repair(node)
     assert module.failed
     assert "the repair of mpath2 is not proven: multipathd still lists the map mpath2" in module.result["msg"]
+
+
+def test_a_lun_that_moved_to_a_number_whose_map_was_flushed(node: StorageNode) -> None:
+    """The map of that LUN is dead, and disks in no map read it: all of these are asked again."""
+    node.unmap(1)
+    node.run(["multipath", "-f", "mpath2"])
+    node.serve(2, 1)
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == [("flush_map", "done"), ("replace_paths", "done")]
+    assert pure_maps(node) == {"mpath1": {1}, "mpath3": {3}, "mpath4": {4}}
+
+
+def test_a_map_without_paths_on_a_node_without_disks(tmp_path: Path) -> None:
+    """One look at it would prove nothing, so there are as many as for any other."""
+    node = StorageNode(tmp_path, volumes=1)
+    for target in TARGETS:
+        node.put(f"sys/class/scsi_device/{target}:1/device/delete", "1")
+    node.follow()
+    assert node.maps() == {"mpath1": {}}
+    module = repair(node, flush_empty_maps=True)
+    assert module.outcomes == [("flush_map", "done")], module.reasons
+
+
+@pytest.mark.parametrize(
+    ("file", "state"),
+    [
+        ("sys/class/scsi_disk/6:0:0:2/device/state", "blocked"),
+        ("sys/class/iscsi_session/session1/state", "FAILED"),
+    ],
+)
+def test_a_disk_that_cannot_answer_is_not_asked(node: StorageNode, file: str, state: str) -> None:
+    """The question would only hang."""
+    (disk,) = [disk for disk in node.maps()["mpath2"] if node.hctl(disk) == "6:0:0:2"]
+    node.put(file, state)
+    module = repair(node)
+    assert module.verdicts["mpath2"] == "refuse"
+    assert disk not in node.asked
+    assert node.asked
+
+
+def test_a_map_that_is_not_open_is_not_claimed_by_us(node: StorageNode) -> None:
+    """Not even for a moment, in which a mount of it would fail."""
+    dead(node)
+    assert repair(node).outcomes == ONE_MAP
+    assert [name for name in node.claims if name.startswith("dm-")] == []
+
+
+def test_a_repair_that_is_not_begun_takes_no_scan_from_those_after_it(node: StorageNode) -> None:
+    node.unmap(1)
+    node.unmap(2)
+    node.at("dmsetup info", lambda: node.serve(1, 1))
+    module = repair(node, rescan_targets=True)
+    assert not module.failed, module.result["msg"]
+    assert module.verdicts == {"mpath1": "refuse", "mpath2": "repair"}
+
+
+def test_without_a_scan_a_repair_that_is_not_begun_is_no_failure(node: StorageNode) -> None:
+    node.unmap(1)
+    node.unmap(2)
+    node.at("multipath -f mpath1", lambda: node.mount("mpath2"))
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert module.verdicts == {"mpath1": "repair", "mpath2": "refuse"}
+
+
+def test_a_map_that_did_not_queue_does_not_queue_afterwards(node: StorageNode) -> None:
+    dead(node)
+    node.said["multipath -f"] = (1, "map in use")
+    half_way(node, ["failed", "skipped", "skipped"], "map in use")
+    assert node.queueing == set()
+
+
+def test_taking_back_has_time_of_its_own(node: StorageNode) -> None:
+    dead(node, queues=True)
+    spent = Deadline(0)
+    node.said["multipath -f"] = (1, "map in use")
+    node.at("multipath -f", lambda: setattr(node, "deadline", spent))
+    half_way(node, ["done", "failed", "skipped", "skipped", "done"], "map in use")
+    assert node.queueing == {"mpath2"}
+    assert node.deadline is not spent
+
+
+def test_queueing_that_does_not_come_back(node: StorageNode) -> None:
+    dead(node, queues=True)
+    node.said = {"multipath -f": (1, "map in use"), "multipathd restorequeueing": (0, "ok")}
+    outcomes = ["done", "failed", "skipped", "skipped", "failed"]
+    half_way(node, outcomes, "the kernel does not queue on it again")
+
+
+def test_a_map_that_is_gone_is_not_told_to_queue(node: StorageNode) -> None:
+    """It was flushed, and then a path of it is no longer what it was."""
+    dead(node, queues=True)
+    node.at("multipath -f", lambda: node.serve(2, 2))
+    module = half_way(node, ["done", "done", "skipped", "skipped"], "now is serving")
+    assert "taken back" not in module.result["msg"]
+
+
+def test_more_paths_need_more_time(node: StorageNode) -> None:
+    node.swap(1, 2)
+    node.at("multipath -f mpath2", lambda: setattr(node, "deadline", Deadline(33)))
+    half_way(node, ["done", "done", "skipped"], "less than 36 s are left of the deadline")
+
+
+def test_a_path_that_the_kernel_removed_first_is_scanned_for(node: StorageNode) -> None:
+    node.serve(2, 9)
+
+    def remove() -> None:
+        node.put("sys/class/scsi_device/6:0:0:2/device/delete", "1")
+        node.follow()
+
+    node.at("multipath -f", remove)
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == [("flush_map", "done"), *[("replace_path", "done")] * 2]
+    assert list(node.maps()["mpath9"].values()) == [9, 9]
+
+
+def test_a_path_that_cannot_be_deleted(node: StorageNode) -> None:
+    dead(node)
+
+    def turn() -> None:
+        delete = node.root / "sys/class/scsi_device/6:0:0:2/device/delete"
+        delete.unlink()
+        delete.mkdir()
+
+    node.at("multipath -f", turn)
+    half_way(node, ["done", "failed", "skipped"], "IsADirectoryError")
+
+
+def test_a_scan_that_does_not_find_what_took_the_number(node: StorageNode) -> None:
+    """The paths after it stay: they may be the last ones."""
+    node.serve(2, 9)
+    node.deaf.add(TARGETS[0])
+    module = repair(node)
+    assert module.failed
+    reason = f"after the scan 6:0:0:2 is not there as {wwid(9)}"
+    assert reason in module.result["msg"]
+    outcomes = [outcome for _action, outcome in module.outcomes]
+    assert outcomes == ["done", "failed", "skipped"]
+    assert len(node.disks()) == 7
