@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import CommandResult, Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding, run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import ResidualPaths
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual_plan import Options
@@ -41,6 +41,8 @@ class StorageNode(Host):
     another has opened exclusively. ``claims``: devices that we have opened. ``asked``: disks that we
     have asked. ``hung``: devices that do not answer when they are opened. ``stubborn``: SCSI
     addresses that the kernel does not let go of. ``deaf``: targets where a scan finds nothing.
+    ``scanned``: SCSI addresses that were. ``found``: (target, LUN number) -> volume that a scan finds
+    there in place of what ``array`` has. ``links``: of /dev/disk/by-id, which udev does not tidy up.
     """
 
     def __init__(self, root: Path, volumes: int = 4, seconds: float = 600) -> None:
@@ -59,6 +61,9 @@ class StorageNode(Host):
         self.hung: set[str] = set()
         self.stubborn: set[str] = set()
         self.deaf: set[str] = set()
+        self.scanned: list[str] = []
+        self.found: dict[tuple[str, int], int] = {}
+        self.links: dict[str, str] = {}
         for number, target in enumerate(TARGETS, 1):
             self.put(f"sys/class/iscsi_session/session{number}/state", "LOGGED_IN")
             (self.root / f"sys/class/scsi_host/host{target[0]}").mkdir(parents=True)
@@ -224,6 +229,7 @@ class StorageNode(Host):
         for host in self.names("/sys/class/scsi_host"):
             for scan in self.names(f"/sys/class/scsi_host/{host}"):
                 channel, number, wanted = (self.read(f"/sys/class/scsi_host/{host}/{scan}") or "").split()
+                self.scanned.append(f"{host[4:]}:{channel}:{number}:{wanted}")
                 for target, lun in [found for found in self.array if found[0] not in self.deaf]:
                     if target == f"{host[4:]}:{channel}:{number}" and wanted in ("-", str(lun)):
                         self._add(target, lun)
@@ -236,7 +242,7 @@ class StorageNode(Host):
             return
         free = next(name for name in (f"sd{chr(97 + index)}" for index in range(26)) if name not in self.disks())
         device = f"sys/devices/session{TARGETS.index(target) + 1}/{hctl}"
-        known_as = wwid(self.array[target, lun])
+        known_as = wwid(self.found.get((target, lun), self.array[target, lun]))
         for name, text in {"state": "running", "wwid": f"naa.{known_as[1:]}", "vendor": "LIO-ORG", "model": "disk", "delete": ""}.items():
             self.put(f"{device}/{name}", text)
         self.put(f"{device}/block/{free}/dev", f"8:{16 * (ord(free[2]) - 97)}")
@@ -286,6 +292,8 @@ class StorageNode(Host):
         links = self.root / "dev/disk/by-id"
         shutil.rmtree(links, ignore_errors=True)
         links.mkdir(parents=True)
+        for name, target in self.links.items():
+            (links / name).symlink_to(f"../../{target}")
         for dm in self.names("/sys/block"):
             uuid = self.read(f"/sys/block/{dm}/dm/uuid") or ""
             (links / f"dm-uuid-{uuid}").symlink_to(f"../../{dm}")
@@ -326,12 +334,27 @@ class Module:
         return "; ".join(finding["reason"] for finding in self.result["findings"])
 
 
-def repair(node: StorageNode, **options: Any) -> Module:
-    """Run multipath_residual on the node, as the module does, with two observations."""
+class _Late(ResidualPaths):
+    """Something happens between the last action and the proof."""
+
+    happens: Callable[[], object]
+
+    def verify(self, finding: Finding) -> list[str]:
+        self.happens()
+        return super().verify(finding)
+
+
+def repair(node: StorageNode, late: Callable[[], object] = bool, **options: Any) -> Module:
+    """Run multipath_residual on the node, as the module does, with two observations.
+
+    ``late``: called right before the proof of each repair.
+    """
     module = Module()
     wanted = Options(**{"observations": 2, "observation_seconds": 0.0, "accept_majority_dead": True, **options})
     try:
-        run(module, lambda: ResidualPaths(node, wanted), False)
+        runbook = _Late(node, wanted)
+        runbook.happens = late
+        run(module, lambda: runbook, False)
     except SystemExit:
         assert module.failed
     return module

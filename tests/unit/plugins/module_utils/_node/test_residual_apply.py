@@ -294,6 +294,7 @@ def test_a_dead_map_is_removed(node: StorageNode) -> None:
     assert module.outcomes == [("disable_queueing", "done"), *ONE_MAP]
     assert "mpath2" not in node.maps()
     assert len(node.disks()) == 6
+    assert node.scanned == [], "nothing has taken the numbers"
 
 
 def lose_a_path(node: StorageNode) -> None:
@@ -499,6 +500,14 @@ def test_a_plain_disk_that_is_used(node: StorageNode, use: Callable[[StorageNode
     assert len(node.disks()) == 7
 
 
+def test_udev_that_looks_at_a_disk_is_no_user(node: StorageNode) -> None:
+    disk = plain(node)
+    opened(node, disk)
+    (node.root / "proc/1/exe").unlink()
+    (node.root / "proc/1/exe").symlink_to("/lib/systemd/systemd-udevd")
+    assert repair(node).outcomes == [("delete_path", "done")] * 2
+
+
 def test_a_map_that_is_claimed_has_no_reader_to_be_failed(node: StorageNode) -> None:
     dead(node)
     node.opened["mpath2"] = 1
@@ -665,3 +674,125 @@ def test_a_scan_that_does_not_find_what_took_the_number(node: StorageNode) -> No
     outcomes = [outcome for _action, outcome in module.outcomes]
     assert outcomes == ["done", "failed", "skipped"]
     assert len(node.disks()) == 7
+
+
+def test_a_number_whose_path_stays_is_not_scanned(node: StorageNode) -> None:
+    """The kernel may be about to let go of it, and would find a second disk there."""
+    node.serve(2, 9)
+    node.stubborn.add("6:0:0:2")
+    half_way(node, ["done", "failed", "skipped"], "6:0:0:2 still there")
+    node.follow()
+    assert node.scanned == []
+
+
+def test_a_scan_that_finds_something_else(node: StorageNode) -> None:
+    """The array has changed its mind since the last look: whose disk that is, was not judged."""
+    node.serve(2, 9)
+    node.found[TARGETS[0], 2] = 5
+    module = repair(node)
+    assert module.failed
+    assert f"after the scan 6:0:0:2 is not there as {wwid(9)}" in module.result["msg"]
+    assert [outcome for _action, outcome in module.outcomes] == ["done", "failed", "skipped"]
+
+
+def test_a_danger_that_arises_before_the_scan_of_a_target(node: StorageNode) -> None:
+    node.unmap(1)
+    node.at("multipath -f", lambda: node.array.update({(TARGETS[0], 3): 9}))
+    module = repair(node, rescan_targets=True)
+    assert module.failed
+    assert f"a scan could add a disk of {wwid(3)} to" in module.result["msg"]
+    assert node.scanned == []
+
+
+# What is no proof.
+
+
+def unproven(node: StorageNode, late: Callable[[], object], *doubts: str) -> None:
+    module = repair(node, late)
+    assert module.failed
+    assert {outcome for _action, outcome in module.outcomes} == {"done"}
+    for doubt in ("is not proven: ", *doubts):
+        assert doubt in module.result["msg"]
+
+
+def test_a_lun_that_is_back_when_it_was_removed(node: StorageNode) -> None:
+    first, _second = dead(node)
+
+    def back() -> None:
+        node.array[TARGETS[0], 2] = 2
+        node.put("sys/class/scsi_host/host6/scan0", "0 0 2")
+
+    there = f"6:0:0:2: {first} is still there"
+    unproven(node, back, there, "the map mpath2 is back", "multipathd still lists the map mpath2")
+
+
+def test_what_took_the_number_is_gone_again(node: StorageNode) -> None:
+    node.serve(2, 9)
+    gone = "sys/class/scsi_device/6:0:0:2/device/delete"
+    doubt = f"6:0:0:2 is not there as {wwid(9)}"
+    unproven(node, lambda: node.put(gone, "1"), doubt)
+
+
+@pytest.mark.parametrize("what", ["maps", "paths"])
+def test_multipathd_that_does_not_answer_proves_nothing(node: StorageNode, what: str) -> None:
+    dead(node)
+    late = {f"multipathd show {what}": (1, "error receiving packet")}
+    doubt = "multipathd does not tell its paths" if what == "paths" else "error receiving packet"
+    unproven(node, lambda: node.said.update(late), doubt)
+
+
+def test_multipathd_still_has_a_path(node: StorageNode) -> None:
+    first, _second = dead(node)
+    late = {"multipathd show paths": (0, f"sda\n{first}\n")}
+    unproven(node, lambda: node.said.update(late), f"multipathd still lists {first}")
+
+
+def test_a_path_that_was_kept_is_in_no_map(node: StorageNode) -> None:
+    node.swap(1, 2, targets=TARGETS[:1])
+    (kept,) = [name for name, volume in node.maps()["mpath1"].items() if volume == 1]
+
+    def leave() -> None:
+        (node.root / f"sys/block/{node.dm_of('mpath1')}/slaves/{kept}").unlink()
+
+    unproven(node, leave, f"the map of {wwid(1)} has not come back")
+
+
+@pytest.mark.parametrize("link", ["dm-uuid-mpath-{wwid}", "scsi-{wwid}", "wwn-0x{naa}", "ata-x"])
+def test_a_link_that_is_left(node: StorageNode, link: str) -> None:
+    """One speaks of the LUN, whatever it leads to; the last one leads to a disk that is gone."""
+    first, _second = dead(node)
+    name = link.format(wwid=wwid(2), naa=wwid(2)[1:])
+    target = first if link == "ata-x" else "sda"
+    unproven(node, lambda: node.links.update({name: target}), f"/dev/disk/by-id/{name} is left")
+
+
+def test_links_of_others_are_left_alone(node: StorageNode) -> None:
+    dead(node)
+    node.links = {"ata-x": "sda", f"scsi-{wwid(2)}1": "sda"}
+    assert repair(node).outcomes == ONE_MAP
+
+
+def test_a_link_to_what_took_the_name_of_a_disk(node: StorageNode) -> None:
+    """The LUN is there again, by other paths."""
+    dead(node)
+    for target in TARGETS:
+        node.array[target, 7] = 2
+    module = repair(node, rescan_targets=True)
+    assert not module.failed, module.result["msg"]
+    assert f"scsi-{wwid(2)}" in node.names("/dev/disk/by-id")
+
+
+def test_a_scan_of_a_target_that_mixes_a_map(node: StorageNode) -> None:
+    """What was removed is back by another number, beside a path that no longer serves it."""
+    dead(node)
+    for target in TARGETS:
+        node.array[target, 7] = 2
+    node.array[TARGETS[0], 8] = 2
+
+    def turn() -> None:
+        node.follow()
+        node.array[TARGETS[0], 8] = 9
+
+    module = repair(node, turn, rescan_targets=True)
+    assert module.failed
+    assert "is not proven: mpath2 is mixed since" in module.result["msg"]
