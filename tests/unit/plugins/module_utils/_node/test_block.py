@@ -159,6 +159,32 @@ def test_our_own_open_files_are_found(tmp_path: Path) -> None:
             os.close(fd)
 
 
+@pytest.mark.parametrize(
+    ("ways", "writes"),
+    [
+        ((os.O_RDONLY,), False),
+        ((os.O_WRONLY,), True),
+        ((os.O_RDWR,), True),
+        ((os.O_RDONLY, os.O_RDWR), True),
+    ],
+)
+def test_who_has_it_open_for_writing(tmp_path: Path, ways: tuple[int, ...], writes: bool) -> None:
+    (tmp_path / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
+    files = [os.open("/dev/full", way | os.O_NONBLOCK) for way in ways]
+    try:
+        number = os.fstat(files[0]).st_rdev
+        dev = f"c{os.major(number)}:{os.minor(number)}"
+        ((opener,),) = usage.scan_open_files(str(tmp_path), {dev}).values()
+        assert (opener["opens"], opener["writes"]) == (len(ways), writes)
+    finally:
+        for fd in files:
+            os.close(fd)
+
+
+def test_a_file_that_is_closed_meanwhile_is_not_written(tmp_path: Path) -> None:
+    assert not usage._writes(str(tmp_path), "3")
+
+
 def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
     """A process in D state by its thread; a file on NFS is never touched, for its server may be dead."""
     for pid, state in (("7", "D"), ("8", "S")):

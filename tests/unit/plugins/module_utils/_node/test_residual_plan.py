@@ -245,6 +245,10 @@ def test_hung_readers_are_freed_when_that_is_accepted() -> None:
     alive = {"open_counts": {"253:1": 2}, "openers": {"253:1": [DD, replace(DD, pid=8, hung=False)]}}
     assert "opened by dd (pid 8)" in only(make_state(**alive), fail_hung_readers=True).reason
     mounted = {**hung, "uses": {"dm-1": ["mounted at /mnt/a"]}}
+    writer = {**hung, "openers": {"253:1": [replace(DD, command="qemu", writes=True)]}}
+    for accepted in (False, True):
+        reason = only(make_state(**writer), fail_hung_readers=accepted).reason
+        assert reason == "opened by qemu (pid 7, may write, hung in D state)"
     assert only(make_state(**mounted), fail_hung_readers=True).verdict == "refuse"
 
 
