@@ -204,7 +204,11 @@ def test_what_is_staged_is_bound_from_there() -> None:
 
 def test_what_a_mount_higher_up_hides_is_not_acted_on() -> None:
     hidden = state(mount(10, STAGING), mount(11, PUBLISH), mount(20, f"{ROOT}/pods", "0:60", fstype="tmpfs"))
-    assert [target for verb, target in verbs(only(hidden)) if verb == "replace_mount"] == [STAGING]
+    finding = only(hidden)
+    assert [target for verb, target in verbs(finding) if verb == "replace_mount"] == [STAGING]
+    assert finding.evidence["outside"] == [PUBLISH]
+    nothing = state(mount(11, PUBLISH), mount(20, f"{ROOT}/pods", "0:60", fstype="tmpfs"))
+    assert fuse_plan.plan(nothing, options()).findings == []
 
 
 def test_stacked_dead_layers_go_together_and_what_is_below_stays() -> None:
@@ -241,6 +245,29 @@ def test_a_renewed_staging_mount_is_used() -> None:
     assert finding.repair[1].command[-2:] == [STAGING, PUBLISH]
     other = replace(found, table=MountTable([ROOT_MOUNT, mount(10, STAGING, "0:51", fstype="fuse.rclone"), mount(11, PUBLISH)]))
     assert only(other, volumes=()).verdict == "refuse"
+    part = mount(10, STAGING, "0:51", root="/sub")
+    other = replace(found, table=MountTable([ROOT_MOUNT, part, mount(11, PUBLISH)]))
+    assert only(other, volumes=()).verdict == "refuse"
+    assert only(replace(found, answers={"0:50": GONE}), volumes=()).verdict == "refuse", "not asked"
+
+
+def test_a_staging_mount_of_something_else_is_not_used() -> None:
+    new = mount(10, STAGING, "0:51", source="bucket-b")
+    old = mount(11, PUBLISH, source="bucket-a")
+    finding = only(state(new, old, answers={"0:50": GONE, "0:51": OK}), volumes=())
+    assert finding.verdict == "refuse"
+    assert finding.reason == "the new mount is of 'bucket-b', the dead one was of 'bucket-a'"
+
+
+def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> None:
+    """An interrupted run took the dead mount off the staging folder, where an older one answers."""
+    staging = Target(STAGING, "staging", (), "/", (), 10)
+    left = Unfinished("abc", STAGING, ("0:50",), (staging, Target(PUBLISH, "publish", (), "/", (), 1)))
+    below = mount(10, STAGING, "0:51")
+    found = state(below, mount(11, PUBLISH), answers={"0:50": GONE, "0:51": OK}, unfinished=(left,))
+    finding = only(found, volumes=())
+    assert finding.verdict == "refuse"
+    assert "nobody says what is to be mounted" in finding.reason
 
 
 @pytest.mark.parametrize(
