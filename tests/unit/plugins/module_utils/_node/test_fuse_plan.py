@@ -545,6 +545,8 @@ def test_staging_that_no_pod_has_any_more() -> None:
     ("pods", "more", "reason"),
     [
         (None, {}, "are still wanted is not known"),
+        # A process that has ended since.
+        ((), {"others": (mount(77, "/data", pid="8"),)}, "in the mount namespace of pid 8, at /data"),
         ((Pod(UID, "ns", "p"),), {"processes": (process(7, UID),)}, "ns/p is not being deleted"),
         ((), {"processes": (process(7, UID),)}, "containers of its pods run: sleep (pid 7)"),
         (
@@ -558,6 +560,13 @@ def test_kubelet_refuses(pods: tuple[Pod, ...] | None, more: dict[str, Any], rea
     finding = kubelets(left_behind(**more), pods)
     assert (finding.verdict, finding.repair) == ("refuse", [])
     assert reason in finding.reason
+
+
+def test_two_entries_do_not_say_which_pods_are_wanted() -> None:
+    twice = (replace(VOLUME, pods=()), replace(VOLUME, pods=()))
+    finding = only(left_behind(), strategy="kubelet", volumes=twice)
+    assert finding.verdict == "refuse"
+    assert "are still wanted is not known" in finding.reason
 
 
 def test_containers_get_their_time() -> None:
