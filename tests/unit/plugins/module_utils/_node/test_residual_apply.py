@@ -298,7 +298,11 @@ def test_a_dead_map_is_removed(node: StorageNode) -> None:
 
 
 def lose_a_path(node: StorageNode) -> None:
-    dm, disk = node.dm_of("mpath2"), sorted(node.maps()["mpath2"])[0]
+    leave(node, "mpath2", sorted(node.maps()["mpath2"])[0])
+
+
+def leave(node: StorageNode, name: str, disk: str) -> None:
+    dm = node.dm_of(name)
     (node.root / f"sys/block/{dm}/slaves/{disk}").unlink()
     (node.root / f"sys/class/scsi_disk/{node.hctl(disk)}/device/block/{disk}/holders/{dm}").unlink()
 
@@ -796,3 +800,25 @@ def test_a_scan_of_a_target_that_mixes_a_map(node: StorageNode) -> None:
     module = repair(node, turn, rescan_targets=True)
     assert module.failed
     assert "is not proven: mpath2 is mixed since" in module.result["msg"]
+
+
+@pytest.mark.parametrize(("volume", "targets"), [(9, False), (2, True)])
+def test_a_disk_that_would_spoil_what_was_brought_in(node: StorageNode, volume: int, targets: bool) -> None:
+    """It is in no map yet, was found as what a scan has brought in, and reads another volume."""
+    if targets:
+        dead(node)
+    else:
+        node.serve(2, volume)
+
+    def turn() -> None:
+        node.array[TARGETS[0], 5] = volume
+        node.put("sys/class/scsi_host/host6/scan0", "0 0 5")
+        node.follow()
+        name = f"mpath{volume}"
+        (disk,) = [disk for disk in node.maps()[name] if node.hctl(disk) == "6:0:0:5"]
+        leave(node, name, disk)
+        node.array[TARGETS[0], 5] = 7
+
+    module = repair(node, turn, rescan_targets=targets)
+    assert module.failed
+    assert f"is not proven: a scan could add a disk of {wwid(volume)}" in module.result["msg"]
