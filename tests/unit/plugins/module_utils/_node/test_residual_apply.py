@@ -803,7 +803,7 @@ def test_a_scan_of_a_target_that_mixes_a_map(node: StorageNode) -> None:
 
 
 @pytest.mark.parametrize(("volume", "targets"), [(9, False), (2, True)])
-def test_a_disk_that_would_spoil_what_was_brought_in(node: StorageNode, volume: int, targets: bool) -> None:
+def test_a_disk_that_would_spoil_what_came(node: StorageNode, volume: int, targets: bool) -> None:
     """It is in no map yet, was found as what a scan has brought in, and reads another volume."""
     if targets:
         dead(node)
