@@ -822,3 +822,15 @@ def test_a_disk_that_would_spoil_what_came(node: StorageNode, volume: int, targe
     module = repair(node, turn, rescan_targets=targets)
     assert module.failed
     assert f"is not proven: a scan could add a disk of {wwid(volume)}" in module.result["msg"]
+
+
+def test_a_scan_of_a_target_and_disks_in_no_map_that_stay(node: StorageNode) -> None:
+    """They read another volume and are in use: one of their own would join them."""
+    node.run(["multipath", "-f", "mpath2"])
+    node.serve(2, 9)
+    node.unmap(1)
+    disks = [disk for disk in node.disks() if node.hctl(disk).endswith(":2")]
+    node.claimed.update(disks)
+    module = repair(node, rescan_targets=True)
+    assert set(module.verdicts.values()) == {"refuse"}
+    assert f"rescan_targets is set; a scan could add a disk of {wwid(2)} to" in module.reasons

@@ -385,6 +385,12 @@ def test_reused_lun_number_in_use_or_on_some_paths() -> None:
     assert verbs(mixed) == ["flush_map", "replace_path", "delete_path"]
 
 
+def test_a_path_that_does_not_name_itself_must_not_be_joined_by_whatever_is_found() -> None:
+    unnamed = make_state({"sda": serving(), "sdb": Answer("good", "good", "missing", 0)})
+    (risk,) = pure.mixtures(unnamed, None, set())
+    assert "to sdb in mpathb, which is not proven to serve it" in risk
+
+
 def test_a_disk_that_does_not_name_itself_must_not_be_joined() -> None:
     """It was found as the LUN that has the number now, and would be put into one map with it."""
     reused = {"sda": serving(OTHER), "sdb": serving(OTHER)}
