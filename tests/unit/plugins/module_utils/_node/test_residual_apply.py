@@ -786,7 +786,8 @@ def test_a_link_to_what_took_the_name_of_a_disk(node: StorageNode) -> None:
     assert f"scsi-{wwid(2)}" in node.names("/dev/disk/by-id")
 
 
-def test_a_scan_of_a_target_that_mixes_a_map(node: StorageNode) -> None:
+@pytest.mark.parametrize("volume", [9, None])
+def test_a_scan_of_a_target_that_mixes_a_map(node: StorageNode, volume: int | None) -> None:
     """What was removed is back by another number, beside a path that no longer serves it."""
     dead(node)
     for target in TARGETS:
@@ -795,7 +796,10 @@ def test_a_scan_of_a_target_that_mixes_a_map(node: StorageNode) -> None:
 
     def turn() -> None:
         node.follow()
-        node.array[TARGETS[0], 8] = 9
+        if volume is None:
+            del node.array[TARGETS[0], 8]
+        else:
+            node.array[TARGETS[0], 8] = volume
 
     module = repair(node, turn, rescan_targets=True)
     assert module.failed
