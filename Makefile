@@ -69,9 +69,10 @@ molecule: ## the roles, by molecule, on a real node
 	@$(LAB) molecule reset --scenario-name default
 	@$(LAB) molecule test --all --report
 
-bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes; how long a failover takes; fleets and reports
+bench: ## what an audit costs: of a node with 2 and with 256 maps, of a cluster with 5,000 nodes; how long a failover takes; residual paths cleaned by others and by us; fleets and reports
 	@$(LAB) python tests/benchmarks/cluster.py
 	@$(LAB) python tests/benchmarks/run.py
+	@$(LAB) python -P tests/benchmarks/residual_compare.py
 	@$(LAB) python -P tests/benchmarks/failover.py
 	@$(RUN) python -P tests/benchmarks/fleet.py
 	@$(RUN) --report python -P tests/benchmarks/report.py

@@ -37,7 +37,8 @@ options:
   fail_hung_readers:
     description:
       - Accept that the I/O of processes that hang in D state on a residual map is failed, so that they let go of it. It also
-        covers an opener that C(/proc) does not name. A process that is not hung keeps its map.
+        covers an opener that C(/proc) does not name. A process that is not hung keeps its map, and so does one that has it open
+        for writing.
       - Without it a map that is open is refused.
     type: bool
     default: false

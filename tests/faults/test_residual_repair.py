@@ -69,6 +69,36 @@ def test_hung_reader_on_a_queueing_map(node: Node) -> None:
     assert node.residual(fail_hung_readers=True).findings == []
 
 
+# As a virtual machine has its disk: the process lives, opened it long ago, and one thread writes.
+MACHINE = """
+import mmap, os, sys, threading, time
+disk = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
+def write():
+    try:
+        os.pwrite(disk, mmap.mmap(-1, 4096), 8192)
+    except OSError as error:
+        open("/run/machine", "w").write(error.strerror)
+threading.Thread(target=write, daemon=True).start()
+time.sleep(900)
+"""
+
+
+@pytest.mark.variation
+def test_writer_on_a_queueing_map(node: Node) -> None:
+    """Its data is lost when its I/O fails, and it keeps the map all the same: refused, and it hangs on."""
+    node.queue()
+    node.unmap(2)
+    name, _wwid = node.map_of(2)
+    node.vm.run("cat > /run/machine.py", stdin=MACHINE)
+    node.sh(f"setsid python3 /run/machine.py /dev/mapper/{name} > /dev/null 2>&1 < /dev/null &")
+    threads = "ps -eLo state=,args= | grep '[m]achine.py'"
+    node.wait(lambda: "D python3" in node.sh(threads, check=False), "a thread hangs")
+    for accepted in (False, True):
+        finding = node.refused(name, "opened by python3 (pid ", fail_hung_readers=accepted)
+        assert "may write, hung in D state)" in finding["reason"]
+    assert node.sh("cat /run/machine", check=False) == "", "it got an error"
+
+
 @pytest.mark.variation
 def test_reader_of_a_map_that_does_not_queue(node: Node) -> None:
     """no_path_retry is fail, but the kernel was told to queue: dd hangs until multipathd takes that back, then nothing is in the way."""

@@ -767,7 +767,8 @@ def _use_obstacles(state: State, device: DmDevice, options: Options) -> list[str
     # udev, hung as it may be on a map that queues, only looked at the device: the flush waits until it has let go.
     udev = sum(opener.opens for opener in _openers(state, device) if opener.udev)
     unexplained = sum((count or 0) - len(owner.holders) for owner, count in counts) - udev
-    living = [opener.describe() for opener in openers if not opener.hung]
+    # What it writes is lost when it fails, and it may well live on and keep the map open: a virtual machine's disk, a database.
+    living = [opener.describe() for opener in openers if opener.writes or not opener.hung]
     if living:
         obstacles.append(f"opened by {', '.join(living)}")
     elif unexplained > 0 and not obstacles and not options.fail_hung_readers:

@@ -14,7 +14,6 @@ import fcntl
 import os
 import stat
 import struct
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +41,7 @@ class Opener:
 
     ``hung``: one of its threads is in D state. ``udev``: it is udev or was started by a rule of udev's (kpartx, blkid), which
     read the start of a device at each event and then let go of it. ``opens``: how many of its file descriptors are the device.
+    ``writes``: one of these was opened for writing.
     """
 
     pid: int
@@ -49,10 +49,16 @@ class Opener:
     hung: bool
     udev: bool
     opens: int
+    writes: bool = False
 
     def describe(self) -> str:
-        """``dd (pid 4711, hung in D state)``."""
-        return f"{self.command} (pid {self.pid}{', hung in D state' if self.hung else ''})"
+        """``dd (pid 4711, may write, hung in D state)``."""
+        words = [
+            f"pid {self.pid}",
+            *(["may write"] if self.writes else []),
+            *(["hung in D state"] if self.hung else []),
+        ]
+        return f"{self.command} ({', '.join(words)})"
 
 
 class UsesByDevice:
@@ -137,10 +143,13 @@ def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]
     for pid in filter(str.isdigit, os.listdir(proc)):
         base = f"{proc}/{pid}"
         try:
-            opens = Counter(_device(base, fd, remote_by_root) for fd in os.listdir(f"{base}/fd"))
-            for dev in devs & set(opens):
-                opener = {"pid": int(pid), "command": _text(f"{base}/comm"), "hung": _hung(base), "udev": _udev(base), "opens": opens[dev]}
-                found[dev].append(opener)
+            opened: dict[str, list[str]] = {}
+            for fd in os.listdir(f"{base}/fd"):
+                opened.setdefault(_device(base, fd, remote_by_root), []).append(fd)
+            for dev in devs & set(opened):
+                opener = {"pid": int(pid), "command": _text(f"{base}/comm"), "hung": _hung(base), "udev": _udev(base)}
+                writes = any(_writes(base, fd) for fd in opened[dev])
+                found[dev].append({**opener, "opens": len(opened[dev]), "writes": writes})
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended, and so no longer has anything open
     return found
@@ -159,6 +168,15 @@ def _device(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str]])
         return ""  # closed meanwhile
     kind = "" if stat.S_ISBLK(status.st_mode) else "c" if stat.S_ISCHR(status.st_mode) else None
     return "" if kind is None else f"{kind}{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+
+
+def _writes(base: str, fd: str) -> bool:
+    """Whether a file descriptor was opened for writing (proc_pid_fdinfo(5): flags are octal)."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # closed meanwhile
+        lines = [line.split() for line in _text(f"{base}/fdinfo/{fd}").splitlines()]
+        flags = [line[1] for line in lines if line[:1] == ["flags:"]]
+        return any(int(flag, 8) & os.O_ACCMODE != os.O_RDONLY for flag in flags)
+    return False
 
 
 def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str]]) -> bool:

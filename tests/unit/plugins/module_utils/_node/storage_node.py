@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import CommandResult, Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding, run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import ResidualPaths
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual_plan import Options
@@ -38,8 +38,11 @@ class StorageNode(Host):
 
     ``array``: (target, LUN number) -> volume. ``answers``: what a disk answers in place of the truth. ``steps``: called with each command
     before it is run. ``said``: what a command says in place of what it does. ``commands``: all that were run. ``claimed``: devices that
-    another has opened exclusively. ``hung``: devices that do not answer when they are opened. ``stubborn``: SCSI addresses that the
-    kernel does not let go of.
+    another has opened exclusively. ``claims``: devices that we have opened. ``asked``: disks that we
+    have asked. ``hung``: devices that do not answer when they are opened. ``stubborn``: SCSI
+    addresses that the kernel does not let go of. ``deaf``: targets where a scan finds nothing.
+    ``scanned``: SCSI addresses that were. ``found``: (target, LUN number) -> volume that a scan finds
+    there in place of what ``array`` has. ``links``: of /dev/disk/by-id, which udev does not tidy up.
     """
 
     def __init__(self, root: Path, volumes: int = 4, seconds: float = 600) -> None:
@@ -53,8 +56,14 @@ class StorageNode(Host):
         self.queueing: set[str] = set()
         self.opened: dict[str, int] = {}
         self.claimed: set[str] = set()
+        self.claims: list[str] = []
+        self.asked: set[str] = set()
         self.hung: set[str] = set()
         self.stubborn: set[str] = set()
+        self.deaf: set[str] = set()
+        self.scanned: list[str] = []
+        self.found: dict[tuple[str, int], int] = {}
+        self.links: dict[str, str] = {}
         for number, target in enumerate(TARGETS, 1):
             self.put(f"sys/class/iscsi_session/session{number}/state", "LOGGED_IN")
             (self.root / f"sys/class/scsi_host/host{target[0]}").mkdir(parents=True)
@@ -112,6 +121,8 @@ class StorageNode(Host):
             self.put(f"sys/block/{part}/{file}", text)
         (self.root / f"sys/block/{part}/holders").mkdir()
         self.put(f"sys/block/{dm}/holders/{part}", "")
+        # Whatever device-mapper stands on, it has claimed (dm_get_device in drivers/md/dm-table.c).
+        self.claimed.add(dm)
         return f"{name}-part1"
 
     def maps(self) -> dict[str, dict[str, int | None]]:
@@ -148,6 +159,7 @@ class StorageNode(Host):
         pass
 
     def path(self, path: str) -> str:
+        self.claims += [path[len("/dev/") :]] if path.startswith("/dev/") else []
         if path.startswith("/dev/") and path[len("/dev/") :] in self.claimed:
             raise OSError(errno.EBUSY, "Device or resource busy")
         if path.startswith("/dev/") and path[len("/dev/") :] in self.hung:
@@ -164,6 +176,7 @@ class StorageNode(Host):
         return condition()
 
     def ask(self, questions: Sequence[tuple[str, bool]], timeout: float) -> list[Answer]:
+        self.asked |= {name for name, _report_luns in questions}
         return [self.answers.get(name) or self._answer(name, report_luns) for name, report_luns in questions]
 
     def _answer(self, name: str, report_luns: bool) -> Answer:
@@ -216,7 +229,8 @@ class StorageNode(Host):
         for host in self.names("/sys/class/scsi_host"):
             for scan in self.names(f"/sys/class/scsi_host/{host}"):
                 channel, number, wanted = (self.read(f"/sys/class/scsi_host/{host}/{scan}") or "").split()
-                for target, lun in list(self.array):
+                self.scanned.append(f"{host[4:]}:{channel}:{number}:{wanted}")
+                for target, lun in [found for found in self.array if found[0] not in self.deaf]:
                     if target == f"{host[4:]}:{channel}:{number}" and wanted in ("-", str(lun)):
                         self._add(target, lun)
                 (self.root / f"sys/class/scsi_host/{host}/{scan}").unlink()
@@ -228,7 +242,7 @@ class StorageNode(Host):
             return
         free = next(name for name in (f"sd{chr(97 + index)}" for index in range(26)) if name not in self.disks())
         device = f"sys/devices/session{TARGETS.index(target) + 1}/{hctl}"
-        known_as = wwid(self.array[target, lun])
+        known_as = wwid(self.found.get((target, lun), self.array[target, lun]))
         for name, text in {"state": "running", "wwid": f"naa.{known_as[1:]}", "vendor": "LIO-ORG", "model": "disk", "delete": ""}.items():
             self.put(f"{device}/{name}", text)
         self.put(f"{device}/block/{free}/dev", f"8:{16 * (ord(free[2]) - 97)}")
@@ -257,6 +271,7 @@ class StorageNode(Host):
                     (self.root / device[1:] / f"block/{name}/holders/{dm}").write_text("")
 
     def _flush(self, dm: str) -> None:
+        self.claimed.discard(dm)
         for hctl in self.names("/sys/class/scsi_disk"):
             for name in self.names(f"/sys/class/scsi_disk/{hctl}/device/block"):
                 (self.root / f"sys/class/scsi_disk/{hctl}/device/block/{name}/holders/{dm}").unlink(missing_ok=True)
@@ -277,6 +292,8 @@ class StorageNode(Host):
         links = self.root / "dev/disk/by-id"
         shutil.rmtree(links, ignore_errors=True)
         links.mkdir(parents=True)
+        for name, target in self.links.items():
+            (links / name).symlink_to(f"../../{target}")
         for dm in self.names("/sys/block"):
             uuid = self.read(f"/sys/block/{dm}/dm/uuid") or ""
             (links / f"dm-uuid-{uuid}").symlink_to(f"../../{dm}")
@@ -317,12 +334,27 @@ class Module:
         return "; ".join(finding["reason"] for finding in self.result["findings"])
 
 
-def repair(node: StorageNode, **options: Any) -> Module:
-    """Run multipath_residual on the node, as the module does, with two observations."""
+class _Late(ResidualPaths):
+    """Something happens between the last action and the proof."""
+
+    happens: Callable[[], object]
+
+    def verify(self, finding: Finding) -> list[str]:
+        self.happens()
+        return super().verify(finding)
+
+
+def repair(node: StorageNode, late: Callable[[], object] = bool, **options: Any) -> Module:
+    """Run multipath_residual on the node, as the module does, with two observations.
+
+    ``late``: called right before the proof of each repair.
+    """
     module = Module()
     wanted = Options(**{"observations": 2, "observation_seconds": 0.0, "accept_majority_dead": True, **options})
     try:
-        run(module, lambda: ResidualPaths(node, wanted), False)
+        runbook = _Late(node, wanted)
+        runbook.happens = late
+        run(module, lambda: runbook, False)
     except SystemExit:
         assert module.failed
     return module

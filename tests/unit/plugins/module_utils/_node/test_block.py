@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice, Transport
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
@@ -159,6 +160,32 @@ def test_our_own_open_files_are_found(tmp_path: Path) -> None:
             os.close(fd)
 
 
+@pytest.mark.parametrize(
+    ("ways", "writes"),
+    [
+        ((os.O_RDONLY,), False),
+        ((os.O_WRONLY,), True),
+        ((os.O_RDWR,), True),
+        ((os.O_RDONLY, os.O_RDWR), True),
+    ],
+)
+def test_who_has_it_open_for_writing(tmp_path: Path, ways: tuple[int, ...], writes: bool) -> None:
+    (tmp_path / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
+    files = [os.open("/dev/full", way | os.O_NONBLOCK) for way in ways]
+    try:
+        number = os.fstat(files[0]).st_rdev
+        dev = f"c{os.major(number)}:{os.minor(number)}"
+        ((opener,),) = usage.scan_open_files(str(tmp_path), {dev}).values()
+        assert (opener["opens"], opener["writes"]) == (len(ways), writes)
+    finally:
+        for fd in files:
+            os.close(fd)
+
+
+def test_a_file_that_is_closed_meanwhile_is_not_written(tmp_path: Path) -> None:
+    assert not usage._writes(str(tmp_path), "3")
+
+
 def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
     """A process in D state by its thread; a file on NFS is never touched, for its server may be dead."""
     for pid, state in (("7", "D"), ("8", "S")):
@@ -179,6 +206,8 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
         put(tmp_path, f"{pid}/cgroup", f"0::/system.slice/{group}\n")
         (tmp_path / pid / "exe").symlink_to(f"/sbin/{program}")
     assert [usage._udev(str(tmp_path / pid)) for pid in ("7", "8", "10")] == [True, False, True]
+    put(tmp_path, "8/cgroup", "0::/system.slice/my-systemd-udevd.service\n")
+    assert not usage._udev(str(tmp_path / "8")), "another unit, whose name ends alike"
     assert usage._is_remote(str(tmp_path / "7"), "3", {})
     assert not usage._is_remote(str(tmp_path / "7"), "4", {})
     # In a chroot that is no mount point a process sees no mounts at all.
@@ -186,3 +215,20 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
     assert not usage._is_remote(str(tmp_path / "8"), "3", {})
     (tmp_path / "7/task/9").mkdir()  # a thread that has just ended
     assert usage._hung(str(tmp_path / "7"))
+
+
+def test_open_files_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path) -> None:
+    """Here the folder of a process is a file; on a node it may be a matter of rights."""
+    put(tmp_path, "proc/7/fd", "")
+    with pytest.raises(StorageOpsError, match="open files of this node's processes could not be read"):
+        usage.openers(Host(Deadline(60), 10, str(tmp_path)), {"8:0"})
+
+
+def test_a_folder_of_a_devices_name_is_not_its_node(tmp_path: Path) -> None:
+    """Only what is bound from a /dev is: other filesystems may have a folder sda, too."""
+    lines = ["1 0 254:0 / / rw - ext4 /dev/vda rw", "2 1 254:1 /sda /backup rw - ext4 /dev/vdb rw"]
+    put(tmp_path, "proc/1/mountinfo", "\n".join(lines) + "\n")
+    (tmp_path / "proc/1/ns").mkdir()
+    (tmp_path / "proc/1/ns/mnt").symlink_to("mnt:[1]")
+    uses = usage.UsesByDevice(Host(Deadline(60), 10, str(tmp_path)))
+    assert uses.of({"sda": "8:0"}) == []

@@ -232,7 +232,11 @@ def test_what_is_staged_is_bound_from_there() -> None:
 
 def test_what_a_mount_higher_up_hides_is_not_acted_on() -> None:
     hidden = state(mount(10, STAGING), mount(11, PUBLISH), mount(20, f"{ROOT}/pods", "0:60", fstype="tmpfs"))
-    assert [target for verb, target in verbs(only(hidden)) if verb == "replace_mount"] == [STAGING]
+    finding = only(hidden)
+    assert [target for verb, target in verbs(finding) if verb == "replace_mount"] == [STAGING]
+    assert finding.evidence["outside"] == [PUBLISH]
+    nothing = state(mount(11, PUBLISH), mount(20, f"{ROOT}/pods", "0:60", fstype="tmpfs"))
+    assert fuse_plan.plan(nothing, options()).findings == []
 
 
 def test_stacked_dead_layers_go_together_and_what_is_below_stays() -> None:
@@ -269,6 +273,29 @@ def test_a_renewed_staging_mount_is_used() -> None:
     assert finding.repair[1].command[-2:] == [STAGING, PUBLISH]
     other = replace(found, table=MountTable([ROOT_MOUNT, mount(10, STAGING, "0:51", fstype="fuse.rclone"), mount(11, PUBLISH)]))
     assert only(other, volumes=()).verdict == "refuse"
+    part = mount(10, STAGING, "0:51", root="/sub")
+    other = replace(found, table=MountTable([ROOT_MOUNT, part, mount(11, PUBLISH)]))
+    assert only(other, volumes=()).verdict == "refuse"
+    assert only(replace(found, answers={"0:50": GONE}), volumes=()).verdict == "refuse", "not asked"
+
+
+def test_a_staging_mount_of_something_else_is_not_used() -> None:
+    new = mount(10, STAGING, "0:51", source="bucket-b")
+    old = mount(11, PUBLISH, source="bucket-a")
+    finding = only(state(new, old, answers={"0:50": GONE, "0:51": OK}), volumes=())
+    assert finding.verdict == "refuse"
+    assert finding.reason == "the new mount is of 'bucket-b', the dead one was of 'bucket-a'"
+
+
+def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> None:
+    """An interrupted run took the dead mount off the staging folder, where an older one answers."""
+    staging = Target(STAGING, "staging", (), "/", (), 10)
+    left = Unfinished("abc", STAGING, ("0:50",), (staging, Target(PUBLISH, "publish", (), "/", (), 1)))
+    below = mount(10, STAGING, "0:51")
+    found = state(below, mount(11, PUBLISH), answers={"0:50": GONE, "0:51": OK}, unfinished=(left,))
+    finding = only(found, volumes=())
+    assert finding.verdict == "refuse"
+    assert "nobody says what is to be mounted" in finding.reason
 
 
 @pytest.mark.parametrize(
@@ -608,6 +635,8 @@ def test_staging_that_no_pod_has_any_more() -> None:
     ("pods", "more", "reason"),
     [
         (None, {}, "are still wanted is not known"),
+        # A process that has ended since.
+        ((), {"others": (mount(77, "/data", pid="8"),)}, "in the mount namespace of pid 8, at /data"),
         ((Pod(UID, "ns", "p"),), {"processes": (process(7, UID),)}, "ns/p is not being deleted"),
         ((), {"processes": (process(7, UID),)}, "containers of its pods run: sleep (pid 7)"),
         (
@@ -629,6 +658,13 @@ def test_a_crowd_of_mounts_that_was_not_looked_at_is_told() -> None:
     assert f"it has {crowd['0:50']}" in kubelets(left_behind(crowded=crowd)).reason
     finding = only(state(crowded=crowd))
     assert (finding.verdict, finding.evidence["containers"]) == ("repair", [f"more: {crowd['0:50']}"])
+
+
+def test_two_entries_do_not_say_which_pods_are_wanted() -> None:
+    twice = (replace(VOLUME, pods=()), replace(VOLUME, pods=()))
+    finding = only(left_behind(), strategy="kubelet", volumes=twice)
+    assert finding.verdict == "refuse"
+    assert "are still wanted is not known" in finding.reason
 
 
 def test_containers_get_their_time() -> None:

@@ -561,6 +561,12 @@ def test_read_only_on_purpose(state: State) -> None:
         (turned("rw", answer=Answer("hung", "listing", text="no answer within 5.0 s")), "it does not answer: no answer within 5.0 s"),
         (turned(errors={"errors_count": "2"}, obstacles=("a path is down: sda: blocked",)), "a path is down: sda: blocked"),
         (turned(errors={"errors_count": "2"}, read_only=True), "dm-1 itself is read-only"),
+        (turned("ro", "ro", "ro", answer=EIO, read_only=True), "dm-1 itself is read-only"),
+        # Old errors are no proof where it is not read-only.
+        (
+            turned("rw", answer=EIO, errors={"errors_count": "2"}),
+            "nothing shows that an error was the reason",
+        ),
     ],
 )
 def test_read_only_and_refused(state: State, reason: str) -> None:

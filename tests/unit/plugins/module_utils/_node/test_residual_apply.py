@@ -294,10 +294,15 @@ def test_a_dead_map_is_removed(node: StorageNode) -> None:
     assert module.outcomes == [("disable_queueing", "done"), *ONE_MAP]
     assert "mpath2" not in node.maps()
     assert len(node.disks()) == 6
+    assert node.scanned == [], "nothing has taken the numbers"
 
 
 def lose_a_path(node: StorageNode) -> None:
-    dm, disk = node.dm_of("mpath2"), sorted(node.maps()["mpath2"])[0]
+    leave(node, "mpath2", sorted(node.maps()["mpath2"])[0])
+
+
+def leave(node: StorageNode, name: str, disk: str) -> None:
+    dm = node.dm_of(name)
     (node.root / f"sys/block/{dm}/slaves/{disk}").unlink()
     (node.root / f"sys/class/scsi_disk/{node.hctl(disk)}/device/block/{disk}/holders/{dm}").unlink()
 
@@ -499,6 +504,14 @@ def test_a_plain_disk_that_is_used(node: StorageNode, use: Callable[[StorageNode
     assert len(node.disks()) == 7
 
 
+def test_udev_that_looks_at_a_disk_is_no_user(node: StorageNode) -> None:
+    disk = plain(node)
+    opened(node, disk)
+    (node.root / "proc/1/exe").unlink()
+    (node.root / "proc/1/exe").symlink_to("/lib/systemd/systemd-udevd")
+    assert repair(node).outcomes == [("delete_path", "done")] * 2
+
+
 def test_a_map_that_is_claimed_has_no_reader_to_be_failed(node: StorageNode) -> None:
     dead(node)
     node.opened["mpath2"] = 1
@@ -524,3 +537,304 @@ def test_what_is_left_behind_is_no_proof(node: StorageNode) -> None:
     module = repair(node)
     assert module.failed
     assert "the repair of mpath2 is not proven: multipathd still lists the map mpath2" in module.result["msg"]
+
+
+def test_a_lun_that_moved_to_a_number_whose_map_was_flushed(node: StorageNode) -> None:
+    """The map of that LUN is dead, and disks in no map read it: all of these are asked again."""
+    node.unmap(1)
+    node.run(["multipath", "-f", "mpath2"])
+    node.serve(2, 1)
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == [("flush_map", "done"), ("replace_paths", "done")]
+    assert pure_maps(node) == {"mpath1": {1}, "mpath3": {3}, "mpath4": {4}}
+
+
+def test_a_map_without_paths_on_a_node_without_disks(tmp_path: Path) -> None:
+    """One look at it would prove nothing, so there are as many as for any other."""
+    node = StorageNode(tmp_path, volumes=1)
+    for target in TARGETS:
+        node.put(f"sys/class/scsi_device/{target}:1/device/delete", "1")
+    node.follow()
+    assert node.maps() == {"mpath1": {}}
+    module = repair(node, flush_empty_maps=True)
+    assert module.outcomes == [("flush_map", "done")], module.reasons
+
+
+@pytest.mark.parametrize(
+    ("file", "state"),
+    [
+        ("sys/class/scsi_disk/6:0:0:2/device/state", "blocked"),
+        ("sys/class/iscsi_session/session1/state", "FAILED"),
+    ],
+)
+def test_a_disk_that_cannot_answer_is_not_asked(node: StorageNode, file: str, state: str) -> None:
+    """The question would only hang."""
+    (disk,) = [disk for disk in node.maps()["mpath2"] if node.hctl(disk) == "6:0:0:2"]
+    node.put(file, state)
+    module = repair(node)
+    assert module.verdicts["mpath2"] == "refuse"
+    assert disk not in node.asked
+    assert node.asked
+
+
+def test_a_map_that_is_not_open_is_not_claimed_by_us(node: StorageNode) -> None:
+    """Not even for a moment, in which a mount of it would fail."""
+    dead(node)
+    assert repair(node).outcomes == ONE_MAP
+    assert [name for name in node.claims if name.startswith("dm-")] == []
+
+
+def test_a_repair_that_is_not_begun_takes_no_scan_from_those_after_it(node: StorageNode) -> None:
+    node.unmap(1)
+    node.unmap(2)
+    node.at("dmsetup info", lambda: node.serve(1, 1))
+    module = repair(node, rescan_targets=True)
+    assert not module.failed, module.result["msg"]
+    assert module.verdicts == {"mpath1": "refuse", "mpath2": "repair"}
+
+
+def test_without_a_scan_a_repair_that_is_not_begun_is_no_failure(node: StorageNode) -> None:
+    node.unmap(1)
+    node.unmap(2)
+    node.at("multipath -f mpath1", lambda: node.mount("mpath2"))
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert module.verdicts == {"mpath1": "repair", "mpath2": "refuse"}
+
+
+def test_a_map_that_did_not_queue_does_not_queue_afterwards(node: StorageNode) -> None:
+    dead(node)
+    node.said["multipath -f"] = (1, "map in use")
+    half_way(node, ["failed", "skipped", "skipped"], "map in use")
+    assert node.queueing == set()
+
+
+def test_taking_back_has_time_of_its_own(node: StorageNode) -> None:
+    dead(node, queues=True)
+    spent = Deadline(0)
+    node.said["multipath -f"] = (1, "map in use")
+    node.at("multipath -f", lambda: setattr(node, "deadline", spent))
+    half_way(node, ["done", "failed", "skipped", "skipped", "done"], "map in use")
+    assert node.queueing == {"mpath2"}
+    assert node.deadline is not spent
+
+
+def test_queueing_that_does_not_come_back(node: StorageNode) -> None:
+    dead(node, queues=True)
+    node.said = {"multipath -f": (1, "map in use"), "multipathd restorequeueing": (0, "ok")}
+    outcomes = ["done", "failed", "skipped", "skipped", "failed"]
+    half_way(node, outcomes, "the kernel does not queue on it again")
+
+
+def test_a_map_that_is_gone_is_not_told_to_queue(node: StorageNode) -> None:
+    """It was flushed, and then a path of it is no longer what it was."""
+    dead(node, queues=True)
+    node.at("multipath -f", lambda: node.serve(2, 2))
+    module = half_way(node, ["done", "done", "skipped", "skipped"], "now is serving")
+    assert "taken back" not in module.result["msg"]
+
+
+def test_more_paths_need_more_time(node: StorageNode) -> None:
+    node.swap(1, 2)
+    node.at("multipath -f mpath2", lambda: setattr(node, "deadline", Deadline(33)))
+    half_way(node, ["done", "done", "skipped"], "less than 36 s are left of the deadline")
+
+
+def test_a_path_that_the_kernel_removed_first_is_scanned_for(node: StorageNode) -> None:
+    node.serve(2, 9)
+
+    def remove() -> None:
+        node.put("sys/class/scsi_device/6:0:0:2/device/delete", "1")
+        node.follow()
+
+    node.at("multipath -f", remove)
+    module = repair(node)
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == [("flush_map", "done"), *[("replace_path", "done")] * 2]
+    assert list(node.maps()["mpath9"].values()) == [9, 9]
+
+
+def test_a_path_that_cannot_be_deleted(node: StorageNode) -> None:
+    dead(node)
+
+    def turn() -> None:
+        delete = node.root / "sys/class/scsi_device/6:0:0:2/device/delete"
+        delete.unlink()
+        delete.mkdir()
+
+    node.at("multipath -f", turn)
+    half_way(node, ["done", "failed", "skipped"], "IsADirectoryError")
+
+
+def test_a_scan_that_does_not_find_what_took_the_number(node: StorageNode) -> None:
+    """The paths after it stay: they may be the last ones."""
+    node.serve(2, 9)
+    node.deaf.add(TARGETS[0])
+    module = repair(node)
+    assert module.failed
+    reason = f"after the scan 6:0:0:2 is not there as {wwid(9)}"
+    assert reason in module.result["msg"]
+    outcomes = [outcome for _action, outcome in module.outcomes]
+    assert outcomes == ["done", "failed", "skipped"]
+    assert len(node.disks()) == 7
+
+
+def test_a_number_whose_path_stays_is_not_scanned(node: StorageNode) -> None:
+    """The kernel may be about to let go of it, and would find a second disk there."""
+    node.serve(2, 9)
+    node.stubborn.add("6:0:0:2")
+    half_way(node, ["done", "failed", "skipped"], "6:0:0:2 still there")
+    node.follow()
+    assert node.scanned == []
+
+
+def test_a_scan_that_finds_something_else(node: StorageNode) -> None:
+    """The array has changed its mind since the last look: whose disk that is, was not judged."""
+    node.serve(2, 9)
+    node.found[TARGETS[0], 2] = 5
+    module = repair(node)
+    assert module.failed
+    assert f"after the scan 6:0:0:2 is not there as {wwid(9)}" in module.result["msg"]
+    assert [outcome for _action, outcome in module.outcomes] == ["done", "failed", "skipped"]
+
+
+def test_a_danger_that_arises_before_the_scan_of_a_target(node: StorageNode) -> None:
+    node.unmap(1)
+    node.at("multipath -f", lambda: node.array.update({(TARGETS[0], 3): 9}))
+    module = repair(node, rescan_targets=True)
+    assert module.failed
+    assert f"a scan could add a disk of {wwid(3)} to" in module.result["msg"]
+    assert node.scanned == []
+
+
+# What is no proof.
+
+
+def unproven(node: StorageNode, late: Callable[[], object], *doubts: str) -> None:
+    module = repair(node, late)
+    assert module.failed
+    assert {outcome for _action, outcome in module.outcomes} == {"done"}
+    for doubt in ("is not proven: ", *doubts):
+        assert doubt in module.result["msg"]
+
+
+def test_a_lun_that_is_back_when_it_was_removed(node: StorageNode) -> None:
+    first, _second = dead(node)
+
+    def back() -> None:
+        node.array[TARGETS[0], 2] = 2
+        node.put("sys/class/scsi_host/host6/scan0", "0 0 2")
+
+    there = f"6:0:0:2: {first} is still there"
+    unproven(node, back, there, "the map mpath2 is back", "multipathd still lists the map mpath2")
+
+
+def test_what_took_the_number_is_gone_again(node: StorageNode) -> None:
+    node.serve(2, 9)
+    gone = "sys/class/scsi_device/6:0:0:2/device/delete"
+    doubt = f"6:0:0:2 is not there as {wwid(9)}"
+    unproven(node, lambda: node.put(gone, "1"), doubt)
+
+
+@pytest.mark.parametrize("what", ["maps", "paths"])
+def test_multipathd_that_does_not_answer_proves_nothing(node: StorageNode, what: str) -> None:
+    dead(node)
+    late = {f"multipathd show {what}": (1, "error receiving packet")}
+    doubt = "multipathd does not tell its paths" if what == "paths" else "error receiving packet"
+    unproven(node, lambda: node.said.update(late), doubt)
+
+
+def test_multipathd_still_has_a_path(node: StorageNode) -> None:
+    first, _second = dead(node)
+    late = {"multipathd show paths": (0, f"sda\n{first}\n")}
+    unproven(node, lambda: node.said.update(late), f"multipathd still lists {first}")
+
+
+def test_a_path_that_was_kept_is_in_no_map(node: StorageNode) -> None:
+    node.swap(1, 2, targets=TARGETS[:1])
+    (kept,) = [name for name, volume in node.maps()["mpath1"].items() if volume == 1]
+
+    def leave() -> None:
+        (node.root / f"sys/block/{node.dm_of('mpath1')}/slaves/{kept}").unlink()
+
+    unproven(node, leave, f"the map of {wwid(1)} has not come back")
+
+
+@pytest.mark.parametrize("link", ["dm-uuid-mpath-{wwid}", "scsi-{wwid}", "wwn-0x{naa}", "ata-x"])
+def test_a_link_that_is_left(node: StorageNode, link: str) -> None:
+    """One speaks of the LUN, whatever it leads to; the last one leads to a disk that is gone."""
+    first, _second = dead(node)
+    name = link.format(wwid=wwid(2), naa=wwid(2)[1:])
+    target = first if link == "ata-x" else "sda"
+    unproven(node, lambda: node.links.update({name: target}), f"/dev/disk/by-id/{name} is left")
+
+
+def test_links_of_others_are_left_alone(node: StorageNode) -> None:
+    dead(node)
+    node.links = {"ata-x": "sda", f"scsi-{wwid(2)}1": "sda"}
+    assert repair(node).outcomes == ONE_MAP
+
+
+def test_a_link_to_what_took_the_name_of_a_disk(node: StorageNode) -> None:
+    """The LUN is there again, by other paths."""
+    dead(node)
+    for target in TARGETS:
+        node.array[target, 7] = 2
+    module = repair(node, rescan_targets=True)
+    assert not module.failed, module.result["msg"]
+    assert f"scsi-{wwid(2)}" in node.names("/dev/disk/by-id")
+
+
+@pytest.mark.parametrize("volume", [9, None])
+def test_a_scan_of_a_target_that_mixes_a_map(node: StorageNode, volume: int | None) -> None:
+    """What was removed is back by another number, beside a path that no longer serves it."""
+    dead(node)
+    for target in TARGETS:
+        node.array[target, 7] = 2
+    node.array[TARGETS[0], 8] = 2
+
+    def turn() -> None:
+        node.follow()
+        if volume is None:
+            del node.array[TARGETS[0], 8]
+        else:
+            node.array[TARGETS[0], 8] = volume
+
+    module = repair(node, turn, rescan_targets=True)
+    assert module.failed
+    assert "is not proven: mpath2 is mixed since" in module.result["msg"]
+
+
+@pytest.mark.parametrize(("volume", "targets"), [(9, False), (2, True)])
+def test_a_disk_that_would_spoil_what_came(node: StorageNode, volume: int, targets: bool) -> None:
+    """It is in no map yet, was found as what a scan has brought in, and reads another volume."""
+    if targets:
+        dead(node)
+    else:
+        node.serve(2, volume)
+
+    def turn() -> None:
+        node.array[TARGETS[0], 5] = volume
+        node.put("sys/class/scsi_host/host6/scan0", "0 0 5")
+        node.follow()
+        name = f"mpath{volume}"
+        (disk,) = [disk for disk in node.maps()[name] if node.hctl(disk) == "6:0:0:5"]
+        leave(node, name, disk)
+        node.array[TARGETS[0], 5] = 7
+
+    module = repair(node, turn, rescan_targets=targets)
+    assert module.failed
+    assert f"is not proven: a scan could add a disk of {wwid(volume)}" in module.result["msg"]
+
+
+def test_a_scan_of_a_target_and_disks_in_no_map_that_stay(node: StorageNode) -> None:
+    """They read another volume and are in use: one of their own would join them."""
+    node.run(["multipath", "-f", "mpath2"])
+    node.serve(2, 9)
+    node.unmap(1)
+    disks = [disk for disk in node.disks() if node.hctl(disk).endswith(":2")]
+    node.claimed.update(disks)
+    module = repair(node, rescan_targets=True)
+    assert set(module.verdicts.values()) == {"refuse"}
+    assert f"rescan_targets is set; a scan could add a disk of {wwid(2)} to" in module.reasons

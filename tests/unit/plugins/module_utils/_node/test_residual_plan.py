@@ -121,6 +121,32 @@ MOVED = make_map(slaves=("sda",))
         (make_state({"sda": GONE, "sdb": Answer("good", "good", qualifier=1)}, luns={"6:0:0": ()}), "does not say by REPORT LUNS"),
         (make_state({"sda": GONE, "sdb": Answer("05/24/00", "05/24/00")}), "no sign that the LUN is gone"),
         (make_state({"sda": GONE, "sdb": Answer("06/3f/0e", "06/3f/0e")}), "no sign that the LUN is gone"),
+        # Each of the three questions may be the one that the transport loses.
+        *(
+            (make_state({"sda": GONE, "sdb": Answer(*said, 0, (WWID,))}), "transport error")
+            for said in (
+                ("DID_RESET", "good", "good"),
+                ("good", "DID_RESET", "good"),
+                ("good", "good", "DID_RESET"),
+            )
+        ),
+        (
+            make_state({"sda": GONE, "sdb": Answer("02/04/01", "06/29/00")}),
+            "no sign that the LUN is gone",
+        ),
+        (
+            make_state({"sda": GONE, "sdb": Answer("good", "good", "good", None, (OTHER,))}),
+            "no sign that the LUN is gone",
+        ),
+        (
+            make_state({"sda": GONE, "sdb": Answer("good", "06/29/00", "good", 0, (OTHER,))}),
+            "no sign that the LUN is gone",
+        ),
+        # What it has said does not count where it was lost on the way.
+        (
+            make_state({"sda": GONE, "sdb": replace(serving(OTHER), problem="no answer")}),
+            "sdb: no answer",
+        ),
         (make_state(luns=STILL_LISTED), "still lists LUN 2"),
         (make_state(daemon=Daemon(problem="multipathd does not answer: timeout")), "multipathd does not answer"),
         (make_state(daemon=Daemon({})), "multipathd does not know this map"),
@@ -209,6 +235,60 @@ def test_answers_that_differ_prove_nothing() -> None:
     assert "answered differently" in only(make_state(observations=(early, *alone[1:]))).reason
 
 
+def test_a_lun_that_was_listed_early_proves_nothing() -> None:
+    first, second, third = make_state().observations
+    early = replace(first, luns=STILL_LISTED)
+    finding = only(make_state(observations=(early, second, third)))
+    assert "sda: its target still lists LUN 2" in finding.reason
+
+
+def test_names_of_another_kind_are_no_other_volume() -> None:
+    """An EUI-64 beside an NAA name of the same volume: nothing says whose disk that is."""
+    other = Answer("good", "good", "good", 0, ("2600a0b8000000000",))
+    assert pure.judge(make_disk("sda", 6, 2), other, WWID).kind == pure.UNIDENTIFIED
+
+
+@pytest.mark.parametrize("kind", [pure.OTHER, pure.TWIN])
+def test_maps_that_read_something_else_count_for_an_outage(kind: str) -> None:
+    """As after an array was restored from a copy: three of four maps are another volume's."""
+    state = many(1, 4)
+    names = () if kind == pure.OTHER else ("1LIO-ORG_x",)
+    disks = {name: replace(disk, names=names) for name, disk in state.last.disks.items()}
+    answers = dict(state.last.answers)
+    for name in ("sdb", "sdc"):
+        wwid = disks[name].wwid if kind == pure.TWIN else f"3600x{name}"
+        answers[name] = Answer("good", "good", "good", 0, (wwid, "1LIO-ORG_y"))
+    answers["sdd"] = Answer("good", "good", "good", 0, (disks["sdd"].wwid, "1LIO-ORG_x"))
+    seen = tuple(replace(one, disks=disks, answers=answers) for one in state.observations)
+    findings = pure.plan(replace(state, observations=seen), Options()).findings
+    (dead,) = [finding for finding in findings if finding.name == "mpath0"]
+    assert dead.verdict == "refuse"
+    assert "3 of the node's 4 maps look broken" in dead.reason
+
+
+def test_what_was_looked_at_too_shortly_is_refused_whatever_is_accepted() -> None:
+    once = make_state(observations=make_state().observations[:1])
+    for short in (make_state(checker_interval=30.0), once):
+        finding = only(short)
+        assert finding.verdict == "refuse"
+        assert "observation too short" in finding.reason
+
+
+def test_a_map_that_lost_its_paths_just_now() -> None:
+    first, second, third = empty().observations
+    disks = {**first.disks, **make_state().last.disks}
+    early = replace(first, dm={"dm-1": make_map()}, disks=disks)
+    finding = only(replace(empty(), observations=(early, second, third)), flush_empty_maps=True)
+    assert "it had paths a moment ago" in finding.reason
+
+
+def test_a_map_without_paths_whose_name_no_disk_could_have() -> None:
+    wwid = "0QEMU_disk"
+    found = empty(dm={"dm-1": make_map(wwid=wwid, slaves=())}, daemon=Daemon({wwid: {}}))
+    finding = next(one for one in pure.plan(found, Options(flush_empty_maps=True)).findings)
+    assert f"no inquiry can be compared with the name {wwid}" in finding.reason
+
+
 def test_a_plain_disk_that_changes_while_observed() -> None:
     first, second, third = plain().observations
     moved = replace(second, disks={"sda": replace(second.disks["sda"], dev="8:99")})
@@ -245,6 +325,10 @@ def test_hung_readers_are_freed_when_that_is_accepted() -> None:
     alive = {"open_counts": {"253:1": 2}, "openers": {"253:1": [DD, replace(DD, pid=8, hung=False)]}}
     assert "opened by dd (pid 8)" in only(make_state(**alive), fail_hung_readers=True).reason
     mounted = {**hung, "uses": {"dm-1": ["mounted at /mnt/a"]}}
+    writer = {**hung, "openers": {"253:1": [replace(DD, command="qemu", writes=True)]}}
+    for accepted in (False, True):
+        reason = only(make_state(**writer), fail_hung_readers=accepted).reason
+        assert reason == "opened by qemu (pid 7, may write, hung in D state)"
     assert only(make_state(**mounted), fail_hung_readers=True).verdict == "refuse"
 
 
@@ -252,6 +336,9 @@ def test_udev_hung_on_the_map_is_no_user() -> None:
     udev = Opener(9, "(udev-worker)", True, True, 1)
     assert only(make_state(open_counts={"253:1": 1}, openers={"253:1": [udev]})).verdict == "repair"
     assert only(make_state(open_counts={"253:1": 2}, openers={"253:1": [udev]})).verdict == "refuse"
+    awake = replace(udev, hung=False)
+    looked = make_state(open_counts={"253:1": 1}, openers={"253:1": [awake]})
+    assert only(looked).verdict == "repair"
 
 
 def part(**changes: Any) -> DmDevice:
@@ -296,6 +383,12 @@ def test_reused_lun_number_in_use_or_on_some_paths() -> None:
     assert "sdb: still serves the LUN" in half.reason
     mixed = only(make_state({"sda": serving(OTHER), "sdb": GONE}))
     assert verbs(mixed) == ["flush_map", "replace_path", "delete_path"]
+
+
+def test_a_path_that_does_not_name_itself_must_not_be_joined_by_whatever_is_found() -> None:
+    unnamed = make_state({"sda": serving(), "sdb": Answer("good", "good", "missing", 0)})
+    (risk,) = pure.mixtures(unnamed, None, set())
+    assert "to sdb in mpathb, which is not proven to serve it" in risk
 
 
 def test_a_disk_that_does_not_name_itself_must_not_be_joined() -> None:
@@ -370,6 +463,7 @@ def empty(answer: Answer | None = None, **changes: Any) -> State:
     [
         (empty(), ""),
         (empty(serving()), "sdc serves its LUN"),
+        (empty(Answer("02/04/0b", "good", "good", 0, (WWID,))), "sdc serves its LUN"),
         (empty(Answer(problem="no answer")), "sdc might be its path"),
         (empty(Answer("good", "good", "missing", 0)), "sdc might be its path"),
         (empty(transports={"session2": replace(UP[1], state="FAILED")}), "transport outage: iSCSI session2"),
