@@ -323,10 +323,7 @@ class StandIn:
                 self.surveys.pop(where, None) and None,
             ),
             ("POST", "launch"): self._launch,
-            ("POST", "update"): lambda found, _where, _body: (
-                202,
-                self._shown(self._update(found)),
-            ),
+            ("POST", "update"): lambda found, _where, _body: (202, self._begun(self._update(found))),
             ("POST", "create_approval_template"): self._approval,
             ("POST", "schedules"): lambda found, _where, body: self._create("schedules", {**body, "unified_job_template": found["id"]}),
         }
@@ -371,6 +368,10 @@ class StandIn:
             values |= {"scm_revision": project["scm_revision"]}
         project["status"] = self.syncs
         return self.make("project_updates", values)
+
+    def _begun(self, update: Object) -> Object:
+        """The answer to whoever has started it: with its number, which nothing else shows."""
+        return {"project_update": update["id"], **self._shown(update)}
 
     def _survey(self, _found: Object, where: str, body: Object) -> Answer:
         """awx/api/views, JobTemplateSurveySpec."""

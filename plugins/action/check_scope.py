@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,10 @@ SPEC: dict[str, dict[str, Any]] = {
     "target": {"type": "raw"},
     "variables": {"type": "list", "elements": "str", "default": []},
     "prefixes": {"type": "list", "elements": "str", "default": []},
+    "given": {"type": "list", "elements": "str"},
+    "playbooks": {"type": "list", "elements": "str"},
 }
+BOUNDS = {"required_together": [("given", "playbooks")], "mutually_exclusive": [("given", "target")]}
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -42,7 +46,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Refuse unknown variables, and parts of a target that match nothing."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _ok, params = self.validate_argument_spec(argument_spec=SPEC)
+        _ok, params = self.validate_argument_spec(argument_spec=SPEC, **BOUNDS)
+        if params["given"] is not None:
+            return {**result, **_handed_on(params["given"], params["playbooks"])}
         variables = task_vars or {}
         known = Known.read(ROLES, params["variables"], params["prefixes"])
         given = load_extra_vars(self._loader)
@@ -113,6 +119,21 @@ class Known:
         elsewhere = re.findall(r"^ +- ([a-z]\w*_\w+)$", text, re.MULTILINE)
         return cls(names, [*prefixes, *ours], elsewhere)
 
+    @classmethod
+    def of(cls, roles: Path, playbooks: Iterable[str]) -> Known:
+        """Those that runs of these playbooks of the collection know, by their own checks."""
+        folder = roles.parent / "playbooks"
+        checks = [check for name in playbooks for check in _checks(folder / f"{name}.yml")]
+        names = {name for check in checks for name in check.get("variables", [])}
+        # A check of a target is one of the variable of that name.
+        names |= {"target" for check in checks if "target" in check}
+        return cls.read(roles, names, {name for check in checks for name in check["prefixes"]})
+
+    def strangers(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """What is in ``names`` and is none of these and none of Ansible's -> the nearest that is."""
+        found = {name for name in map(str, names) if not name.startswith("ansible_")} - self.names
+        return {name: difflib.get_close_matches(name, sorted(self.names), 1) for name in sorted(found)}
+
     def unknown(self, variables: Iterable[str], given: Iterable[str]) -> dict[str, list[str]]:
         """Unknown variable -> the nearest that exist. Of what was ``given`` for this run, the prefix may be misspelt as well."""
         ours = {str(name) for name in variables if str(name).startswith(self.prefixes)} - self.names
@@ -130,6 +151,22 @@ class Known:
 
     def _prefixed(self) -> list[str]:
         return sorted(name for name in self.names if name.startswith(self.prefixes))
+
+
+def _handed_on(given: Iterable[str], playbooks: Iterable[str]) -> dict[str, Any]:
+    """Refuse variables that were given for runs of these playbooks, which they do not know."""
+    try:
+        refuse(Known.of(ROLES, playbooks).strangers(given))
+    except StorageOpsError as error:
+        return {"failed": True, "msg": str(error)}
+    return {"changed": False}
+
+
+def _checks(playbook: Path) -> list[dict[str, Any]]:
+    """The arguments of each check of the scope in a playbook."""
+    text = playbook.read_text(encoding="utf-8")
+    found = re.findall(r"(?m)^( +)storage_ops\.runbooks\.check_scope:\n((?:\1 +.*\n)*)", text)
+    return [yaml_load(textwrap.dedent(body)) for _indent, body in found]
 
 
 def _is_shortened(name: str, known: str) -> bool:

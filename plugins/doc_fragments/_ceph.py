@@ -13,15 +13,19 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   conf:
-    description: Path of the cluster's configuration on the host. If it is empty, it is C(/etc/ceph/CLUSTER.conf).
+    description:
+      - Path of the cluster's configuration on the host. If it is empty, it is C(/etc/ceph/CLUSTER.conf).
+      - Not given, it is what E(CEPH_CONF) says there.
     type: path
     default: ''
   keyring:
-    description: Path of the keyring of O(user) on the host. If it is empty, it is where the configuration says.
+    description:
+      - Path of the keyring of O(user) on the host. If it is empty, it is where the configuration says.
+      - Not given, it is what E(CEPH_KEYRING) says there.
     type: path
     default: ''
   user:
-    description: Name of the user, with or without C(client.).
+    description: Name of the user, with or without C(client.). Not given, it is what E(CEPH_USER) says on the host.
     type: str
     default: admin
   cluster:

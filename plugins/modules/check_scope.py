@@ -36,6 +36,16 @@ options:
     type: list
     elements: str
     default: []
+  given:
+    description:
+      - Instead of all else, names of variables that other runs are to get, such as those that a job template holds for its jobs.
+      - Fails if one is neither a variable that O(playbooks) know nor one of Ansible's own, which begin with V(ansible_).
+    type: list
+    elements: str
+  playbooks:
+    description: The playbooks of this collection that O(given) is for.
+    type: list
+    elements: str
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.action
@@ -54,6 +64,11 @@ EXAMPLES = r"""
     prefixes: [my_playbook_]
     variables: [my_playbook_reason]
   run_once: true
+
+- name: Refuse variables for a job template that its jobs would not know
+  storage_ops.runbooks.check_scope:
+    given: "{{ my_template.extra_vars | list }}"
+    playbooks: [compliance]
 """
 
 RETURN = r"""

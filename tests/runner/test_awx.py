@@ -38,7 +38,8 @@ def configure(url: str, *options: str, more: dict[str, str] | None = None, **var
     """Run the playbook, with more in its environment."""
     answers = {"configure_awx_image": IMAGE, "configure_awx_machine_credential": "ssh", **variables}
     settings = {**environment(), "CONTROLLER_HOST": url, "CONTROLLER_OAUTH_TOKEN": "c3ecre7-token"}
-    settings |= {"ANSIBLE_STDOUT_CALLBACK": "default", **(more or {})}
+    # Without pipelining each of the many modules is a file that is written, made executable and removed.
+    settings |= {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_PIPELINING": "1", **(more or {})}
     command = ["ansible-playbook", f"{COLLECTION}.configure_awx", "-i", "localhost,"]
     command += ["-e", json.dumps(answers), *options]
     answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=patient(300), env=settings)
@@ -131,6 +132,9 @@ def templates(awx: StandIn) -> None:
     asked = {question["variable"]: question for question in awx.surveys[whole["related"]["survey_spec"]]["spec"]}
     assert set(asked) == {question["variable"] for question in survey(BY_NAME["compliance"])} - set(REPORT)
     assert not [name for name, question in asked.items() if question.get("default") == ""]
+    # The environment by which our modules learn it.
+    injectors = awx.named("credential_types", "Storage: Ceph client")["injectors"]
+    assert set(injectors["env"]) == {"CEPH_CONF", "CEPH_KEYRING", "CEPH_USER"}
     # Nobody gives ssh's options, or anything else that the survey does not ask.
     assert not [name for name, job in jobs.items() if job["ask_variables_on_launch"]]
 
@@ -163,6 +167,8 @@ def workflows(awx: StandIn) -> None:
     assert nodes["repair"]["unified_job_template"] == jobs["Storage: respond"]["id"]
     assert nodes["rehearse"]["unified_job_template"] == jobs["Storage: respond (check)"]["id"]
     assert "workflow_approval_templates" in nodes["approve"]["related"]["unified_job_template"]
+    (approval,) = awx.lists["workflow_approval_templates"].values()
+    assert approval["timeout"] == 3600
 
     # Secrets went where they belong, as they are, and nowhere else.
     assert sorted(awx.secrets) == sorted([SECRET, KEYRING])
@@ -171,32 +177,79 @@ def workflows(awx: StandIn) -> None:
     assert injectors["file"] == {"template.kubeconfig": "{{ kubeconfig }}"}
 
 
+def former() -> StandIn:
+    """An AWX as earlier ones of 0.1.0 have left it.
+
+    The objects lack what was added since, an operator has changed one, and the workflow has no more
+    steps than before the approval, at which it stopped.
+    """
+    awx = fresh()
+    home, login = awx.named("organizations", "Default")["id"], awx.named("credentials", "ssh")["id"]
+    image = {"name": "Storage: execution environment", "image": IMAGE, "pull": "missing"}
+    where = {"scm_type": "git", "scm_url": "https://github.com/storage-ops/runbooks"}
+    for kind in load(DATA / "credential_types.yml")["__awx_credential_types"]:
+        injectors = kind["injectors"]
+        if kind["name"] == "Storage: Ceph client":
+            injectors = {**injectors, "env": {"CEPH_ARGS": "--keyring {{ tower.filename.keyring }}"}}
+        awx.add("credential_types", {**kind, "kind": "cloud", "injectors": injectors})
+    basics = {
+        "execution_environment": awx.add("execution_environments", image)["id"],
+        "inventory": awx.add("inventories", {"name": "Storage nodes", "organization": home})["id"],
+        "project": awx.add("projects", {"name": "Storage: runbooks", "organization": home, **where})["id"],
+        **{"ask_variables_on_launch": True, "ask_verbosity_on_launch": True, "survey_enabled": True},
+    }
+    folder = {"compliance_report_folder": "/srv/former", "compliance_report_cluster": "default"}
+    numbers = {}
+    for template, kind in ((each, how) for each in SOME for how in ["run", "check"][: 1 + each["twin"]]):
+        body = {"name": f"Storage: {template['name']}{' (check)' * (kind == 'check')}", "job_type": kind, **basics}
+        body["extra_vars"] = json.dumps(folder if template["name"] == "compliance" else {})
+        made = awx.add("job_templates", {**body, "playbook": f"playbooks/{template['playbook']}.yml"})
+        numbers[made["name"]] = made["id"]
+        asked = [question for question in survey(template) if not question["variable"].endswith("_strict")]
+        asked = [{**({} if "choices" in question else {"default": ""}), **question} for question in asked]
+        assert below(awx, made, "survey_spec", {"name": "", "description": "", "spec": asked}) == 200
+        assert "machine" not in template["needs"] or below(awx, made, "credentials", {"id": login}) == 204
+    awx.named("job_templates", "Storage: respond").update(BY_HAND)
+    flow = awx.add("workflow_job_templates", {"name": "Storage: triage, approve, repair", "organization": home})["id"]
+    step = {"workflow_job_template": flow, "unified_job_template": numbers["Storage: respond"]}
+    awx.add("workflow_job_template_nodes", {**step, "identifier": "repair"})
+    node = awx.add("workflow_job_template_nodes", {"workflow_job_template": flow, "identifier": "approve"})
+    approval = {"name": "Storage: repair what triage has found", "timeout": 86400}
+    assert below(awx, node, "create_approval_template", approval) == 201
+    rule = {"rrule": "DTSTART:20260101T023000Z RRULE:FREQ=DAILY;INTERVAL=1"}
+    rule |= {"description": "Compliance of the storage of all nodes", "unified_job_template": numbers["Storage: compliance"]}
+    awx.add("schedules", {"name": NIGHTLY, **rule})
+    awx.writes.clear()
+    return awx
+
+
+BY_HAND = {"limit": "worker01", "job_tags": "never", "verbosity": 4, "become_enabled": True}
+
+
+def below(awx: StandIn, made: dict[str, Any], what: str, body: dict[str, Any]) -> int:
+    """The status of the answer to what is sent below an object."""
+    return awx.answer("POST", made["related"][what], {}, body)[0]
+
+
 def test_configured_as_code(tmp_path: Path) -> None:
-    """A part of the templates, with all else that there is: from one slice to four and back, and each run twice."""
-    awx, variables = fresh(), full(tmp_path)
+    """A part of the templates, with all else that there is: from the version before, and from one slice to four and back."""
+    awx, variables = former(), full(tmp_path)
+    four = {**variables, "configure_awx_slices": "4"}
+    assert nightly(awx) == ["Storage: compliance"]
     with serve(awx) as url:
-        assert green(configure(url, **variables)) > 0
-        assert nightly(awx) == ["Storage: compliance"]
+        assert green(configure(url, **four)) > 0
         # What somebody has changed by hand does not stay.
-        changed = {"limit": "worker01", "job_tags": "never", "verbosity": 4, "become_enabled": True}
-        awx.named("job_templates", "Storage: respond").update(changed)
-        assert green(configure(url, **variables, configure_awx_slices="4")) > 0
-        assert (
-            awx.named("job_templates", "Storage: respond").items()
-            >= {
-                **{"limit": "", "job_tags": "", "verbosity": 0, "become_enabled": False},
-            }.items()
-        )
+        set_back = {"limit": "", "job_tags": "", "verbosity": 0, "become_enabled": False}
+        assert awx.named("job_templates", "Storage: respond").items() >= set_back.items()
         assert nightly(awx) == ["Storage: compliance in slices"]
         templates(awx)
         workflows(awx)
         awx.writes.clear()
         # Only the sync, which finds nothing new.
-        assert green(configure(url, **variables, configure_awx_slices="4")) == 0
+        assert green(configure(url, **four)) == 0
         assert [re.sub(r"/\d+/", "/N/", each) for each in awx.writes] == ["POST /api/v2/projects/N/update/"]
         awx.writes.clear()
-        assert green(configure(url, "--check", **variables, configure_awx_slices="4")) == 0
-        assert green(configure(url, "--check", **variables)) > 0 and awx.writes == []
+        assert green(configure(url, "--check", **four)) == 0
         # One of somebody else, of the same name, stays.
         mine = {"name": "Storage: weekly", "rrule": "DTSTART:20260101T023000Z RRULE:FREQ=WEEKLY;INTERVAL=1"}
         flow = awx.named("workflow_job_templates", "Storage: compliance in slices")["id"]
@@ -204,6 +257,7 @@ def test_configured_as_code(tmp_path: Path) -> None:
         # One of an earlier version is named.
         project = awx.named("projects", "Storage: runbooks")["id"]
         awx.add("job_templates", {"name": "Storage: former", "project": project, "playbook": "playbooks/triage.yml"})
+        assert green(configure(url, "--check", **variables)) > 0 and awx.writes == []
         last = configure(url, **variables)
         assert green(last) > 0 and "what nothing else uses: Storage: former" in last.stdout
         assert nightly(awx) == ["Storage: compliance"] and awx.named("schedules", "Storage: weekly")
@@ -245,6 +299,7 @@ def test_an_empty_awx_in_check_mode() -> None:
             ({"configure_awx_organization": "Storage"}, "the organization Storage"),
             ({"configure_awx_image": "", "configure_awx_execution_environment": "x"}, "the execution environment x"),
             ({"configure_awx_report_variables": "{{ lookup('ansible.builtin.file', 'none.yml') }}"}, "none.yml"),
+            ({"configure_awx_report_variables": {"compliance_ceph_hots": "x"}}, "did you mean compliance_ceph_host?"),
             ({"configure_awx_slices": "many"}, "must be numbers"),
         ):
             assert words in red(configure(url, "--check", **given)), given

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ansible.module_utils.basic import env_fallback
+
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection
@@ -20,9 +22,11 @@ __all__ = ["CONNECTION", "ArgumentSpec", "make_ceph"]
 
 CONNECTION = ArgumentSpec(
     {
-        "conf": {"type": "path", "default": ""},
-        "keyring": {"type": "path", "default": ""},
-        "user": {"type": "str", "default": "admin"},
+        # The environment is how a credential of AWX tells it. The first two are Ceph's own variables
+        # (doc/man/8/ceph.rst, src/common/config.cc), for a user Ceph has none.
+        "conf": {"type": "path", "default": "", "fallback": (env_fallback, ["CEPH_CONF"])},
+        "keyring": {"type": "path", "default": "", "fallback": (env_fallback, ["CEPH_KEYRING"])},
+        "user": {"type": "str", "default": "admin", "fallback": (env_fallback, ["CEPH_USER"])},
         "cluster": {"type": "str", "default": "ceph"},
         "connect_timeout": {"type": "float", "default": 5.0},
         "deadline": {"type": "float", "default": 60.0},

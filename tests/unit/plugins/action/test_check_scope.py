@@ -101,6 +101,33 @@ def test_extra_variables_of_others() -> None:
     assert known().unknown([], theirs) == {}
 
 
+JOBS = Known.of(COLLECTION / "roles", ["compliance", "merge_compliance_reports"])
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [
+        ("compliance_ceph_hots", "compliance_ceph_host"),
+        ("compliance_report_exception", "compliance_report_exceptions"),
+        ("report_exceptions", "compliance_report_exceptions"),
+        ("merge_keep_day", "merge_keep_days"),
+        ("targets", "target"),
+        ("zzz", ""),
+    ],
+)
+def test_what_is_handed_on_is_known_there(given: str, near: str) -> None:
+    """Nothing else could use it, so it need not be like one of ours to be refused."""
+    assert JOBS.strangers([given]) == {given: [near] if near else []}
+
+
+def test_what_is_handed_on_may_be_ours_or_ansibles() -> None:
+    names = ["compliance_ceph_host", "compliance_report_exceptions", "merge_max_age_minutes", "target", "ansible_become"]
+    assert JOBS.strangers(names) == {}
+    # Only the playbooks that are named.
+    alone = Known.of(COLLECTION / "roles", ["merge_compliance_reports"])
+    assert list(alone.strangers(names)) == ["target"]
+
+
 @pytest.mark.parametrize(
     ("target", "parts"),
     [
@@ -154,6 +181,8 @@ def test_playbook_knows_what_it_uses_and_tells(playbook: Path) -> None:
         ours = known(*prefixes, variables=tuple(arguments.get("variables", [])))
         assert set(ours.unknown(names - {path.stem for path in PLAYBOOKS}, [])) - _imported(playbook) == set()
         assert set(arguments.get("variables", [])) <= names
+        # Those that it hands variables on to are there, and begin with the check themselves.
+        assert all(checks(playbook.with_name(f"{name}.yml")) for name in arguments.get("playbooks", []))
 
 
 def _imported(playbook: Path) -> set[str]:

@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import make_ceph
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import CONNECTION, make_ceph
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
 
 DEFAULTS: dict[str, Any] = {"conf": "", "keyring": "", "user": "admin", "cluster": "ceph", "connect_timeout": 5.0, "deadline": 60.0}
@@ -41,3 +44,28 @@ def test_the_environment_does_not_choose_another_cluster(monkeypatch: pytest.Mon
     monkeypatch.setenv("CEPH_ARGS", "--conf /other.conf")
     make_ceph(DEFAULTS)
     assert "CEPH_ARGS" not in os.environ
+
+
+def test_the_environment_tells_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As AWX's credential does it: the type that we make sets these variables, and no others."""
+    credentials = Path(__file__).resolve().parents[5] / "playbooks/files/awx/credential_types.yml"
+    Unsafe.add_constructor("!unsafe", lambda loader, node: loader.construct_scalar(node))
+    types = yaml.load(credentials.read_text(), Unsafe)["__awx_credential_types"]
+    (ceph,) = [each["injectors"]["env"] for each in types if each["name"] == "Storage: Ceph client"]
+    told = {"CEPH_CONF": "/run/conf", "CEPH_KEYRING": "/run/keyring", "CEPH_USER": "ops"}
+    assert set(ceph) == set(told)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+
+    def connection(**given: str) -> tuple[str, str, str]:
+        params = ArgumentSpecValidator(CONNECTION.options).validate(given).validated_parameters
+        found = make_ceph(params).connection
+        return found.conf, found.keyring, found.user
+
+    assert connection() == ("/run/conf", "/run/keyring", "ops")
+    given = {"conf": "/a/b.conf", "keyring": "/a/k", "user": "client.other"}
+    assert connection(**given) == ("/a/b.conf", "/a/k", "other")
+
+
+class Unsafe(yaml.SafeLoader):
+    """YAML with Ansible's tag."""
