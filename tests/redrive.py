@@ -22,6 +22,8 @@ HOLD = "runbooks.storage-ops/moving"
 # Of a pod that it does not keep away.
 TOLERANT = {"tolerations": [{"key": HOLD, "operator": "Exists"}]}
 REPAIR = Path(__file__).resolve().parents[1] / "playbooks/files/rbac-repair.yml"
+# With what only workload_redrive_scale_down needs.
+SCALING = (REPAIR, REPAIR.with_name("rbac-repair-scale-down.yml"))
 
 
 class Workload:

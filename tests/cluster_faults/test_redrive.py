@@ -12,12 +12,12 @@ import signal
 from typing import Any
 
 import pytest
-from cluster import Cluster
+from cluster import Cluster, User
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from node import Outcome
-from redrive import DRIVER, REPAIR, TOLERANT, Workload, is_held, kill_module, no_trace
+from redrive import DRIVER, REPAIR, SCALING, TOLERANT, Workload, is_held, kill_module, no_trace
 from selection import variation
 
 QUICK = {"eviction_timeout": 6, "detach_timeout": 8, "ready_timeout": 30}
@@ -31,7 +31,9 @@ def cluster(control_plane_current: Cluster) -> Cluster:
 
 
 def redrive(cluster: Cluster, *claims: str, **options: Any) -> Outcome:
-    return cluster.ansible("workload_redrive", user=REPAIR, namespace="default", claims=list(claims or ("web",)), **{**QUICK, **options})
+    user: User = SCALING if options.get("scale_down") else REPAIR
+    given = {"namespace": "default", "claims": list(claims or ("web",)), **QUICK, **options}
+    return cluster.ansible("workload_redrive", user=user, **given)
 
 
 def refused(cluster: Cluster, workload: Workload, reason: str, **options: Any) -> None:
@@ -95,6 +97,16 @@ def test_what_tolerates_a_cordon_is_scaled_when_that_is_accepted(cluster: Cluste
     assert [verb for verb, _outcome in run.outcomes] == ["scale_down", "wait_detached", "scale_up"]
     assert web.attachment()["metadata"]["uid"] != old and not web.pods() & pods
     assert (cluster.api.find("Deployment", "web") or {})["spec"]["replicas"] == 1
+    no_trace(cluster)
+
+
+def test_scaling_takes_rights_of_its_own(cluster: Cluster) -> None:
+    web = Workload(cluster, "web", **TOLERANT)
+    pods = web.pods()
+    for check in (True, False):
+        run = cluster.ansible("workload_redrive", check, REPAIR, namespace="default", claims=["web"], scale_down=True)
+        assert run.failed and not run.changed and "rbac-repair-scale-down.yml" in run.msg, run.msg
+        assert web.pods() == pods
     no_trace(cluster)
 
 

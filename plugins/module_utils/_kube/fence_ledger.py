@@ -33,7 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     Object,
     path,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE, parse_time
 
 ANNOTATION = "runbooks.storage-ops/fence"
 LABELS = {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}
@@ -52,15 +52,18 @@ _LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
 # Objects change under us now and then.
 _TRIES = 10
 
-RUN = ArgumentSpec(
-    {
-        "node": {"type": "str", "required": True},
-        "run_id": {"type": "str", "required": True},
-        "ledger_namespace": {"type": "str", "default": "kube-system"},
-        "lease_seconds": {"type": "float", "default": 180.0},
-        "lease_timeout": {"type": "float", "default": 200.0},
-        "fence": {"type": "dict"},
-    }
+# Where the ledgers are, for whoever reads them.
+PLACE = ArgumentSpec({"ledger_namespace": {"type": "str", "default": OWN_NAMESPACE}})
+RUN = PLACE.merge(
+    ArgumentSpec(
+        {
+            "node": {"type": "str", "required": True},
+            "run_id": {"type": "str", "required": True},
+            "lease_seconds": {"type": "float", "default": 180.0},
+            "lease_timeout": {"type": "float", "default": 200.0},
+            "fence": {"type": "dict"},
+        }
+    )
 )
 
 
@@ -361,7 +364,7 @@ class Ledgers:
         meta: Object = {"name": object_name(ledger.node), "namespace": self._namespace, "labels": LABELS}
         if found is None:
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {KEY: ledger.text}}
-            self._cluster.create(self._folder, body, dry_run=dry_run)
+            _create(self._cluster, self._folder, body, dry_run)
         else:
             meta = {**meta, "uid": found["metadata"]["uid"], "resourceVersion": found["metadata"]["resourceVersion"]}
             self._cluster.patch(
@@ -412,6 +415,19 @@ class Ledgers:
     def _delete(self, where: str, uid: str, dry_run: bool = False) -> None:
         with contextlib.suppress(NotFound, Conflict):
             self._cluster.delete(where, uid, dry_run=dry_run)
+
+
+def _create(cluster: Cluster, folder: str, body: Object, dry_run: bool = False) -> None:
+    """Create an object of ours. Raises StorageOpsError where its namespace does not exist.
+
+    That is all that a 404 to a creation says, and trying again would not help.
+    """
+    try:
+        cluster.create(folder, body, dry_run=dry_run)
+    except NotFound as error:
+        where = body["metadata"]["namespace"]
+        made = "playbooks/files/namespace.yml of this collection makes it" if where == OWN_NAMESPACE else "make it"
+        raise StorageOpsError(f"there is no namespace {where} (ledger_namespace): {made}. {error}") from error
 
 
 class _Held(NamedTuple):
@@ -510,7 +526,7 @@ class RunLease:
             "metadata": {"name": self._name, "namespace": self._namespace, "labels": LABELS},
             "spec": {"holderIdentity": self._run, "acquireTime": now, "renewTime": now, "leaseDurationSeconds": self._duration},
         }
-        self._cluster.create(self._folder, body)
+        _create(self._cluster, self._folder, body)
 
     @property
     def _duration(self) -> int:
