@@ -19,7 +19,7 @@ REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo docs test test-faults test-matrix prepare smoke faults lint format units sanity importer molecule bench clean
+.PHONY: help demo docs test test-faults test-matrix prepare smoke faults lint format units sanity importer lock sbom molecule bench clean
 
 help: ## show this
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -63,6 +63,12 @@ sanity: ## ansible-test sanity with both ansible-cores
 
 importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh
+
+lock: ## write the versions and hashes of the execution environment's Python packages
+	@tests/tools/lock.sh
+
+sbom: ## list what the collection and the execution environment consist of, as CycloneDX in build/sbom
+	@$(RUN) tests/tools/sbom.sh
 
 molecule: ## the roles, by molecule, on a real node
 	@# A run that was killed leaves behind what it had prepared, and the next one would go on there. All scenarios share one state.

@@ -23,6 +23,9 @@ from lab.kubernetes.proxy import Proxy
 from node import ANSIBLE_DEADLINE, COLLECTION, Outcome, environment
 
 T = TypeVar("T")
+# Whose rights a run has: one of the lab's own, or the account that RBAC manifests make.
+User = str | Path | tuple[Path, ...]
+NAMESPACE = Path(__file__).resolve().parents[1] / "playbooks/files/namespace.yml"
 # The interpreter that runs Ansible has what the modules need.
 LOCAL = ("-i", "localhost,", "-c", "local", "-e", "ansible_python_interpreter={{ansible_playbook_python}}")
 
@@ -44,7 +47,7 @@ class Cluster:
         self.attacher = Attacher(self.api)
         self._ends = contextlib.ExitStack()
         self._ends.enter_context(self.attacher)
-        self._users: dict[Path, str] = {}
+        self._users: dict[tuple[Path, ...], str] = {}
 
     def close(self) -> None:
         """End what runs beside the control plane."""
@@ -53,12 +56,12 @@ class Cluster:
     # our modules and playbooks
 
     def ansible(
-        self, module: str, check: bool = False, user: str | Path = "admin", proxy: Proxy | None = None, diff: bool = False, **options: Any
+        self, module: str, check: bool = False, user: User = "admin", proxy: Proxy | None = None, diff: bool = False, **options: Any
     ) -> Outcome:
-        """Run one of our modules as an operator does ad hoc. A user may be an RBAC manifest: somebody with just these rights."""
+        """Run one of our modules as an operator does ad hoc. A user may be RBAC manifests: just these rights."""
         return ad_hoc(module, {"kubeconfig": str(self.kubeconfig(user, proxy)), **options}, check, diff)
 
-    def playbook(self, name: str, check: bool = False, user: str | Path = "admin", proxy: Proxy | None = None, **extra_vars: Any) -> Played:
+    def playbook(self, name: str, check: bool = False, user: User = "admin", proxy: Proxy | None = None, **extra_vars: Any) -> Played:
         """Run one of our playbooks, or any by its path, as AWX does: authentication by environment, answers as extra variables."""
         target = name if "/" in name else f"{COLLECTION}.{name}"
         command = ["ansible-playbook", target, *LOCAL, "-e", json.dumps(extra_vars), *(["--check"] if check else [])]
@@ -66,12 +69,14 @@ class Cluster:
         answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
         return Played(answer.returncode, answer.stdout + answer.stderr)
 
-    def kubeconfig(self, user: str | Path = "admin", proxy: Proxy | None = None) -> Path:
-        """A kubeconfig file for a user, or for somebody with the rights of an RBAC manifest."""
-        if isinstance(user, Path):
-            if user not in self._users:
-                self._users[user] = self.plane.user_for(user)
-            user = self._users[user]
+    def kubeconfig(self, user: User = "admin", proxy: Proxy | None = None) -> Path:
+        """A kubeconfig file for a user, or for the account of an RBAC manifest."""
+        if not isinstance(user, str):
+            manifests = user if isinstance(user, tuple) else (user,)
+            if manifests not in self._users:
+                self.plane.apply(NAMESPACE)
+                self._users[manifests] = self.plane.user_for(*manifests)
+            user = self._users[manifests]
         return proxy.kubeconfig(user) if proxy else self.plane.kubeconfig(user)
 
     # what is around it

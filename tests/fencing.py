@@ -21,6 +21,8 @@ from lab.kubernetes.api import path
 from lab.kubernetes.proxy import Proxy
 from node import COLLECTION, environment
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
+
 RBAC = Path(__file__).resolve().parents[1] / "playbooks/files/rbac-fence.yml"
 FAIL_OVER, RELEASE = "fail_over_volumes", "release_fenced_node"
 USER = "storage-ops"
@@ -92,7 +94,7 @@ class Fencing:
     @property
     def ledger(self) -> dict[str, Any] | None:
         """The ledger; its two copies must say the same."""
-        kept = self.api.get(path("ConfigMap", f"storage-ops-fence-{NODE_A}", "kube-system"))
+        kept = self.api.get(path("ConfigMap", f"storage-ops-fence-{NODE_A}", OWN_NAMESPACE))
         noted = (self.scene.node()["metadata"].get("annotations") or {}).get(ANNOTATION)
         assert (kept["data"]["ledger"] if kept else None) == noted
         return json.loads(noted) if noted else None
@@ -100,13 +102,13 @@ class Fencing:
     @property
     def ledgers(self) -> list[str]:
         """The ConfigMaps of all ledgers."""
-        found = self.api.all("ConfigMap", "kube-system")
+        found = self.api.all("ConfigMap", OWN_NAMESPACE)
         return [entry["metadata"]["name"] for entry in found if entry["metadata"]["name"].startswith("storage-ops-fence-")]
 
     @property
     def lease(self) -> dict[str, Any] | None:
         """The Lease under which somebody works at node A."""
-        return self.api.get(path("Lease", f"storage-ops-fence-{NODE_A}", "kube-system"))
+        return self.api.get(path("Lease", f"storage-ops-fence-{NODE_A}", OWN_NAMESPACE))
 
     @property
     def cordoned(self) -> bool:

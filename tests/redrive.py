@@ -22,6 +22,8 @@ HOLD = "runbooks.storage-ops/moving"
 # Of a pod that it does not keep away.
 TOLERANT = {"tolerations": [{"key": HOLD, "operator": "Exists"}]}
 REPAIR = Path(__file__).resolve().parents[1] / "playbooks/files/rbac-repair.yml"
+# With what only workload_redrive_scale_down needs.
+SCALING = (REPAIR, REPAIR.with_name("rbac-repair-scale-down.yml"))
 
 
 class Workload:
@@ -92,7 +94,7 @@ def no_trace(cluster: Cluster) -> None:
 
 def leases(cluster: Cluster) -> list[dict[str, Any]]:
     """Those by which a node counts as held by us."""
-    found = cluster.api.all("Lease", "kube-system")
+    found = cluster.api.all("Lease", "storage-ops")
     return [each for each in found if HOLD in (each["metadata"].get("labels") or {})]
 
 

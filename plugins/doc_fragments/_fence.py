@@ -27,7 +27,7 @@ options:
       - Namespace of the ConfigMap that keeps the ledger of the fence, and of the Lease. All runs must have the same, or nothing would keep
         them out of each other's way; the node's annotation tells which, and another one is refused.
     type: str
-    default: kube-system
+    default: storage-ops
   lease_seconds:
     description:
       - Seconds for which the Lease holds after it was last renewed. It must be longer than any step of a run, since each step renews it,

@@ -60,7 +60,7 @@ options:
   ledger_namespace:
     description: Namespace of the ConfigMaps in which fences are noted.
     type: str
-    default: kube-system
+    default: storage-ops
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._attributes.actiongroup_cluster
@@ -202,6 +202,7 @@ _python.require()
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report_parts
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.audit import JUDGING
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.cluster_parts import CONTROLS, make_parts
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import PLACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 
 WANTED = ArgumentSpec(
@@ -210,14 +211,13 @@ WANTED = ArgumentSpec(
         "ceph": {"type": "dict"},
         "ceph_problem": {"type": "str", "default": ""},
         "grace_seconds": {"type": "float", "default": 120.0},
-        "ledger_namespace": {"type": "str", "default": "kube-system"},
     }
 )
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **WANTED.merge(JUDGING, AUTH, BOUNDS).to_kwargs())
+    module = AnsibleModule(supports_check_mode=True, **WANTED.merge(PLACE, JUDGING, AUTH, BOUNDS).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
     report_parts(module, lambda: make_parts(make_cluster(params), params), params["controls"])

@@ -71,7 +71,7 @@ options:
   ledger_namespace:
     description: Namespace of the ConfigMaps by which M(storage_ops.runbooks.node_fence) remembers what it has fenced.
     type: str
-    default: kube-system
+    default: storage-ops
   timeout:
     description:
       - Seconds that the controller gets for each NetworkFence, 1 to 3600. A failure that lasts for 10 seconds ends the wait earlier.
@@ -222,6 +222,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils import _pytho
 _python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import PLACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_preparation import FencePreparation, make_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 
@@ -236,7 +237,6 @@ SCOPE = ArgumentSpec(
         "name_prefix": {"type": "str", "default": "storage-ops-"},
         "addresses": {"type": "dict", "default": {}},
         "ceph": {"type": "dict"},
-        "ledger_namespace": {"type": "str", "default": "kube-system"},
         "timeout": {"type": "float", "default": 60.0},
         "max_repairs": {"type": "int", "default": 10},
         "strict": {"type": "bool", "default": False},
@@ -246,7 +246,7 @@ SCOPE = ArgumentSpec(
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(AUTH, BOUNDS).to_kwargs())
+    module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(PLACE, AUTH, BOUNDS).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
     run(module, lambda: FencePreparation(make_cluster(params), make_options(params)), params["strict"])

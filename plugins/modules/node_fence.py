@@ -295,7 +295,7 @@ fence:
       description: Namespace of the ConfigMap.
       type: str
       returned: success
-      sample: kube-system
+      sample: storage-ops
     method:
       description: V(ceph), V(network_fence) or V(none).
       type: str

@@ -52,7 +52,7 @@ options:
   ledger_namespace:
     description: Namespace of the ConfigMaps in which fences are noted.
     type: str
-    default: kube-system
+    default: storage-ops
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._attributes.actiongroup_cluster
@@ -247,6 +247,7 @@ _python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_audit import make_audit
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import PLACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 
 CONTROLS = ["STOR-16", "STOR-17"]
@@ -256,14 +257,13 @@ WANTED = ArgumentSpec(
         "nodes": {"type": "list", "elements": "str", "default": []},
         "ceph": {"type": "dict"},
         "grace_seconds": {"type": "float", "default": 120.0},
-        "ledger_namespace": {"type": "str", "default": "kube-system"},
     }
 )
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **WANTED.merge(AUTH, BOUNDS).to_kwargs())
+    module = AnsibleModule(supports_check_mode=True, **WANTED.merge(PLACE, AUTH, BOUNDS).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
     report(module, lambda: make_audit(make_cluster(params), params), params["controls"])

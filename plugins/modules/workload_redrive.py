@@ -114,7 +114,7 @@ options:
     description:
       - Namespace of the Leases by which a node counts as held by this module. The same for all runs. No kubelet may write there.
     type: str
-    default: kube-system
+    default: storage-ops
   deadline:
     description:
       - Seconds after which the module ends, whatever hangs. At least 60.
@@ -264,6 +264,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils import _pytho
 _python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive import Redrive, redrive_options
 
@@ -282,7 +283,7 @@ SCOPE = ArgumentSpec(
         "max_repairs": {"type": "int", "default": 10},
         "scale_down": {"type": "bool", "default": False},
         "accept_unknown_owners": {"type": "bool", "default": False},
-        "ledger_namespace": {"type": "str", "default": "kube-system"},
+        "ledger_namespace": {"type": "str", "default": OWN_NAMESPACE},
         # Longer than that of modules which only read and delete.
         "deadline": {"type": "float", "default": 900.0},
     }

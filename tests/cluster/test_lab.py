@@ -56,8 +56,12 @@ def test_users(cluster: Cluster, tmp_path: Path) -> None:
     manifest = tmp_path / "reader.yml"
     manifest.write_text(
         "apiVersion: v1\nkind: List\nitems:\n"
+        "  - {apiVersion: v1, kind: ServiceAccount, metadata: {name: reader, namespace: lab}}\n"
         "  - apiVersion: rbac.authorization.k8s.io/v1\n    kind: ClusterRole\n    metadata: {name: reader}\n"
         "    rules: [{apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list]}]\n"
+        "  - apiVersion: rbac.authorization.k8s.io/v1\n    kind: ClusterRoleBinding\n    metadata: {name: reader}\n"
+        "    roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}\n"
+        "    subjects: [{kind: ServiceAccount, name: reader, namespace: lab}]\n"
     )
     reader = cluster.plane.api(cluster.plane.user_for(manifest))
     assert reader.request("GET", ATTACHMENTS)[0] == 200

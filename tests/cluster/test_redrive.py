@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from cluster import Cluster
-from redrive import DRIVER, REPAIR, TOLERANT, Workload, is_held, no_trace
+from redrive import DRIVER, REPAIR, SCALING, TOLERANT, Workload, is_held, no_trace
 
 both = pytest.mark.parametrize("fixture", ["control_plane_1_20", "control_plane_current"])
 
@@ -90,7 +90,7 @@ def test_a_stateful_set_is_scaled_down_and_up(cluster: Cluster) -> None:
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     db = Workload(cluster, "db", "StatefulSet", **TOLERANT)
     old, pods = db.attachment()["metadata"]["uid"], db.pods()
-    run = cluster.ansible("workload_redrive", user=REPAIR, namespace="default", claims=["db"], scale_down=True)
+    run = cluster.ansible("workload_redrive", user=SCALING, namespace="default", claims=["db"], scale_down=True)
     assert not run.failed, run.msg
     assert run.outcomes == [(verb, "done") for verb in ("scale_down", "wait_detached", "scale_up")]
     assert db.attachment()["metadata"]["uid"] != old and not db.pods() & pods

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster, Played, fresh
+from cluster import Cluster, Played, User, fresh
 from lab.kubernetes import api as k8s
 from lab.kubernetes import faults
 from lab.kubernetes.api import path
@@ -26,6 +26,8 @@ from lab.kubernetes.controlplane import ControlPlane
 from redrive import DRIVER, REPAIR, Workload, no_trace
 from selection import variation
 
+# With what only attachment_repair_provisioner needs, as it is shipped for one driver.
+PROVISIONING = (REPAIR, REPAIR.with_name("rbac-repair-provisioner.yml"))
 HUAWEI = "csi.huawei.com"
 RACK = "csi-rack.example.com"
 PLAYBOOK = "repair_volumeattachments"
@@ -302,7 +304,7 @@ def test_a_restart_by_a_command(led: Cluster, tmp_path: Path) -> None:
 
 
 def provisioner(args: list[str] | None) -> dict[str, Any]:
-    made = k8s.workload("Deployment", "controller")
+    made = k8s.workload("Deployment", "unity-controller", namespace="csi-unity")
     containers = made["spec"]["template"]["spec"]["containers"]
     containers.append({"name": "csi-provisioner", "image": "lab", **({"args": args} if args is not None else {})})
     return made
@@ -325,22 +327,29 @@ def test_the_prefix_of_new_volumes(
 ) -> None:
     """Check, run, run again. With one digit at its end "pvc-..." is 61 bytes long, "csivol-..." 64."""
     cluster: Cluster = request.getfixturevalue(fixture)
-    cluster.api.create(provisioner(args))
+    cluster.api.create(k8s.namespace("csi-unity"), provisioner(args))
     cluster.api.add_volume("old", RACK, HANDLE.format(prefix))
-    named = {"driver": RACK, "namespace": "default", "name": "controller", "container": "csi-provisioner"}
+    where = {"namespace": "csi-unity", "name": "unity-controller"}
+    given = {**QUICK, "attachment_repair_provisioner": {"driver": RACK, **where, "container": "csi-provisioner"}}
+
+    def play(check: bool = False, user: User = PROVISIONING) -> Played:
+        return cluster.playbook(PLAYBOOK, check, user, **given)
 
     def now() -> list[str] | None:
-        found = cluster.api.find("Deployment", "controller") or {}
+        found = cluster.api.find("Deployment", "unity-controller", "csi-unity") or {}
         result: list[str] | None = found["spec"]["template"]["spec"]["containers"][1].get("args")
         return result
 
-    check = play(cluster, check=True, attachment_repair_provisioner=named)
+    refused = play(user=REPAIR)
+    assert refused.rc != 0 and "rbac-repair-provisioner.yml" in refused.text, refused.text
+    assert now() == args
+    check = play(check=True)
     assert check.rc == 0 and "| CHANGED" in check.text, check.text
     assert now() == args
-    run = play(cluster, attachment_repair_provisioner=named)
+    run = play()
     assert run.rc == 0 and "| CHANGED" in run.text, run.text
     assert now() == wanted
-    again = play(cluster, attachment_repair_provisioner=named)
+    again = play()
     assert again.rc == 0 and "| CHANGED" not in again.text, again.text
     assert now() == wanted
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster import Cluster
+from cluster import Cluster, User
 from lab.common import patient
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from node import Outcome
-from redrive import DRIVER, REPAIR, TOLERANT, Workload, is_held, kill_module, leases, no_trace
+from redrive import DRIVER, REPAIR, SCALING, TOLERANT, Workload, is_held, kill_module, leases, no_trace
 from selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import client
@@ -36,7 +36,9 @@ def cluster(control_plane_current: Cluster) -> Cluster:
 
 
 def redrive(cluster: Cluster, *claims: str, **options: Any) -> Outcome:
-    return cluster.ansible("workload_redrive", user=REPAIR, namespace="default", claims=list(claims or ("web",)), **{**QUICK, **options})
+    user: User = SCALING if options.get("scale_down") else REPAIR
+    given = {"namespace": "default", "claims": list(claims or ("web",)), **QUICK, **options}
+    return cluster.ansible("workload_redrive", user=user, **given)
 
 
 def refused(cluster: Cluster, workload: Workload, reason: str, **options: Any) -> None:
@@ -100,6 +102,16 @@ def test_what_tolerates_a_cordon_is_scaled_when_that_is_accepted(cluster: Cluste
     assert [verb for verb, _outcome in run.outcomes] == ["scale_down", "wait_detached", "scale_up"]
     assert web.attachment()["metadata"]["uid"] != old and not web.pods() & pods
     assert (cluster.api.find("Deployment", "web") or {})["spec"]["replicas"] == 1
+    no_trace(cluster)
+
+
+def test_scaling_takes_rights_of_its_own(cluster: Cluster) -> None:
+    web = Workload(cluster, "web", **TOLERANT)
+    pods = web.pods()
+    for check in (True, False):
+        run = cluster.ansible("workload_redrive", check, REPAIR, namespace="default", claims=["web"], scale_down=True)
+        assert run.failed and not run.changed and "rbac-repair-scale-down.yml" in run.msg, run.msg
+        assert web.pods() == pods
     no_trace(cluster)
 
 
@@ -308,7 +320,7 @@ def leave_behind(cluster: Cluster, **changes: str) -> str:
     ((key, value),) = noted.items()
     assert lease["metadata"]["annotations"][key] == value
     changed = {"metadata": {"annotations": {key: json.dumps({**json.loads(value), **changes})}}}
-    for where in (path("Node", name), path("Lease", lease["metadata"]["name"], "kube-system")):
+    for where in (path("Node", name), path("Lease", lease["metadata"]["name"], "storage-ops")):
         cluster.api.merge(where, changed)
     return name
 
@@ -360,7 +372,7 @@ def test_a_kubelet_keeps_no_run_away(restricted: Cluster) -> None:
     node = leave_behind(restricted)
     (lease,) = leases(restricted)
     kubelet, stay = as_kubelet(restricted, node), other.pods()
-    where = path("Lease", lease["metadata"]["name"], "kube-system")
+    where = path("Lease", lease["metadata"]["name"], "storage-ops")
     ((key, value),) = [each for each in lease["metadata"]["annotations"].items() if "/cordon." in each[0]]
     forever = {"process": "another host", "until": "2999-01-01T00:00:00Z", "by": "evil", "pods": sorted(stay)}
     body = {"metadata": {"annotations": {key: json.dumps({**json.loads(value), **forever})}}}

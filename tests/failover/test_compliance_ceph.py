@@ -18,7 +18,6 @@ AUDITOR = Path(__file__).parents[2] / "playbooks/files/rbac-audit.yml"
 def test_a_blocked_node_that_no_ledger_knows(failover_current: Failover, tmp_path: Path) -> None:
     """It is found by the blocklist of a real Ceph; without Ceph STOR-17 is not assessed, and the rest is."""
     scene = failover_current
-    scene.cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "storage-ops"}})
     scene.storage.ceph.run("osd", "blocklist", "add", ADDRESSES[NODE_B], "3600")
     entries = set(scene.storage.ceph.blocklist())
     asked: dict[str, Any] = {

@@ -22,6 +22,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, make_cluster
 
 RBAC = Path(__file__).parents[2] / "playbooks/files/rbac-fence.yml"
+# What prepare_network_fences takes, too.
+PREPARING = (RBAC, RBAC.with_name("rbac-fence-prepare.yml"))
 ADDRESS = ADDRESSES[NODE_A]
 RANGE = f"{ADDRESS}/32"
 # As Ceph spells a range of one address.
@@ -163,11 +165,11 @@ def test_a_message_that_proves_nothing(failover_current: Failover, addons: Addon
 
 
 def prepare(failover: Failover, addons: Addons, check: bool = False, **options: Any) -> Outcome:
-    """Run the module as somebody with the rights of rbac-fence.yml."""
+    """Run the module with the rights that are shipped for it."""
     if "network_fence_class" not in options:
         secret = {f"secret_{key}": value for key, value in addons.secret.items()}
         options = {"driver": addons.driver, "cluster_id": failover.storage.ceph.fsid, **secret, **options}
-    return failover.cluster.ansible("network_fence_prepare", check=check, user=RBAC, **options)
+    return failover.cluster.ansible("network_fence_prepare", check=check, user=PREPARING, **options)
 
 
 def test_prepare_nodes(failover_current: Failover, addons: Addons) -> None:
@@ -260,11 +262,11 @@ def test_the_playbook(failover_current: Failover, addons: Addons) -> None:
     answers |= {**ceph, "network_fence_ceph_host": "localhost", "network_fence_strict": "true"}
     play = failover_current.cluster.playbook
     assert play("prepare_network_fences", **answers).rc != 0, "no target"
-    dry = play("prepare_network_fences", check=True, user=RBAC, **answers, target="cluster")
+    dry = play("prepare_network_fences", check=True, user=PREPARING, **answers, target="cluster")
     assert dry.rc == 0 and "planned" in dry.text, dry.text
     assert not failover_current.api.call("GET", FENCES)["items"]
-    done = play("prepare_network_fences", user=RBAC, **answers, target="cluster")
+    done = play("prepare_network_fences", user=PREPARING, **answers, target="cluster")
     assert done.rc == 0 and "Ceph itself was not read" not in done.text, done.text
     assert len(failover_current.api.call("GET", FENCES)["items"]) == 2
-    again = play("prepare_network_fences", user=RBAC, **answers, network_fence_nodes=NODE_A)
+    again = play("prepare_network_fences", user=PREPARING, **answers, network_fence_nodes=NODE_A)
     assert again.rc == 0 and "nothing to do: 1 node" in again.text, again.text

@@ -16,9 +16,11 @@ from node import Outcome
 from redrive import kill_module
 from selection import variation
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
+
 A, B = ADDRESSES[NODE_A], ADDRESSES[NODE_B]
-CONFIG_MAP = path("ConfigMap", f"storage-ops-fence-{NODE_A}", "kube-system")
-LEASE = path("Lease", f"storage-ops-fence-{NODE_A}", "kube-system")
+CONFIG_MAP = path("ConfigMap", f"storage-ops-fence-{NODE_A}", OWN_NAMESPACE)
+LEASE = path("Lease", f"storage-ops-fence-{NODE_A}", OWN_NAMESPACE)
 ANNOTATION = "runbooks.storage-ops/fence"
 # The defaults would take minutes.
 QUICK = {"grace_seconds": 1, "min_observation_seconds": 2, "lease_timeout": 0}

@@ -21,6 +21,7 @@ from lab.kubernetes.api import path
 from node import Outcome
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, Entry, Ledger, Ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import make_cluster
 
 # Everything here runs with exactly these rights.
@@ -30,8 +31,8 @@ TAINT = {"key": OUT, "value": "nodeshutdown", "effect": "NoExecute"}
 ADDRESS = ADDRESSES[NODE_A]
 # Fenced by somebody before; the ledger says so.
 BEFORE = "127.0.0.99"
-CONFIG_MAP = path("ConfigMap", f"storage-ops-fence-{NODE_A}", "kube-system")
-LEASE = path("Lease", f"storage-ops-fence-{NODE_A}", "kube-system")
+CONFIG_MAP = path("ConfigMap", f"storage-ops-fence-{NODE_A}", OWN_NAMESPACE)
+LEASE = path("Lease", f"storage-ops-fence-{NODE_A}", OWN_NAMESPACE)
 
 
 class Fenced:
@@ -69,10 +70,10 @@ class Fenced:
             run="run-0",
             at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
             machine=self.failover.node()["status"]["nodeInfo"]["systemUUID"],
-            namespace="kube-system",
+            namespace=OWN_NAMESPACE,
         )
         params = {"kubeconfig": str(self.cluster.kubeconfig()), "request_timeout": 30.0, "deadline": 60.0}
-        Ledgers(make_cluster(params), "kube-system").write(ledger._replace(**changes))
+        Ledgers(make_cluster(params), OWN_NAMESPACE).write(ledger._replace(**changes))
 
     def block(self, state: str, *entries: str) -> None:
         """Change the blocklist."""

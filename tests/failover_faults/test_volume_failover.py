@@ -23,13 +23,14 @@ from redrive import kill_module
 from selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Entry, Ledger, Ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import make_cluster
 
 RBD, OTHER = "rbd.csi.ceph.com", "csi.example.com"
 OUT, UNREACHABLE = "node.kubernetes.io/out-of-service", "node.kubernetes.io/unreachable"
 TOLERANT = {"key": OUT, "operator": "Exists", "effect": "NoExecute"}
-CONFIG_MAP = path("ConfigMap", "storage-ops-fence-a", "kube-system")
-LEASE = path("Lease", "storage-ops-fence-a", "kube-system")
+CONFIG_MAP = path("ConfigMap", "storage-ops-fence-a", OWN_NAMESPACE)
+LEASE = path("Lease", "storage-ops-fence-a", OWN_NAMESPACE)
 # A run that was killed leaves its lease, and the next one waits for that.
 QUICK = {"run_id": "run-1", "lease_seconds": 5, "lease_timeout": 20}
 # Without any, the API server would not wait for the kubelet, and the pods of a lost node would go by themselves.
@@ -78,7 +79,7 @@ class Lost:
             }
         )
         params = {"kubeconfig": str(self.cluster.kubeconfig()), "request_timeout": 30.0, "deadline": 60.0}
-        Ledgers(make_cluster(params), "kube-system").write(fence)
+        Ledgers(make_cluster(params), OWN_NAMESPACE).write(fence)
 
     def wait_waiting(self, name: str) -> None:
         """The new pod is on b, and Kubernetes has said that the volume is still attached to a."""

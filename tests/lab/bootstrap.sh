@@ -3,11 +3,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Installs what is missing: bootstrap.sh [lab] [report] [lowest]
+# Installs what is missing: bootstrap.sh [lab] [report] [lowest] [release]
 #   always  Debian packages for linting, and the controller's virtual environment
 #   lab     also Debian packages for the virtual machines and for Ceph
 #   report  also Debian packages for the reports: a browser, Prometheus, and Java for ansible-rulebook
 #   lowest  also a virtual environment with the lowest supported ansible-core
+#   release also a virtual environment with what makes lists of packages
 # Does nothing, in a fraction of a second, when everything is there.
 set -euo pipefail
 
@@ -78,17 +79,22 @@ make_venv() {
 
 packages=("$root/requirements/apt.txt")
 lowest=
+release=
 for part in "$@"; do
     case $part in
         report) packages+=("$root/tests/report/apt-packages.txt") ;;
         lab) packages+=("$root/tests/lab/apt-packages.txt") ;;
         lowest) lowest=yes ;;
+        release) release=yes ;;
         *) die "unknown part: $part" ;;
     esac
 done
 
 install_packages "${packages[@]}"
 make_venv "$venv" "$root/requirements/controller.txt"
+if [ -n "$release" ]; then
+    make_venv "$venv_release" "$root/requirements/release.txt"
+fi
 if [ -n "$lowest" ]; then
     if "$python" -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then
         make_venv "$venv_lowest" "$root/requirements/lowest.txt"

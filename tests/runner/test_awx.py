@@ -26,6 +26,7 @@ from ansible_collections.storage_ops.runbooks.plugins.action.check_scope import 
 
 # With all that templates and shells have something to say about.
 IMAGE = "registry.example.com/storage-ops:0.1.0"
+VERSION = load(ROOT / "galaxy.yml")["version"]
 SECRET = "apiVersion: v1\nusers: [{user: {token: 'c3ecre7-{{ 1 + 1 }}'}}]"
 KEYRING = "[client.admin]\n\tkey = c3ecre7AQB=="
 
@@ -322,7 +323,12 @@ def test_sync() -> None:
         assert green(configure(url, **some)) > 0 and awx.lists["schedules"]
         awx.repository.append("playbooks/new.yml")
         assert green(configure(url, **some)) == 1
-        assert "playbooks/new.yml" in awx.checkouts[awx.named("projects", "Storage: runbooks")["id"]]
+        project = awx.named("projects", "Storage: runbooks")
+        assert "playbooks/new.yml" in awx.checkouts[project["id"]]
+        # What is pushed to a branch is not run, as root on nodes, unless somebody has chosen that.
+        assert project["scm_branch"] == f"v{VERSION}"
+        assert green(configure(url, **some, configure_awx_project_branch="main")) > 0
+        assert awx.named("projects", "Storage: runbooks")["scm_branch"] == "main"
 
 
 @pytest.mark.variation
@@ -535,21 +541,37 @@ def test_execution_environment(tmp_path: Path) -> None:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=patient(120), env=environment(), cwd=cwd)
 
     shutil.copy(ROOT / "execution-environment.yml", tmp_path)
+    (tmp_path / "requirements").mkdir()
+    shutil.copy(ROOT / "requirements/execution-environment.txt", tmp_path / "requirements")
+    locked = (ROOT / "requirements/execution-environment.txt").read_text()
     run("ansible-galaxy", "collection", "build", str(ROOT), "--output-path", str(tmp_path))
     run("ansible-builder", "create", "--context", str(tmp_path / "context"))
     # Its name depends on which container engine is there.
     made = next((tmp_path / "context").glob("*file")).read_text()
     assert "ansible-galaxy collection install" in made
+    # Nothing but packages by their hashes, before the first one that looks for Ansible.
+    (given,) = re.findall(r'^ARG EE_BASE_IMAGE="(.*)"$', made, re.MULTILINE)
+    assert ".invalid/" in given
+    base = made.partition("FROM base AS galaxy")[0]
+    assert "--require-hashes --requirement /tmp/execution-environment.txt" in base and "ANSIBLE_INSTALL_REFS" not in made
+    assert (tmp_path / "context/_build/execution-environment.txt").read_text() == locked
+    (guard,) = re.findall(r"^RUN (case .*esac)$", base, re.MULTILINE)
+    for image, expected in ((given, 1), ("base:42", 1), ("base@sha256:12", 1), (f"base@sha256:{'a' * 64}", 0)):
+        said = subprocess.run(["sh", "-c", guard], env={"EE_BASE_IMAGE": image}, capture_output=True, text=True, check=False)
+        assert said.returncode == expected and ("has no digest" in said.stderr) == bool(expected), (image, said)
+    assert "ARG EE_BASE_IMAGE" in base.partition("FROM $EE_BASE_IMAGE AS base")[2].partition("RUN case")[0]
     # As the image does, but without what the collection depends on.
-    install = ("ansible-galaxy", "collection", "install", "--force", "--no-deps", "--offline", "-r", "requirements.yml")
-    run(*install, "-p", str(tmp_path / "installed"), cwd=tmp_path / "context/_build")
+    install = ("ansible-galaxy", "collection", "install", "--force", "--no-deps", "--offline")
+    own, needed_too = load(tmp_path / "context/_build/requirements.yml")["collections"]
+    assert set(needed_too) == {"name", "version"}
+    run(*install, f"./{own['name']}", "-p", str(tmp_path / "installed"), cwd=tmp_path / "context/_build")
     assert (tmp_path / "installed/ansible_collections" / COLLECTION.replace(".", "/") / "playbooks/compliance.yml").exists()
     # As AWX does it when it syncs the project, but from this repository.
     (named,) = load(ROOT / "collections/requirements.yml")["collections"]
-    assert named == {"name": f"{load(ROOT / 'galaxy.yml')['repository']}.git", "type": "git", "version": "main"}
+    assert named == {"name": f"{load(ROOT / 'galaxy.yml')['repository']}.git", "type": "git", "version": f"v{VERSION}"}
     here = {**named, "name": f"git+file://{ROOT.resolve()}", "version": "HEAD"}
     (tmp_path / "requirements.yml").write_text(yaml.safe_dump({"collections": [here]}))
-    run(*install, "-p", str(tmp_path / "synced"))
+    run(*install, "-r", "requirements.yml", "-p", str(tmp_path / "synced"))
     assert (tmp_path / "synced/ansible_collections" / COLLECTION.replace(".", "/") / "roles").is_dir()
     needed = (ROOT / "meta/ee-requirements.txt").read_text()
     assert "kubernetes" in needed and "jmespath" in needed

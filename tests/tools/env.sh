@@ -56,6 +56,7 @@ find_python() {
 python=$(find_python)
 venv=$cache/venv-$(key "$python" "$root/requirements/controller.txt")
 venv_lowest=$cache/venv-$(key "$python" "$root/requirements/lowest.txt")
+venv_release=$cache/venv-$(key "$python" "$root/requirements/release.txt")
 
 # Several checkouts share one cache, so each has its own collections directory.
 collections=$cache/collections/$(printf %s "$root" | sha256sum | cut -c1-12)

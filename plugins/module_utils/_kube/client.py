@@ -54,8 +54,8 @@ WATCH_SECONDS = 3
 # OpenSSL: the certificate is made out to another host, or to another address.
 _OTHER_NAME = (62, 64)
 _RETRIED = (429, 500, 502, 503, 504)
-# What rbac-audit.yml lets its user get, list or watch. What else these need, and other rights that
-# only rbac-fence.yml has, see _Request.rule; everything left is one of rbac-repair.yml.
+# What rbac-audit.yml lets its user get, list or watch. What else is needed, see _GIVEN; everything
+# left is one of rbac-repair.yml.
 _AUDITED = {
     "configmaps",
     "namespaces",
@@ -72,7 +72,24 @@ _AUDITED = {
     "storageclasses",
     "volumeattachments",
 }
-_FENCING = {"configmaps", "csiaddonsnodes", "leases", "networkfences"}
+# Of these no audit gets a single one, nor all of these.
+_NAMED = {"leases"}
+_LISTED = {"networkfences", "networkfenceclasses", "pods"}
+# The manifest that has a right, by verb and resource ("": any verb).
+_GIVEN = {
+    ("create", "networkfences"): "rbac-fence-prepare.yml",
+    ("list", "csiaddonsnodes"): "rbac-fence-prepare.yml",
+    ("", "networkfences"): "rbac-fence.yml",
+    ("", "configmaps"): "rbac-fence.yml",
+    # Which of the two is not known: the name of a new Lease is not in the path.
+    ("", "leases"): "rbac-repair.yml (or, for a fence, rbac-fence.yml)",
+    ("get", "leases"): "rbac-fence.yml",
+    ("patch", "leases"): "rbac-fence.yml",
+    ("delete", "pods"): "rbac-fence.yml",
+    ("list", "horizontalpodautoscalers"): "rbac-repair-scale-down.yml",
+    ("patch", "deployments"): "rbac-repair-scale-down.yml",
+    ("patch", "statefulsets"): "rbac-repair-scale-down.yml",
+}
 # Not believed right after an outage.
 _DOUBTED = (401, 403, 404)
 _PATCHES = {
@@ -526,16 +543,13 @@ class _Request:
 
     def rule(self) -> str:
         """What a 403 needs to be told: the least RBAC rule that allows this, and where it ships."""
-        verb, group, resource, name, _namespace = self._parts()
+        verb, group, resource, name, namespace = self._parts()
         if not resource:
             return f'A ClusterRole needs the rule {{nonResourceURLs: ["{self.path}"], verbs: ["{verb}"]}}'
-        own = resource == "leases" and name.startswith("storage-ops-")
-        if verb in ("get", "list", "watch") and resource in _AUDITED and not own:
-            manifest = "rbac-audit.yml"
-        else:
-            manifest = "rbac-fence.yml" if resource in _FENCING or (verb, resource) == ("delete", "pods") else "rbac-repair.yml"
+        where = f" in namespace {namespace}" if namespace else ""
         rule = f'{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
-        return f"A role of this user needs the rule {rule}, which playbooks/files/{manifest} of this collection has"
+        manifest = _manifest(verb, resource, name)
+        return f"A role of this user{where} needs the rule {rule}, which playbooks/files/{manifest} of this collection has"
 
     def _parts(self) -> tuple[str, str, str, str, str]:
         """Verb, API group, resource with subresource, name and namespace, in the words of RBAC. No resource: a path such as /version."""
@@ -551,6 +565,15 @@ class _Request:
         reading = "watch" if "watch" in self.query else "get" if name else "list"
         verb = {"GET": reading, "POST": "create"}.get(self.method, self.method.lower())
         return verb, group, "/".join([resource, *subresource]), name, namespace
+
+
+def _manifest(verb: str, resource: str, name: str) -> str:
+    """The manifest with the fewest rights that has this one."""
+    own = resource == "leases" and name.startswith("storage-ops-")
+    read = verb in ("get", "list", "watch") and resource in _AUDITED and not own
+    if read and resource not in (_LISTED if verb == "get" else _NAMED):
+        return "rbac-audit.yml"
+    return _GIVEN.get((verb, resource)) or _GIVEN.get(("", resource)) or "rbac-repair.yml"
 
 
 class _Said:

@@ -33,7 +33,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     Object,
     path,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE, parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
 
 ANNOTATION = "runbooks.storage-ops/fence"
 LABELS = {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}
@@ -52,15 +53,18 @@ _LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
 # Objects change under us now and then.
 _TRIES = 10
 
-RUN = ArgumentSpec(
-    {
-        "node": {"type": "str", "required": True},
-        "run_id": {"type": "str", "required": True},
-        "ledger_namespace": {"type": "str", "default": "kube-system"},
-        "lease_seconds": {"type": "float", "default": 180.0},
-        "lease_timeout": {"type": "float", "default": 200.0},
-        "fence": {"type": "dict"},
-    }
+# Where the ledgers are, for whoever reads them.
+PLACE = ArgumentSpec({"ledger_namespace": {"type": "str", "default": OWN_NAMESPACE}})
+RUN = PLACE.merge(
+    ArgumentSpec(
+        {
+            "node": {"type": "str", "required": True},
+            "run_id": {"type": "str", "required": True},
+            "lease_seconds": {"type": "float", "default": 180.0},
+            "lease_timeout": {"type": "float", "default": 200.0},
+            "fence": {"type": "dict"},
+        }
+    )
 )
 
 
@@ -361,7 +365,7 @@ class Ledgers:
         meta: Object = {"name": object_name(ledger.node), "namespace": self._namespace, "labels": LABELS}
         if found is None:
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {KEY: ledger.text}}
-            self._cluster.create(self._folder, body, dry_run=dry_run)
+            create_own(self._cluster, self._folder, body, dry_run)
         else:
             meta = {**meta, "uid": found["metadata"]["uid"], "resourceVersion": found["metadata"]["resourceVersion"]}
             self._cluster.patch(
@@ -510,7 +514,7 @@ class RunLease:
             "metadata": {"name": self._name, "namespace": self._namespace, "labels": LABELS},
             "spec": {"holderIdentity": self._run, "acquireTime": now, "renewTime": now, "leaseDurationSeconds": self._duration},
         }
-        self._cluster.create(self._folder, body)
+        create_own(self._cluster, self._folder, body)
 
     @property
     def _duration(self) -> int:

@@ -54,7 +54,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network
     networks,
     undecidable,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import age
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE, age
 
 Network = Union[IPv4Network, IPv6Network]
 
@@ -98,7 +98,7 @@ class Options:
     node: str
     run: str
     by: str
-    namespace: str = "kube-system"
+    namespace: str = OWN_NAMESPACE
     method: str = "auto"
     reading: Reading | None = None
     grace_seconds: float = 120.0

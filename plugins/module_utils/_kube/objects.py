@@ -24,6 +24,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import 
 # Characters of a message that are kept; the kubelet's own have at most 1,024
 # (pkg/kubelet/events; client-go's recorder cuts there).
 MAX_MESSAGE = 4_096
+# Where the ledgers and Leases of this collection are: a namespace that holds nothing else, so that the right
+# to write them is a right to nothing else. playbooks/files/namespace.yml makes it; the same default stands in
+# the documentation of modules and roles, as a unit test checks.
+OWN_NAMESPACE = "storage-ops"
 _MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
 # The taint, and the label, by which workload_redrive keeps new pods off a node. It is no cordon, so that an operator's own can
 # come and go meanwhile: of a node that is cordoned already, "kubectl cordon" says so and sends nothing.

@@ -21,6 +21,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine impor
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, NotFound, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import LABELS, object_name
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import HOLD, Node, parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive_plan import CORDON, Host, Ledger, ledgers
 
 _NODE, _UID = "runbooks.storage-ops/node", "runbooks.storage-ops/node-uid"
@@ -77,7 +78,7 @@ class HoldLeases:
         for kept in stale:
             self.release(cluster, kept)
         try:
-            cluster.create(self._folder, body, dry_run=dry_run)
+            create_own(cluster, self._folder, body, dry_run)
         except Conflict as error:
             raise NotStarted(f"another run has taken the Lease {self._namespace}/{name}: run again") from error
         return name

@@ -28,6 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Action, Finding, Plan, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     HOLD,
+    OWN_NAMESPACE,
     Attachment,
     Claim,
     Node,
@@ -86,7 +87,7 @@ class Options:
     max_repairs: int = 10
     scale_down: bool = False
     accept_unknown_owners: bool = False
-    ledger_namespace: str = "kube-system"
+    ledger_namespace: str = OWN_NAMESPACE
 
 
 class Ledger(NamedTuple):

@@ -30,7 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_l
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_state import HostRecord
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import UNFENCED, NetworkFence, command, networks
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Pod, age
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE, Pod, age
 
 RUNBOOK = "storage_ops.runbooks.release_fenced_node"
 FAIL_OVER = "storage_ops.runbooks.fail_over_volumes"
@@ -97,7 +97,7 @@ class Options(NamedTuple):
     clients: Clients | None = None
     ceph: Reading | None = None
     check: bool = False
-    namespace: str = "kube-system"
+    namespace: str = OWN_NAMESPACE
     old_machine_off: bool = False
     stand_ins: frozenset[str] = frozenset()
 

@@ -26,7 +26,7 @@ from typing import Any
 from .. import runs
 from ..common import LabError, cache_dir, patient, step, wait
 from ..qemu import tail
-from .api import Api, ApiError, Object, namespace, path, path_of
+from .api import Api, Object, namespace, path, path_of
 from .build import VERSIONS, Binaries, binaries, locate
 from .process import Process
 
@@ -50,7 +50,10 @@ LEFT_ALONE = (
 
 
 class ControlPlane:
-    """A control plane by name and version. Its folder holds all it has; several run side by side."""
+    """A control plane by name and version. Its folder holds all it has; several run side by side.
+
+    ``audited``: a namespace; what its service accounts ask for is in the API server's audit log.
+    """
 
     def __init__(
         self,
@@ -61,10 +64,11 @@ class ControlPlane:
         controller_manager: bool = True,
         scheduler: bool = True,
         tied: bool = True,
+        audited: str = "",
         apiserver_args: Sequence[str] = (),
         controller_manager_args: Sequence[str] = (),
     ) -> None:
-        self.name, self.version, self.tied = name, version, tied
+        self.name, self.version, self.tied, self.audited = name, version, tied, audited
         self.number = locate(version).version
         self.folder = cache_dir() / "clusters" / f"{name}-{version}"
         self.leader_elect, self.controller_manager, self.scheduler = leader_elect, controller_manager, scheduler
@@ -172,50 +176,67 @@ class ControlPlane:
         _write_secret(target, json.dumps(config, indent=1))
         return target
 
-    def user_for(self, manifest: Path, name: str = "") -> str:
-        """Apply an RBAC manifest, and make a user who has the rights of its cluster roles, and no others."""
-        import yaml  # type: ignore[import-untyped]  # comes with Ansible; the rest of the lab does without
+    def user_for(self, *manifests: Path) -> str:
+        """Apply RBAC manifests; the account of the first one, with the rights that they give it, and no others.
 
-        name = name or manifest.stem
-        documents = yaml.safe_load(manifest.read_text())["items"]
+        A ClusterRole that they bind to nobody is bound to it in the namespace ``default``, as an operator does it.
+        """
+        documents = [found for manifest in manifests for found in _documents(manifest)]
+        self._apply(documents)
+        account = next(found["metadata"] for found in documents if found["kind"] == "ServiceAccount")
+        name, home = account["name"], account["namespace"]
         admin = self.api()
-        for space in {document["metadata"].get("namespace", "default") for document in documents}:
-            if admin.find("Namespace", space) is None:
-                admin.create(namespace(space))
-        for document in documents:
-            # Bindings to subjects of the manifest's own are part of the proof that the server accepts it.
-            with contextlib.suppress(ApiError):
-                admin.delete(path_of(document))
-            admin.create(document)
-        account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
-        admin.create(account)
-        subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
-        rules = []
-        for role in (document for document in documents if document["kind"] in ("ClusterRole", "Role")):
-            meta = role["metadata"]
+        bindings = [found for found in documents if found["kind"].endswith("Binding")]
+        bound = {(found["roleRef"]["kind"], found["roleRef"]["name"]) for found in bindings}
+        roles = [found for found in documents if found["kind"] in ("ClusterRole", "Role")]
+        spaces: dict[tuple[str, str], str] = {}
+        for role in roles:
+            key = (role["kind"], role["metadata"]["name"])
+            if key in bound:
+                continue
+            spaces[key] = "default"
             binding: Object = {
                 "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": f"{role['kind']}Binding",
-                "metadata": {"name": f"lab-{name}-{meta['name']}", **({"namespace": meta["namespace"]} if "namespace" in meta else {})},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role["kind"], "name": meta["name"]},
-                "subjects": [subject],
+                "kind": "RoleBinding",
+                "metadata": {"name": key[1], "namespace": "default"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": key[0], "name": key[1]},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": home}],
             }
-            admin.create(binding)
-            rules += [(rule, meta.get("namespace")) for rule in role["rules"] if "resources" in rule]
+            self._apply([binding])
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}
-        answer = admin.call("POST", path("ServiceAccount", name) + "/token", request)
+        answer = admin.call("POST", path("ServiceAccount", name, home) + "/token", request)
         _write_secret(self.folder / "tokens" / name, answer["status"]["token"])
-        for rule, space in rules:
-            wait(lambda rule=rule, space=space: self._allowed(name, rule, space), f"{name} is allowed {rule}", 20)  # type: ignore[misc]
-        return name
+        user = f"system:serviceaccount:{home}:{name}"
+        for role in roles:
+            space = role["metadata"].get("namespace") or spaces.get((role["kind"], role["metadata"]["name"]))
+            for rule in (rule for rule in role["rules"] if "resources" in rule):
+                wait(lambda rule=rule, space=space: self._allowed(user, rule, space), f"{name} is allowed {rule}", 20)  # type: ignore[misc]
+        return str(name)
 
-    def _allowed(self, name: str, rule: Object, space: str | None) -> bool:
+    def apply(self, manifest: Path) -> None:
+        """Have the objects of a manifest, and their namespaces, whatever was there before."""
+        self._apply(_documents(manifest))
+
+    def _apply(self, documents: Sequence[Object]) -> None:
+        admin = self.api()
+        spaces = {document["metadata"].get("namespace", "default") for document in documents}
+        for found in [*(namespace(space) for space in sorted(spaces)), *documents]:
+            where = path_of(found)
+            # What others hang on is left as it is; bindings cannot be changed, and so are made again.
+            if found["kind"] in ("Namespace", "ServiceAccount"):
+                if admin.get(where) is None:
+                    admin.create(found)
+                continue
+            admin.delete(where)
+            admin.create(found)
+
+    def _allowed(self, user: str, rule: Object, space: str | None) -> bool:
         """The API server's authorizer has seen the binding."""
         resource, _slash, subresource = rule["resources"][-1].partition("/")
         asked = {"group": rule["apiGroups"][0], "resource": resource, "subresource": subresource, "verb": rule["verbs"][0]}
         asked |= {"namespace": space} if space else {}
         asked |= {"name": rule["resourceNames"][0]} if rule.get("resourceNames") else {}
-        spec = {"user": f"system:serviceaccount:default:{name}", "resourceAttributes": asked}
+        spec = {"user": user, "resourceAttributes": asked}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         answer = self.api().call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
         return bool(answer["status"]["allowed"])
@@ -239,6 +260,7 @@ class ControlPlane:
             *(f"--service-account-key-file={pki}/account.pub", f"--service-account-signing-key-file={pki}/account.key"),
             # Pods may be created before their namespace has its default account.
             *("--service-cluster-ip-range=10.0.0.0/16", "--disable-admission-plugins=ServiceAccount"),
+            *self._audit_arguments(),
             *self.apiserver_args,
         ]
         process = self.processes["kube-apiserver"]
@@ -253,6 +275,26 @@ class ControlPlane:
                 return False
 
         _wait_ready(ready, process)
+
+    def _audit_arguments(self) -> list[str]:
+        if not self.audited:
+            return []
+        policy = self.folder / "audit-policy.json"
+        rules: list[Object] = [{"level": "Metadata", "userGroups": [f"system:serviceaccounts:{self.audited}"]}, {"level": "None"}]
+        stages = ["RequestReceived"]
+        policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": stages, "rules": rules}))
+        return [f"--audit-policy-file={policy}", f"--audit-log-path={self._audit_log}"]
+
+    @property
+    def _audit_log(self) -> Path:
+        return self.folder / "audit.log"
+
+    def asked(self, account: str) -> list[Object]:
+        """What a service account has asked for, as the audit log has it (audit.k8s.io/v1 Event)."""
+        user = f"system:serviceaccount:{self.audited}:{account}"
+        # The last line may be half written.
+        lines = self._audit_log.read_text().split("\n")[:-1]
+        return [event for event in map(json.loads, lines) if event["user"]["username"] == user]
 
     def stop_apiserver(self, number: int = signal.SIGKILL) -> None:
         """End the API server; etcd and the controllers go on."""
@@ -429,6 +471,14 @@ class ControlPlane:
             _write_secret(self.folder / "tokens" / user, token)
             rows.append(f'{token},{name},{user},"{groups}"\n')
         _write_secret(self.folder / "tokens.csv", "".join(rows))
+
+
+def _documents(manifest: Path) -> list[Object]:
+    """The objects of a manifest."""
+    import yaml  # type: ignore[import-untyped]  # comes with Ansible; the rest of the lab does without
+
+    found = yaml.safe_load(manifest.read_text())
+    return list(found["items"]) if found["kind"] == "List" else [found]
 
 
 OPENSSL = """

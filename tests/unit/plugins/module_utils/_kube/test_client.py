@@ -35,6 +35,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     path,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Endpoint
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.scripted import (
     Server,
     cut,
@@ -66,18 +67,23 @@ REQUESTS = [
     ("", "v1", "pods/eviction", "create"),
     ("", "v1", "events", "list"),
     ("", "v1", "namespaces", "get"),
-    ("coordination.k8s.io", "v1", "leases", "get"),
-    ("apps", "v1", "deployments", "get list patch"),
-    ("apps", "v1", "statefulsets", "get list patch"),
+    ("apps", "v1", "deployments", "get list"),
+    ("apps", "v1", "statefulsets", "get list"),
     ("apps", "v1", "replicasets", "get"),
     ("", "v1", "replicationcontrollers", "get"),
+]
+# The controller managers' Lease.
+LEADER = [("coordination.k8s.io", "v1", "leases", "get")]
+# For workload_redrive_scale_down alone.
+SCALE_DOWN = [
+    ("apps", "v1", "deployments", "patch"),
+    ("apps", "v1", "statefulsets", "patch"),
     ("autoscaling", "v1", "horizontalpodautoscalers", "list"),
 ]
-# The same for fences; of these, audits only read the first two.
+# The same for fences; of these, audits only list the first two.
 FENCES = [
-    ("csiaddons.openshift.io", "v1alpha1", "networkfenceclasses", "get list"),
-    ("csiaddons.openshift.io", "v1alpha1", "networkfences", "get list create patch"),
-    ("csiaddons.openshift.io", "v1alpha1", "csiaddonsnodes", "list"),
+    ("csiaddons.openshift.io", "v1alpha1", "networkfenceclasses", "list"),
+    ("csiaddons.openshift.io", "v1alpha1", "networkfences", "get list patch"),
     ("storage.k8s.io", "v1", "volumeattachments", "get list delete"),
     ("", "v1", "persistentvolumes", "get list"),
     ("", "v1", "persistentvolumeclaims", "get"),
@@ -85,7 +91,13 @@ FENCES = [
     ("", "v1", "pods", "list delete"),
     ("", "v1", "events", "list"),
 ]
+# For prepare_network_fences alone.
+PREPARE = [
+    ("csiaddons.openshift.io", "v1alpha1", "networkfences", "create"),
+    ("csiaddons.openshift.io", "v1alpha1", "csiaddonsnodes", "list"),
+]
 # In the namespace of the ledgers.
+HOLDS = [("coordination.k8s.io", "v1", "leases", "list create delete")]
 LEDGERS = [("", "v1", "configmaps", "get list create patch delete"), ("coordination.k8s.io", "v1", "leases", "get create patch delete")]
 
 
@@ -119,13 +131,31 @@ def cluster(server: Any, *answers: Any, seconds: float = 600, timeout: float = 5
     return at(server.url, seconds, timeout, sleep)
 
 
-def rights(manifest: str, kind: str = "ClusterRole") -> set[tuple[str, str, str]]:
-    """API group, resource and verb of everything that a shipped manifest allows."""
-    text = (Path(__file__).parents[5] / "playbooks" / "files" / manifest).read_text(encoding="utf-8")
-    items = [item for document in yaml.safe_load_all(text) for item in document.get("items", [document])]
-    (role,) = [item for item in items if item["kind"] == kind]
+FILES = Path(__file__).parents[5] / "playbooks" / "files"
+# From the one with the fewest rights on.
+MANIFESTS = (
+    "rbac-audit.yml",
+    "rbac-repair.yml",
+    "rbac-fence.yml",
+    "rbac-repair-scale-down.yml",
+    "rbac-fence-prepare.yml",
+)
+
+
+def items_of(manifest: str) -> list[dict[str, Any]]:
+    """The objects of a shipped manifest."""
+    text = (FILES / manifest).read_text(encoding="utf-8")
+    documents = yaml.safe_load_all(text)
+    return [item for document in documents for item in document.get("items", [document])]
+
+
+def rights(manifest: str, *spaces: str) -> set[tuple[str, str, str]]:
+    """API group, resource and verb of all that a manifest allows in the whole cluster, or there."""
+    roles = [item for item in items_of(manifest) if item["kind"] in ("ClusterRole", "Role")]
     return {
         (group, resource, verb)
+        for role in roles
+        if role["metadata"].get("namespace", "") in (spaces or ("",))
         for rule in role["rules"]
         for group in rule.get("apiGroups", [])
         for resource in rule["resources"]
@@ -580,7 +610,7 @@ class TestErrors:
                 '{apiGroups: ["storage.k8s.io"], resources: ["volumeattachments"], verbs: ["list"]}',
                 "audit",
             ),
-            (lambda c: c.get(POD), '{apiGroups: [""], resources: ["pods"], verbs: ["get"]}', "audit"),
+            (lambda c: c.get(POD), '{apiGroups: [""], resources: ["pods"], verbs: ["get"]}', "repair"),
             (lambda c: c.list("/api/v1/namespaces/a/pods", name), '{apiGroups: [""], resources: ["pods"], verbs: ["list"]}', "audit"),
             (lambda c: c.get("/api/v1/namespaces/a"), '{apiGroups: [""], resources: ["namespaces"], verbs: ["get"]}', "audit"),
             (lambda c: c.create(EVICTION, {}), '{apiGroups: [""], resources: ["pods/eviction"], verbs: ["create"]}', "repair"),
@@ -599,7 +629,7 @@ class TestErrors:
         assert 'User "audit" cannot do it' in text and rule in text and f"playbooks/files/rbac-{manifest}.yml" in text
         assert len(server.requests) == 1
 
-    @pytest.mark.parametrize(("group", "version", "resource", "verbs"), [*REQUESTS, *FENCES, *LEDGERS])
+    @pytest.mark.parametrize(("group", "version", "resource", "verbs"), [*REQUESTS, *SCALE_DOWN, *FENCES, *PREPARE, *LEDGERS, *HOLDS])
     def test_403_names_a_manifest_that_has_the_rule(self, server: Server, group: str, version: str, resource: str, verbs: str) -> None:
         kind, _slash, subresource = resource.partition("/")
         folder = path(f"{group}/{version}".strip("/"), kind)
@@ -616,19 +646,72 @@ class TestErrors:
             with pytest.raises(Forbidden) as caught:
                 calls[verb](cluster(server, refuses(403)))
             # The one with the fewest rights, of those that have it.
-            allowed = {manifest: rights(manifest) for manifest in ("rbac-audit.yml", "rbac-repair.yml", "rbac-fence.yml")}
-            for manifest in ("rbac-audit.yml", "rbac-fence.yml"):
-                allowed[manifest] |= rights(manifest, "Role")
-            enough = next(manifest for manifest, found in allowed.items() if (group, resource, verb) in found)
+            allowed = {one: rights(one, "", OWN_NAMESPACE, "kube-system") for one in MANIFESTS}
+            enough = next(one for one, found in allowed.items() if (group, resource, verb) in found)
             assert f"playbooks/files/{enough} " in str(caught.value)
+
+    def test_403_in_a_namespace_names_it(self, server: Server) -> None:
+        ledgers = path("v1", "configmaps", namespace=OWN_NAMESPACE)
+        with pytest.raises(Forbidden, match=f"A role of this user in namespace {OWN_NAMESPACE} needs the"):
+            cluster(server, refuses(403)).list(ledgers, name)
 
     def test_the_manifests_have_what_is_asked_for_and_no_more(self) -> None:
         assert rights("rbac-repair.yml") == asked(REQUESTS)
+        assert rights("rbac-repair-scale-down.yml") == asked(SCALE_DOWN)
         assert rights("rbac-fence.yml") == asked(FENCES)
-        assert rights("rbac-fence.yml", "Role") == asked(LEDGERS)
+        assert rights("rbac-fence-prepare.yml") == asked(PREPARE)
+        assert rights("rbac-fence.yml", OWN_NAMESPACE) == asked(LEDGERS)
+        assert rights("rbac-repair.yml", OWN_NAMESPACE) == asked(HOLDS)
+        for manifest in ("rbac-audit.yml", "rbac-repair.yml"):
+            assert rights(manifest, "kube-system") == asked(LEADER)
         audits = rights("rbac-audit.yml")
         assert audits < asked(REQUESTS + FENCES)
-        assert {verb for _group, _resource, verb in audits | rights("rbac-audit.yml", "Role")} == {"get", "list", "watch"}
+        here = rights("rbac-audit.yml", OWN_NAMESPACE)
+        assert {verb for _group, _resource, verb in audits | here} == {"get", "list", "watch"}
+
+    @pytest.mark.parametrize("manifest", sorted(found.name for found in FILES.glob("rbac-*.yml")))
+    def test_no_right_on_what_others_keep_in_kube_system(self, manifest: str) -> None:
+        """Neither aws-auth nor the scheduler's Lease nor a Deployment; our own things are elsewhere."""
+        bound = {item["roleRef"]["name"] for item in items_of(manifest) if item["kind"] == "ClusterRoleBinding"}
+        for item in items_of(manifest):
+            space = item["metadata"].get("namespace", "")
+            if item["kind"] not in ("ClusterRole", "Role") or space not in ("", "kube-system"):
+                continue
+            if item["kind"] == "ClusterRole" and item["metadata"]["name"] not in bound:
+                continue
+            for rule in item["rules"]:
+                resources, verbs = set(rule.get("resources", ())), set(rule["verbs"])
+                if rule.get("resourceNames") == ["kube-controller-manager"]:
+                    assert (resources, verbs) == ({"leases"}, {"get"})
+                    continue
+                assert not resources & {"configmaps", "leases", "secrets"}, rule
+                assert not verbs - {"get", "list", "watch"} or not resources & {
+                    "deployments",
+                    "statefulsets",
+                }, rule
+
+    def test_no_account_reads_secrets_or_takes_all_there_is(self) -> None:
+        """Nor does one write a status, remove a finalizer, or give rights."""
+        roles = [item for one in FILES.glob("*.yml") for item in items_of(one.name) if item["kind"] in ("ClusterRole", "Role")]
+        assert len(roles) > 8
+        for rule in (rule for role in roles for rule in role["rules"]):
+            resources = set(rule.get("resources", ()))
+            assert not resources & {"*", "secrets"} and "*" not in rule.get("apiGroups", ()), rule
+            assert not {name for name in resources if name.endswith(("/status", "/finalizers"))}, rule
+            assert not set(rule["verbs"]) - {"get", "list", "watch", "create", "patch", "delete"}, rule
+            assert "rbac.authorization.k8s.io" not in rule.get("apiGroups", ()), rule
+
+    def test_what_deletes_a_manifest_of_rights_deletes_no_ledger(self) -> None:
+        found = {
+            one.name: item["metadata"]["name"] for one in FILES.glob("*.yml") for item in items_of(one.name) if item["kind"] == "Namespace"
+        }
+        assert found == {"namespace.yml": OWN_NAMESPACE}
+
+    def test_accounts_are_in_the_namespace_that_is_made(self) -> None:
+        items = [item for one in FILES.glob("rbac-*.yml") for item in items_of(one.name)]
+        accounts = {item["metadata"]["namespace"] for item in items if item["kind"] == "ServiceAccount"}
+        bound = {subject["namespace"] for item in items for subject in item.get("subjects", ())}
+        assert accounts == bound == {OWN_NAMESPACE}
 
     @pytest.mark.parametrize(("code", "advice"), [(19, r"option ca_cert \(environment: K8S_AUTH_SSL_CA_CERT\)"), (62, "names")])
     def test_a_certificate_that_is_not_trusted(self, code: int, advice: str) -> None:

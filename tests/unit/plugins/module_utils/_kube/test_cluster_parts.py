@@ -95,7 +95,7 @@ def audit(cluster: FakeCluster, **options: Any) -> Object:
         "ceph": None,
         "ceph_problem": "",
         "grace_seconds": 120.0,
-        "ledger_namespace": "kube-system",
+        "ledger_namespace": "storage-ops",
         "min_age": 300.0,
         "observations": 2,
         "observation_seconds": 0.0,
@@ -133,7 +133,7 @@ def test_a_healthy_cluster_is_read_once() -> None:
     assert lists(cluster) == [
         f"list {VAS}",
         f"list {NODES}",
-        "list /api/v1/namespaces/kube-system/configmaps",
+        "list /api/v1/namespaces/storage-ops/configmaps",
         f"list {PVS}",
         f"list {PODS}",
     ]

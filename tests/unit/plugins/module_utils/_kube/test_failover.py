@@ -139,7 +139,7 @@ class World(FakeCluster):
         if not lost:
             self.remove(node("a", ""))
         if ledger:
-            Ledgers(self, "kube-system").write(ledger)  # type: ignore[arg-type]
+            Ledgers(self, "storage-ops").write(ledger)  # type: ignore[arg-type]
         self.requests.clear()
 
     def of(self, kind: str) -> list[dict[str, Any]]:
@@ -167,7 +167,7 @@ class World(FakeCluster):
         return [taint["key"] for taint in self.at("a")["spec"].get("taints", [])]
 
     def ledger(self) -> Ledger:
-        found = Ledgers(self, "kube-system").read("a", self.objects.get("/api/v1/nodes/a"))  # type: ignore[arg-type]
+        found = Ledgers(self, "storage-ops").read("a", self.objects.get("/api/v1/nodes/a"))  # type: ignore[arg-type]
         assert found
         return found
 
@@ -258,7 +258,7 @@ def run(world: World, check: bool = False, run_id: str = "run-1", fence: Ledger 
         seconds[0] += pause
 
     given.setdefault("reading", reading("10.0.0.1", age=-world.shift.total_seconds()))
-    run_options = RunOptions("a", run_id, "kube-system", 180.0, 0.0, fence)
+    run_options = RunOptions("a", run_id, "storage-ops", 180.0, 0.0, fence)
     failover = Failover(world, run_options, options(check=check, **given), check, sleep, lambda: seconds[0])  # type: ignore[arg-type]
     with pytest.raises(Exit):
         _engine.run(module, lambda: failover, False)
@@ -446,13 +446,13 @@ def test_without_a_ledger() -> None:
 
 def test_a_ledger_in_another_namespace() -> None:
     """A run with another namespace has another Lease, so it would not keep out of the other's way."""
-    ledger = LEDGER._replace(namespace="storage-ops")
+    ledger = LEDGER._replace(namespace="vault")
     world = standard(ledger=None)
-    Ledgers(world, "storage-ops").write(ledger)  # type: ignore[arg-type]
+    Ledgers(world, "vault").write(ledger)  # type: ignore[arg-type]
     before = contents(world)
     for check in (True, False):
         result = run(world, check)
-        assert result["failed"] and not result["changed"] and "give ledger_namespace storage-ops" in result["msg"]
+        assert result["failed"] and not result["changed"] and "give ledger_namespace vault" in result["msg"]
         assert contents(world) == before and not world.of("Lease")
 
 
@@ -516,7 +516,7 @@ def test_ceph_itself_must_show_the_fence(method: str, read: Reading | None, reas
 
 def held(world: World, ledger: Ledger | None = None, **given: Any) -> dict[str, Any]:
     """The ledger, unless the fence is gone."""
-    still = StillFenced(world, RunOptions("a", "run-1", "kube-system", 180.0, 0.0, None), options(**given))  # type: ignore[arg-type]
+    still = StillFenced(world, RunOptions("a", "run-1", "storage-ops", 180.0, 0.0, None), options(**given))  # type: ignore[arg-type]
     still.gather()
     assert still.plan(None) == Plan([]) and "Lease" not in {item["kind"] for item in world.objects.values()}
     return dict(still.facts()["fence"])
@@ -988,7 +988,7 @@ def test_a_pod_is_left_after_its_attachment_has_gone() -> None:
     world.broken.add("attach")
     for item in (*claim("db"), pod("db-0", "db", owner="StatefulSet")):
         world.add(item)
-    Ledgers(world, "kube-system").write(LEDGER)  # type: ignore[arg-type]
+    Ledgers(world, "storage-ops").write(LEDGER)  # type: ignore[arg-type]
     world.before = lambda verb, path: world.broken.clear() if verb == "delete" else None
     assert verbs(run(world)) == ["force_delete_pod", "wait_detached", "wait_attached", "wait_ready", "record_detached"]
     assert world.attached() == {("pv-db", "b")}
@@ -1038,7 +1038,7 @@ def test_check_mode_says_what_the_server_would_refuse() -> None:
 def test_another_run_is_at_work() -> None:
     world = standard()
     before = contents(world)
-    Failover(world, RunOptions("a", "run-2", "kube-system", 180.0, 0.0, None), options(), False).gather()  # type: ignore[arg-type]
+    Failover(world, RunOptions("a", "run-2", "storage-ops", 180.0, 0.0, None), options(), False).gather()  # type: ignore[arg-type]
     check = run(world, check=True)
     assert check["failed"] and "another run (run-2) works at node a" in check["msg"] and check["findings"][0]["verdict"] == "refuse"
     real = run(world)

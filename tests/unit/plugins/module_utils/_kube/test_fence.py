@@ -28,8 +28,8 @@ from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._k
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NODE = "/api/v1/nodes/a"
-CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/storage-ops-fence-a"
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/storage-ops-fence-a"
+CONFIG_MAP = "/api/v1/namespaces/storage-ops/configmaps/storage-ops-fence-a"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/storage-ops/leases/storage-ops-fence-a"
 FENCE = f"{network_fence.FENCES}/storage-ops-a"
 
 
@@ -101,7 +101,7 @@ PROOF = ceph(image(), blocklist=[blocked("10.0.0.5")])
 
 def params(**given: Any) -> dict[str, Any]:
     defaults = {name: spec.get("default") for name, spec in SCOPE.options.items()}
-    shared = {"node": "a", "run_id": "r1", "ledger_namespace": "kube-system", "lease_seconds": 180.0, "lease_timeout": 0.0, "fence": None}
+    shared = {"node": "a", "run_id": "r1", "ledger_namespace": "storage-ops", "lease_seconds": 180.0, "lease_timeout": 0.0, "fence": None}
     return {**defaults, **shared, "state": "intended", "ceph": HELD, **given}
 
 
@@ -225,7 +225,7 @@ def test_killed_before_any_request(cluster: FakeCluster, state: str) -> None:
             assert not fence(fresh, run_id="killed").failed
         if state == "anew":
             # It was given back by half, and has booted.
-            Ledgers(fresh, "kube-system").write(ledger_of(fresh)._replace(phase="releasing"))  # type: ignore[arg-type]
+            Ledgers(fresh, "storage-ops").write(ledger_of(fresh)._replace(phase="releasing"))  # type: ignore[arg-type]
             fresh.objects[NODE]["status"]["nodeInfo"]["bootID"] = "boot-2"
             fresh.objects[NODE]["spec"].pop("unschedulable")
         left = number

@@ -33,7 +33,7 @@ RBD, OTHER = "rbd.csi.ceph.com", "csi.example.com"
 OUT = "node.kubernetes.io/out-of-service"
 TAINT = {"key": OUT, "value": "nodeshutdown", "effect": "NoExecute"}
 # What a healthy cluster costs.
-HEALTHY = ["list /api/v1/nodes", "list /api/v1/namespaces/kube-system/configmaps", "get /apis"]
+HEALTHY = ["list /api/v1/nodes", "list /api/v1/namespaces/storage-ops/configmaps", "get /apis"]
 LEDGER = Ledger(
     node="a",
     node_uid="uid-a",
@@ -156,7 +156,7 @@ def world(*objects: Object, ledger: Ledger | None = None) -> FakeCluster:
     cluster = FakeCluster(*objects)
     cluster.clock = lambda: NOW
     if ledger:
-        Ledgers(cluster, "kube-system").write(ledger)  # type: ignore[arg-type]
+        Ledgers(cluster, "storage-ops").write(ledger)  # type: ignore[arg-type]
     cluster.requests.clear()
     return cluster
 
@@ -184,7 +184,7 @@ def audit(cluster: FakeCluster, *nodes: str, **options: Any) -> Object:
         "nodes": list(nodes),
         "ceph": None,
         "grace_seconds": 120.0,
-        "ledger_namespace": "kube-system",
+        "ledger_namespace": "storage-ops",
         **options,
     }
     module = Module()
@@ -575,7 +575,7 @@ def test_an_entry_of_ipv6() -> None:
 
 def test_a_ledger_that_cannot_be_read() -> None:
     cluster = world(LOST, node("b"), ledger=LEDGER)
-    cluster.objects[config_map_path("a", "kube-system")]["data"]["ledger"] = "{"
+    cluster.objects[config_map_path("a", "storage-ops")]["data"]["ledger"] = "{"
     only(audit(cluster), "STOR-17", "major", "the ledger of a cannot be read")
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"] = {ANNOTATION: "{"}
     only(audit(cluster, "a"), "STOR-17", "major", "the ledger of a cannot be read")
@@ -602,7 +602,7 @@ def test_the_copy_that_was_written_last_counts() -> None:
     """And the other one is found: a run was killed between the two."""
     cluster = world(node("a"), ledger=LEDGER)
     old = cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION]
-    Ledgers(cluster, "kube-system").write(LEDGER._replace(phase="releasing"))  # type: ignore[arg-type]
+    Ledgers(cluster, "storage-ops").write(LEDGER._replace(phase="releasing"))  # type: ignore[arg-type]
     cluster.requests.clear()
     assert copies(cluster) == []
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION] = old
@@ -627,7 +627,7 @@ def test_an_annotation_that_belongs_to_another_namespace() -> None:
     Ledgers(cluster, "vault").write(LEDGER._replace(namespace="vault"))  # type: ignore[arg-type]
     cluster.requests.clear()
     (said,) = copies(cluster)
-    assert "is kept in namespace vault, and this was told to look in kube-system: look there: give" in said
+    assert "is kept in namespace vault, and this was told to look in storage-ops: look there: give" in said
     assert copies(cluster, ledger_namespace="vault") == []
 
 
@@ -652,9 +652,9 @@ def test_copies_that_contradict_each_other() -> None:
 
 def test_a_ledger_that_was_copied_to_another_node() -> None:
     cluster = world(LOST, node("b"), ledger=LEDGER)
-    copy = json.loads(json.dumps(cluster.objects[config_map_path("a", "kube-system")]))
+    copy = json.loads(json.dumps(cluster.objects[config_map_path("a", "storage-ops")]))
     copy["metadata"]["name"] = "storage-ops-fence-b"
-    cluster.objects[config_map_path("b", "kube-system")] = copy
+    cluster.objects[config_map_path("b", "storage-ops")] = copy
     finding = only(audit(cluster), "STOR-17", "major", "the ledger of b cannot be read")
     assert "somebody has copied it" in finding["evidence"]["problem"]
 

@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import NotStarted, StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import fence_ledger as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError, NotFound
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import (
     ANNOTATION,
     Entry,
@@ -27,8 +27,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_l
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/storage-ops-fence-a"
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/storage-ops-fence-a"
+CONFIG_MAP = "/api/v1/namespaces/storage-ops/configmaps/storage-ops-fence-a"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/storage-ops/leases/storage-ops-fence-a"
 LEDGER = Ledger(
     "a",
     "uid-a",
@@ -56,7 +56,7 @@ def a_node(**annotations: str) -> dict[str, Any]:
 
 
 def ledgers(cluster: FakeCluster) -> Ledgers:
-    return Ledgers(cluster, "kube-system")  # type: ignore[arg-type]
+    return Ledgers(cluster, "storage-ops")  # type: ignore[arg-type]
 
 
 def read(cluster: FakeCluster) -> Ledger | None:
@@ -220,12 +220,12 @@ def test_a_ledger_in_another_namespace() -> None:
     cluster = FakeCluster(a_node())
     elsewhere = Ledgers(cluster, "storage")  # type: ignore[arg-type]
     written = elsewhere.write(LEDGER._replace(namespace="storage"))
-    with pytest.raises(StorageOpsError, match="is kept in namespace storage.*not in kube-system: give ledger_namespace storage"):
+    with pytest.raises(StorageOpsError, match="is kept in namespace storage.*not in storage-ops: give ledger_namespace storage"):
         read(cluster)
     assert elsewhere.read("a", cluster.objects["/api/v1/nodes/a"]) == written
     # Both began before either had noted anything.
     with pytest.raises(StorageOpsError, match="give ledger_namespace storage"):
-        ledgers(cluster).write(LEDGER._replace(namespace="kube-system"))
+        ledgers(cluster).write(LEDGER._replace(namespace="storage-ops"))
     ledgers(cluster).remove(LEDGER)
     assert annotations(cluster)[ANNOTATION] == written.text and CONFIG_MAP not in cluster.objects
 
@@ -240,7 +240,7 @@ def test_two_that_note_their_ledgers_at_once() -> None:
 
     cluster.before = meanwhile
     with pytest.raises(StorageOpsError, match="give ledger_namespace storage"):
-        ledgers(cluster).write(LEDGER._replace(namespace="kube-system"))
+        ledgers(cluster).write(LEDGER._replace(namespace="storage-ops"))
 
 
 @pytest.mark.parametrize("change", [{"run": "run-2"}, {"entries": ()}, {"phase": "fenced", "revision": 2}])
@@ -282,6 +282,24 @@ def test_trying_changes_nothing() -> None:
     assert read(cluster) is None and annotations(cluster) == {}
 
 
+class Homeless(FakeCluster):
+    """What an API server answers where the namespace of an object is not there."""
+
+    def create(self, where: str, body: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+        raise NotFound('namespaces "storage-ops" not found', 404)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_namespace_that_is_not_there_is_said(dry_run: bool) -> None:
+    cluster = Homeless(a_node())
+    with pytest.raises(StorageOpsError, match=r"no namespace storage-ops .*files/namespace.yml"):
+        ledgers(cluster).write(LEDGER, dry_run=dry_run)
+    other = Ledgers(cluster, "vault")  # type: ignore[arg-type]
+    with pytest.raises(StorageOpsError, match=r"no namespace vault \(ledger_namespace\): make it"):
+        other.write(LEDGER, dry_run=dry_run)
+    assert annotations(cluster) == {}
+
+
 # the Lease
 
 
@@ -302,7 +320,7 @@ class Clock:
 
 
 def lease(cluster: FakeCluster, clock: Clock, run: str, seconds: float = 30) -> RunLease:
-    return RunLease(cluster, "kube-system", "a", run, seconds, clock.sleep)  # type: ignore[arg-type]
+    return RunLease(cluster, "storage-ops", "a", run, seconds, clock.sleep)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -313,6 +331,21 @@ def cluster() -> FakeCluster:
 @pytest.fixture
 def clock(cluster: FakeCluster) -> Clock:
     return Clock(cluster)
+
+
+def test_a_namespace_that_is_not_there_is_not_waited_for() -> None:
+    cluster = Homeless()
+    clock = Clock(cluster)
+    sleeps: list[float] = []
+
+    def count() -> None:
+        sleeps.append(0.0)
+        assert len(sleeps) < 100, "it waits for ever"
+
+    clock.hook = count
+    with pytest.raises(StorageOpsError, match="no namespace storage-ops"):
+        lease(cluster, clock, "one").take(10)
+    assert not sleeps
 
 
 def test_the_modules_of_a_run_share_it(cluster: FakeCluster, clock: Clock) -> None:
@@ -423,11 +456,11 @@ def test_two_at_once_and_one_gets_it(cluster: FakeCluster, clock: Clock) -> None
 # the options
 
 
-PARAMS = {"node": "a", "run_id": "r1", "ledger_namespace": "kube-system", "lease_seconds": 180.0, "lease_timeout": 200.0, "fence": None}
+PARAMS = {"node": "a", "run_id": "r1", "ledger_namespace": "storage-ops", "lease_seconds": 180.0, "lease_timeout": 200.0, "fence": None}
 
 
 def test_options() -> None:
-    assert pure.run_options(PARAMS, check_mode=False) == pure.RunOptions("a", "r1", "kube-system", 180.0, 200.0, None)
+    assert pure.run_options(PARAMS, check_mode=False) == pure.RunOptions("a", "r1", "storage-ops", 180.0, 200.0, None)
     handed = {**PARAMS, "fence": LEDGER.to_dict()}
     assert pure.run_options(handed, check_mode=True).fence == LEDGER
     # Only the cluster's counts for real.

@@ -179,7 +179,7 @@ def test_the_address_of_who_holds_the_image() -> None:
     assert ledger and (ledger.method, ledger.phase, ledger.addresses, ledger.source) == ("ceph", "intended", (A,), {A: "watcher"})
     assert ledger.entries == (Entry(A, "address", True, FAR),)
     assert (ledger.volumes, ledger.cluster_id, ledger.fsid, ledger.boot_id) == (("v",), "c1", "f1", "boot-1")
-    assert (ledger.machine, ledger.namespace) == ("machine-a", "kube-system")
+    assert (ledger.machine, ledger.namespace) == ("machine-a", "storage-ops")
     assert ledger.cordoned and not ledger.tainted and not ledger.unverified
     (finding,) = decision.plan.findings
     assert (finding.control, finding.kind, finding.name) == ("STOR-16", "Node", "a")

@@ -30,7 +30,7 @@ PARAMS: dict[str, Any] = {
     "name_prefix": "storage-ops-",
     "addresses": {},
     "ceph": None,
-    "ledger_namespace": "kube-system",
+    "ledger_namespace": "storage-ops",
     "timeout": 60.0,
     "max_repairs": 10,
 }
@@ -239,7 +239,7 @@ def test_a_ledger_without_annotation_counts_too() -> None:
         ' "addresses": [], "entries": [], "network_fences": [], "source": {}, "volumes": [], "unverified": false, "cordoned": true,'
         ' "tainted": false, "by": "me", "run": "r", "at": "2026-01-01T00:00:00Z", "revision": 1}'
     )
-    meta = {"name": "storage-ops-fence-a", "namespace": "kube-system", "labels": {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}}
+    meta = {"name": "storage-ops-fence-a", "namespace": "storage-ops", "labels": {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}}
     kept = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"ledger": ledger}}
     cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), kept)
     assert "a ledger says that it is fenced" in only(cluster).reason

@@ -60,7 +60,7 @@ def attachment(name: str, volume: str, on: str, driver: str = "rbd.csi.ceph.com"
 
 def gather(*objects: dict[str, Any]) -> tuple[NodeState, FakeCluster]:
     cluster = FakeCluster(*objects)
-    return gather_node(cluster, "a", Ledgers(cluster, "kube-system")), cluster  # type: ignore[arg-type]
+    return gather_node(cluster, "a", Ledgers(cluster, "storage-ops")), cluster  # type: ignore[arg-type]
 
 
 def test_a_node_and_what_is_attached_to_it() -> None:
@@ -99,9 +99,9 @@ def test_a_node_and_what_is_attached_to_it() -> None:
 
 
 def test_the_copies_of_the_ledger_and_the_ledgers_of_other_nodes() -> None:
-    ledger = LEDGER._replace(namespace="kube-system")
+    ledger = LEDGER._replace(namespace="storage-ops")
     cluster = FakeCluster(node("a"), node("b"), node("c"))
-    ledgers = Ledgers(cluster, "kube-system")  # type: ignore[arg-type]
+    ledgers = Ledgers(cluster, "storage-ops")  # type: ignore[arg-type]
 
     def gathered() -> NodeState:
         return gather_node(cluster, "a", ledgers)  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def test_the_copies_of_the_ledger_and_the_ledgers_of_other_nodes() -> None:
     cluster.objects["/api/v1/nodes/b"]["metadata"]["annotations"] = {ANNOTATION: "{}"}
     found = gathered()
     assert (found.ledger, sorted(other.node for other in found.ledgers)) == (written["a"], ["b", "c"])
-    del cluster.objects[config_map_path("a", "kube-system")]
+    del cluster.objects[config_map_path("a", "storage-ops")]
     assert gathered().ledger is None
 
 
@@ -185,7 +185,7 @@ def test_a_migrated_volume_that_was_detached_by_force() -> None:
 )
 def test_what_is_fenced_already_needs_no_fence(phase: str, boot: str, used: int) -> None:
     cluster = FakeCluster({**in_use("v"), "metadata": {"name": "a", "uid": "uid-a"}}, volume("v"))
-    ledgers = Ledgers(cluster, "kube-system")  # type: ignore[arg-type]
+    ledgers = Ledgers(cluster, "storage-ops")  # type: ignore[arg-type]
     ledgers.write(LEDGER._replace(node="a", node_uid="uid-a", boot_id=boot, phase=phase, volumes=("v",)))
     assert len(gather_node(cluster, "a", ledgers).used) == used  # type: ignore[arg-type]
 

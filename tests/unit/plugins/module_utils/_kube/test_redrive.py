@@ -27,7 +27,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster, path_of
 
 DRIVER = "csi.example.com"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/storage-ops/leases"
 is_held = objects.is_held
 OLD = "2026-01-01T00:00:00Z"
 
@@ -1064,7 +1064,7 @@ def hold(world: World, name: str, held: pure.Ledger) -> None:
 
 def lease(world: World, held: pure.Ledger) -> None:
     """That by which it counts."""
-    io.HoldLeases("kube-system").take(world, objects.pick_node(n1(world)), held, (), False)  # type: ignore[arg-type]
+    io.HoldLeases("storage-ops").take(world, objects.pick_node(n1(world)), held, (), False)  # type: ignore[arg-type]
 
 
 class Killed(BaseException):
@@ -1316,7 +1316,7 @@ def test_who_was_quicker_has_the_lease() -> None:
 
     world.before = begin
     result = run(world)
-    assert result["failed"] and "another run has taken the Lease kube-system/storage-ops-move-" in result["msg"]
+    assert result["failed"] and "another run has taken the Lease storage-ops/storage-ops-move-" in result["msg"]
     assert not held(world) and len(world.of("Lease")) == 1
 
 

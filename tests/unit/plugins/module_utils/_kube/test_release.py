@@ -30,8 +30,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.release
 from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
 
 NODE = "/api/v1/nodes/a"
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{object_name('a')}"
-MAP = config_map_path("a", "kube-system")
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/storage-ops/leases/{object_name('a')}"
+MAP = config_map_path("a", "storage-ops")
 OUT = "node.kubernetes.io/out-of-service"
 TAINT = {"key": OUT, "value": "nodeshutdown", "effect": "NoExecute"}
 OTHER_TAINT = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
@@ -124,7 +124,7 @@ class World(FakeCluster):
         self.message = "unfencing operation successful"
         self.result = "Succeeded"
         if ledger:
-            Ledgers(self, "kube-system").write(ledger)  # type: ignore[arg-type]
+            Ledgers(self, "storage-ops").write(ledger)  # type: ignore[arg-type]
         self.requests.clear()
 
     def patch(self, path: str, body: Any, dry_run: bool = False, kind: str = "merge") -> Object:
@@ -140,7 +140,7 @@ class World(FakeCluster):
 
     @property
     def ledger(self) -> Ledger | None:
-        return Ledgers(self, "kube-system").read("a", self.objects.get(NODE))  # type: ignore[arg-type]
+        return Ledgers(self, "storage-ops").read("a", self.objects.get(NODE))  # type: ignore[arg-type]
 
     def changes(self) -> list[str]:
         """Requests that changed something."""
@@ -167,7 +167,7 @@ def release(world: World, state: str = "releasing", check: bool = False, run_id:
     params = {
         "node": "a",
         "run_id": run_id,
-        "ledger_namespace": "kube-system",
+        "ledger_namespace": "storage-ops",
         "lease_seconds": 180.0,
         "lease_timeout": 0.0,
         "fence": None,
@@ -374,7 +374,7 @@ def test_a_copy_of_the_ledger_that_is_missing_or_old_is_written_again(lost: str)
         world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = "x"
     else:
         # Killed between the two.
-        Ledgers(world, "kube-system").write(LEDGER._replace(phase="releasing"))  # type: ignore[arg-type]
+        Ledgers(world, "storage-ops").write(LEDGER._replace(phase="releasing"))  # type: ignore[arg-type]
         world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = old
     assert not release(world)["failed"]
     text = world.objects[MAP]["data"]["ledger"]
@@ -391,7 +391,7 @@ def test_a_note_alone_takes_no_fence_off(text: str) -> None:
         assert not result["failed"] and not result["changed"] and result["fence"] == {}
         finding = result["findings"][-1]
         assert (finding["verdict"], finding["severity"]) == ("report", "major")
-        assert "has no ledger in namespace kube-system" in finding["summary"] and "counts for nothing" in finding["reason"]
+        assert "has no ledger in namespace storage-ops" in finding["summary"] and "counts for nothing" in finding["reason"]
     assert MAP not in world.objects
 
 
@@ -429,13 +429,13 @@ def test_what_fences_another_node_too_is_not_taken_back(ours: Ledger, theirs: Ob
     """As behind an address that Ceph sees of both."""
     other = LEDGER._replace(node="b", node_uid="uid-b", entries=(Entry("10.0.0.1", "address", False, ""),))._replace(**theirs)
     world = World(node(), ledger=ours)
-    Ledgers(world, "kube-system").write(other)  # type: ignore[arg-type]
+    Ledgers(world, "storage-ops").write(other)  # type: ignore[arg-type]
     words = f"{shared} fences node b too, says its ledger (phase detached), and would go with this release: release b first"
     refused(world, words)
     # It was fenced in between.
     for step in ("held", "unfenced"):
         world = begun(World(node(), ledger=ours))
-        Ledgers(world, "kube-system").write(other)  # type: ignore[arg-type]
+        Ledgers(world, "storage-ops").write(other)  # type: ignore[arg-type]
         refused(world, words, step)
 
 
@@ -450,7 +450,7 @@ def test_what_fences_another_node_too_is_not_taken_back(ours: Ledger, theirs: Ob
 )
 def test_fences_of_others_that_are_their_own(theirs: Object) -> None:
     world = World(node())
-    Ledgers(world, "kube-system").write(LEDGER._replace(node="b", node_uid="uid-b")._replace(**theirs))  # type: ignore[arg-type]
+    Ledgers(world, "storage-ops").write(LEDGER._replace(node="b", node_uid="uid-b")._replace(**theirs))  # type: ignore[arg-type]
     assert not release(world)["failed"]
 
 
@@ -476,7 +476,7 @@ def test_a_fence_that_never_came_needs_no_look_at_the_node() -> None:
 def test_a_fence_that_may_have_come_while_another_run_was_waited_for() -> None:
     """That was killed before it could note it."""
     world = World(node(boot="boot-1"), ledger=INTENDED)
-    RunLease(world, "kube-system", "a", "run-9", 180).take(0)  # type: ignore[arg-type]
+    RunLease(world, "storage-ops", "a", "run-9", 180).take(0)  # type: ignore[arg-type]
     seen = []
 
     def run_out(verb: str, place: str) -> None:
@@ -553,7 +553,7 @@ def test_a_taint_without_a_ledger_is_reported() -> None:
 
 def test_another_run_is_at_work() -> None:
     world = World(node())
-    RunLease(world, "kube-system", "a", "run-9", 180).take(0)  # type: ignore[arg-type]
+    RunLease(world, "storage-ops", "a", "run-9", 180).take(0)  # type: ignore[arg-type]
     for check in (True, False):
         result = release(world, check=check)
         assert result["failed"] and not result["changed"] and "run-9" in result["msg"], result["msg"]
@@ -616,7 +616,7 @@ def test_held_renews_the_lease_and_changes_nothing_else() -> None:
 def test_held_says_no_to_a_run_that_was_away_for_too_long() -> None:
     world = begun(World(node()))
     world.clock = lambda: NOW + timedelta(seconds=300)
-    RunLease(world, "kube-system", "a", "run-9", 180).take(0)  # type: ignore[arg-type]
+    RunLease(world, "storage-ops", "a", "run-9", 180).take(0)  # type: ignore[arg-type]
     result = release(world, "held")
     assert result["failed"] and "run run-9 has it now" in result["msg"]
     # It has released the node, and somebody has fenced that anew.
@@ -624,14 +624,14 @@ def test_held_says_no_to_a_run_that_was_away_for_too_long() -> None:
     assert not release(world, "released", ceph=GONE)["failed"]
     result = release(world, "held")
     assert result["failed"] and "it was deleted" in result["msg"]
-    Ledgers(world, "kube-system").write(INTENDED)  # type: ignore[arg-type]
-    RunLease(world, "kube-system", "a", "run-1", 180).take(0)  # type: ignore[arg-type]
+    Ledgers(world, "storage-ops").write(INTENDED)  # type: ignore[arg-type]
+    RunLease(world, "storage-ops", "a", "run-1", 180).take(0)  # type: ignore[arg-type]
     refused(world, "the release has not begun (the ledger says intended)", "held")
 
 
 def test_held_says_no_where_the_ledger_is_gone() -> None:
     world = World(node(), ledger=None)
-    RunLease(world, "kube-system", "a", "run-1", 180).take(0)  # type: ignore[arg-type]
+    RunLease(world, "storage-ops", "a", "run-1", 180).take(0)  # type: ignore[arg-type]
     result = release(world, "held")
     assert result["failed"] and "a has no ledger any more" in result["msg"] and LEASE not in world.objects
 
@@ -758,7 +758,7 @@ def test_what_still_blocks_the_node_is_told(entry: Object) -> None:
 
 def test_not_released_before_it_has_begun() -> None:
     world = World(node())
-    RunLease(world, "kube-system", "a", "run-1", 180).take(0)  # type: ignore[arg-type]
+    RunLease(world, "storage-ops", "a", "run-1", 180).take(0)  # type: ignore[arg-type]
     refused(world, "the release has not begun (the ledger says detached)", "released", ceph=GONE)
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,26 @@ def test_bind_follows_no_link(host: Host, tmp_path: Path, source: str, point: st
         bind(host, *places)
     with pytest.raises(NotStarted):
         replace(host, [], *places)
+
+
+def test_bind_holds_what_it_has_looked_at(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A tenant that swaps folders for links, right before the system call, swaps names and no more."""
+    for folder in ("source/folder", "root/point", "elsewhere"):
+        (tmp_path / folder).mkdir(parents=True)
+    wanted = [(tmp_path / place).stat().st_ino for place in ("source/folder", "root/point")]
+
+    def swapped(function: str, *arguments: Any) -> None:
+        for place in ("source/folder", "root/point"):
+            (tmp_path / place).rename(tmp_path / f"{place}.away")
+            (tmp_path / place).symlink_to(tmp_path / "elsewhere")
+        # As the kernel follows them.
+        found = [os.stat(argument).st_ino for argument in arguments[:2]]
+        (tmp_path / "found").write_text(f"{function} {found}", encoding="ascii")
+
+    monkeypatch.setattr(unmount_module, "call_libc", swapped)
+    places = f"{tmp_path}/source/folder", f"{tmp_path}/source", f"{tmp_path}/root/point", f"{tmp_path}/root"
+    bind(host, *places)
+    assert (tmp_path / "found").read_text(encoding="ascii") == f"mount {wanted}"
 
 
 @pytest.fixture

@@ -1,0 +1,32 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Objects of our own, in a namespace of their own: ledgers and Leases."""
+
+from __future__ import annotations
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    NotFound,
+    Object,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
+
+
+def create_own(cluster: Cluster, folder: str, body: Object, dry_run: bool = False) -> None:
+    """Create one. Raises StorageOpsError where its namespace does not exist.
+
+    That is all that a 404 to a creation says, and trying again would not help.
+    """
+    try:
+        cluster.create(folder, body, dry_run=dry_run)
+    except NotFound as error:
+        where = body["metadata"]["namespace"]
+        made = "make it"
+        if where == OWN_NAMESPACE:
+            made = "playbooks/files/namespace.yml of this collection makes it"
+        raise StorageOpsError(f"there is no namespace {where} (ledger_namespace): {made}. {error}") from error

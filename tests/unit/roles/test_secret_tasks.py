@@ -1,0 +1,61 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A task that has a secret in its arguments or its result shows neither, at -vvvv either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+# Options of modules that are not ours: those of ours have no_log themselves (test_secrets.py).
+SECRET_OPTIONS = {"inputs", "password", "token", "oauthtoken", "api_key", "kubeconfig"}
+
+
+class Loader(yaml.SafeLoader):
+    """YAML with Ansible's own tags, whose values do not matter here."""
+
+
+Loader.add_constructor("!unsafe", lambda loader, node: loader.construct_scalar(node))
+
+
+def tasks_of(part: Any) -> Iterator[dict[str, Any]]:
+    """Every task of a file, those in blocks and plays too."""
+    if isinstance(part, list):
+        for found in part:
+            yield from tasks_of(found)
+    elif isinstance(part, dict):
+        yield part
+        for name in ("tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always"):
+            yield from tasks_of(part.get(name) or [])
+
+
+def shipped() -> list[tuple[str, dict[str, Any]]]:
+    files = [*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("roles/*/handlers/*.yml"), *ROOT.glob("playbooks/*.yml")]
+    return [(file.name, task) for file in sorted(files) for task in tasks_of(yaml.load(file.read_text(encoding="utf-8"), Loader))]
+
+
+def holds_a_secret(task: dict[str, Any]) -> bool:
+    """It reads a Secret, or gives another collection's module one."""
+    for name, given in task.items():
+        if not isinstance(given, dict) or name.startswith("storage_ops.") or name in ("vars", "environment"):
+            continue
+        if name.startswith("kubernetes.core.") and given.get("kind", "Secret") == "Secret":
+            return True
+        # What describes a type of credentials has no secret in it.
+        if SECRET_OPTIONS & set(given) and not str(task.get("action", "")).endswith("credential_type"):
+            return True
+    return False
+
+
+def test_what_holds_a_secret_is_not_logged() -> None:
+    found = [(file, task) for file, task in shipped() if holds_a_secret(task)]
+    assert {file for file, _task in found} == {"cluster.yml", "configure_awx.yml"}
+    assert len(found) == 3
+    for file, task in found:
+        assert task.get("no_log") is True, (file, task["name"])
