@@ -79,6 +79,8 @@ def test_a_release_is_verified_as_its_page_says(tmp_path: Path) -> None:
         **environment(),
         "GNUPGHOME": str(home),
         "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "installed"),
+        # Not the tree that is being tested.
+        "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false",
         # What it depends on would be fetched.
         "ANSIBLE_GALAXY_SERVER": "http://127.0.0.1:9",
     }
