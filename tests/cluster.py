@@ -44,6 +44,7 @@ class Cluster:
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
         self.api = plane.api()
+        plane.apply(NAMESPACE)
         self.attacher = Attacher(self.api)
         self._ends = contextlib.ExitStack()
         self._ends.enter_context(self.attacher)
@@ -74,7 +75,6 @@ class Cluster:
         if not isinstance(user, str):
             manifests = user if isinstance(user, tuple) else (user,)
             if manifests not in self._users:
-                self.plane.apply(NAMESPACE)
                 self._users[manifests] = self.plane.user_for(*manifests)
             user = self._users[manifests]
         return proxy.kubeconfig(user) if proxy else self.plane.kubeconfig(user)

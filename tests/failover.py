@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from cluster import NAMESPACE, Cluster
+from cluster import Cluster
 from lab.ceph.client import Client, Visitor, Writer
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
@@ -40,7 +40,6 @@ class Failover:
     def __init__(self, cluster: Cluster, storage: Storage) -> None:
         self.cluster, self.storage, self.api = cluster, storage, cluster.api
         self._ends = contextlib.ExitStack()
-        cluster.plane.apply(NAMESPACE)
         self.api.create(k8s.csi_driver(RBD))
         self.kubelets = cluster.kubelets(*ADDRESSES, drivers=(RBD,), heartbeat=HEARTBEAT)
         for name, address in ADDRESSES.items():
