@@ -282,6 +282,7 @@ def test_killed_and_the_rest_was_done_by_others(cluster: Cluster) -> None:
     no_trace(cluster)
 
 
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, variation(signal.SIGINT), variation(signal.SIGHUP)])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_cancelled(cluster: Cluster, scaled: bool, number: signal.Signals) -> None:

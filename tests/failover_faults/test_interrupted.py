@@ -122,7 +122,7 @@ def each_write(fencing: Fencing, playbook: str, check: Callable[[], None]) -> li
 
 def test_killed_after_each_step(fencing: Fencing) -> None:
     names = each_step(fencing, FAIL_OVER, lambda: safe(fencing))
-    assert len(names) == 5, names
+    assert len(names) == 6, names
     moved(fencing)
     fencing.scene.recover(rebooted=True)
     names = each_step(fencing, RELEASE, lambda: fenced_or_free(fencing))
