@@ -54,6 +54,6 @@ def test_the_audit_has_no_right_that_it_does_not_use(control_plane_1_20: Cluster
     api.create(k8s.namespace("quiet"))
     run("pod_volume_info", namespace="quiet")
     run("csi_volume_info", provisioners=[faults.DRIVER], nodes=["n1"])
-    # Nothing is fenced here, and 1.20 cannot have CSI-Addons: tests/failover/test_compliance_ceph.py.
+    # Nothing is fenced here, and 1.20 cannot have CSI-Addons.
     fences = {"get configmaps storage-ops", "list networkfences", "list networkfenceclasses"}
     assert unused(cluster, "storage-ops-audit", granted(AUDIT)) == fences | LONG
