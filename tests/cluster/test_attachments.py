@@ -31,14 +31,12 @@ both = pytest.mark.parametrize("fixture", ["old", "current"])
 @pytest.fixture
 def old(control_plane_1_20: Cluster) -> Cluster:
     """A cluster that has the bugs."""
-    control_plane_1_20.api.create(k8s.namespace("storage-ops"))
     return control_plane_1_20
 
 
 @pytest.fixture
 def current(control_plane_current: Cluster) -> Cluster:
     """A cluster that does not."""
-    control_plane_current.api.create(k8s.namespace("storage-ops"))
     return control_plane_current
 
 

@@ -51,7 +51,6 @@ def break_everything(cluster: Cluster) -> None:
 def test_every_control_in_one_call(control_plane_1_20: Cluster, tmp_path: Path) -> None:
     """Found; each list read once; one that may not be read is told; and the playbook's report says the same."""
     cluster = control_plane_1_20
-    cluster.api.create(k8s.namespace("storage-ops"))
     healthy = cluster.ansible("cluster_storage_info", user=AUDITOR)
     assert (healthy.failed, healthy.findings) == (False, []), healthy.msg
     break_everything(cluster)

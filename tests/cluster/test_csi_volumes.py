@@ -45,7 +45,7 @@ def s3_volume(name: str, provisioner: str = DRIVER, driver: str = DRIVER, **csi:
 def test_from_provisioner_to_path(request: pytest.FixtureRequest, fixture: str) -> None:
     cluster: Cluster = request.getfixturevalue(fixture)
     api = cluster.api
-    api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER, attach_required=False))
+    api.create(k8s.csi_driver(DRIVER, attach_required=False))
     api.create(
         storage_class("lab", bucket="shared", mounter="geesefs", **{f"{STAGE}name": "${pvc.name}", f"{STAGE}namespace": "${pvc.namespace}"})
     )

@@ -34,7 +34,7 @@ UNATTACHED = "there is no VolumeAttachment for n1"
 def cluster(request: pytest.FixtureRequest, fixture: str) -> Cluster:
     """The cluster of the version that a test is run with, with two nodes whose kubelets are not there to mount anything."""
     found: Cluster = request.getfixturevalue(fixture)
-    found.api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER))
+    found.api.create(k8s.csi_driver(DRIVER))
     for node in ("n1", "n2"):
         found.api.add_node(node, DRIVER)
     found.stay_ready("n1", "n2")

@@ -37,7 +37,7 @@ both = pytest.mark.parametrize("fixture", ["control_plane_current", variation("c
 def cluster(request: pytest.FixtureRequest, fixture: str) -> Cluster:
     """The cluster of the version that a test is run with, with two nodes and a namespace for us."""
     found: Cluster = request.getfixturevalue(fixture)
-    found.api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER), k8s.csi_driver(EBS))
+    found.api.create(k8s.csi_driver(DRIVER), k8s.csi_driver(EBS))
     found.kubelets("n1", "n2", drivers=(DRIVER, EBS))
     return found
 
@@ -104,7 +104,7 @@ def test_an_attachment_that_is_older_than_its_node_is_refused(cluster: Cluster) 
 def test_the_node_is_made_again_between_plan_and_apply(control_plane_current: Cluster) -> None:
     """Within the same second, so that only its uid tells."""
     cluster = control_plane_current
-    cluster.api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER))
+    cluster.api.create(k8s.csi_driver(DRIVER))
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     name = released(cluster)
     proxy = cluster.proxy()
@@ -162,7 +162,7 @@ def test_a_migrated_volume_of_the_same_disk_keeps_the_attachment(cluster: Cluste
 def test_what_the_controller_manager_still_lists_is_refused(control_plane_current: Cluster) -> None:
     """It knows of a need that no claim tells: here a migrated volume within a pod."""
     cluster = control_plane_current
-    cluster.api.create(k8s.namespace("storage-ops"), k8s.csi_driver(EBS))
+    cluster.api.create(k8s.csi_driver(EBS))
     cluster.kubelets("n1", drivers=(EBS,))
     migrated = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/aws-ebs"}
     cluster.api.merge(path("CSINode", "n1"), {"metadata": {"annotations": migrated}})
@@ -190,7 +190,6 @@ def by_force(cluster: Cluster, kind: str, name: str) -> None:
 def test_a_running_pod_whose_claim_was_removed_by_force(control_plane_current: Cluster, again: bool) -> None:
     """Nor does a new claim of that name tell what the pod, which is older, has mounted."""
     cluster = control_plane_current
-    cluster.api.create(k8s.namespace("storage-ops"))
     kubelets = cluster.kubelets("n1", drivers=(DRIVER,))
     made = faults.attach(cluster.api, "a", DRIVER, "vol-a", "n1")
     running = path("Pod", made.pod)
@@ -224,7 +223,7 @@ def test_an_error_elsewhere_is_no_sign_without_a_pod_that_waits(
 ) -> None:
     """Nor is an error of a pod that waits, unless it is about this attachment."""
     cluster = control_plane_current
-    cluster.api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER))
+    cluster.api.create(k8s.csi_driver(DRIVER))
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     cluster.api.add_volume("a", DRIVER, "vol-a")
     made = attachment("pv-a", DRIVER, "vol-a", "n1")
@@ -258,7 +257,7 @@ def test_an_error_elsewhere_is_no_sign_without_a_pod_that_waits(
 @pytest.mark.parametrize("resource", ["pods", variation("persistentvolumeclaims")])
 def test_a_list_without_items_is_no_empty_list(control_plane_current: Cluster, resource: str) -> None:
     cluster = control_plane_current
-    cluster.api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER))
+    cluster.api.create(k8s.csi_driver(DRIVER))
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     name = released(cluster)
     if resource == "persistentvolumeclaims":
@@ -277,7 +276,7 @@ def test_a_list_without_items_is_no_empty_list(control_plane_current: Cluster, r
 
 def test_a_single_attachment_is_most_of_them(control_plane_current: Cluster) -> None:
     cluster = control_plane_current
-    cluster.api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER))
+    cluster.api.create(k8s.csi_driver(DRIVER))
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     name = released(cluster)
     refused(cluster, name, "1 of the 1 attachments", accept_majority_broken=False)

@@ -42,7 +42,7 @@ LAST_LOOK = 2
 def cluster(control_plane_current: Cluster) -> Cluster:
     """A cluster with one attachment that is left over: its volume is released, and no controller manager knows of it."""
     found = control_plane_current
-    found.api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER))
+    found.api.create(k8s.csi_driver(DRIVER))
     found.kubelets("n1", "n2", drivers=(DRIVER,))
     volume, _claim = k8s.volume("a", DRIVER, HANDLE)
     volume["spec"]["claimRef"]["uid"] = "00000000-0000-0000-0000-000000000000"

@@ -140,7 +140,7 @@ def notification(*labels: dict[str, str], status: str = "firing", words: str = "
 def stuck(control_plane_current: Cluster) -> dict[str, Any]:
     """A pod that waits for a volume, and the kubelet's words for it."""
     api = control_plane_current.api
-    api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER))
+    api.create(k8s.csi_driver(DRIVER))
     api.add_node("worker01", DRIVER)
     control_plane_current.stay_ready("worker01")
     api.add_volume("web", DRIVER, "vol-web")

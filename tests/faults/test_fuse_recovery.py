@@ -83,7 +83,7 @@ class Scene:
     def __init__(self, cluster: Cluster, node: Node, ends: contextlib.ExitStack) -> None:
         node.guarded = False
         self.cluster, self.node, self.api = cluster, node, cluster.api
-        self.api.create(k8s.namespace("storage-ops"), k8s.csi_driver(DRIVER, attach_required=False))
+        self.api.create(k8s.csi_driver(DRIVER, attach_required=False))
         for name in (NODE, "n2"):
             self.api.add_node(name, DRIVER)
         self.published: dict[str, tuple[Volume, str]] = {}
