@@ -87,7 +87,7 @@ _VOLUME = {
     "sources": {"type": "list", "elements": "str", "default": []},
     "options": {"type": "list", "elements": "str", "default": []},
     "endpoint": {"type": "str", "default": ""},
-    "secret_namespace": {"type": "str", "default": ""},
+    "secret_namespace": {"type": "str", "default": "", "no_log": False},
     "region": {"type": "str", "default": ""},
     "command": {"type": "list", "elements": "str", "default": []},
     "foreground": {"type": "bool", "default": True},
