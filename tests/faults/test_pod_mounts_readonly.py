@@ -66,7 +66,7 @@ def btrfs(tmp_path: Path) -> str:
 
 @pytest.mark.smoke
 def test_error_below_ext4_xfs_and_btrfs(volumes: Node, btrfs: str) -> None:
-    """Refused while the error lasts, found when it is over, gone when the volume is mounted anew.
+    """Refused while the error lasts, found when it is over, gone once the volume is remounted.
 
     Nothing is ever remounted. btrfs has no device number of its own in mountinfo.
     """
