@@ -55,7 +55,6 @@ def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     start_if_it_can_be_had(made)
     try:
         load.fill(made, LOAD)
-        made.user_for(AUDITOR)
         yield made
     finally:
         made.remove()
@@ -247,7 +246,7 @@ def audit(lab: Lab, proxy: Proxy) -> Outcome:
     """Both observations of everything that looks wrong, with exactly the rights that are shipped."""
     return lab.ansible(
         "volumeattachment_info",
-        user=AUDITOR.stem,
+        user=AUDITOR,
         proxy=proxy,
         min_age=0,
         observation_seconds=1,
