@@ -154,7 +154,7 @@ class Scene:
         """What the role's README asks for."""
         kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "s3", "namespace": "default"}}
         rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["s3"], "verbs": ["get"]}
-        user = {"kind": "ServiceAccount", "name": REPAIR.stem, "namespace": "default"}
+        user = {"kind": "ServiceAccount", "name": "storage-ops-repair", "namespace": "storage-ops"}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "s3"}
         self.api.create({**kind, "kind": "Role", "rules": [rule]})
         self.api.create({**kind, "kind": "RoleBinding", "roleRef": reference, "subjects": [user]})

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.proxy import Proxy
 from node import Node
-from redrive import REPAIR, Workload, is_held, no_trace
+from redrive import REPAIR, Workload, is_held, leases, no_trace
 
 HUAWEI = "csi.huawei.com"
 CLEAN, ATTACHMENTS = "clean residual paths", "repair VolumeAttachments"
@@ -84,10 +83,13 @@ def repair(cluster: Cluster, folder: Path, proxy: Proxy | None = None, **how: An
 
 def over(cluster: Cluster, node: str) -> None:
     """The time that the run which holds this node has given itself is over."""
-    notes: dict[str, str] = (cluster.api.find("Node", node) or {})["metadata"]["annotations"]
-    ((key, note),) = [(key, note) for key, note in notes.items() if key.startswith("runbooks.storage-ops/")]
     past = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:15:00Z"}
-    cluster.api.merge(path("Node", node), {"metadata": {"annotations": {key: json.dumps({**json.loads(note), **past})}}})
+    (lease,) = leases(cluster)
+    held = cluster.api.find("Node", node) or {}
+    for found, where in ((held, path("Node", node)), (lease, path("Lease", lease["metadata"]["name"], "storage-ops"))):
+        notes: dict[str, str] = found["metadata"]["annotations"]
+        ((key, note),) = [(key, note) for key, note in notes.items() if "/cordon." in key]
+        cluster.api.merge(where, {"metadata": {"annotations": {key: json.dumps({**json.loads(note), **past})}}})
 
 
 def test_cancelled_while_a_workload_is_moved(control_plane_current: Cluster, tmp_path: Path) -> None:
@@ -114,9 +116,8 @@ def test_cancelled_while_a_workload_is_moved(control_plane_current: Cluster, tmp
     # What is held is told: a job does not look better than the world.
     again = repair(cluster, tmp_path).start().end()
     assert again.rc == 2 and f"1 left: localhost: node {held}: " in again.stdout, again.stdout
-    finish = re.search(r"ansible localhost -m storage_ops\.runbooks\.workload_redrive -a '([^']*)'", again.stdout)
-    assert finish
-    options: dict[str, Any] = dict(part.split("=", 1) for part in finish[1].split())
+    assert "the module workload_redrive finishes it and frees the node" in again.stdout
+    options: dict[str, Any] = {"namespace": "default", "claims": ["web"]}
     # Whether a job in another container lives cannot be seen, so its time has to be over.
     early = cluster.ansible("workload_redrive", user=REPAIR, **options)
     assert early.failed and "another run is at work on these claims" in early.msg and " at the latest" in early.msg, early.result
