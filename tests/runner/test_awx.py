@@ -325,7 +325,7 @@ def test_sync() -> None:
         assert green(configure(url, **some)) == 1
         project = awx.named("projects", "Storage: runbooks")
         assert "playbooks/new.yml" in awx.checkouts[project["id"]]
-        # What is pushed to a branch is not run, as root on nodes, unless somebody has chosen that.
+        # What is pushed to a branch is not run, as root on nodes, unless a user has chosen that.
         assert project["scm_branch"] == f"v{VERSION}"
         assert green(configure(url, **some, configure_awx_project_branch="main")) > 0
         assert awx.named("projects", "Storage: runbooks")["scm_branch"] == "main"

@@ -179,7 +179,7 @@ class ControlPlane:
     def user_for(self, *manifests: Path) -> str:
         """Apply RBAC manifests; the account of the first one, with the rights that they give it, and no others.
 
-        A ClusterRole that they bind to nobody is bound to it in the namespace ``default``, as an operator does it.
+        A ClusterRole without a binding is bound to it in the namespace ``default``, as an operator does it.
         """
         documents = [found for manifest in manifests for found in _documents(manifest)]
         self._apply(documents)

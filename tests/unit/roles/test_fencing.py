@@ -97,6 +97,21 @@ def test_the_lease_is_kept_for_the_next_role_only(kept: Any, result: Any, wanted
     assert role("node_fence", "keeps_lease", release_lease=kept, **given) in (wanted, str(wanted))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        ({"ceph": {"read_at": "2026-01-01T00:00:01Z"}}, {}, "2026-01-01T00:00:01Z"),
+        ({"ceph": {"read_at": "2026-01-01T00:00:01Z"}}, {"ceph": {"read_at": "2026-01-01T00:00:09Z"}}, "2026-01-01T00:00:09Z"),
+        # Left from the role's last run, for another node.
+        ({"ceph": {"read_at": "2026-01-01T00:00:09Z"}}, {"ceph": {"read_at": "2026-01-01T00:00:01Z"}}, "2026-01-01T00:00:09Z"),
+        ({"skipped": True}, {"failed": True}, None),
+    ],
+)
+def test_the_newest_reading_of_ceph_counts(before: dict[str, Any], after: dict[str, Any], wanted: str | None) -> None:
+    given = {"__volume_failover_before": before, "__volume_failover_after": after}
+    assert role("volume_failover", "ceph_now", **given).get("read_at") == wanted
+
+
 @pytest.mark.parametrize("name", ["node_fence", "node_release"])
 def test_how_the_ceph_host_is_reached(name: str) -> None:
     """As its own variables say, and not as those of a play for localhost."""

@@ -72,7 +72,7 @@ def test_a_volume_with_all_of_its_parts() -> None:
 
 
 def test_whose_word_an_endpoint_is() -> None:
-    """Of the Secret's namespace, whatever is in the Secret today; of the user's own nobody else's."""
+    """The Secret's namespace, whatever is in the Secret today; none where the user gives the endpoint."""
     for each, given, namespace in (
         (volume(), [], "kube-system"),
         (volume(secret={"namespace": "shop", "name": "gone"}, attributes={"url": "https://s3"}), [], "shop"),
