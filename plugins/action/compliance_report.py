@@ -17,11 +17,11 @@ from typing import Any
 from ansible.module_utils.common.yaml import yaml_load
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report import files, history, html, junit, model, prometheus
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.controls import CONTROLS, SEVERITIES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.model import Occasion, Row, Scope
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.selection import Expression, make_exceptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import files, history, html, junit, model, prometheus
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import Occasion, Row, Scope
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import Expression, make_exceptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS, SEVERITIES
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
 
 COLLECTION = Path(__file__).resolve().parents[2]
 ASSETS = COLLECTION / "roles/compliance_report/files"

@@ -133,12 +133,12 @@ actions:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.ceph_clients import CephClients
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients.runbook import CephClients
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, make_host
 
 

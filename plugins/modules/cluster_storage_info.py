@@ -191,20 +191,31 @@ actions:
       returned: always
 """
 
+import contextlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report_parts
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.audit import JUDGING
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.cluster_parts import CONTROLS, make_parts
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import PLACE
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Audit, Part, StorageOpsError, report_parts
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import make_audit
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import PLACE
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, KubeError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.shared_lists import VOLUME_ATTACHMENTS, SharedLists
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments.runbook import (
+    JUDGING,
+    VolumeAttachments,
+    make_options,
+)
 
+CONTROLS = [f"STOR-{number}" for number in range(11, 18)]
+_ATTACHMENTS = frozenset(CONTROLS[:5])
+_FENCES = frozenset(CONTROLS[5:])
 WANTED = ArgumentSpec(
     {
         "controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS},
@@ -213,6 +224,39 @@ WANTED = ArgumentSpec(
         "grace_seconds": {"type": "float", "default": 120.0},
     }
 )
+
+
+def make_parts(cluster: Cluster, params: Mapping[str, Any]) -> list[Part]:
+    """The parts, in the order in which they are read."""
+    shared = SharedLists(cluster)
+    wanted = frozenset(params["controls"])
+    if not wanted:
+        raise StorageOpsError("controls is empty, so nothing would be looked at; leave the option out to run all of them")
+
+    def attachments(controls: frozenset[str]) -> Callable[[], Audit[Any]]:
+        return lambda: VolumeAttachments(shared, make_options({**params, "controls": sorted(controls)}))
+
+    def fences() -> Audit[Any]:
+        if wanted & _ATTACHMENTS:
+            # Attachments before everything else: what comes to need one meanwhile is seen. Who needs them is told of an error.
+            with contextlib.suppress(KubeError):
+                shared.list(VOLUME_ATTACHMENTS, lambda _item: None, cached=True)
+        return make_audit(shared, params)
+
+    def blocklist() -> Audit[Any]:
+        raise StorageOpsError(f"Ceph's blocklist was not read: {params['ceph_problem']}")
+
+    parts = [
+        # First, as its ledgers and the nodes must be of one moment; of what may be wrong with attachments there are two observations.
+        Part(_FENCES, fences, cluster.deadline, tells=False),
+        Part(
+            _ATTACHMENTS,
+            attachments(wanted & _ATTACHMENTS),
+            cluster.deadline,
+            alone=lambda control: attachments(frozenset({control}))(),
+        ),
+    ]
+    return [*parts, *([Part(frozenset({"STOR-17"}), blocklist)] if params["ceph_problem"] else [])]
 
 
 def main() -> None:

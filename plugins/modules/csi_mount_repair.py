@@ -194,13 +194,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, REFUSAL, ArgumentSpec, make_host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mounts import OPTIONS_SPEC, PodMounts, pod_mount_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import OPTIONS_SPEC, PodMounts, pod_mount_options
 
 RISKS = ArgumentSpec(
     {

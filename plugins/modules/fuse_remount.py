@@ -404,12 +404,12 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse import OPTIONS_SPEC, FuseRecovery, fuse_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import OPTIONS_SPEC, FuseRecovery, fuse_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, REFUSAL, make_host
 
 

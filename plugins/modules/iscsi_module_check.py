@@ -157,12 +157,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import IscsiReady, Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import IscsiReady
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, PEERS, REFUSAL, ArgumentSpec, make_host
 
 READINESS = ArgumentSpec(

@@ -182,19 +182,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
-    BOUNDS,
-    REFUSAL,
-    RESIDUAL,
-    ArgumentSpec,
-    make_host,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import ResidualPaths, residual_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, REFUSAL, RESIDUAL, ArgumentSpec, make_host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import ResidualPaths, residual_options
 
 RISKS = ArgumentSpec(
     {

@@ -217,13 +217,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import PLACE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_preparation import FencePreparation, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_preparation.plan import make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_preparation.runbook import FencePreparation
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import PLACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 
 SCOPE = ArgumentSpec(

@@ -288,14 +288,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Part, report_parts
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.nfs import NFS_SPEC, NfsShares, nfs_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Part, report_parts
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runbook import NFS_SPEC, NfsShares, nfs_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import LIMIT_SPEC, RuntimeLimits, limit_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, make_host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.runtime_limit import LIMIT_SPEC, RuntimeLimits, limit_options
 
 
 def main() -> None:

@@ -216,11 +216,11 @@ from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Audit, Part, report_parts
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Audit, Part, report_parts
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
     BOUNDS,
@@ -242,44 +242,45 @@ SCOPE = ArgumentSpec({"controls": {"type": "list", "elements": "str", "choices":
 
 
 def _fuse_mounts(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse import FuseRecovery, fuse_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import FuseRecovery, fuse_options
 
     return FuseRecovery(host, fuse_options(params))
 
 
 def _containers(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.containers import StaleContainers, container_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers.runbook import StaleContainers, container_options
 
     return StaleContainers(host, container_options(params))
 
 
 def _pod_mounts(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.pod_mounts import PodMounts, pod_mount_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import PodMounts, pod_mount_options
 
     return PodMounts(host, pod_mount_options(params))
 
 
 def _residual(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.residual import ResidualPaths, residual_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import ResidualPaths, residual_options
 
     return ResidualPaths(host, residual_options(params))
 
 
 def _iscsi(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kmod import IscsiReady, Options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import Options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import IscsiReady
 
     return IscsiReady(host, Options(**{name: params[name] for name in PEERS.options}))
 
 
 def _runtime_limits(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.runtime_limit import RuntimeLimits, limit_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import RuntimeLimits, limit_options
 
     return RuntimeLimits(host, limit_options(params))
 
 
 def _nfs_shares(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.nfs import NfsShares, nfs_options
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.runtime_limit import limit_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runbook import NfsShares, nfs_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import limit_options
 
     return NfsShares(host, nfs_options(params), limit_options(params), params["kubelet_root"])
 

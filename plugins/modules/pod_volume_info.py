@@ -153,14 +153,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage import Triage, triage_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage_plan import CONTROLS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import CONTROLS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import Triage, triage_options
 
 SCOPE = ArgumentSpec(
     {

@@ -332,13 +332,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import CONNECTION, ArgumentSpec, make_ceph
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.watchers import CONTROL, Watchers, make_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
 
 SCOPE = ArgumentSpec(
     {

@@ -272,13 +272,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report, run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.failover import Failover, StillFenced, failover_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import RUN, run_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report, run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.runbook import Failover, StillFenced, failover_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import RUN, run_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
 
 SCOPE = ArgumentSpec(

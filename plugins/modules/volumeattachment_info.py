@@ -174,13 +174,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import report
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.audit import SCOPE, VolumeAttachments, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments.runbook import SCOPE, VolumeAttachments, make_options
 
 CONTROLS = ["STOR-11", "STOR-12", "STOR-13", "STOR-14", "STOR-15"]
 WANTED = ArgumentSpec({"controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS}})

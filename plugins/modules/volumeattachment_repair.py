@@ -179,13 +179,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.audit import SCOPE, VolumeAttachments, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments.runbook import SCOPE, VolumeAttachments, make_options
 
 RISKS = ArgumentSpec(
     {

@@ -259,14 +259,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _python
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
 
-_python.require()
+python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.redrive import Redrive, redrive_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.runbook import Redrive, redrive_options
 
 SCOPE = ArgumentSpec(
     {

@@ -15,10 +15,10 @@ from failover import ADDRESSES, NODE_A, NODE_B, Failover
 from lab.kubernetes.addons.addons import FENCES, Addons
 from node import Outcome
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import ActionFailed, NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import network_fence
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import FENCED, MESSAGES, UNFENCED, NetworkFence
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.network_fence import FENCED, MESSAGES, UNFENCED, NetworkFence
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, make_cluster
 
 RBAC = Path(__file__).parents[2] / "playbooks/files/rbac-fence.yml"

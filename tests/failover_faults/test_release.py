@@ -20,7 +20,7 @@ from lab.ceph.client import Writer
 from lab.kubernetes.api import path
 from node import Outcome
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import ANNOTATION, Entry, Ledger, Ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import ANNOTATION, Entry, Ledger, Ledgers
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import make_cluster
 

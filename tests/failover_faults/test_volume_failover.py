@@ -22,7 +22,7 @@ from node import Outcome
 from redrive import kill_module
 from selection import variation
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fence_ledger import Entry, Ledger, Ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Entry, Ledger, Ledgers
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import make_cluster
 

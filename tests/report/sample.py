@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.action.compliance_report import SPEC, Request
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report import files, history, model
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.controls import CONTROLS
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report.selection import make_exceptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import files, history, model
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import make_exceptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
 
 RUNBOOKS = "storage_ops.runbooks"
 NEXT_YEAR = datetime.now(UTC) + timedelta(days=200)

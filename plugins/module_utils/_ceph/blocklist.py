@@ -25,7 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
     parse_stored,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Denied
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
     Finding,

@@ -21,20 +21,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Callable, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import (
-    Answer,
-    Connection,
-    Endpoint,
-    Headers,
-    NotSent,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import (
-    BrokenList,
-    read_changes,
-    read_list,
-)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Answer, Connection, Endpoint, Headers, NotSent
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import BrokenList, read_changes, read_list
 
 # Seconds for which a request is tried again: a server that never answered may be the wrong one; one that did is restarted or upgraded.
 FIRST_PATIENCE = 15.0

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Callable
 from urllib.parse import SplitResult, urlsplit
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
 
 _CHUNK = 1 << 18
 

@@ -436,3 +436,53 @@ def _tolerates_hold(toleration: dict[str, Any]) -> bool:
     """Our taint has the effect NoSchedule, and a value that is of no account to ``Exists``."""
     fits = toleration.get("key", "") in ("", HOLD) and toleration.get("operator") == "Exists"
     return fits and toleration.get("effect", "") in ("", "NoSchedule")
+
+
+# What Kubernetes gives a pod that asks for no grace period of its own (seconds).
+_DEFAULT_GRACE = 30.0
+
+
+class Tenant(NamedTuple):
+    """A pod that uses one of the claims. ``grace``: seconds it may take to end; ``trouble``: why it does not run.
+
+    ``ephemeral`` and ``empty_dirs``: names of its volumes that are deleted with it; the latter without those in memory.
+    """
+
+    pod: Pod
+    grace: float = _DEFAULT_GRACE
+    trouble: str = ""
+    ephemeral: tuple[str, ...] = ()
+    empty_dirs: tuple[str, ...] = ()
+
+
+def pick_tenant(item: dict[str, Any], claims: tuple[str, ...]) -> Tenant | None:
+    """The record of a pod that uses one of the claims and has not ended; None for any other."""
+    pod = pick_pod(item)
+    if pod.terminal or not set(pod.claims) & set(claims):
+        return None
+    grace = item["spec"].get("terminationGracePeriodSeconds")
+    conditions = (item.get("status") or {}).get("conditions") or []
+    unscheduled = [entry.get("message", "") for entry in conditions if entry["type"] == "PodScheduled" and entry["status"] == "False"]
+    volumes = item["spec"].get("volumes") or []
+    return Tenant(
+        pod,
+        _DEFAULT_GRACE if grace is None else float(grace),
+        "; ".join([*unscheduled, *pod.waiting]),
+        tuple(volume["name"] for volume in volumes if "ephemeral" in volume),
+        tuple(volume["name"] for volume in volumes if "emptyDir" in volume and (volume["emptyDir"] or {}).get("medium") != "Memory"),
+    )
+
+
+def node_path(name: str) -> str:
+    """Where the API has a node."""
+    return f"/api/v1/nodes/{name}"
+
+
+def pod_path(pod: Pod) -> str:
+    """Where the API has a pod."""
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+
+
+def attachment_path(attachment: Attachment) -> str:
+    """Where the API has a VolumeAttachment."""
+    return f"/apis/storage.k8s.io/v1/volumeattachments/{attachment.name}"

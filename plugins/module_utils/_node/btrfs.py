@@ -18,7 +18,7 @@ import os
 import uuid
 from collections.abc import Mapping
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import call_each
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 # linux/btrfs.h: BTRFS_IOC_FS_INFO, _IOR(0x94, 31, struct btrfs_ioctl_fs_info_args). That begins

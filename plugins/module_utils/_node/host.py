@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
     CommandResult,
     Deadline,
     Reply,
@@ -22,7 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded impo
     call_each,
     run_command,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
 
 # Kept back from the deadline for taking an action back (seconds).

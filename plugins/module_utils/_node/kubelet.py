@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import call_each
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 ROOT = "/var/lib/kubelet"

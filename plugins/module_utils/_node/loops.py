@@ -14,7 +14,7 @@ import stat
 import struct
 from collections.abc import Iterable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import call_each
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 # drivers/block/loop.c. Device numbers of partitions of loop devices have another major number.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 # Before Linux 5.8 a mount may be missing from a file that is read while others come and go.
@@ -200,3 +200,8 @@ def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
 def swap_devices(host: Host) -> list[str]:
     """Device paths in use as swap."""
     return [line.split()[0] for line in (host.read("/proc/swaps") or "").splitlines()[1:] if line.strip()]
+
+
+def is_fuse(mount: Mount) -> bool:
+    """Served by a process. A fuseblk one is on a disk of the node's own."""
+    return mount.fstype == "fuse" or mount.fstype.startswith("fuse.")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Reply, call_each
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Reply, call_each
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 OK = "ok"

@@ -91,7 +91,7 @@ class Answer:
 def ask(device: str, timeout: float, report_luns: bool) -> dict[str, Any]:
     """Ask the disk at the device node ``device``; ``timeout`` (seconds) is the kernel's for each command.
 
-    Blocks as long as the transport does: call it in a child (``_bounded.call_each``). Returns the fields of ``Answer``.
+    Blocks as long as the transport does: call it in a child (``bounded.call_each``). Returns the fields of ``Answer``.
     """
     fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

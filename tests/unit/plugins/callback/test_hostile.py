@@ -22,20 +22,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.callback.findings import render
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import Finding, Plan, _result
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import attachments, objects
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.fuse_volumes import fuse_volumes
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage import Triage
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.triage_plan import Options as TriageOptions
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import fuse_plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.fuse_plan import Options, Pod, State, Volume
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import junit, prometheus
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan, _result
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import plan as fuse_plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import Options, Pod, State, Volume
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.volumes import fuse_volumes
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import objects
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT, VolumeNote
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._report import junit, prometheus
-from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
-from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._report.results import build
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import Options as TriageOptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import Triage
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments import plan as attachments
+from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.results import build
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 BREAKS = [

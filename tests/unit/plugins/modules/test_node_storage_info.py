@@ -28,29 +28,29 @@ try:
     node_storage_info.main()
 except SystemExit:
     pass
-utils = "ansible_collections.storage_ops.runbooks.plugins.module_utils._node."
+utils = "ansible_collections.storage_ops.runbooks.plugins.module_utils."
 print()
 print(json.dumps([name[len(utils):] for name in sys.modules if name.startswith(utils)]))
 """
 # Whatever is asked for.
-ALWAYS = {"host", "kubelet", "options", "scsi"}
+ALWAYS = {"_node.host", "_node.kubelet", "_node.options", "_node.scsi"}
 # What looks at one thing only, and who is asked for it.
 OWNERS = {
-    "fuse": {"STOR-05", "STOR-06"},
-    "fuse_plan": {"STOR-05", "STOR-06"},
-    "fuse_recipes": {"STOR-05", "STOR-06"},
-    "containers": {"STOR-05", "STOR-06"},
-    "containers_plan": {"STOR-05", "STOR-06"},
-    "pod_mounts": {"STOR-07", "STOR-08"},
-    "pod_mounts_plan": {"STOR-07", "STOR-08"},
-    "readonly": {"STOR-07", "STOR-08"},
-    "residual": {"STOR-01", "STOR-02", "STOR-03"},
-    "residual_plan": {"STOR-01", "STOR-02", "STOR-03"},
-    "usage": {"STOR-01", "STOR-02", "STOR-03"},
-    "kmod": {"STOR-04"},
-    "nfs": {"STOR-09"},
-    "nfs_plan": {"STOR-09"},
-    "runtime_limit": {"STOR-09", "STOR-10"},
+    "_fuse_mounts.runbook": {"STOR-05", "STOR-06"},
+    "_fuse_mounts.plan": {"STOR-05", "STOR-06"},
+    "_fuse_mounts.recipes": {"STOR-05", "STOR-06"},
+    "_stale_containers.runbook": {"STOR-05", "STOR-06"},
+    "_stale_containers.plan": {"STOR-05", "STOR-06"},
+    "_pod_mounts.runbook": {"STOR-07", "STOR-08"},
+    "_pod_mounts.plan": {"STOR-07", "STOR-08"},
+    "_pod_mounts.readonly": {"STOR-07", "STOR-08"},
+    "_residual_paths.runbook": {"STOR-01", "STOR-02", "STOR-03"},
+    "_residual_paths.plan": {"STOR-01", "STOR-02", "STOR-03"},
+    "_node.usage": {"STOR-01", "STOR-02", "STOR-03"},
+    "_iscsi_ready.runbook": {"STOR-04"},
+    "_nfs.runbook": {"STOR-09"},
+    "_nfs.plan": {"STOR-09"},
+    "_nfs.runtime_limit": {"STOR-09", "STOR-10"},
 }
 
 

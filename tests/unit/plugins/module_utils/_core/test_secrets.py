@@ -11,7 +11,7 @@ import pkgutil
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins import module_utils
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 
 
 def specs() -> dict[str, ArgumentSpec]:
@@ -21,7 +21,7 @@ def specs() -> dict[str, ArgumentSpec]:
         module = importlib.import_module(info.name)
         for name, value in vars(module).items():
             if isinstance(value, ArgumentSpec):
-                found[f"{info.name.rpartition('.')[2]}.{name}"] = value
+                found[f"{info.name[len(module_utils.__name__) + 1 :]}.{name}"] = value
     return found
 
 
@@ -39,5 +39,5 @@ def within(options: dict[str, Any]) -> list[str]:
 def test_secrets_are_options_of_their_own() -> None:
     """Ansible logs a list or a dictionary by its repr(), where a quote or a line break hides a secret from its masking."""
     known = specs()
-    assert {"fuse.OPTIONS_SPEC", "options.AUTH"} <= set(known)
+    assert {"_fuse_mounts.runbook.OPTIONS_SPEC", "_kube.options.AUTH"} <= set(known)
     assert {name: within(spec.options) for name, spec in known.items() if within(spec.options)} == {}

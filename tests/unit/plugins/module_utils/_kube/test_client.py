@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     FIRST_PATIENCE,
     PATIENCE,
@@ -36,7 +36,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Endpoint
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
-from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.scripted import (
+from ansible_collections.storage_ops.runbooks.tests.unit.support.server import (
     Server,
     cut,
     drips,

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import followed as followed_module
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Change, Forbidden, KubeError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followed import Followed
-from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.fake import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 
 PODS = "/api/v1/pods"
 FOLLOWED = [f"list {PODS} cached", f"newest {PODS}", f"watch {PODS}"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import KubeError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
     AUTH,
@@ -23,7 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options
     make_cluster,
     reveal,
 )
-from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._kube.scripted import Server, says, serve
+from ansible_collections.storage_ops.runbooks.tests.unit.support.server import Server, says, serve
 
 NOTHING: dict[str, Any] = {**dict.fromkeys(AUTH.options), "request_timeout": 5.0, "deadline": 60.0}
 

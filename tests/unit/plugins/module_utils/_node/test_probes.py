@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils import _bounded
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import bounded
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import probes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils.clocks import (
+from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import (
     Arrivals,
     Steps,
 )
@@ -96,11 +96,11 @@ def test_which_step_hangs(tmp_path: Path, hanging: Arrivals) -> None:
 def test_two_hundred_of_which_fifty_hang(tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyPatch) -> None:
     """All fifty are waited for at the same time, whatever the others take."""
     killed: list[int] = []
-    kill = _bounded._kill
-    monkeypatch.setattr(_bounded, "_kill", lambda pid: (killed.append(pid), kill(pid)))
+    kill = bounded._kill
+    monkeypatch.setattr(bounded, "_kill", lambda pid: (killed.append(pid), kill(pid)))
     clock = Steps(
         # The first of each worker's folders hangs, so the others get workers of their own.
-        (lambda: hanging.count == 7, _bounded.STALL_SECONDS * 1.1),
+        (lambda: hanging.count == 7, bounded.STALL_SECONDS * 1.1),
         (lambda: hanging.count == 50 and len(killed) == 150, 3.1),
     )
     names = [f"open-hung{index}" if index % 4 == 0 else f"well{index}" for index in range(200)]
@@ -118,7 +118,7 @@ def test_what_had_not_all_its_time_is_not_called_hung(tmp_path: Path, hanging: A
 
 def test_a_child_that_the_kernel_holds_is_named(tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[int] = []
-    monkeypatch.setattr(_bounded, "_kill", held.append)
+    monkeypatch.setattr(bounded, "_kill", held.append)
     clock = Steps((lambda: hanging.count == 1, 0.4), (lambda: bool(held), 1.0))
     try:
         (answer,) = probe(tmp_path, "open-hung", timeout=0.3, clock=clock)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._engine import ActionFailed, NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import unmount as unmount_module
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, read_table

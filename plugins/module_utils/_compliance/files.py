@@ -1,0 +1,116 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""The report's folder: files that are there whole or not at all, and the runs that are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import history
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+
+_RUN = re.compile(r"\d{8}T\d{6}Z(_\d+)?\.json")
+
+
+def write(path: str, text: str, mode: int = 0o640) -> None:
+    """Write a file that others read: they see the old one or the new one."""
+    folder, name = os.path.split(path)
+    # No name that a reader of the folder would take for one of its files.
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.", suffix=".tmp")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def check(path: str) -> None:
+    """See that a file can be written there."""
+    folder = os.path.dirname(path)
+    try:
+        if os.path.isdir(path):
+            raise IsADirectoryError("it is a folder")
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".storage_ops.", suffix=".tmp")
+        os.close(handle)
+        os.unlink(temporary)
+    except OSError as error:
+        raise StorageOpsError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def prepare(folder: str, *inner: str) -> None:
+    """Make the folder and what is to be in it, and see that they can be written to. What is there keeps its mode: somebody chose it."""
+    for path in (folder, *(os.path.join(folder, name) for name in inner)):
+        try:
+            if not os.path.isdir(path):
+                os.makedirs(path, exist_ok=True)
+                # What hosts have said is not for every user of the controller.
+                os.chmod(path, 0o750)
+        except OSError as error:
+            raise StorageOpsError(f"the folder {path} cannot be made: {error.strerror or error}") from error
+        check(os.path.join(path, "report.json"))
+
+
+def has_runs(folder: str) -> bool:
+    """Whether runs of a whole fleet are kept there."""
+    return os.path.isdir(os.path.join(folder, "runs")) and bool(_names(folder))
+
+
+def read_runs(folder: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """The runs that are kept, and the names of files that cannot be read as such."""
+    runs: list[dict[str, Any]] = []
+    unread = []
+    for name in _names(folder):
+        try:
+            with open(os.path.join(folder, "runs", name), encoding="utf-8") as file:
+                data = json.load(file)
+        except (OSError, ValueError, RecursionError):
+            data = None
+        if history.is_kept(data):
+            runs = history.lighten([*runs, data])
+        else:
+            unread.append(name)
+    return runs, unread
+
+
+def keep_run(folder: str, name: str, kept: dict[str, Any], most: int) -> None:
+    """Keep a run, and of all only the newest."""
+    path = os.path.join(folder, "runs", f"{name}.json")
+    number = 1
+    while os.path.exists(path):
+        number += 1
+        path = os.path.join(folder, "runs", f"{name}_{number}.json")
+    write(path, json.dumps(kept, separators=(",", ":")) + "\n")
+    for old in _names(folder)[: -max(most, 1)]:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, "runs", old))
+
+
+def read_report(path: str) -> Any:
+    """An earlier report."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as error:
+        raise StorageOpsError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise StorageOpsError(f"{path} is no report of this collection: {error}") from error
+
+
+def _names(folder: str) -> list[str]:
+    """Of the kept runs, oldest first."""
+    return sorted(name for name in os.listdir(os.path.join(folder, "runs")) if _RUN.fullmatch(name))

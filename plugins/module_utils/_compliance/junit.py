@@ -1,0 +1,97 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""The report as JUnit, one test case for each control and host. Pure: no I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import clean
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import RESULTS, fails, stands_for
+
+_MAX_FINDINGS = 20
+_SKIPPED = ("not_assessed", "not_in_scope")
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """The document."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for finding in report["findings"]:
+        for control in stands_for(finding):
+            found.setdefault((control, finding["host"]), []).append(finding)
+    counts = report["summary"]["controls"]
+    run = report["run"]
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
+    lines.append(f"<testsuites {_attributes(name=run['title'], **_totals(counts.values()), time=run['seconds'])}>")
+    for control in report["controls"]:
+        name = f"{control['id']} {control['title']}"
+        totals = _totals([counts[control["id"]]])
+        lines.append(f"<testsuite {_attributes(name=name, **totals, timestamp=run['started'].rstrip('Z'))}>")
+        for host in report["hosts"]:
+            if control["id"] in host["controls"]:
+                lines.append(_case(control["id"], host, found.get((control["id"], host["name"]), [])))
+        lines.append("</testsuite>")
+    lines.append("</testsuites>")
+    return "\n".join(lines) + "\n"
+
+
+def _case(control: str, host: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
+    result = host["controls"][control]
+    failing = [finding for finding in findings if finding["status"] == "open" and fails(finding)]
+    other = [finding for finding in findings if not (result == "fail" and finding in failing)]
+    inner = ""
+    if result == "fail":
+        inner += f"<failure {_attributes(message=_short(failing), type=control)}>{_escape(_lines(failing))}</failure>"
+    elif result in _SKIPPED:
+        why = host["reasons"].get(control) or host["reason"] or "the selection leaves its findings out"
+        said = f"{result.replace('_', ' ')}: {why}"
+        inner += f"<skipped {_attributes(message=said)}/>"
+    if other:
+        inner += f"<system-out>{_escape(_lines(other))}</system-out>"
+    begin = f"<testcase {_attributes(classname=control, name=host['name'])}"
+    return f"{begin}>{inner}</testcase>" if inner else f"{begin}/>"
+
+
+def _short(findings: Sequence[Mapping[str, Any]]) -> str:
+    first = findings[0]["summary"]
+    return f"{first} (+{len(findings) - 1} more)" if len(findings) > 1 else first
+
+
+def _lines(findings: Sequence[Mapping[str, Any]]) -> str:
+    lines = [_line(finding) for finding in findings[:_MAX_FINDINGS]]
+    left = len(findings) - len(lines)
+    return "\n".join([*lines, f"(+{left} more)"] if left else lines)
+
+
+def _line(finding: Mapping[str, Any]) -> str:
+    thing, accepted = finding["object"], finding["exception"]
+    name = f"{thing['namespace']}/{thing['name']}" if thing["namespace"] else thing["name"]
+    parts = [f"{finding['severity']}: {thing['kind']} {name}: {finding['summary']}"]
+    parts += [f"accepted by {accepted['owner']} until {accepted['expires']}: {accepted['reason']}"] if accepted else []
+    parts += [f"{finding['verdict']}: {finding['reason']}"] if finding["reason"] else []
+    parts += [f"{'repair' if finding['verdict'] == 'repair' else 'look closer'}: {finding['command']}"] if finding["command"] else []
+    return "\n  ".join(parts)
+
+
+def _totals(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    every = list(counts)
+    return {
+        "tests": sum(count[result] for count in every for result in RESULTS),
+        "failures": sum(count["fail"] for count in every),
+        "errors": 0,
+        "skipped": sum(count[result] for count in every for result in _SKIPPED),
+    }
+
+
+def _attributes(**values: Any) -> str:
+    return " ".join(f"{name}={quoteattr(clean.text(value))}" for name, value in values.items())
+
+
+def _escape(value: str) -> str:
+    return escape(clean.text(value, 100_000))

@@ -1,0 +1,81 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""The report as metrics for node_exporter's text file collector. Pure: no I/O here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import RESULTS, TIME, unwanted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import SEVERITIES
+
+PREFIX = "storage_ops_compliance"
+STATUSES = ("assessed", "partly_assessed", "not_assessed")
+
+Sample = tuple[dict[str, str], float]
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """The metrics. What is zero is there, too, so that an alert sees it end and a rate has two ends."""
+    run, summary = report["run"], report["summary"]
+    finished = datetime.strptime(run["finished"], TIME).replace(tzinfo=timezone.utc)
+    # At a site without one, an alert would never end.
+    no_cluster = sum(unwanted(host, report) for host in report["hosts"])
+    families: list[tuple[str, str, Iterable[Sample]]] = [
+        ("findings", "Findings of the last compliance run.", _findings(report)),
+        (
+            "hosts",
+            "Hosts and clusters of the last compliance run, by how far they were assessed.",
+            [({"status": status}, summary["hosts"][status] - (no_cluster if status == "not_assessed" else 0)) for status in STATUSES],
+        ),
+        (
+            "control_hosts",
+            "Hosts and clusters by what became of a control there.",
+            [
+                ({"control": control, "result": result}, counts[result])
+                for control, counts in summary["controls"].items()
+                for result in RESULTS
+            ],
+        ),
+        ("exceptions", "Accepted findings' exceptions, by state.", _exceptions(report["exceptions"])),
+        ("last_run_timestamp_seconds", "When the last compliance run ended.", [({}, finished.timestamp())]),
+        ("run_duration_seconds", "How long the last compliance run took.", [({}, run["seconds"])]),
+    ]
+    lines: list[str] = []
+    for name, text, samples in families:
+        lines += [f"# HELP {PREFIX}_{name} {text}", f"# TYPE {PREFIX}_{name} gauge"]
+        lines += [f"{PREFIX}_{name}{{{_labels({'cluster': run['cluster'], **labels})}}} {value:.16g}" for labels, value in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _findings(report: Mapping[str, Any]) -> list[Sample]:
+    counted = Counter((finding["control"], finding["severity"], finding["status"]) for finding in report["findings"])
+    controls = [control["id"] for control in report["controls"]]
+    # What stands for findings that a result had no room for is of no control.
+    controls += [""] if any(not control for control, _severity, _status in counted) else []
+    return [
+        ({"control": control or "none", "severity": severity, "status": status}, counted[control, severity, status])
+        for control in controls
+        for severity in SEVERITIES
+        for status in ("open", "accepted")
+    ]
+
+
+def _exceptions(exceptions: Iterable[Mapping[str, Any]]) -> list[Sample]:
+    counted = Counter("expired" if one["expired"] else "valid" if one["matched"] else "unmatched" for one in exceptions)
+    return [({"state": state}, counted[state]) for state in ("valid", "expired", "unmatched")]
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items())
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,236 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""What findings are selected and which of them are accepted: JMESPath expressions. Pure: no I/O here."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS, SEVERITIES
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+
+try:
+    import jmespath  # type: ignore[import-untyped]
+    from jmespath.exceptions import JMESPathError, ParseError  # type: ignore[import-untyped]
+except ImportError:
+    jmespath = None
+
+# Nobody remembers for longer why a finding was accepted.
+MAX_DAYS = 366
+_KEYS = {"select", "owner", "reason", "expires"}
+# What findings have; evidence and repair can hold anything.
+_FIELDS = {"control", "severity", "host", "object", "summary", "evidence", "verdict", "reason", "runbook", "repair"}
+_OBJECT_FIELDS = {"kind", "namespace", "name", "node"}
+_CHAINS = {"subexpression", "index_expression", "projection", "value_projection", "filter_projection", "flatten"}
+_VALUES: dict[str, tuple[str, ...]] = {
+    "control": ("", *CONTROLS),
+    "severity": SEVERITIES,
+    "verdict": ("repair", "refuse", "report"),
+}
+
+Findings = Sequence[Mapping[str, Any]]
+
+
+class Expression:
+    """A JMESPath expression that selects some of a list of findings."""
+
+    def __init__(self, text: str, what: str) -> None:
+        """``what``: what to call it in an error."""
+        self.text, self.what = text, what
+        if jmespath is None:
+            raise StorageOpsError(f"{what} needs the Python library jmespath on the controller: pip install jmespath")
+        try:
+            self._compiled = jmespath.compile(text)
+        except ParseError as error:
+            position = min(max(error.lex_position, 0), len(text))
+            said = getattr(error, "message", None) or getattr(error, "msg", None) or str(error).splitlines()[0]
+            raise StorageOpsError(f"{what} is not JMESPath: {said} at character {position + 1} of {text}") from None
+        except JMESPathError as error:
+            raise StorageOpsError(f"{what} is not JMESPath: {error} ({text})") from None
+        # What is wrong with every finding should be told before hours of gathering, not after. What can select none would be green.
+        wrong = next(_never(self._compiled.parsed), "")
+        if wrong:
+            raise StorageOpsError(f"{what} would never select what it should: {wrong} ({text})")
+        self.of(SPECIMENS)
+
+    def check_narrow(self) -> None:
+        """Refuse what selects whatever there is, now and in a year, or by a place in the list, where tomorrow another finding is."""
+        if any(_places(self._compiled.parsed)):
+            raise StorageOpsError(f"{self.what} must say which findings it means, not the places in their list: {self.text}")
+        if len(set(self.of(_FAILING_SPECIMENS))) == len(_FAILING_SPECIMENS):
+            raise StorageOpsError(f"{self.what} would accept every finding that there can be: {self.text}")
+
+    def of(self, findings: Findings) -> list[int]:
+        """Indices of the findings that are selected, in order."""
+        try:
+            selected = self._compiled.search(findings)
+        except JMESPathError as error:
+            raise StorageOpsError(
+                f"{self.what} cannot be applied to every finding: {error} ({self.text}). Only control, host, severity, verdict, summary, "
+                "reason, runbook and object.kind, .namespace, .name and .node are always there; test for others first, as in "
+                "[?evidence.name && contains(evidence.name, 'x')]"
+            ) from None
+        chosen = selected if isinstance(selected, list) else [selected]
+        places = {id(finding): index for index, finding in enumerate(findings)}
+        wrong = [one for one in chosen if id(one) not in places] if isinstance(selected, list) else chosen
+        if wrong:
+            raise StorageOpsError(
+                f"{self.what} must select whole findings, as in [?severity=='critical'], and {self.text} gives {str(wrong[0])[:60]!r}"
+            )
+        return sorted({places[id(one)] for one in chosen})
+
+
+def _never(node: Mapping[str, Any]) -> Iterator[str]:
+    """What an expression asks of findings that none of them has, such as a control that is none."""
+    children = [child for child in node["children"] if isinstance(child, dict)]
+    path = _path(node)
+    if path:
+        if path[0] not in _FIELDS:
+            yield f"findings have no {path[0]!r} (a text stands between single quotes)"
+        if path[0] == "object" and path[1:] and path[1] not in _OBJECT_FIELDS:
+            yield f"the object of a finding has no {path[1]!r}"
+        # What comes of a part of a finding is no finding.
+        return
+    compares = node["type"] == "comparator"
+    if compares or (node["type"] == "function_expression" and node["value"] == "contains"):
+        for name in [path[0] for path in map(_path, children) if len(path) == 1 and path[0] in _VALUES]:
+            # Only a part of a word may be asked for.
+            part = not compares and _path(children[0]) == [name]
+            for value in [value for child in children for value in _literals(child)]:
+                if not any(value in known if part else value == known for known in _VALUES[name]):
+                    yield f"the {name} of a finding is never {value!r}"
+    for child in children:
+        yield from _never(child)
+
+
+def _path(node: Mapping[str, Any]) -> list[str]:
+    """The field of a finding that a node reads, and fields of that; empty for what reads no field."""
+    if node["type"] == "field":
+        return [str(node["value"])]
+    if node["type"] not in _CHAINS:
+        return []
+    first, *others = node["children"]
+    path = _path(first)
+    # "@.host" is "host".
+    if path or first["type"] == "current":
+        path = path + _path(others[0]) if node["type"] == "subexpression" else path
+    return path
+
+
+def _literals(node: Any) -> Iterator[str]:
+    """The texts that a comparison names, one or a list of them."""
+    values = [node.get("value")] if node["type"] == "literal" else []
+    values = values[0] if values and isinstance(values[0], list) else values
+    yield from (value for value in values if isinstance(value, str))
+    if node["type"] == "multi_select_list":
+        for child in node["children"]:
+            yield from _literals(child)
+
+
+def _places(node: Any) -> Iterator[bool]:
+    """Whether findings are taken by their place in a list; within a finding that is all right."""
+    if isinstance(node, dict):
+        if node["type"] == "index_expression" and node["children"][0]["type"] not in ("field", "subexpression", "index_expression"):
+            yield True
+        for child in node["children"]:
+            yield from _places(child)
+
+
+def _specimen(control: str, severity: str, verdict: str, where: str) -> dict[str, Any]:
+    return {
+        "control": control,
+        "severity": severity,
+        "host": f"host of {control}",
+        "object": {
+            "kind": "kind",
+            "namespace": "namespace" if severity == SEVERITIES[0] else "",
+            "name": "name",
+            "node": "node" if where == "node" else "",
+        },
+        "summary": "summary",
+        "evidence": {},
+        "verdict": verdict,
+        "reason": "",
+        "runbook": "",
+        "repair": [],
+    }
+
+
+# A finding of each control, severity and verdict, with nothing in it that not every finding has.
+SPECIMENS = [
+    _specimen(control.id, severity, verdict, control.where)
+    for control in CONTROLS.values()
+    for severity in SEVERITIES
+    for verdict in _VALUES["verdict"]
+]
+_FAILING_SPECIMENS = [specimen for specimen in SPECIMENS if specimen["severity"] != SEVERITIES[-1]]
+
+
+@dataclass
+class ExceptionRule:
+    """Findings that somebody accepts, until when, and why; what came of it."""
+
+    select: str
+    owner: str
+    reason: str
+    expires: str
+    expression: Expression
+    matched: int = 0
+    # Why it could not be applied; it accepts nothing then.
+    error: str = ""
+
+    def expired(self, today: str) -> bool:
+        """It held until the end of that day, UTC."""
+        return self.expires < today
+
+    def to_result(self, today: str) -> dict[str, Any]:
+        """The exception as the report has it."""
+        whole = {"select": self.select, **self.note(), "matched": self.matched, "expired": self.expired(today)}
+        return {**whole, "error": self.error} if self.error else whole
+
+    def note(self) -> dict[str, str]:
+        """What a finding says of it."""
+        return {"owner": self.owner, "reason": self.reason, "expires": self.expires}
+
+
+def make_exceptions(given: Any, today: datetime.date) -> list[ExceptionRule]:
+    """The exceptions as the user gave them, checked."""
+    if not isinstance(given, (list, tuple)):
+        raise StorageOpsError("exceptions must be a list of dictionaries with select, owner, reason and expires")
+    return [_make_exception(number, one, today) for number, one in enumerate(given, 1)]
+
+
+def _make_exception(number: int, given: Any, today: datetime.date) -> ExceptionRule:
+    what = f"exception {number}"
+    if not isinstance(given, Mapping):
+        raise StorageOpsError(f"{what} is no dictionary with select, owner, reason and expires: {str(given)[:100]!r}")
+    unknown = sorted(str(key) for key in given if key not in _KEYS)
+    if unknown:
+        raise StorageOpsError(f"{what} has keys that are not known: {', '.join(unknown)}")
+    # YAML turns 2026-12-31 without quotes into a date.
+    texts = {key: str("" if given.get(key) is None else given[key]).strip() for key in _KEYS}
+    missing = sorted(key for key in _KEYS if not texts[key])
+    if missing:
+        raise StorageOpsError(f"{what} lacks {', '.join(missing)}: who accepts these findings, why, and until when?")
+    try:
+        expires = datetime.datetime.strptime(texts["expires"], "%Y-%m-%d").date()
+    except ValueError:
+        raise StorageOpsError(f"{what}: expires must be a day as YYYY-MM-DD, and is {texts['expires']!r}") from None
+    if (expires - today).days > MAX_DAYS:
+        raise StorageOpsError(f"{what}: expires must be within {MAX_DAYS} days, and is {texts['expires']}: let its owner renew it by then")
+    expression = Expression(texts["select"], f"select of {what}")
+    expression.check_narrow()
+    return ExceptionRule(
+        select=texts["select"],
+        owner=texts["owner"],
+        reason=texts["reason"],
+        expires=expires.isoformat(),
+        expression=expression,
+    )

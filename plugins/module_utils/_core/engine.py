@@ -1,0 +1,577 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""gather -> plan -> apply -> verify: the one runner that every module of the collection shares."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import errors, untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+
+StorageOpsError = errors.StorageOpsError
+
+# AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence are cut, with a count,
+# and then the evidence of the least severe findings is left out.
+MAX_EVIDENCE_ITEMS = 50
+MAX_REASONS = 5
+MAX_MESSAGE_CHARACTERS = 2_000
+MAX_RESULT_CHARACTERS = 500_000
+
+_SEVERITIES = ("critical", "major", "minor", "info")
+
+State = TypeVar("State")
+
+
+class ActionFailed(StorageOpsError):
+    """An action that did not do what it promises; everything after it is left undone."""
+
+
+class NotStarted(ActionFailed):
+    """The world is no longer as it was planned for, so the action changed nothing; what was planned for others still holds."""
+
+
+class Prevented(ActionFailed):
+    """Something that is not the object's fault, as a missing right, kept the action from changing anything."""
+
+
+@dataclass
+class Action:
+    """One change: a ``verb`` from the documented list, what it changes, and exactly how."""
+
+    verb: str
+    target: str
+    command: list[str]
+    # What the runbook needs to carry it out; never part of a result.
+    subject: Any = None
+    outcome: str = "planned"
+    seconds: float = 0.0
+
+    def to_result(self) -> dict[str, Any]:
+        """The action as modules return it. What a terminal would obey is written as escapes."""
+        return {
+            "action": self.verb,
+            "target": untrusted.shown(self.target),
+            "command": untrusted.clean(self.command),
+            "outcome": self.outcome,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass
+class Finding:
+    """One thing that is wrong, why we think so, and what becomes of it."""
+
+    control: str
+    severity: str
+    kind: str
+    name: str
+    node: str
+    summary: str
+    verdict: str
+    reason: str
+    runbook: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+    # The user asked for this very object, so a refusal is an answer of its own and fails the task.
+    named: bool = False
+    repair: list[Action] = field(default_factory=list)
+    namespace: str = ""
+    # What a playbook hands on to another module, so it is never cut.
+    workload: dict[str, Any] | None = None
+    # Its repair failed, and left nothing half made.
+    failed: bool = False
+
+    def to_result(self) -> dict[str, Any]:
+        """The finding as modules return it. Names, messages and processes that others have made are in it: see untrusted.shown."""
+        namespace = {"namespace": self.namespace} if self.namespace else {}
+        workload = {"workload": self.workload} if self.workload else {}
+        return {
+            "control": self.control,
+            "severity": self.severity,
+            "object": {
+                name: untrusted.shown(text) for name, text in {"kind": self.kind, **namespace, "name": self.name, "node": self.node}.items()
+            },
+            "summary": untrusted.shown(self.summary),
+            "evidence": untrusted.clean(_clip(self.evidence)),
+            "verdict": self.verdict,
+            "reason": untrusted.shown(self.reason),
+            "runbook": self.runbook,
+            "repair": [action.to_result() for action in self.repair],
+            **workload,
+        }
+
+    def refuse(self, *reasons: str) -> None:
+        """Turn a repair down: the finding stays, its actions go. Of many reasons the first are told, and all are in the evidence."""
+        distinct = list(dict.fromkeys(reasons))
+        left = len(distinct) - MAX_REASONS
+        if left > 0:
+            self.evidence["reasons"] = distinct
+        self.verdict, self.repair = "refuse", []
+        self.reason = "; ".join(distinct[:MAX_REASONS]) + (f" (+{left} more)" if left > 0 else "")
+
+    def fail(self, reason: str) -> None:
+        """Its repair failed without harm to others. What was done stays in the result."""
+        self.verdict, self.reason, self.failed = "refuse", reason, True
+
+
+@dataclass
+class Plan:
+    """What was found, most severe first, and through the findings what is to be done, in order."""
+
+    findings: list[Finding]
+
+    def __post_init__(self) -> None:
+        self.findings = sorted(self.findings, key=lambda finding: _SEVERITIES.index(finding.severity))
+
+    @property
+    def actions(self) -> list[Action]:
+        """Every action of every finding that will be repaired, in the order they are carried out."""
+        return [action for finding in self.findings for action in finding.repair]
+
+    @property
+    def refusals(self) -> list[Finding]:
+        """Findings that need a repair and will not get it."""
+        return [finding for finding in self.findings if finding.verdict == "refuse"]
+
+
+class Audit(Protocol[State]):
+    """What a runbook that only reports brings to the runner."""
+
+    def gather(self) -> State:
+        """Read the world."""
+
+    def plan(self, state: State) -> Plan:
+        """Decide; a pure function of the state and the options."""
+
+    def healthy(self, state: State) -> str:
+        """What was looked at, in a few words, for the message of a run that finds nothing."""
+
+
+class Runbook(Audit[State], Protocol[State]):
+    """What a runbook that repairs brings besides."""
+
+    def apply(self, action: Action) -> None:
+        """Carry one action out and see it done, or raise ActionFailed."""
+
+    def undo(self, action: Action) -> Action | None:
+        """The action that takes back ``action`` after a later one of the same finding failed; None if nothing is to be taken back."""
+
+    def verify(self, finding: Finding) -> list[str]:
+        """What proves the repair, in sentences, or raise ActionFailed with what contradicts it."""
+
+
+@runtime_checkable
+class Rehearsed(Protocol):
+    """A runbook whose actions can be tried without doing them, as by a server-side dry run."""
+
+    def rehearse(self, action: Action) -> None:
+        """Try one action; raise what would stop it."""
+
+
+@runtime_checkable
+class Contained(Protocol):
+    """A runbook whose repairs stand alone: one that fails and leaves nothing half made ends none.
+
+    Else whoever owns one object that cannot be repaired could keep all others from their repair.
+    """
+
+    def half_made(self, finding: Finding) -> list[str]:
+        """What a repair that failed has left, read after it was taken back; empty for nothing."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """An audit or runbook that hands something on to another module, besides its findings."""
+
+    def facts(self) -> dict[str, Any]:
+        """More keys of the result, once all is done; empty before anything was read."""
+
+
+def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal: bool) -> None:
+    """Run a runbook for an AnsibleModule and leave through exit_json or fail_json, once.
+
+    A refusal fails the task when ``fail_on_refusal`` is set or the user named the object; a repair
+    that failed always does.
+    """
+    plan = Plan([])
+    try:
+        runbook = make_runbook()
+        state = runbook.gather()
+        plan = runbook.plan(state)
+        before = [finding.summary for finding in plan.findings]
+        if not module.check_mode:
+            _carry_out(runbook, plan)
+        elif isinstance(runbook, Rehearsed):
+            _rehearse(runbook, plan)
+    except Exception as error:  # whatever it was, what has been done must be told
+        module.fail_json(msg=_error(error), **_traceback(error), **_result(plan))
+    result = {**_facts(runbook), **_result(plan)}
+    if module._diff:
+        left = [finding.summary for finding in plan.findings if finding.verdict != "repair"]
+        result["diff"] = {"before": _lines(before), "after": _lines(left)}
+    failed = [finding for finding in plan.findings if finding.failed]
+    refused = [finding for finding in plan.refusals if not finding.failed]
+    fatal = [finding for finding in refused if fail_on_refusal or finding.named]
+    if failed:
+        reasons = " ".join(f"{found.kind} {found.name}: {found.reason}" for found in failed[:5])
+        said = f"{reasons} {_message(plan, '', False)}"[:MAX_MESSAGE_CHARACTERS]
+        # With a refusal of what the user named there is more to it than that.
+        if not any(finding.named for finding in fatal):
+            result["undone"] = [untrusted.shown(finding.name) for finding in failed]
+        module.fail_json(msg=untrusted.shown(said), **result)
+    if fatal:
+        reasons = "; ".join(f"{finding.kind} {finding.name}: {finding.reason}" for finding in fatal[:5])
+        said = f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}"[:MAX_MESSAGE_CHARACTERS]
+        module.fail_json(msg=untrusted.shown(said), **result)
+    module.exit_json(msg=_message(plan, runbook.healthy(state), module.check_mode), **result)
+
+
+class Part(NamedTuple):
+    """One of several audits of a report, and the controls that it looks at.
+
+    ``deadline``: what all of them are paid from. ``alone``: makes the audit of one of the controls, where they do not need the same: of one
+    that cannot be read the others are still looked at. ``tells``: what it would hand on to other modules belongs in the result.
+    """
+
+    controls: frozenset[str]
+    make: Callable[[], Audit[Any]]
+    deadline: Deadline | None = None
+    alone: Callable[[str], Audit[Any]] | None = None
+    tells: bool = True
+
+
+def report(module: Any, make_audit: Callable[[], Audit[Any]], controls: Collection[str]) -> None:
+    """Gather and plan only, for ``*_info`` modules: never changes anything, and every finding carries its planned repair."""
+    report_parts(module, lambda: [Part(frozenset(controls), make_audit)], controls)
+
+
+def report_parts(module: Any, make_parts: Callable[[], Sequence[Part]], controls: Collection[str]) -> None:
+    """The same with several audits: what one of them cannot read is not assessed, and the others go on. The task fails at its end."""
+    findings: list[Finding] = []
+    facts: dict[str, Any] = {}
+    healthy: list[str] = []
+    missed: list[tuple[frozenset[str], Exception]] = []
+    wanted = frozenset(controls)
+    parts: list[Part] = []
+    try:
+        # A part without any control is never left out: it only tells.
+        parts += [part for part in make_parts() if not part.controls or part.controls & wanted]
+    except Exception as error:
+        missed.append((wanted, error))
+    while parts:
+        part = parts.pop(0)
+        try:
+            _require_time(part, "before it was read")
+            audit = part.make()
+            state = audit.gather()
+            found = audit.plan(state).findings
+            # What no control stands for, nobody can leave out.
+            kept = [finding for finding in found if finding.control in wanted or (not finding.control and finding not in findings)]
+            findings += kept
+            left = len(found) - len(kept)
+            healthy.append(f"{left} findings of controls that were not asked for" if left else audit.healthy(state))
+            facts.update(_facts(audit) if part.tells else {})
+            _require_time(part, "while it was read, so part of it may be missing")
+        except Exception as error:  # whatever it was, the other controls are looked at
+            controls_left = sorted(part.controls & wanted)
+            if part.alone is None or len(controls_left) < 2:
+                missed.append((part.controls & wanted, error))
+            else:
+                parts[:0] = [_alone(part, part.alone, control) for control in controls_left]
+    plan = Plan(findings)
+    not_assessed = _not_assessed(missed)
+    more = {"not_assessed": not_assessed} if not_assessed else {}
+    result = {**facts, **_result(plan), **more, "changed": False, "actions": []}
+    if missed:
+        module.fail_json(msg=_missed_message(missed, wanted, plan), **_first_traceback(missed), **result)
+    module.exit_json(msg=_message(plan, "; ".join(healthy), check_mode=True), **result)
+
+
+def _alone(part: Part, make: Callable[[str], Audit[Any]], control: str) -> Part:
+    return part._replace(controls=frozenset({control}), make=lambda: make(control), alone=None)
+
+
+def _require_time(part: Part, when: str) -> None:
+    """What is read after the deadline looks like nothing, and nothing would look healthy."""
+    if part.deadline is not None and not part.deadline.remaining():
+        raise StorageOpsError(f"the deadline passed {when}: raise deadline, or ask for fewer controls")
+
+
+def _not_assessed(missed: Sequence[tuple[frozenset[str], Exception]]) -> dict[str, str]:
+    """Control -> why it could not be looked at, or not wholly."""
+    reasons: dict[str, list[str]] = {}
+    for controls, error in missed:
+        for control in controls:
+            reasons.setdefault(control, []).append(_error(error))
+    return {control: "; ".join(dict.fromkeys(reasons[control]))[:MAX_MESSAGE_CHARACTERS] for control in sorted(reasons) if control}
+
+
+def _missed_message(missed: Sequence[tuple[frozenset[str], Exception]], wanted: frozenset[str], plan: Plan) -> str:
+    """Reasons with their controls; where there is only one reason for all of them, that alone."""
+    controls_by_reason: dict[str, set[str]] = {}
+    for controls, error in missed:
+        controls_by_reason.setdefault(_error(error), set()).update(controls)
+    if len(controls_by_reason) == 1 and wanted in controls_by_reason.values():
+        return next(iter(controls_by_reason))
+    parts = [f"{', '.join(sorted(controls))} not assessed: {reason}" for reason, controls in controls_by_reason.items()]
+    return f"{'; '.join(parts)}. {len(plan.findings)} finding{'s' * (len(plan.findings) != 1)} of the others"[:MAX_MESSAGE_CHARACTERS]
+
+
+def _first_traceback(missed: Sequence[tuple[frozenset[str], Exception]]) -> dict[str, str]:
+    return next((told for _controls, error in missed for told in [_traceback(error)] if told), {})
+
+
+def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
+    """Apply and prove finding by finding; the first failure ends the run, after what it left half done is taken back.
+
+    A finding whose repair was not even begun, since the world has changed, is refused, and the run
+    goes on. So it does after a repair that failed and has left nothing half made (see Contained).
+    """
+    try:
+        with _signals_as_errors() as signals:
+            for finding in plan.findings:
+                if finding.repair:
+                    _repair(runbook, finding, signals)
+                if finding.repair and not finding.failed:
+                    _prove(runbook, finding)
+    finally:
+        # Only what a failure left behind is still planned here.
+        for action in plan.actions:
+            action.outcome = "skipped" if action.outcome == "planned" else action.outcome
+
+
+class _Signals:
+    """Signals that end the module: the first is an error, kept while something is taken back."""
+
+    def __init__(self) -> None:
+        self._deaf = False
+        self._came = ""
+
+    def interrupt(self, number: int, _frame: Any) -> None:
+        """Handle one."""
+        if not self._came:
+            self._came = signal.Signals(number).name
+            if not self._deaf:
+                self.listen()
+
+    def deafen(self) -> None:
+        """Until ``listen``, none is an error."""
+        self._deaf = True
+
+    def listen(self) -> None:
+        """Raise the one that came, if one did."""
+        self._deaf = False
+        if self._came:
+            raise StorageOpsError(f"interrupted by {self._came}")
+
+
+@contextlib.contextmanager
+def _signals_as_errors() -> Iterator[_Signals]:
+    """A signal that ends the module becomes an error, so that what was begun is taken back."""
+    signals = _Signals()
+    before = {}
+    try:
+        # Only the main thread may; and what is ignored (nohup) stays so.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    before[number] = signal.signal(number, signals.interrupt)
+        yield signals
+    finally:
+        signals.deafen()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _rehearse(runbook: Rehearsed, plan: Plan) -> None:
+    """What a real run would not get through is no repair, and check mode says so."""
+    for finding in plan.findings:
+        for action in finding.repair:
+            try:
+                runbook.rehearse(action)
+            except StorageOpsError as error:
+                finding.refuse(f"{action.verb} {action.target} would fail: {error}")
+                break
+
+
+def _repair(runbook: Runbook[State], finding: Finding, signals: _Signals) -> None:
+    action = finding.repair[0]
+    try:
+        # Not a copy: the first action may find more to be done than was planned.
+        for action in finding.repair:
+            _timed(runbook, action)
+    except Exception as error:
+        # An action that failed may have done half of its work.
+        begun = [step for step in finding.repair if step.outcome in ("done", "failed")]
+        if isinstance(error, NotStarted) and not begun:
+            finding.refuse(f"{action.verb} was not started: {error}")
+            return
+        signals.deafen()
+        taken_back, clean = _take_back(runbook, finding, begun)
+        said = f"{action.verb} {action.target} failed: {_error(error)}. {taken_back}"
+        left = _left(runbook, finding, error) if clean else ""
+        if left is not None:
+            raise ActionFailed(f"{said}{left}Nothing after it was done.") from error
+        finding.fail(said.rstrip())
+        signals.listen()
+
+
+def _prove(runbook: Runbook[State], finding: Finding) -> None:
+    try:
+        finding.evidence["proof"] = runbook.verify(finding)
+    except ActionFailed as error:
+        if _left(runbook, finding, error) is not None:
+            raise
+        finding.fail(_error(error))
+
+
+def _left(runbook: Runbook[State], finding: Finding, error: Exception) -> str | None:
+    """What to say of a failure that ends the run; None if it is this object's alone, and taken back."""
+    if not isinstance(error, ActionFailed) or isinstance(error, Prevented):
+        return ""
+    if not isinstance(runbook, Contained):
+        return ""
+    try:
+        left = runbook.half_made(finding)
+    except Exception as unread:
+        left = [f"what is left of it is not known ({_error(unread)})"]
+    return f"{'; '.join(left)}. " if left else None
+
+
+def _timed(runbook: Runbook[State], action: Action) -> None:
+    started = time.monotonic()
+    try:
+        runbook.apply(action)
+        action.outcome = "done"
+    except Exception as error:
+        action.outcome = "skipped" if isinstance(error, (NotStarted, Prevented)) else "failed"
+        raise
+    finally:
+        action.seconds = time.monotonic() - started
+
+
+def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -> tuple[str, bool]:
+    """Undo what can be undone of the actions begun, newest first: how that went, and whether well."""
+    said, clean = "", True
+    for action in reversed(begun):
+        try:
+            undo = runbook.undo(action)
+            if undo is None:
+                continue
+            finding.repair.append(undo)
+            _timed(runbook, undo)
+            said += f"{undo.verb} {undo.target} was done. "
+        except Exception as error:
+            said += f"{action.verb} {action.target} could not be taken back: {_error(error)}. "
+            clean = False
+    return said, clean
+
+
+def _facts(audit: Any) -> dict[str, Any]:
+    return audit.facts() if isinstance(audit, Telling) else {}
+
+
+def _error(error: Exception) -> str:
+    """Our own errors speak for themselves; of others the kind matters too. Both may quote what others wrote."""
+    told = str(error) if isinstance(error, StorageOpsError) else f"{type(error).__name__}: {error}"
+    return untrusted.shown(told, lines=True)
+
+
+def _traceback(error: Exception) -> dict[str, str]:
+    """For an error that nobody foresaw, where it happened."""
+    return (
+        {}
+        if isinstance(error, StorageOpsError)
+        else {"exception": "".join(traceback.format_exception(type(error), error, error.__traceback__))}
+    )
+
+
+def _result(plan: Plan) -> dict[str, Any]:
+    findings = [finding.to_result() for finding in plan.findings]
+    actions = [action.to_result() for action in plan.actions]
+    excess = len(json.dumps([findings, actions])) - MAX_RESULT_CHARACTERS
+    for finding in reversed(findings):
+        if excess <= 0:
+            break
+        excess -= len(json.dumps(finding))
+        finding["evidence"] = {"cut": "left out, since the result is too long for AWX; run with this object alone to see it"}
+        finding["reason"] = finding["reason"][:300]
+        excess += len(json.dumps(finding))
+    if excess > 0:
+        findings = _shorten(findings, MAX_RESULT_CHARACTERS - len(json.dumps(actions)))
+    changed = any(action.outcome in ("done", "failed", "planned") for action in plan.actions)
+    return {"changed": changed, "findings": findings, "actions": actions}
+
+
+def _shorten(findings: list[dict[str, Any]], characters: int) -> list[dict[str, Any]]:
+    """As many of the findings as there is room for, the most severe ones, and one that counts the others.
+
+    Of equal ones those go last that a playbook needs.
+    """
+    findings = sorted(findings, key=lambda finding: (_SEVERITIES.index(finding["severity"]), "workload" not in finding))
+    kept = 0
+    while kept < len(findings) and characters > 0:
+        characters -= len(json.dumps(findings[kept])) + 2
+        kept += 1
+    left = findings[kept - 1 :]
+    controls = Counter(finding["control"] or "no control" for finding in left)
+    nodes = Counter(finding["object"]["node"] or "no node" for finding in left)
+    others = Finding(
+        control="",
+        severity=left[0]["severity"],
+        kind="findings",
+        name=f"{len(left)} more",
+        node="",
+        summary=f"{len(left)} more findings are left out, since the result is too long for AWX",
+        verdict="report",
+        reason="narrow the run down to see them",
+        runbook="",
+        evidence={
+            what: [f"{name}: {count}" for name, count in counts.most_common()]
+            for what, counts in (("controls", controls), ("nodes", nodes))
+        },
+    )
+    return [*findings[: kept - 1], others.to_result()]
+
+
+def _message(plan: Plan, healthy: str, check_mode: bool) -> str:
+    if not plan.findings:
+        return f"nothing to do: {healthy}"
+    to_repair = [finding for finding in plan.findings if finding.repair and not finding.failed]
+    parts = [f"{len(plan.findings)} finding{'s' * (len(plan.findings) != 1)}"]
+    if to_repair:
+        parts.append(f"{len(to_repair)} {'would be repaired' if check_mode else 'repaired and proven'}")
+    if plan.refusals:
+        parts.append(f"{len(plan.refusals)} refused ({plan.refusals[0].kind} {plan.refusals[0].name}: {plan.refusals[0].reason})")
+    reported = len(plan.findings) - len(to_repair) - len(plan.refusals)
+    if reported:
+        parts.append(f"{reported} only reported")
+    return untrusted.shown(", ".join(parts)[:MAX_MESSAGE_CHARACTERS])
+
+
+def _lines(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _clip(value: Any) -> Any:
+    """``value`` with every long list cut to MAX_EVIDENCE_ITEMS and a last item that counts the rest."""
+    if isinstance(value, dict):
+        return {key: _clip(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        kept = [_clip(item) for item in value[:MAX_EVIDENCE_ITEMS]]
+        left = len(value) - len(kept)
+        return kept + [f"(+{left} more)"] if left > 0 else kept
+    return value

@@ -1,0 +1,530 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Takes the volumes of a lost and fenced node off it: reads the cluster, carries out what failover_plan decides, and proves it.
+
+Every step may be the last one of a run that is killed: the next run finds by the cluster and the ledger what is left to be done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Callable
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+    Prevented,
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import plan as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import LostPod, Options, State, Subject
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import parse_reading
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger, Ledgers, RunLease, RunOptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import FENCED, MESSAGES, SUCCEEDED, list_fences
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    TAINT,
+    AttachedVolume,
+    Filters,
+    NodeState,
+    attached_volume,
+    gather_node,
+    pick_host_record,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Conflict,
+    KubeError,
+    NotFound,
+    path,
+    until_none,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import Message, pick_message
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Claim,
+    Tenant,
+    attachment_name,
+    attachment_path,
+    node_path,
+    pick_attachment,
+    pick_claim,
+    pick_pod,
+    pick_tenant,
+    pick_volume,
+    pod_path,
+)
+
+_ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
+# Nothing is begun with less time left (seconds).
+_LEAST_SECONDS = 30.0
+_POLL_SECONDS = 0.5
+# A controller that makes a pod anew does so within this time (seconds), and the scheduler has placed it.
+_REPLACEMENT_SECONDS = 15.0
+# Nodes change all the time, so a patch that insists on what was read may have to be made anew.
+_PATCH_TRIES = 10
+# So much of an event is told (characters).
+_EVENT_LENGTH = 300
+
+
+class Failover:
+    """The runbook fail_over_volumes on one cluster, from the fence on.
+
+    ``check_mode``: the lease is not taken, and the ledger may be the one that the steps before would have written.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        run: RunOptions,
+        options: Options,
+        check_mode: bool,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster, self._run, self._options, self._check_mode = cluster, run, options, check_mode
+        self._ledgers = Ledgers(cluster, run.namespace)
+        self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds)
+        self._sleep, self._clock = sleep, clock
+        self._renewed = clock()
+        self._state: State | None = None
+        self._ledger: Ledger | None = None
+        self._plan = Plan([])
+        # When a volume was first seen off the node, and on another one; by the API server's clock.
+        self._detached: dict[str, datetime] = {}
+        self._attached: dict[tuple[str, str], datetime] = {}
+        self._proof: list[str] = []
+        # New pods that no node takes, by their uid.
+        self._homeless: dict[str, Finding] = {}
+
+    def close(self) -> None:
+        """Let go of the lease; one that cannot be let go of runs out by itself."""
+        if not self._check_mode:
+            with contextlib.suppress(StorageOpsError):
+                self._lease.release()
+
+    # gather
+
+    def gather(self) -> State:
+        """Read the node with its attachments, then its pods and what their claims are bound to, then the other volumes of the fence."""
+        busy = self._lease.holder() if self._check_mode else ""
+        if not self._check_mode:
+            self._lease.take(self._run.lease_timeout)
+            self._renewed = self._clock()
+        node = gather_node(self._cluster, self._options.node, self._ledgers)
+        if self._check_mode and self._run.fence:
+            node = _as_planned(node, self._run.fence)
+        self._ledger = node.ledger
+        self._state = State(node, busy=busy)
+        if node.ledger:
+            attached = {entry.attachment.volume: entry for entry in node.attached if entry.attachment.volume}
+            covered = [attached.get(name) or self._without_attachment(name) for name in node.ledger.volumes]
+            self._state = State(node, tuple(covered), tuple(self._lost_pods()), busy)
+        return self._state
+
+    def _without_attachment(self, name: str) -> AttachedVolume:
+        item = self._cluster.get(path("v1", "persistentvolumes", name))
+        driver = pick_volume(item).driver if item else ""
+        nothing = Attachment("", "", driver, self._options.node, name, False, (), None, None, None, None, ())
+        return attached_volume(nothing, item)
+
+    def _lost_pods(self) -> list[LostPod]:
+        """The pods that the API has on the node, and that have not ended, with their claims as etcd has them now."""
+
+        def pick(item: dict[str, Any]) -> dict[str, Any] | None:
+            return None if pick_pod(item).terminal else item
+
+        items = self._cluster.list(path("v1", "pods"), pick, fields=f"spec.nodeName={self._options.node}")
+        pods = [pick_pod(item) for item in items]
+        claims: dict[tuple[str, str], Claim | None] = {}
+        for namespace, name in sorted({(pod.namespace, claim) for pod in pods for claim in pod.claims}):
+            item = self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace))
+            claims[namespace, name] = pick_claim(item) if item else None
+        return [pure.pick_lost_pod(item, claims) for item in items]
+
+    # plan
+
+    def plan(self, state: State) -> Plan:
+        """Decide."""
+        self._plan = pure.plan(state, self._options)
+        return self._plan
+
+    def healthy(self, state: State) -> str:
+        """Why there is nothing to be done."""
+        chosen = " that the filters choose" if self._options.filters.active else ""
+        return f"none of the {len(state.covered)} volumes of the fence{chosen} is attached to {self._options.node} any more"
+
+    def facts(self) -> dict[str, Any]:
+        """The ledger as it is now; in check mode as it would be."""
+        if self._ledger is None:
+            return {}
+        planned = {action.verb for action in self._plan.actions if action.outcome == "planned"}
+        changes: dict[str, Any] = {"tainted": True} if "taint_node" in planned else {}
+        changes.update({"phase": "detached"} if "record_detached" in planned else {})
+        return {"fence": self._ledger._replace(**changes).to_dict(), "left": sorted(self._detached)}
+
+    # apply
+
+    def rehearse(self, action: Action) -> None:
+        """Have the API server say whether it would do it."""
+        if action.verb in self._changes:
+            self._changes[action.verb](self, action.subject, True)
+
+    def apply(self, action: Action) -> None:
+        """Carry out one action, after a fresh look at the node, at its fence, and at whose turn it is."""
+        try:
+            self._recheck(action.verb in self._changes)
+        except KubeError as error:
+            raise Prevented(str(error)) from error
+        if action.verb in self._changes:
+            self._changes[action.verb](self, action.subject, False)
+        elif action.verb == "wait_detached":
+            self._wait_detached(action.subject)
+        elif action.verb == "wait_attached":
+            self._wait_attached(action.subject)
+        elif action.verb == "wait_ready":
+            self._wait_ready(action.subject)
+        else:
+            self._write(phase="detached")
+
+    def undo(self, action: Action) -> Action | None:
+        """Nothing is taken back: what was detached is safe, since the node is fenced, and its ledger says how far we came."""
+
+    def _recheck(self, detaches: bool) -> None:
+        """The node must still be lost and fenced, and no other run at work on it.
+
+        ``detaches``: what was read of Ceph must be new enough still, which it need not be to wait.
+        """
+        if self._cluster.deadline.remaining() < _LEAST_SECONDS:
+            raise Prevented(f"less than {_LEAST_SECONDS:g} s are left of the deadline; run again, or raise it")
+        self._lease.check()
+        self._renewed = self._clock()
+        name = self._options.node
+        item = self._cluster.get(node_path(name))
+        ledger = self._ledgers.read(name, item)
+        if ledger is None or self._state is None:
+            raise NotStarted(f"the fence of node {name} is not proven any more: it has no ledger")
+        host = pick_host_record(item) if item else None
+        node = self._state.node._replace(now=self._cluster.now(), host=host, fences=list_fences(self._cluster))
+        state = self._state._replace(node=node)
+        doubts = pure.fence_obstacles(state, ledger)
+        doubts += pure.unproven(state, ledger, self._options) if detaches else []
+        if doubts:
+            raise NotStarted("; ".join(doubts))
+        self._ledger = ledger
+
+    def _taint(self, _subject: Subject, dry_run: bool) -> None:
+        """Add the taint, noting first that it is ours."""
+        name = self._options.node
+        for left in reversed(range(_PATCH_TRIES)):
+            item = self._cluster.get(node_path(name))
+            if item is None:
+                raise ActionFailed(f"there is no node {name} any more that could get the taint; run again to detach its volumes one by one")
+            host = pick_host_record(item)
+            if pure.is_out_of_service(host):
+                return
+            doubts = pure.obstacles(name, host, self._ledger) if self._ledger else []
+            if doubts:
+                raise ActionFailed("; ".join(doubts))
+            if not dry_run and self._ledger and not self._ledger.tainted:
+                self._write(tainted=True)
+                continue  # that has changed the node
+            body = {
+                "metadata": {"uid": item["metadata"]["uid"], "resourceVersion": item["metadata"]["resourceVersion"]},
+                "spec": {"taints": [*(item["spec"].get("taints") or []), dict(zip(("key", "value", "effect"), TAINT))]},
+            }
+            try:
+                self._cluster.patch(node_path(name), body, dry_run=dry_run)
+                return
+            except Conflict:
+                if not left:
+                    raise
+
+    def _force_delete(self, subject: Subject, dry_run: bool) -> None:
+        if subject.pod:
+            self._delete(pod_path(subject.pod), subject.pod.uid, dry_run, grace=0)
+
+    def _delete_attachment(self, subject: Subject, dry_run: bool) -> None:
+        if subject.attachment:
+            self._delete(attachment_path(subject.attachment), subject.attachment.uid, dry_run)
+
+    def _delete(self, where: str, uid: str, dry_run: bool, grace: int | None = None) -> None:
+        """Delete exactly that object; one that is gone already, or replaced by another one, needs no deletion."""
+        try:
+            self._cluster.delete(where, uid, dry_run, grace)
+        except (NotFound, Conflict):
+            return
+        except KubeError as error:
+            # What the API server refused was not done; where no answer came nobody knows.
+            raise (Prevented if 400 <= error.status < 500 else ActionFailed)(str(error)) from error
+
+    _changes: Mapping[str, Callable[[Failover, Subject, bool], None]] = {
+        "taint_node": _taint,
+        "force_delete_pod": _force_delete,
+        "delete_volumeattachment": _delete_attachment,
+    }
+
+    def _write(self, **changes: Any) -> None:
+        if self._ledger:
+            self._ledger = self._ledgers.write(self._ledger._replace(**changes))
+
+    def _wait_detached(self, subject: Subject) -> None:
+        seconds = self._options.detach_timeout
+        left = self._until_none(seconds, lambda: self._left(subject))
+        if left:
+            raise ActionFailed(f"not within {seconds:g} s (detach_timeout): {'; '.join(left)}")
+
+    def _wait_attached(self, subject: Subject) -> None:
+        began = self._clock()
+        seconds = subject.attach_timeout
+        left = self._until_none(seconds, lambda: self._waiting(subject, self._clock() - began < _REPLACEMENT_SECONDS))
+        if left:
+            raise ActionFailed(f"not within {seconds:g} s (attach_timeout): {'; '.join(left)}")
+
+    def _wait_ready(self, subject: Subject) -> None:
+        seconds = self._options.ready_timeout
+        late = self._until_none(seconds, lambda: [tenant.pod.title for tenant in self._new(subject) if not _runs(tenant)])
+        # Only now it matters what they say.
+        told = self._not_running(subject) if late else []
+        if told:
+            raise ActionFailed(
+                f"not Running and Ready within {seconds:g} s (ready_timeout): {'; '.join(told)}. Their volumes are attached. Once the "
+                "pods run, or with ready_timeout 0, another run records that the lost node has none of these volumes any more"
+            )
+
+    def _new(self, subject: Subject) -> list[Tenant]:
+        """The pods that have taken over: those that have a node and use an awaited volume, which only one node can have.
+
+        Of a volume that several nodes can have those that were made since the node was lost; others may have had trouble before.
+        """
+        host = self._state.node.host if self._state else None
+        lost = host.node.ready_since if host else None
+
+        def is_new(tenant: Tenant, covered: AttachedVolume) -> bool:
+            made = tenant.pod.created
+            alone = covered.volume is not None and covered.volume.exclusive
+            return _uses(tenant, covered) and (alone or not lost or not made or made >= lost)
+
+        found = [tenant for tenant in self._tenants(subject.awaited) if tenant.pod.node and not tenant.pod.deleted]
+        return [tenant for tenant in found if any(is_new(tenant, covered) for covered in subject.awaited)]
+
+    def _not_running(self, subject: Subject) -> list[str]:
+        return [self._said(tenant) for tenant in self._new(subject) if not _runs(tenant)]
+
+    def _said(self, tenant: Tenant) -> str:
+        """What a pod that does not run says of it, and its last event."""
+        pod = tenant.pod
+        try:
+            events = path("v1", "events", namespace=pod.namespace)
+            found = self._cluster.list(events, pick_message, fields=f"involvedObject.uid={pod.uid}")
+            last = max((message for _uid, message in found), key=_moment, default=None)
+            event = f"last event: {last.reason}: {last.text[:_EVENT_LENGTH]}" if last else "it has no events"
+        except KubeError as error:
+            event = f"its events cannot be read: {error}"
+        how = "not Ready" if pod.phase == "Running" else pod.phase
+        return f"pod {pod.title} on {pod.node} is {how} ({tenant.trouble or 'no container gives a reason'}); {event}"
+
+    def _left(self, subject: Subject) -> list[str]:
+        """What of the volumes is still to be seen on the lost node: pods, attachments."""
+        node = self._options.node
+        left = []
+        pods = self._tenants(subject.volumes, node)
+        for covered in subject.volumes:
+            here = [tenant.pod for tenant in pods if _uses(tenant, covered)]
+            found = [f"pod {pod.title} of {covered.name} is still on {node}" for pod in here]
+            attachment = self._attachment(covered, node)
+            # What a pod holds is not detached, so that alone is worth saying.
+            found = found or ([_still_there(attachment, node)] if attachment else [])
+            if not found:
+                self._detached.setdefault(covered.name, self._cluster.now())
+            left += found
+        return left
+
+    def _waiting(self, subject: Subject, early: bool) -> list[str]:
+        """Which pods elsewhere still wait for their volume; what has been reached goes to the proof. ``early``: pods may yet be made."""
+        node = self._options.node
+        waiting: list[str] = []
+        proof: list[str] = []
+        self._homeless = {}
+        tenants = self._tenants(subject.awaited)
+        for covered in subject.awaited:
+            name = covered.name
+            users = [tenant for tenant in tenants if _uses(tenant, covered) and not tenant.pod.deleted]
+            placed = [tenant.pod for tenant in users if tenant.pod.node]
+            for tenant in users:
+                if not tenant.pod.node:
+                    theirs = [found for found in subject.awaited if _uses(tenant, found)]
+                    self._homeless[tenant.pod.uid] = pure.homeless(tenant, theirs)
+            for pod in placed:
+                attachment = self._attachment(covered, pod.node)
+                if pod.node == node:
+                    waiting.append(f"pod {pod.title} came to the lost node {node} again: it tolerates its taints, or names the node itself")
+                elif attachment and attachment.attached:
+                    since = self._attached.setdefault((name, pod.node), self._cluster.now())
+                    proof.append(f"{name} is attached to {pod.node} for pod {pod.title} ({attachment.name}, seen at {since:%H:%M:%S}Z)")
+                else:
+                    waiting.append(f"pod {pod.title} on {pod.node} waits for {name}: {_why_not(attachment)}")
+            if not placed and early:
+                waiting.append(f"no pod elsewhere uses {name} yet")
+            elif not placed:
+                trouble = [f"pod {tenant.pod.title} has no node: {tenant.trouble or 'no reason given'}" for tenant in users]
+                proof.append(f"{name} is free, and waits for a pod: {'; '.join(trouble) or 'there is none that uses it'}")
+        self._proof = proof
+        return waiting
+
+    def _tenants(self, volumes: tuple[AttachedVolume, ...], node: str = "") -> list[Tenant]:
+        """The pods of these volumes that have not ended, on one node or everywhere."""
+        claims = [covered.volume.claim for covered in volumes if covered.volume]
+        fields = f"spec.nodeName={node}" if node else ""
+        found: list[Tenant] = []
+        for namespace in sorted({namespace for namespace, name in claims if name}):
+            names = tuple(name for space, name in claims if space == namespace)
+            pods = path("v1", "pods", namespace=namespace)
+            found += self._cluster.list(pods, lambda item, names=names: pick_tenant(item, names), fields=fields)  # type: ignore[misc]
+        return found
+
+    def _attachment(self, covered: AttachedVolume, node: str) -> Attachment | None:
+        """The volume's attachment to a node."""
+        name = covered.attachment.name if covered.attachment.node == node else ""
+        if not name and covered.volume and covered.volume.driver:
+            name = attachment_name(covered.volume.driver, covered.volume.handle, node)
+        if name:
+            item = self._cluster.get(f"{_ATTACHMENTS}/{name}")
+            return pick_attachment(item) if item else None
+        # A migrated volume does not tell by what handle its attachment is named.
+        found = self._cluster.list(_ATTACHMENTS, pick_attachment)
+        return next((entry for entry in found if entry.node == node and entry.volume == covered.name), None)
+
+    def _until_none(self, seconds: float, look: Callable[[], list[str]]) -> list[str]:
+        """As everywhere, but under the Lease, which is renewed meanwhile."""
+
+        def held() -> list[str]:
+            left = look()
+            if self._clock() - self._renewed > self._run.lease_seconds / 3:
+                self._lease.check()
+                self._renewed = self._clock()
+            return left
+
+        return until_none(held, seconds, self._cluster.deadline, self._sleep, self._clock, _POLL_SECONDS)
+
+    # verify
+
+    def verify(self, finding: Finding) -> list[str]:
+        """What proves that the volumes have left the node, and are where pods wait for them."""
+        subject: Subject = finding.repair[0].subject
+        doubts = self._left(subject) + self._waiting(subject, early=False)
+        if self._options.ready_timeout:
+            doubts += self._not_running(subject)
+        item = self._cluster.get(node_path(self._options.node))
+        ledger = self._ledgers.read(self._options.node, item)
+        if finding.repair[-1].verb == "record_detached" and (ledger is None or ledger.phase != "detached"):
+            doubts.append(f"the ledger does not say that they are detached ({ledger.phase if ledger else 'it is gone'})")
+        if doubts:
+            raise StorageOpsError(f"the fail-over of {self._options.node} is not proven: {'; '.join(doubts)}")
+        gone = [
+            f"{covered.name} has no VolumeAttachment and no pod on {self._options.node} (seen at {self._detached[covered.name]:%H:%M:%S}Z)"
+            for covered in subject.volumes
+        ]
+        self._plan.findings += self._homeless.values()
+        ready = [f"pod {tenant.pod.title} is Running and Ready on {tenant.pod.node}" for tenant in self._new(subject) if _runs(tenant)]
+        unproven = [] if self._options.ready_timeout else ["whether the new pods run is not proven (ready_timeout is 0)"]
+        return gone + self._proof + ready + unproven
+
+
+class StillFenced:
+    """Whether the fence is there still once volumes were detached, asked of the cluster and of what was read of Ceph."""
+
+    def __init__(self, cluster: Cluster, run: RunOptions, options: Options) -> None:
+        self._cluster, self._run, self._options = cluster, run, options
+        self._ledger: Ledger | None = None
+
+    def gather(self) -> None:
+        """Read the node and its ledger, for which no Lease is needed. Raises StorageOpsError that says what is wrong with the fence."""
+        if self._options.check:
+            return
+        node = gather_node(self._cluster, self._options.node, Ledgers(self._cluster, self._run.namespace))
+        self._ledger = node.ledger
+        reasons = pure.not_held(State(node), self._options)
+        if reasons:
+            raise StorageOpsError("; ".join(reasons))
+
+    def plan(self, _state: None) -> Plan:
+        """Nothing is left to be decided."""
+        return Plan([])
+
+    def healthy(self, _state: None) -> str:
+        """What was found."""
+        return "check mode, in which nothing was fenced" if self._options.check else f"node {self._options.node} is fenced still"
+
+    def facts(self) -> dict[str, Any]:
+        """The ledger as it is."""
+        return {"fence": self._ledger.to_dict() if self._ledger else {}}
+
+
+def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
+    """Options of Failover, checked."""
+    for name, least in (("detach_timeout", 1), ("attach_timeout", 1), ("ready_timeout", 0), ("deadline", 60)):
+        if not least <= params[name] < math.inf:  # not a number is neither
+            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}, and a finite number")
+    chosen = {name: tuple(text.strip() for text in params[name]) for name in Filters._fields}
+    empty = [name for name, texts in chosen.items() if not all(texts)]
+    if empty:
+        raise StorageOpsError(f"{empty[0]} has an empty name; leave the option out to choose everything")
+    wrong = [claim for claim in chosen["claims"] if claim.count("/") != 1]
+    if wrong:
+        raise StorageOpsError(f"claims has {wrong[0]}; give each as namespace/name")
+    reading = parse_reading(params["ceph"]) if params["ceph"] else None
+    made: dict[str, Any] = {"filters": Filters(**chosen), "reading": reading, "check": check_mode, "awaited": tuple(params["awaited"])}
+    given = {name: params[name] for name in Options.__dataclass_fields__ if name not in made}
+    return Options(**given, **made)
+
+
+def _as_planned(node: NodeState, fence: Ledger) -> NodeState:
+    """The node as the steps before would have left it, with its NetworkFences Fenced."""
+    names = {noted.name for noted in fence.network_fences}
+    fences = [
+        found._replace(state=FENCED, result=SUCCEEDED, message=MESSAGES[FENCED]) if found.name in names else found
+        for found in node.fences or ()
+    ]
+    return node._replace(ledger=fence, fences=tuple(fences))
+
+
+def _uses(tenant: Tenant, covered: AttachedVolume) -> bool:
+    namespace, claim = covered.volume.claim if covered.volume else ("", "")
+    return tenant.pod.namespace == namespace and claim in tenant.pod.claims
+
+
+def _runs(tenant: Tenant) -> bool:
+    return tenant.pod.phase == "Running" and tenant.pod.ready
+
+
+def _moment(message: Message) -> float:
+    return message.last.timestamp() if message.last else 0.0
+
+
+def _still_there(attachment: Attachment, node: str) -> str:
+    if attachment.deleted is None:
+        return f"{attachment.name} ({attachment.driver}) is not being deleted: the controller manager does not detach it from {node}"
+    said = f"; the attacher says: {attachment.detach_error.message}" if attachment.detach_error else "; the attacher says nothing"
+    return (
+        f"{attachment.name} ({attachment.driver}) is being deleted since {attachment.deleted:%H:%M:%S}Z, held by "
+        f"{', '.join(attachment.finalizers) or 'no finalizer'}{said}. A finalizer is never removed here"
+    )
+
+
+def _why_not(attachment: Attachment | None) -> str:
+    if attachment is None:
+        return "there is no VolumeAttachment; does the controller manager run, and what do the events of the pod say?"
+    if attachment.attach_error:
+        return f"{attachment.name} is not attached: {attachment.attach_error.message}"
+    return f"{attachment.name} is not attached, and the attacher says nothing"

@@ -1,0 +1,244 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""What rbd_watcher_info has read of Ceph, as it reaches the cluster's modules by their option ``ceph``. Pure: no I/O here."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Any, Callable, NamedTuple, TypeVar
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
+
+T = TypeVar("T")
+# The clocks of the Ceph host and of the API server may differ by so much (seconds) when a reading is called older than a note.
+SKEW_SECONDS = 30.0
+
+
+class Blocked(NamedTuple):
+    """An entry of the blocklist, as Ceph spells it. ``kind``: "address", "client" or "range"; ``address``: normalised, a range as CIDR."""
+
+    entry: str
+    kind: str
+    address: str
+    until: str
+
+    @property
+    def spelling(self) -> str:
+        """As the module ceph_blocklist takes it."""
+        return self.entry if self.kind == "client" else self.address
+
+    def covers(self, address: str) -> bool:
+        """It blocks every client at that address."""
+        if self.kind == "range":
+            return ip_address(address) in ip_network(self.address, strict=False)
+        return self.kind == "address" and self.address == address
+
+
+class Watcher(NamedTuple):
+    """A client that has an image open. ``persistent``: the same client with the same cookie in every one of several observations.
+
+    ``mirror``: it is an rbd-mirror daemon.
+    """
+
+    address: str
+    entry: str
+    client: str
+    cookie: str
+    seen: int
+    persistent: bool
+    mirror: bool
+
+    @property
+    def title(self) -> str:
+        """As a message names it."""
+        return f"{self.entry} ({self.client})"
+
+
+class Lock(NamedTuple):
+    """The owner of a lock on an image, which may be dead."""
+
+    locker: str
+    address: str
+    entry: str
+
+
+class ClientAddress(NamedTuple):
+    """From which address a node opened an image, as ceph-csi noted when it staged it."""
+
+    node: str
+    address: str
+
+
+class Image(NamedTuple):
+    """An RBD image. ``volume``: its PersistentVolume, or empty; ``problem``: why it could not be read, or empty."""
+
+    volume: str
+    pool: str
+    namespace: str
+    image: str
+    problem: str
+    watchers: tuple[Watcher, ...]
+    locks: tuple[Lock, ...]
+    client_addresses: tuple[ClientAddress, ...]
+
+    @property
+    def title(self) -> str:
+        """As rbd names it."""
+        return "/".join(part for part in (self.pool, self.namespace, self.image) if part)
+
+
+class Reading(NamedTuple):
+    """``seconds``: from the first observation to the last; ``read_at``: by the clock of the host that asked Ceph."""
+
+    fsid: str
+    read_at: datetime
+    observations: int
+    seconds: float
+    blocklist: tuple[Blocked, ...]
+    images: tuple[Image, ...]
+
+    def find(self, entry: str) -> Blocked | None:
+        """Exactly this entry, in the spelling of the module ceph_blocklist. A range of one address may be kept as that address."""
+        spellings = {entry}
+        if "/" in entry:
+            # A client has a slash too, but is no network.
+            with contextlib.suppress(ValueError):
+                network = ip_network(entry, strict=False)
+                spellings = {str(network), *([str(network.network_address)] if network.num_addresses == 1 else [])}
+        return _last(found for found in self.blocklist if found.spelling in spellings)
+
+    def blocks(self, entry: str) -> bool:
+        """Exactly this entry is there."""
+        return self.find(entry) is not None
+
+    def covering(self, address: str) -> Blocked | None:
+        """An entry that blocks every client at the address."""
+        return _last(found for found in self.blocklist if found.covers(address))
+
+
+def _last(found: Iterable[Blocked]) -> Blocked | None:
+    """Of several that block the same, the one that stays longest."""
+    return max(found, key=lambda entry: entry.until, default=None)
+
+
+def normal_address(text: str) -> str:
+    """A plain IP address in the one spelling that is used everywhere. Raises ValueError for anything else."""
+    found = ip_address(text.strip())
+    if isinstance(found, IPv6Address) and found.ipv4_mapped:
+        found = found.ipv4_mapped
+    return str(found)
+
+
+def normal_range(text: str) -> str:
+    """A range as CIDR without host bits. Raises ValueError for anything else."""
+    return str(ip_network(text.strip(), strict=False))
+
+
+def moment(text: str) -> datetime | None:
+    """A time with its zone; None for anything else."""
+    with contextlib.suppress(ValueError):
+        found = parse_time(text)
+        return found if found and found.tzinfo else None
+    return None
+
+
+def parse_reading(data: Mapping[str, Any]) -> Reading:
+    """The option ``ceph``, checked. Raises StorageOpsError that says which part of it does not do."""
+    reader = _Reader(data, "ceph")
+    read_at = moment(reader.text("read_at"))
+    if read_at is None:
+        raise _malformed("ceph.read_at", "is no time with its zone")
+    return Reading(
+        reader.text("fsid"),
+        read_at,
+        int(reader.number("observations")),
+        float(reader.number("seconds")),
+        reader.every("blocklist", _blocked),
+        reader.every("images", _image),
+    )
+
+
+def _blocked(reader: _Reader) -> Blocked:
+    kind = reader.text("kind")
+    normalise = {"address": normal_address, "client": normal_address, "range": normal_range}.get(kind)
+    if normalise is None:
+        raise _malformed(f"{reader.where}.kind", f"is {kind!r}")
+    return Blocked(reader.text("entry"), kind, reader.address("address", normalise), reader.text("until"))
+
+
+def _image(reader: _Reader) -> Image:
+    volume, pool, namespace, image, problem = (reader.text(name) for name in ("volume", "pool", "namespace", "image", "problem"))
+    return Image(
+        volume,
+        pool,
+        namespace,
+        image,
+        problem,
+        reader.every("watchers", _watcher),
+        reader.every("locks", lambda lock: Lock(lock.text("locker"), lock.address("address"), lock.text("entry"))),
+        reader.every("client_addresses", lambda found: ClientAddress(found.text("node"), found.address("address"))),
+    )
+
+
+def _watcher(reader: _Reader) -> Watcher:
+    entry, client, cookie = (reader.text(name) for name in ("entry", "client", "cookie"))
+    seen, persistent, mirror = int(reader.number("seen")), reader.flag("persistent"), reader.flag("mirror")
+    return Watcher(reader.address("address"), entry, client, cookie, seen, persistent, mirror)
+
+
+class _Reader:
+    """A dictionary, and where it stands, for errors."""
+
+    def __init__(self, data: Any, where: str) -> None:
+        if not isinstance(data, Mapping):
+            raise _malformed(where, f"is no dictionary but {type(data).__name__}")
+        self._data, self.where = data, where
+
+    def _get(self, name: str) -> Any:
+        if name not in self._data:
+            raise _malformed(f"{self.where}.{name}", "is missing")
+        return self._data[name]
+
+    def text(self, name: str) -> str:
+        value = self._get(name)
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise _malformed(f"{self.where}.{name}", f"is no text but {type(value).__name__}")
+        return str(value)
+
+    def number(self, name: str) -> float:
+        value = self._get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            raise _malformed(f"{self.where}.{name}", f"is no number but {value!r}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self._get(name)
+        if not isinstance(value, bool):
+            raise _malformed(f"{self.where}.{name}", f"is neither true nor false but {value!r}")
+        return value
+
+    def address(self, name: str, normalise: Callable[[str], str] = normal_address) -> str:
+        text = self.text(name)
+        try:
+            return normalise(text)
+        except ValueError:
+            raise _malformed(f"{self.where}.{name}", f"is no address but {text!r}") from None
+
+    def every(self, name: str, make: Callable[[_Reader], T]) -> tuple[T, ...]:
+        value = self._get(name)
+        if not isinstance(value, list):
+            raise _malformed(f"{self.where}.{name}", f"is no list but {type(value).__name__}")
+        return tuple(make(_Reader(item, f"{self.where}.{name}[{index}]")) for index, item in enumerate(value))
+
+
+def _malformed(where: str, what: str) -> StorageOpsError:
+    return StorageOpsError(f"{where} {what}: give the option ceph what storage_ops.runbooks.rbd_watcher_info returned as ceph, as it is")

@@ -1,0 +1,519 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""The ledger of a fence: what was done to a node, and by whom, so that exactly that can be taken back.
+
+It is kept in a ConfigMap, and then noted on the Node, for the eye and for runs that keep theirs in another
+namespace. Whoever has the node's kubelet may write that note, so nothing is done or left undone by its word
+alone. A Lease keeps two runs from working at the same node at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, Callable, NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, Forbidden, NotFound, Object, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE, parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
+
+ANNOTATION = "runbooks.storage-ops/fence"
+LABELS = {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}
+KEY = "ledger"
+VERSION = 1
+# In the order in which a fence comes to them.
+PHASES = ("intended", "fenced", "detached", "releasing")
+METHODS = ("ceph", "network_fence", "none")
+KINDS = ("address", "range")
+
+# How long a name may be.
+_NAME = 253
+_POLL_SECONDS = 1.0
+# Seconds. A Lease that never runs out would lock everybody out after a run that was killed.
+_LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
+# Objects change under us now and then.
+_TRIES = 10
+
+# Where the ledgers are, for whoever reads them.
+PLACE = ArgumentSpec({"ledger_namespace": {"type": "str", "default": OWN_NAMESPACE}})
+RUN = PLACE.merge(
+    ArgumentSpec(
+        {
+            "node": {"type": "str", "required": True},
+            "run_id": {"type": "str", "required": True},
+            "lease_seconds": {"type": "float", "default": 180.0},
+            "lease_timeout": {"type": "float", "default": 200.0},
+            "fence": {"type": "dict"},
+        }
+    )
+)
+
+
+class Entry(NamedTuple):
+    """An entry of Ceph's blocklist as the module ceph_blocklist takes it. ``until``: ISO, or empty.
+
+    ``ours``: we have made or renewed it, so it goes when the node is given back; or, if it was there ``before``, until that time, it is
+    given back as it was.
+    """
+
+    entry: str
+    kind: str
+    ours: bool
+    until: str
+    before: str = ""
+
+
+class FenceObject(NamedTuple):
+    """A NetworkFence that fences the node. ``ours``: it was Unfenced before."""
+
+    name: str
+    uid: str
+    cidrs: tuple[str, ...]
+    ours: bool
+
+
+class Ledger(NamedTuple):
+    """What is to be done, or was done, to a node; see the module node_fence for what its fields mean.
+
+    ``revision`` counts how often it was written, so that of two copies it is known which one is older. ``machine``: the hardware or virtual
+    machine that was fenced, as another one may have the node's name by now; ``namespace``: where the ledger is kept. Both are empty in the
+    ledgers of an older version.
+    """
+
+    node: str
+    node_uid: str
+    boot_id: str
+    method: str
+    phase: str
+    cluster_id: str
+    fsid: str
+    addresses: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    network_fences: tuple[FenceObject, ...]
+    source: dict[str, str]
+    volumes: tuple[str, ...]
+    unverified: bool
+    cordoned: bool
+    tainted: bool
+    by: str
+    run: str
+    at: str
+    revision: int = 0
+    machine: str = ""
+    namespace: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it, and as modules return it."""
+        data: dict[str, Any] = {"version": VERSION, **self._asdict()}
+        data.update(addresses=list(self.addresses), volumes=list(self.volumes), source=dict(self.source))
+        data["entries"] = [entry._asdict() for entry in self.entries]
+        data["network_fences"] = [{**found._asdict(), "cidrs": list(found.cidrs)} for found in self.network_fences]
+        return data
+
+    @property
+    def text(self) -> str:
+        """As the ConfigMap and the annotation have it."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    @property
+    def path(self) -> str:
+        """Where the API has its node."""
+        return path("v1", "nodes", self.node)
+
+    def reached(self, phase: str) -> bool:
+        """It has come to that phase, or is past it."""
+        return PHASES.index(self.phase) >= PHASES.index(phase)
+
+
+def parse_ledger(data: Mapping[str, Any] | str, where: str) -> Ledger:
+    """The ledger that a text or a dictionary holds. Raises StorageOpsError that names ``where`` it stands."""
+    try:
+        fields = untrusted.from_json(data) if isinstance(data, str) else data
+        if fields["version"] != VERSION:
+            raise ValueError(f"its version is {fields['version']!r}, and this collection writes {VERSION}")
+        return _parse(fields)
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise StorageOpsError(
+            f"the ledger in {where} cannot be read: {said}. Nothing is done to a node whose fence is not known: repair the ledger, or take "
+            "the fence back by hand and delete it"
+        ) from error
+
+
+def _parse(fields: Mapping[str, Any]) -> Ledger:
+    texts: dict[str, Any] = {
+        name: _text(fields, name)
+        for name in ("node", "node_uid", "boot_id", "method", "phase", "cluster_id", "fsid", "by", "run", "at")
+    }  # fmt: skip
+    for name, allowed in (("method", METHODS), ("phase", PHASES)):
+        if texts[name] not in allowed:
+            raise ValueError(f"{name} is {texts[name]!r}")
+    moment = parse_time(texts["at"])
+    if not texts["node"] or moment is None or moment.tzinfo is None:
+        raise ValueError("it has no node, or no time")
+    entries = tuple(map(_entry, fields["entries"]))
+    wrong = [entry.kind for entry in entries if entry.kind not in KINDS]
+    if wrong:
+        raise ValueError(f"kind is {wrong[0]!r}")
+    return Ledger(
+        **texts,
+        addresses=_texts(fields["addresses"]),
+        entries=entries,
+        network_fences=tuple(
+            FenceObject(_text(item, "name"), _text(item, "uid"), _texts(item["cidrs"]), _flag(item, "ours"))
+            for item in fields["network_fences"]
+        ),
+        source={str(address): str(source) for address, source in fields["source"].items()},
+        volumes=_texts(fields["volumes"]),
+        unverified=_flag(fields, "unverified"),
+        cordoned=_flag(fields, "cordoned"),
+        tainted=_flag(fields, "tainted"),
+        revision=int(fields.get("revision", 0)),
+        machine=_text({"machine": "", **fields}, "machine"),
+        namespace=_text({"namespace": "", **fields}, "namespace"),
+    )
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    if not isinstance(fields[name], str):
+        raise TypeError(f"{name} is no text")
+    return str(fields[name])
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
+        raise TypeError("a list of texts is none")
+    return tuple(values)
+
+
+def _entry(item: Mapping[str, Any]) -> Entry:
+    """What an older version wrote has no ``before``."""
+    before = _text({"before": "", **item}, "before")
+    return Entry(_text(item, "entry"), _text(item, "kind"), _flag(item, "ours"), _text(item, "until"), before)
+
+
+def _flag(fields: Mapping[str, Any], name: str) -> bool:
+    if not isinstance(fields[name], bool):
+        raise TypeError(f"{name} is neither true nor false")
+    return bool(fields[name])
+
+
+class RunOptions(NamedTuple):
+    """The options RUN, checked. ``fence``: what the step before would have written; counts in check mode only."""
+
+    node: str
+    run: str
+    namespace: str
+    lease_seconds: float
+    lease_timeout: float
+    fence: Ledger | None
+
+
+def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
+    """The options that the modules of a fence share. Raises StorageOpsError for what does not fit."""
+    for name in ("node", "run_id", "ledger_namespace"):
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", params[name]):
+            raise StorageOpsError(f"{name} is {params[name]!r}; give one word of letters, digits, dots and dashes")
+    for name, least, most in (("lease_seconds", _LEAST_LEASE, _MOST_LEASE), ("lease_timeout", 0.0, 86_400.0)):
+        if not least <= params[name] <= most:  # not a number is neither
+            raise StorageOpsError(f"{name} is {params[name]:g}; give {least:g} to {most:g} seconds")
+    fence = parse_ledger(params["fence"], "the option fence") if check_mode and params["fence"] else None
+    if fence and fence.node != params["node"]:
+        raise StorageOpsError(f"the option fence is the ledger of node {fence.node}, not of {params['node']}")
+    return RunOptions(params["node"], params["run_id"], params["ledger_namespace"], params["lease_seconds"], params["lease_timeout"], fence)
+
+
+def object_name(node: str, what: str = "fence") -> str:
+    """The name of the ConfigMap and of the Lease of a node."""
+    name = f"storage-ops-{what}-{node}"
+    return name if len(name) <= _NAME else f"{name[: _NAME - 17]}-{sha256(node.encode()).hexdigest()[:16]}"
+
+
+def config_map_path(node: str, namespace: str) -> str:
+    """Where the API has the ConfigMap of a node's ledger."""
+    return path("v1", "configmaps", object_name(node), namespace)
+
+
+class Note(NamedTuple):
+    """What stands on a Node object; ``text`` is empty for nothing, ``ledger`` None for what is none of that node.
+
+    A kubelet may write the annotations of its own node (NodeRestriction, plugin/pkg/admission/noderestriction),
+    so a note is shown, compared and looked into, and never believed.
+    """
+
+    text: str
+    ledger: Ledger | None
+
+    def contradicts(self, kept: Ledger) -> bool:
+        """It is not what a run that was killed between the two has left: that one is older."""
+        return bool(self.ledger and self.ledger != kept and kept.revision <= self.ledger.revision)
+
+
+NO_NOTE = Note("", None)
+
+
+def read_note(item: Object | None) -> Note:
+    """What is noted on a Node object."""
+    if item is None:
+        return NO_NOTE
+    text = str((item["metadata"].get("annotations") or {}).get(ANNOTATION) or "")
+    try:
+        ledger = parse_ledger(text, "")
+    except StorageOpsError:
+        return Note(text, None)
+    return Note(text, ledger if ledger.node == item["metadata"]["name"] else None)
+
+
+class Ledgers:
+    """Where the ledgers are kept."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster, self._namespace = cluster, namespace
+        self._folder = path("v1", "configmaps", namespace=namespace)
+
+    def read(self, node: str, item: Object | None) -> Ledger | None:
+        """The ledger of a node, of which ``item`` is the object, or None if that is gone.
+
+        Raises StorageOpsError where it cannot be read, and where it is kept in another namespace.
+        """
+        self._check_place(node, read_note(item))
+        kept, _found = self._kept(node)
+        if kept and kept.node != node:
+            raise StorageOpsError(
+                f"ConfigMap {self._namespace}/{object_name(node)} of node {node} is the ledger of node {kept.node}: "
+                "find out who copied it, and delete it"
+            )
+        return kept
+
+    def refuse_doubt(self, kept: Ledger, item: Object | None) -> None:
+        """Before a fence is taken off: raises StorageOpsError if the note on the node says otherwise, and is no older.
+
+        The ConfigMap may have been restored from a backup. A kubelet that writes such a note keeps its own fence.
+        """
+        note = read_note(item)
+        if note.ledger and note.contradicts(kept):
+            raise StorageOpsError(
+                f"ConfigMap {self._namespace}/{object_name(kept.node)} and the annotation {ANNOTATION} of node {kept.node} "
+                f"contradict each other (phase {kept.phase}, and phase {note.ledger.phase}): compare both with Ceph's "
+                "blocklist, and delete the wrong one"
+            )
+
+    def write(self, ledger: Ledger, dry_run: bool = False) -> Ledger:
+        """Keep it in the ConfigMap, then note it on the node, if that is still there; returns it with its new revision."""
+        for left in reversed(range(_TRIES)):
+            try:
+                ledger = self._keep(ledger, dry_run)
+                break
+            except (Conflict, NotFound):
+                if not left:
+                    raise
+        self._note(ledger, dry_run)
+        return ledger
+
+    def remove(self, ledger: Ledger, dry_run: bool = False) -> None:
+        """Take it from the node, whose object may be another one by now, and then delete the ConfigMap."""
+        item = self._cluster.get(ledger.path)
+        if item and ANNOTATION in (item["metadata"].get("annotations") or {}) and not self.elsewhere(ledger.node, read_note(item)):
+            body = {"metadata": {"uid": item["metadata"]["uid"], "annotations": {ANNOTATION: None}}}
+            self._cluster.patch(ledger.path, body, dry_run=dry_run)
+        _kept, found = self._kept(ledger.node)
+        if found:
+            self._delete(config_map_path(ledger.node, self._namespace), found["metadata"]["uid"], dry_run)
+
+    def all(self) -> list[Ledger]:
+        """The ledger of every node that has one in a ConfigMap."""
+        labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
+
+        def pick(item: Object) -> Ledger | None:
+            meta = item["metadata"]
+            text = (item.get("data") or {}).get(KEY)
+            return parse_ledger(text, f"ConfigMap {meta['namespace']}/{meta['name']}") if text else None
+
+        return self._cluster.list(self._folder, pick, labels=labels)
+
+    def _kept(self, node: str) -> tuple[Ledger | None, Object | None]:
+        item = self._cluster.get(config_map_path(node, self._namespace))
+        if item is None:
+            return None, None
+        text = (item.get("data") or {}).get(KEY) or ""
+        return parse_ledger(text, f"ConfigMap {self._namespace}/{object_name(node)}"), item
+
+    def _keep(self, ledger: Ledger, dry_run: bool) -> Ledger:
+        kept, found = self._kept(ledger.node)
+        if kept and kept._replace(revision=0) == ledger._replace(revision=0):
+            return kept
+        ledger = ledger._replace(revision=max(ledger.revision, kept.revision if kept else 0) + 1)
+        meta: Object = {"name": object_name(ledger.node), "namespace": self._namespace, "labels": LABELS}
+        if found is None:
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {KEY: ledger.text}}
+            create_own(self._cluster, self._folder, body, dry_run)
+        else:
+            meta = {**meta, "uid": found["metadata"]["uid"], "resourceVersion": found["metadata"]["resourceVersion"]}
+            self._cluster.patch(
+                config_map_path(ledger.node, self._namespace), {"metadata": meta, "data": {KEY: ledger.text}}, dry_run=dry_run
+            )
+        return ledger
+
+    def _note(self, ledger: Ledger, dry_run: bool) -> None:
+        for left in reversed(range(_TRIES)):
+            item = self._cluster.get(ledger.path)
+            if item is None or item["metadata"]["uid"] != ledger.node_uid:
+                # The node's object is gone, or another one: the ConfigMap is what counts.
+                return
+            if (item["metadata"].get("annotations") or {}).get(ANNOTATION) == ledger.text:
+                return
+            # A run with another namespace has another Lease.
+            self._check_place(ledger.node, read_note(item))
+            meta: Object = {"uid": ledger.node_uid, "resourceVersion": item["metadata"]["resourceVersion"]}
+            meta["annotations"] = {ANNOTATION: ledger.text}
+            try:
+                self._cluster.patch(ledger.path, {"metadata": meta}, dry_run=dry_run)
+                return
+            except (NotFound, Conflict):
+                if not left:
+                    raise
+
+    def elsewhere(self, node: str, note: Note) -> str:
+        """The other namespace in which, as the note says, a ledger of the node is indeed kept; empty if there is none.
+
+        Where this account may not look, the note remains a mere word.
+        """
+        where = note.ledger.namespace if note.ledger else ""
+        if where in ("", self._namespace) or not untrusted.is_name(where):
+            return ""
+        try:
+            return where if self._cluster.get(config_map_path(node, where)) else ""
+        except Forbidden:
+            return ""
+
+    def _check_place(self, node: str, note: Note) -> None:
+        where = self.elsewhere(node, note)
+        if where:
+            raise StorageOpsError(
+                f"the ledger of node {node} is kept in namespace {where}, as the annotation {ANNOTATION} says, and not in "
+                f"{self._namespace}: give ledger_namespace {where}"
+            )
+
+    def _delete(self, where: str, uid: str, dry_run: bool = False) -> None:
+        with contextlib.suppress(NotFound, Conflict):
+            self._cluster.delete(where, uid, dry_run=dry_run)
+
+
+class _Held(NamedTuple):
+    """The Lease as it is. ``until``: when it runs out unless it is renewed."""
+
+    holder: str
+    uid: str
+    version: str
+    until: datetime | None
+
+
+class RunLease:
+    """The Lease by which one run after another works at a node. Its modules share it by their run."""
+
+    def __init__(
+        self, cluster: Cluster, namespace: str, node: str, run: str, seconds: float, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._cluster, self._run, self._seconds, self._sleep = cluster, run, seconds, sleep
+        self._name, self._namespace, self._node = object_name(node), namespace, node
+        self._folder = path("coordination.k8s.io/v1", "leases", namespace=namespace)
+
+    def take(self, wait: float) -> None:
+        """Take or renew it. While another run has it, wait until that one releases it or it runs out by the API server's clock.
+
+        Raises StorageOpsError that names the holder after ``wait`` seconds, or when the deadline is near.
+        """
+        began = time.monotonic()
+        while True:
+            held = self._held()
+            if held is None or held.holder == self._run or self._is_over(held):
+                try:
+                    return self._take(held)
+                except (Conflict, NotFound):
+                    pass  # somebody was quicker
+            elif time.monotonic() - began + _POLL_SECONDS > self._cluster.deadline.cap(wait):
+                raise StorageOpsError(f"{self._busy(held)}; {wait:g} s (lease_timeout) were waited for it. Nothing was changed")
+            self._sleep(_POLL_SECONDS)
+
+    def holder(self) -> str:
+        """Who else works at the node right now, in words; empty if nobody does. For check mode, which takes no Lease."""
+        held = self._held()
+        return "" if held is None or held.holder == self._run or self._is_over(held) else self._busy(held)
+
+    def check(self) -> None:
+        """Renew it. Raises NotStarted if it is ours no more."""
+        held = self._held()
+        if held is None or held.holder != self._run:
+            now = f"run {held.holder} has it now" if held else "it was deleted"
+            raise NotStarted(
+                f"this run has lost the Lease {self._namespace}/{self._name} ({now}), so another one may be at work: run again"
+            )
+        try:
+            self._take(held)
+        except (Conflict, NotFound) as error:
+            raise NotStarted(f"this run has lost the Lease {self._namespace}/{self._name}: {error}. Run again") from error
+
+    def release(self) -> None:
+        """Delete it, if it is ours, or what a run that was killed has left of its own and that has run out."""
+        held = self._held()
+        if held is None or (held.holder != self._run and not self._is_over(held)):
+            return
+        with contextlib.suppress(NotFound, Conflict):
+            self._cluster.delete(f"{self._folder}/{self._name}", held.uid)
+
+    def _held(self) -> _Held | None:
+        item = self._cluster.get(f"{self._folder}/{self._name}")
+        if item is None:
+            return None
+        meta, spec = item["metadata"], item.get("spec") or {}
+        renewed = parse_time(spec.get("renewTime"))
+        if spec.get("renewTime") and renewed is None:
+            raise StorageOpsError(
+                f"the Lease {self._namespace}/{self._name} has a renewTime that is no time, so a run may be "
+                f"at work at node {self._node}: delete it when none is"
+            )
+        until = renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 0) if renewed else None
+        return _Held(spec.get("holderIdentity") or "", meta["uid"], meta["resourceVersion"], until)
+
+    def _is_over(self, held: _Held) -> bool:
+        return not held.holder or held.until is None or self._cluster.now() > held.until
+
+    def _take(self, held: _Held | None) -> None:
+        now = f"{self._cluster.now():%Y-%m-%dT%H:%M:%S.%fZ}"
+        where = f"{self._folder}/{self._name}"
+        # Every holder has a Lease of its own, so that one which comes back late can neither renew nor delete another's.
+        if held and held.holder != self._run:
+            self._cluster.delete(where, held.uid)
+            held = None
+        if held:
+            meta = {"uid": held.uid, "resourceVersion": held.version}
+            self._cluster.patch(where, {"metadata": meta, "spec": {"renewTime": now, "leaseDurationSeconds": self._duration}})
+            return
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace, "labels": LABELS},
+            "spec": {"holderIdentity": self._run, "acquireTime": now, "renewTime": now, "leaseDurationSeconds": self._duration},
+        }
+        create_own(self._cluster, self._folder, body)
+
+    @property
+    def _duration(self) -> int:
+        return round(self._seconds)
+
+    def _busy(self, held: _Held) -> str:
+        until = f"{held.until:%H:%M:%S}Z" if held.until else "once"
+        where = f"{self._namespace}/{self._name}"
+        return f"another run ({held.holder}) works at node {self._node}; its Lease {where} runs out at {until} unless it is renewed"

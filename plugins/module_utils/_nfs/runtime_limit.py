@@ -1,0 +1,312 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""How many files a container may open (STOR-10): a program that closes all it might have open, as rpc.statd does, takes minutes for 1e9."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import NOFILE
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import pod_uid_of
+
+RUNBOOK = "storage_ops.runbooks.check_nfs"
+DROP_IN = "/etc/systemd/system/{unit}.d/50-storage_ops-nofile.conf"
+
+INFINITY = 2**64 - 1
+_UNITS = {"containerd": "containerd.service", "crio": "crio.service", "docker": "docker.service"}
+_PROPERTIES = ("Id", "LoadState", "ActiveState", "MainPID", "LimitNOFILE", "FragmentPath", "DropInPaths", "NeedDaemonReload", "KillMode")
+_MAX_OPEN_FILES = re.compile(r"^Max open files +\S+ +(\S+)", re.MULTILINE)
+
+LIMIT_SPEC = NOFILE.merge(ArgumentSpec({"runtimes": {"type": "list", "elements": "str", "choices": list(_UNITS), "default": []}}))
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """What the user asked for; see the documentation of nfs_mount_check. ``runtimes``: empty is all that are there."""
+
+    runtimes: tuple[str, ...] = ()
+    limit_nofile_max: int = 1048576
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A container runtime that systemd knows.
+
+    ``unit_limit``: LimitNOFILE as systemd has it loaded. ``pid``: its main process, 0 if it does not run. ``process_limit``: hard limit
+    of that process, 0 if it does not run. ``reload``: its files were changed since systemd read them. ``keeps_containers``: they
+    outlive its restart.
+    """
+
+    runtime: str
+    unit: str
+    unit_limit: int
+    pid: int
+    process_limit: int
+    fragment: str
+    drop_ins: tuple[str, ...]
+    reload: bool
+    keeps_containers: bool
+
+
+@dataclass(frozen=True)
+class CsiProcess:
+    """A process of a CSI driver's pod, and its own limit."""
+
+    pid: int
+    command: str
+    pod: str
+    limit: int
+
+
+@dataclass(frozen=True)
+class LimitState:
+    """What was read.
+
+    ``nr_open``: fs.nr_open, the most that any limit can be. ``systemd``: systemd's own limit, which is what a unit gets that asks for more
+    than that, as for infinity. ``problem``: why the runtimes are not known.
+    """
+
+    node: str
+    nr_open: int
+    systemd: int
+    runtimes: tuple[Runtime, ...]
+    csi: tuple[CsiProcess, ...]
+    problem: str = ""
+
+
+def limit_options(params: dict[str, Any]) -> LimitOptions:
+    """Options of RuntimeLimits, checked."""
+    given = {name: params[name] for name in LimitOptions.__dataclass_fields__ if name in params}
+    options = LimitOptions(**{**given, "runtimes": tuple(given.get("runtimes", ()))})
+    if not options.limit_nofile_max >= 1024:
+        raise StorageOpsError(f"limit_nofile_max is {options.limit_nofile_max}; give at least 1024, or nothing will run")
+    return options
+
+
+class RuntimeLimits:
+    """STOR-10 on one node; only reports."""
+
+    def __init__(self, host: Host, options: LimitOptions) -> None:
+        self._host = host
+        self._options = options
+        self._state: LimitState | None = None
+
+    def gather(self) -> LimitState:
+        """Read units, running processes, and CSI drivers."""
+        self._host.require_root()
+        self._state = read_limits(self._host, self._options)
+        return self._state
+
+    def plan(self, state: LimitState) -> Plan:
+        """Decide."""
+        return plan_limits(state, self._options)
+
+    def healthy(self, state: LimitState) -> str:
+        """What is in order."""
+        limits = {runtime.runtime: runtime.process_limit or _next(runtime, state) for runtime in state.runtimes}
+        return ", ".join(f"{name} may open {limit} files" for name, limit in limits.items()) or "no container runtime"
+
+    def facts(self) -> dict[str, Any]:
+        """What the role needs to put a limit right."""
+        state = self._state
+        return {} if state is None else {"runtimes": [describe(runtime, state, self._options) for runtime in state.runtimes]}
+
+
+def read_limits(host: Host, options: LimitOptions) -> LimitState:
+    """What systemd has loaded, and what runs."""
+    nr_open = int(host.read("/proc/sys/fs/nr_open") or 1048576)
+    systemd = min(_limit_of(host.read("/proc/1/limits") or "") or nr_open, nr_open)
+    units = {unit: runtime for runtime, unit in _UNITS.items() if not options.runtimes or runtime in options.runtimes}
+    shown = host.run(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", *units])
+    if not shown.ok:
+        return LimitState(host.name, nr_open, systemd, (), (), shown.describe())
+    blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in shown.stdout.split("\n\n")]
+    loaded = [block for block in blocks if block.get("LoadState") == "loaded" and block.get("Id") in units]
+    runtimes = tuple(_runtime(host, units[block["Id"]], block) for block in loaded)
+    return LimitState(host.name, nr_open, systemd, runtimes, _csi_processes(host) if runtimes else ())
+
+
+def _runtime(host: Host, runtime: str, block: dict[str, str]) -> Runtime:
+    pid = int(block.get("MainPID") or 0)
+    drop_ins = tuple(block.get("DropInPaths", "").split())
+    return Runtime(
+        runtime,
+        block["Id"],
+        _number(block.get("LimitNOFILE", "")),
+        pid,
+        _limit_of(host.read(f"/proc/{pid}/limits") or "") if pid else 0,
+        block.get("FragmentPath", ""),
+        drop_ins,
+        block.get("NeedDaemonReload") == "yes" or _has_unread(host, block["Id"], drop_ins),
+        not pid or (block.get("KillMode") in ("process", "none") and (runtime != "docker" or _live_restore(host))),
+    )
+
+
+def _has_unread(host: Host, unit: str, drop_ins: Sequence[str]) -> bool:
+    """Of a folder that is new systemd itself does not notice that it has not read it."""
+    folders = [f"{folder}/systemd/system/{unit}.d" for folder in ("/etc", "/run")]
+    return any(f"{folder}/{name}" not in drop_ins for folder in folders for name in host.names(folder) if name.endswith(".conf"))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else INFINITY
+
+
+def _limit_of(limits: str) -> int:
+    """The hard limit in a /proc/PID/limits; 0 if the process has ended meanwhile."""
+    match = _MAX_OPEN_FILES.search(limits)
+    return _number(match.group(1)) if match else 0
+
+
+def _live_restore(host: Host) -> bool:
+    """What the running dockerd says; its file may have been changed since."""
+    said = host.run(["docker", "info", "--format", "{{.LiveRestoreEnabled}}"])
+    if said.ok:
+        return said.stdout.strip() == "true"
+    try:
+        settings = json.loads(host.read("/etc/docker/daemon.json") or "{}")
+    except ValueError:
+        return False
+    return isinstance(settings, dict) and settings.get("live-restore") is True
+
+
+def _csi_processes(host: Host) -> tuple[CsiProcess, ...]:
+    """Processes of pods whose command line has to do with CSI. To read that of another may block."""
+
+    def reading() -> list[dict[str, Any]]:
+        found = [_csi_process(host, int(pid)) for pid in host.names("/proc") if pid.isdigit()]
+        return [asdict(process) for process in found if process]
+
+    reply = host.bounded(reading)
+    if reply.problem:
+        raise StorageOpsError(f"the processes of pods could not be read: {reply.problem}")
+    return tuple(CsiProcess(**process) for process in reply.value)
+
+
+def _csi_process(host: Host, pid: int) -> CsiProcess | None:
+    uid = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")
+    words = (host.read(f"/proc/{pid}/cmdline") or "").split("\0") if uid else []
+    if not any("csi" in word for word in words):
+        return None
+    return CsiProcess(pid, os.path.basename(words[0]), uid, _limit_of(host.read(f"/proc/{pid}/limits") or ""))
+
+
+def plan_limits(state: LimitState, options: LimitOptions) -> Plan:
+    """Findings for each runtime, and for CSI drivers that have an old limit; a pure function."""
+    if state.problem:
+        finding = _finding(state, "major", "service", "systemd", "what container runtimes there are cannot be read")
+        finding.refuse(f"{state.problem}: see 'systemctl status'")
+        return Plan([finding])
+    findings = [finding for runtime in state.runtimes for finding in [_judge(runtime, state, options)] if finding]
+    # As long as the runtime itself is wrong, so are all that it started.
+    return Plan(findings or _judge_csi(state, options))
+
+
+def _finding(state: LimitState, severity: str, kind: str, name: str, summary: str) -> Finding:
+    return Finding("STOR-10", severity, kind, name, state.node, summary, "report", "", RUNBOOK)
+
+
+def _next(runtime: Runtime, state: LimitState) -> int:
+    """The limit after the next start of its unit."""
+    return runtime.unit_limit if runtime.unit_limit <= state.nr_open else state.systemd
+
+
+def _shown(limit: int) -> str:
+    return "infinity" if limit == INFINITY else str(limit)
+
+
+def _judge(runtime: Runtime, state: LimitState, options: LimitOptions) -> Finding | None:
+    now, after, most = runtime.process_limit, _next(runtime, state), options.limit_nofile_max
+    name, path = runtime.runtime, DROP_IN.format(unit=runtime.unit)
+    write = f"write {path} with the lines '[Service]' and 'LimitNOFILE={most}', run 'systemctl daemon-reload'"
+    # Where systemd ends the whole control group, the shims of the containers are in it; docker's own word counts besides.
+    ends = ", after its containers were moved away: they end with it (KillMode is not process, or docker has no live-restore)"
+    restart = f"restart {runtime.unit}" + ("" if runtime.keeps_containers else ends)
+    pods = "; pods keep the limit that they were started with until they are started again, those of the CSI driver too"
+    if now > most and after > most:
+        found = "major", f"{name} and its containers may open {now} files each", f"{write}, and {restart}{pods}"
+    elif now > most:
+        set_to = f"its unit says {_shown(runtime.unit_limit)}, which the running process does not have yet"
+        found = "major", f"{name} and its containers may still open {now} files each", f"{set_to}: {restart}{pods}"
+    elif after > most:
+        when = "at its next start" if runtime.pid else "once it is started"
+        found = "minor", f"{name} and its containers will be let open {after} files each {when}", f"{write}{pods}"
+    elif runtime.pid and now != after:
+        found = (
+            "info",
+            f"{name} runs with a limit of {now} files, and its unit says {_shown(runtime.unit_limit)}",
+            f"the unit was changed after {name} was started; {restart} when it suits{pods}",
+        )
+    else:
+        return None
+    severity, summary, reason = found
+    finding = _finding(state, severity, "container runtime", name, summary)
+    reload = "systemd has not read the unit's files since they were changed: run 'systemctl daemon-reload'; " if runtime.reload else ""
+    finding.reason = f"{reload}{reason}"
+    finding.evidence = {
+        "unit": runtime.unit,
+        "unit_limit": _shown(runtime.unit_limit),
+        "process_limit": runtime.process_limit or "not running",
+        "pid": runtime.pid,
+        "limit_after_restart": after,
+        "fs_nr_open": state.nr_open,
+        "limit_of_systemd": state.systemd,
+        "limit_nofile_max": most,
+        "fragment": runtime.fragment,
+        "drop_ins": list(runtime.drop_ins),
+        "drop_in": path,
+        "drop_in_lines": drop_in(options).splitlines(),
+    }
+    return finding
+
+
+def _judge_csi(state: LimitState, options: LimitOptions) -> list[Finding]:
+    old = [process for process in state.csi if process.limit > options.limit_nofile_max]
+    if not old:
+        return []
+    pods = list(dict.fromkeys(process.pod for process in old))
+    summary = f"{len(pods)} pod{'s' * (len(pods) != 1)} of CSI drivers still may open {max(process.limit for process in old)} files"
+    finding = _finding(state, "minor", "CSI driver", ", ".join(pods[:3]), summary)
+    finding.reason = "the runtime's limit is in order, but they were started before it was: delete these pods, one at a time"
+    finding.evidence = {"processes": [f"pid {process.pid} ({process.command}) of pod {process.pod}: {process.limit}" for process in old]}
+    return [finding]
+
+
+def drop_in(options: LimitOptions) -> str:
+    """The text of the drop-in."""
+    return f"[Service]\nLimitNOFILE={options.limit_nofile_max}\n"
+
+
+def describe(runtime: Runtime, state: LimitState, options: LimitOptions) -> dict[str, Any]:
+    """A runtime as the module returns it."""
+    most = options.limit_nofile_max
+    return {
+        "runtime": runtime.runtime,
+        "unit": runtime.unit,
+        "unit_limit": _shown(runtime.unit_limit),
+        "process_limit": runtime.process_limit,
+        "limit_after_restart": _next(runtime, state),
+        "pid": runtime.pid,
+        "drop_in": {"path": DROP_IN.format(unit=runtime.unit), "text": drop_in(options)},
+        "drop_in_needed": _next(runtime, state) > most,
+        "restart_needed": runtime.process_limit > most,
+        "keeps_containers": runtime.keeps_containers,
+    }
+
+
+def excessive(state: LimitState, options: LimitOptions) -> int:
+    """The largest limit of a running runtime, if it is too large; else 0. None can be set that is beyond what the kernel has now."""
+    limit = max((runtime.process_limit for runtime in state.runtimes), default=0)
+    return min(limit, state.nr_open) if limit > options.limit_nofile_max else 0

@@ -1,0 +1,244 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""What is below a filesystem that turned read-only: its block device, the paths to it, and what the kernel has said of both."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, btrfs, multipath
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
+
+# Whatever the size of the device's blocks is, this is whole ones.
+_READ_BYTES = 4096
+# A record of the kernel's log is never longer.
+_RECORD_BYTES = 8192
+_KEPT_LINES = 5
+_EXT4 = ("errors_count", "first_error_time", "last_error_time")
+# fs/btrfs/messages.c; since Linux 5.18 with the filesystem's state. It names one of its devices.
+_BTRFS = r"\(device (?P<name>[^\s():]+)(?:: state \w+)?\)"
+
+# In the kernel's words: it gave up. Of ext4 some kernels tell it nowhere else, as the 6.1 of Debian 12: mountinfo still says rw.
+_ERRORS = (
+    re.compile(r"EXT4-fs \((?P<name>[^()]+)\): (?:Remounting filesystem read-only|shut down requested)"),
+    re.compile(r"Aborting journal on device (?P<name>\S+)-8\."),
+    re.compile(r"XFS \((?P<name>[^()]+)\): .*(?:[Ss]hutting down filesystem|Filesystem has been shut down|User initiated shutdown)"),
+    re.compile(rf"BTRFS \w+ {_BTRFS}: forced readonly"),
+    re.compile(rf"BTRFS:? error {_BTRFS} in \w+:\d+: errno=-"),
+)
+# It was mounted, remounted or unmounted: nothing said before is of what is mounted now. A btrfs
+# that gave up cannot be remounted (fs/btrfs/super.c, btrfs_remount). What it says when it is
+# mounted depends on the kernel (fs/btrfs/disk-io.c, open_ctree).
+_MOUNTS = (
+    re.compile(r"EXT4-fs \((?P<name>[^()]+)\): (?:mounted filesystem|unmounting filesystem|re-mounted)"),
+    re.compile(r"XFS \((?P<name>[^()]+)\): (?:Mounting V|Unmounting Filesystem)"),
+    re.compile(rf"BTRFS \w+ {_BTRFS}: (?:(?:first |last un)mount of |has skinny extents)"),
+    re.compile(rf"BTRFS \w+ {_BTRFS}: using \S+ \(.*\) checksum algorithm"),
+)
+
+
+# Filesystem (major:minor) -> the kernel's names of its block devices.
+Names = Mapping[str, Iterable[str]]
+
+
+@dataclass(frozen=True)
+class Backing:
+    """The block device of a filesystem; of btrfs it may be several.
+
+    ``name``: the kernel's, empty if it is gone. ``read_only``: the device itself is. ``errors``:
+    what ext4 or btrfs counts, by name. ``paths``: each with its state. ``obstacles``: why it cannot
+    be used now.
+    """
+
+    name: str
+    read_only: bool = False
+    errors: dict[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+    obstacles: tuple[str, ...] = ()
+
+
+def read_names(host: Host, points: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Filesystem (major:minor) -> the kernel's names of its block devices.
+
+    None if they are gone, or nothing tells which they are.
+    ``points``: filesystem -> a mount point where it can be asked; empty if there is none.
+    """
+    askable = {device: point for device, point in points.items() if point and _is_anonymous(device)}
+    told = btrfs.read_devices(host, askable)
+    named = {device: _named(host, device) for device in points if not _is_anonymous(device)}
+    return {device: told.get(device, named.get(device, ())) for device in points}
+
+
+def _is_anonymous(device: str) -> bool:
+    """The number is no device's (fs/super.c, get_anon_bdev): it lies on several, or on none."""
+    return device.startswith("0:")
+
+
+def _named(host: Host, device: str) -> tuple[str, ...]:
+    path = f"/sys/dev/block/{device}"
+    return (host.resolve(path).rpartition("/")[2],) if host.exists(path) else ()
+
+
+def read_logs(host: Host, names: Names) -> dict[str, tuple[str, ...]]:
+    """Filesystem -> what the kernel has said when it gave it up, newest last, if it has.
+
+    ``names``: filesystem -> the kernel's names of its block devices.
+    """
+    log = _kernel_log(host) if names else []
+    said = {device: tuple(since_mounted(log, *below)) for device, below in names.items()}
+    return {device: lines for device, lines in said.items() if lines}
+
+
+def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing]:
+    """Look at the block devices of filesystems.
+
+    ``names``: as of read_logs. ``timeout``: seconds for a direct read of each.
+    """
+    if not names:
+        return {}
+    reached = block.transports(host)
+    disks, dm = block.disks(host, reached), block.dm_devices(host)
+    daemon = multipath.ask_daemon(host) if any(device.is_multipath for device in dm.values()) else Daemon()
+
+    def look(name: str) -> Backing:
+        paths, obstacles = paths_below(host, name, disks, dm, daemon)
+        return Backing(
+            name,
+            host.read(f"/sys/class/block/{name}/ro") == "1",
+            _counted_errors(host, name),
+            tuple(paths),
+            # A read of what is known not to answer would only hang.
+            tuple(obstacles or _unreadable(host, name, timeout)),
+        )
+
+    found = {device: [look(name) for name in below] for device, below in names.items()}
+    return {device: joined(device, backings) for device, backings in found.items()}
+
+
+def joined(device: str, found: list[Backing]) -> Backing:
+    """The block devices of one filesystem together: each of them must be usable."""
+    if not found:
+        gone = f"its device {device} is gone from the kernel"
+        unknown = f"which block devices it lies on cannot be told: {device} is no device's number"
+        return Backing("", obstacles=(unknown if _is_anonymous(device) else gone,))
+    return Backing(
+        " ".join(backing.name for backing in found),
+        any(backing.read_only for backing in found),
+        # What btrfs counts is of all of its devices.
+        found[0].errors,
+        tuple(path for backing in found for path in backing.paths),
+        tuple(obstacle for backing in found for obstacle in backing.obstacles),
+    )
+
+
+def _counted_errors(host: Host, name: str) -> dict[str, str]:
+    read = {key: host.read(f"/sys/fs/ext4/{name}/{key}") for key in _EXT4}
+    counted = {key: value for key, value in read.items() if value is not None}
+    return counted or btrfs.counted_errors(host, name)
+
+
+def paths_below(
+    host: Host, name: str, disks: dict[str, block.Disk], dm: dict[str, block.DmDevice], daemon: Daemon
+) -> tuple[list[str], list[str]]:
+    """(every path from a block device down to its disks, with its state; why it cannot be relied on, in sentences)."""
+    paths, bad = [], []
+    waiting, seen = [name], set()
+    while waiting:
+        current = waiting.pop(0)
+        if current in seen:
+            continue
+        seen.add(current)
+        if host.exists(f"/sys/class/block/{current}/partition"):
+            waiting.append(host.resolve(f"/sys/class/block/{current}").split("/")[-2])
+        device, disk = dm.get(current), disks.get(current)
+        if device is not None and device.is_multipath:
+            said = daemon.paths.get(device.wwid, {})
+            states = [f"{device.name}: {path} {said.get(path, 'not known to multipathd')}" for path in device.slaves]
+            paths += states
+            bad += [f"a path is down: {state}" for state in states if not state.endswith(("active ready", "active ghost"))]
+            bad += [] if device.slaves else [f"{device.name} has no path left"]
+            bad += [daemon.problem] if daemon.problem else []
+        if device is not None and device.suspended:
+            bad.append(f"{device.name} is suspended: somebody is changing it")
+        if disk is not None:
+            state = f"{disk.name}: {disk.state}" + (f", {disk.transport.describe()}" if disk.transport else "")
+            paths.append(state)
+            bad += [f"a path is down: {state}"] if disk.state != "running" or (disk.transport is not None and not disk.transport.up) else []
+        waiting += host.names(f"/sys/class/block/{current}/slaves")
+    return paths, bad
+
+
+def _unreadable(host: Host, name: str, timeout: float) -> list[str]:
+    """Why the device cannot be read; empty if it can."""
+
+    def reading() -> str:
+        descriptor = os.open(host.path(f"/dev/{name}"), os.O_RDONLY | os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            # Aligned, as a direct read has to be.
+            with mmap.mmap(-1, _READ_BYTES) as page:
+                # A write that failed while the paths were down is told to the first who reads.
+                with contextlib.suppress(OSError):
+                    os.preadv(descriptor, [page], 0)
+                return "" if os.preadv(descriptor, [page], 0) == _READ_BYTES else "it ends too early"
+        except OSError as error:
+            return str(error.strerror)
+        finally:
+            os.close(descriptor)
+
+    reply = host.bounded(reading, timeout)
+    problem = reply.problem or reply.value
+    return [f"{name} cannot be read: {problem}"] if problem else []
+
+
+def _kernel_log(host: Host) -> list[str]:
+    """The kernel's messages that are still in its buffer, oldest first, each with its second since boot."""
+
+    def reading() -> list[str]:
+        lines: list[str] = []
+        log = os.open(host.path("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            while True:
+                try:
+                    record = os.read(log, _RECORD_BYTES).decode("utf-8", "replace")
+                except BrokenPipeError:
+                    continue  # what was next has been overwritten meanwhile
+                except BlockingIOError:
+                    return lines
+                # "priority,number,microseconds,flags;message", then lines with keys that begin with a blank.
+                head, _semicolon, message = record.partition("\n")[0].partition(";")
+                with contextlib.suppress(IndexError, ValueError):
+                    lines.append(f"[{int(head.split(',')[2]) / 1e6:.1f}] {message}")
+        finally:
+            os.close(log)
+
+    reply = host.bounded(reading)
+    if reply.problem:
+        raise StorageOpsError(f"the kernel's log cannot be read: {reply.problem}")
+    said: list[str] = reply.value
+    return said
+
+
+def since_mounted(log: Iterable[str], *names: str) -> list[str]:
+    """The last lines since it was mounted in which the kernel gave up what is on these devices."""
+    found: list[str] = []
+    for line in log:
+        if _is_of(_MOUNTS, line, names):
+            found = []
+        elif _is_of(_ERRORS, line, names):
+            found.append(line)
+    return found[-_KEPT_LINES:]
+
+
+def _is_of(forms: Iterable[re.Pattern[str]], line: str, names: Iterable[str]) -> bool:
+    return any(match["name"] in names for form in forms for match in [form.search(line)] if match)

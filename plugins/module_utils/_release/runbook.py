@@ -1,0 +1,311 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Gives a fenced node back: reads the cluster, carries out what release_plan decides, and proves it.
+
+The ledger goes last, so a run that was killed anywhere is finished by another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Any, Callable
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import parse_reading
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    Ledger,
+    Ledgers,
+    RunLease,
+    RunOptions,
+    read_note,
+    run_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.returned import rebooted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import OUT_OF_SERVICE, TAINT, HostRecord, pick_host_record
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Pod, pick_pod, pick_volume
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._release import plan as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.plan import Options, State, Subject
+
+# Nodes change all the time, so a patch that insists on what was read may have to be made anew.
+_PATCH_TRIES = 10
+_MAX_TIMEOUT = 86_400.0
+
+Change = Callable[[dict[str, Any]], "dict[str, Any] | None"]
+
+
+class Release:
+    """The runbook release_fenced_node on one cluster. ``timeout``: seconds that a NetworkFence gets to be unfenced."""
+
+    def __init__(
+        self, cluster: Cluster, run: RunOptions, options: Options, timeout: float, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._cluster = cluster
+        self._run = run
+        self._options = options
+        self._timeout = timeout
+        self._sleep = sleep
+        self._ledgers = Ledgers(cluster, run.namespace)
+        self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds, sleep)
+        self._node_path = path("v1", "nodes", options.node)
+        self._state: State | None = None
+        self._plan = Plan([])
+
+    # gather
+
+    def gather(self) -> State:
+        """Read the ledger, the node, and what the fence consists of. After the first step of a release its Lease must still be ours."""
+        options, step = self._options, self._options.state
+        if step == "held" and not options.check:
+            # Before the rest is read, since what was read without it may be another run's work by now.
+            self._lease.check()
+        state = self._state = self._read()
+        if step == "releasing" or options.check:
+            return state
+        if step == "held" and not state.ledger:
+            self._lease.release()
+            raise NotStarted(f"{options.node} has no ledger any more, so another run has released it: nothing more may be taken back")
+        if state.ledger and step != "held":
+            self._lease.check()
+        if pure.plan(state, options).refusals:
+            # The next run need not wait for this one.
+            self._lease.release()
+        return state
+
+    def _read(self) -> State:
+        options, cluster = self._options, self._cluster
+        item = cluster.get(self._node_path)
+        host = pick_host_record(item) if item else None
+        note, ledger = read_note(item), self._ledgers.read(options.node, item)
+        if ledger:
+            self._ledgers.refuse_doubt(ledger, item)
+        if ledger and options.check and self._run.fence:
+            ledger = self._run.fence
+        fences = network_fence.list_fences(cluster) if ledger and ledger.network_fences else None
+        others = tuple(other for other in self._ledgers.all() if other.node != options.node) if ledger else ()
+        pods = self._pods(ledger) if ledger and host and not rebooted(host, ledger) and options.state == "releasing" else ()
+        busy = self._lease.holder() if options.check else ""
+        return State(cluster.now(), host, ledger, fences, pods, busy, others, note.text)
+
+    def _pods(self, ledger: Ledger) -> tuple[Pod, ...]:
+        """The pods on the node that use a volume of the fence."""
+        items = [self._cluster.get(path("v1", "persistentvolumes", name)) for name in ledger.volumes]
+        claims = {pick_volume(item).claim for item in items if item}
+
+        def pick(item: dict[str, Any]) -> Pod | None:
+            pod = pick_pod(item)
+            return pod if any((pod.namespace, claim) in claims for claim in pod.claims) else None
+
+        return tuple(self._cluster.list(path("v1", "pods"), pick, fields=f"spec.nodeName={self._options.node}"))
+
+    # plan
+
+    def plan(self, state: State) -> Plan:
+        """Decide."""
+        self._plan = pure.plan(state, self._options)
+        return self._plan
+
+    def healthy(self, state: State) -> str:
+        """Why there is nothing to be done."""
+        if state.ledger is None:
+            return (
+                f"{self._options.node} is not fenced: it has no ledger, neither as an annotation nor in namespace {self._options.namespace}"
+            )
+        if self._options.state == "held":
+            return f"the release of {self._options.node} is under way, and it is Ready"
+        return f"none of the NetworkFences that were set to Fenced for {self._options.node} is Fenced any more"
+
+    def facts(self) -> dict[str, Any]:
+        """The ledger as it is now, or would be."""
+        if self._state is None:
+            return {}
+        ledger = self._state.ledger
+        verbs = {action.verb for action in self._plan.actions}
+        if ledger is None or "remove_fence_ledger" in verbs:
+            return {"fence": {}}
+        return {"fence": (pure.releasing(self._options, ledger) if "mark_release" in verbs else ledger).to_dict()}
+
+    # apply
+
+    def rehearse(self, action: Action) -> None:
+        """Have the API server say whether it would do it."""
+        subject: Subject = action.subject
+        if action.verb == "mark_release":
+            self._ledgers.write(subject.ledger._replace(phase="releasing"), dry_run=True)
+        elif action.verb == "remove_fence_ledger":
+            self._ledgers.remove(subject.ledger, dry_run=True)
+        elif action.verb == "unfence_network" and subject.fence:
+            network_fence.rehearse(self._cluster, subject.fence, network_fence.UNFENCED)
+        elif action.verb in self._changes:
+            self._patch(self._changes[action.verb], dry_run=True)
+
+    def apply(self, action: Action) -> None:
+        """Carry out one action, under the Lease and as long as the node is Ready."""
+        subject: Subject = action.subject
+        if action.verb == "mark_release":
+            self._mark(subject.ledger)
+            return
+        self._lease.check()
+        _refuse_unready(self._cluster.get(self._node_path), self._options.node)
+        if action.verb == "unfence_network":
+            if subject.fence is None:
+                raise AssertionError("an action without its NetworkFence")
+            network_fence.unfence(self._cluster, subject.fence, self._timeout, self._sleep)
+        elif action.verb == "remove_fence_ledger":
+            self._ledgers.remove(subject.ledger)
+            self._lease.release()
+        else:
+            self._patch(self._changes[action.verb])
+
+    def undo(self, _action: Action) -> Action | None:
+        """Nothing is taken back: what is left of a fence is finished by another run."""
+        return None
+
+    def _mark(self, planned: Ledger) -> None:
+        """Take the Lease, and see under it that all is still as it was planned for."""
+        try:
+            busy = self._lease.holder()
+            self._lease.take(self._run.lease_timeout)
+        except StorageOpsError as error:
+            raise NotStarted(str(error)) from error
+        try:
+            state = self._read()
+            said = [finding.reason for finding in pure.plan(state, self._options).refusals]
+            if state.ledger is None or said:
+                raise NotStarted("; ".join(said) or f"another run has released {planned.node} meanwhile: its ledger is gone")
+            if busy and state.ledger.phase == "intended":
+                # That run may have fenced since Ceph was read.
+                raise NotStarted(f"{busy}, which has ended by now: run again")
+            if (state.ledger.entries, state.ledger.network_fences) != (planned.entries, planned.network_fences):
+                raise NotStarted(f"the fence of {planned.node} is another one now; run again")
+            begun = pure.releasing(self._options, state.ledger)
+            # Both copies, also where a run was killed between the two; but not where one was killed that had begun to take them away.
+            if begun != state.ledger or read_note(self._cluster.get(self._node_path)).text:
+                self._ledgers.write(begun)
+        except Exception:
+            # If it cannot be given back, it runs out.
+            with contextlib.suppress(StorageOpsError):
+                self._lease.release()
+            raise
+
+    def _untaint(self, item: dict[str, Any]) -> dict[str, Any] | None:
+        taints = item["spec"].get("taints") or []
+        left = [taint for taint in taints if (taint["key"], taint.get("value", ""), taint["effect"]) != TAINT]
+        return {"taints": left} if left != taints else None
+
+    def _uncordon(self, item: dict[str, Any]) -> dict[str, Any] | None:
+        return {"unschedulable": None} if item["spec"].get("unschedulable") else None
+
+    @property
+    def _changes(self) -> Mapping[str, Change]:
+        """What changes the spec of the node."""
+        return {"untaint_node": self._untaint, "uncordon_node": self._uncordon}
+
+    def _patch(self, change: Change, dry_run: bool = False) -> None:
+        """Change the node, provided that it is still the one that was fenced, and Ready."""
+        for left in reversed(range(_PATCH_TRIES)):
+            item = self._cluster.get(self._node_path)
+            meta = _refuse_unready(item, self._options.node)["metadata"]
+            spec = change(item or {})
+            if spec is None:
+                return
+            try:
+                precondition = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+                self._cluster.patch(self._node_path, {"metadata": precondition, "spec": spec}, dry_run=dry_run)
+                return
+            except Conflict:
+                if not left:
+                    raise
+
+    # verify
+
+    def verify(self, finding: Finding) -> list[str]:
+        """What proves the step, by a new look at the cluster."""
+        item = self._cluster.get(self._node_path)
+        host = pick_host_record(item) if item else None
+        ledger = self._ledgers.read(self._options.node, item)
+        prove = {"releasing": self._prove_begun, "unfenced": self._prove_unfenced, "released": self._prove_released}[self._options.state]
+        return prove(finding, host, ledger)
+
+    def _prove_begun(self, finding: Finding, _host: HostRecord | None, ledger: Ledger | None) -> list[str]:
+        if ledger is None or ledger.phase != "releasing":
+            raise ActionFailed(f"the ledger of {self._options.node} does not say that its release has begun; run again")
+        return [finding.reason, f"the ledger says {ledger.phase}"]
+
+    def _prove_unfenced(self, finding: Finding, _host: HostRecord | None, _ledger: Ledger | None) -> list[str]:
+        names = {action.target for action in finding.repair}
+        fences = [fence for fence in network_fence.list_fences(self._cluster) or () if fence.name in names]
+        wrong = [f"{fence.name} is {fence.state} ({fence.status})" for fence in fences if fence.state != network_fence.UNFENCED]
+        if wrong or len(fences) < len(names):
+            raise ActionFailed(f"not every NetworkFence is Unfenced: {'; '.join(wrong) or 'one is gone'}")
+        return [f"NetworkFence {fence.name} is {fence.state}, and its controller says: {fence.message}" for fence in fences]
+
+    def _prove_released(self, finding: Finding, host: HostRecord | None, ledger: Ledger | None) -> list[str]:
+        node, verbs = self._options.node, {action.verb for action in finding.repair}
+        doubts = [f"its ledger is there again ({ledger.phase})"] if ledger else []
+        if host and "untaint_node" in verbs and pure.has_taint(host):
+            doubts.append("it has its taint again")
+        if host and "uncordon_node" in verbs and host.node.unschedulable:
+            doubts.append("it is cordoned again")
+        if doubts:
+            raise ActionFailed(f"the release of {node} is not proven: {'; '.join(doubts)}")
+        proof = [f"{node} has no ledger any more"]
+        proof += [f"{node} does not carry the taint {OUT_OF_SERVICE}"] if host and not pure.has_taint(host) else []
+        proof += [f"{node} is {'still cordoned, and not by us' if host.node.unschedulable else 'not cordoned'}"] if host else []
+        return proof + self._proof_of_fence()
+
+    def _proof_of_fence(self) -> list[str]:
+        """By what it is known that the fence is gone."""
+        ceph, ledger = self._options.ceph, self._state.ledger if self._state else None
+        if ceph is None:
+            return (
+                ["unverified in Ceph: only the message of the NetworkFence says that it is unfenced"]
+                if ledger and pure.ours(ledger)
+                else []
+            )
+        automatic = [entry.entry for entry in ceph.blocklist if entry.kind == "client"]
+        proof = [f"Ceph's blocklist, read at {ceph.read_at}, has none of our entries"]
+        proof += pure.still_blocking(ceph, ledger, self._state.host) if ledger and self._state else []
+        return proof + ([f"entries that are not ours were left alone, among them {', '.join(automatic[:3])}"] if automatic else [])
+
+
+def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) -> Release:
+    """The runbook with its options, checked."""
+    timeout = params["release_timeout"]
+    if not 1 <= timeout <= _MAX_TIMEOUT:  # not a number is neither
+        raise StorageOpsError(f"release_timeout is {timeout:g}; give 1 to {_MAX_TIMEOUT:g} seconds")
+    run = run_options(params, check_mode)
+    options = Options(
+        run.node,
+        params["state"],
+        pure.read_clients(params["clients"]) if params["clients"] else None,
+        parse_reading(params["ceph"]) if params["ceph"] else None,
+        check_mode,
+        run.namespace,
+        params["old_machine_confirmed_off"],
+        frozenset(entry["entry"] for entry in (params["ceph"] or {}).get("blocklist", ()) if entry.get("stand_in")),
+    )
+    return Release(cluster, run, options, timeout)
+
+
+def _refuse_unready(item: dict[str, Any] | None, node: str) -> dict[str, Any]:
+    """The node, which has to be Ready."""
+    host = pick_host_record(item) if item else None
+    if item is None or host is None or host.node.ready != "True":
+        what = f"Ready={host.node.ready}" if host else "gone"
+        raise NotStarted(f"{node} is not Ready any more ({what}), so nothing more is taken back from it; run again once it is back")
+    return item

@@ -1,0 +1,356 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""Containers that still have a dead mount while the node has a new one (STOR-05), and how each is restarted. Pure: no I/O here.
+
+A container's mount namespace has copies of its own. What is mounted anew on the node comes to it only within a folder that takes part in
+that (HostToContainer); a volume that is mounted by itself is a copy that stays dead until the container is started again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, HUNG, OK, Answer
+
+RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
+# A kubelet starts a container again that ended without an error only then.
+_ALWAYS = "Always"
+# kubernetes/api core/v1/types.go, DefaultTerminationGracePeriodSeconds.
+GRACE_SECONDS = 30
+# What every container gets (kubernetes pkg/kubelet/kuberuntime/kuberuntime_manager.go,
+# minimumGracePeriodInSeconds).
+_LEAST_GRACE_SECONDS = 2
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the cluster says of a mount in a container; what it does not say is empty. See the option containers of container_restart."""
+
+    pod: str
+    mount_path: str
+    container: str = ""
+    id: str = ""
+    namespace: str = ""
+    pod_name: str = ""
+    volume: str = ""
+    claim: str = ""
+    host_path: str = ""
+    probe: bool = False
+    restart_policy: str = ""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for and allows; see the documentation of container_restart for units and defaults."""
+
+    containers: tuple[Known, ...] = ()
+    method: str = "auto"
+    probe_timeout: float = 5.0
+    liveness_timeout: float = 120.0
+    stop_timeout: int | None = None
+    restart_timeout: float = 120.0
+    crictl: str = "crictl"
+    runtime_endpoint: str = ""
+    kubelet_root: str = "/var/lib/kubelet"
+    planned_paths: tuple[str, ...] = ()
+    max_repairs: int = 10
+    accept_majority_broken: bool = False
+    deadline: float = 300.0
+
+
+@dataclass(frozen=True)
+class HostMount:
+    """What of the node a container has. ``problem``: why it is not known what that is, or why it is none of the pod's own volumes.
+
+    ``path``: of the node; ``device``: of the FUSE superblock that is mounted there now, empty if there is none.
+    """
+
+    path: str = ""
+    volume: str = ""
+    device: str = ""
+    answer: Answer | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A FUSE mount that a container sees at ``point``."""
+
+    point: str
+    device: str
+    answer: Answer
+    host: HostMount = HostMount()
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container with FUSE mounts. ``known``: what the cluster says of these mounts.
+
+    ``elsewhere``: the mount paths that were given for it, where none of them is one of its FUSE mounts.
+    ``pid``: one of its processes. ``name``: by the runtime, or by the cluster. ``serves``: it hands its own mounts on to the node.
+    ``grace_period``: seconds that its pod gives it to end.
+    """
+
+    id: str
+    pod: str
+    pid: int
+    command: str
+    copies: tuple[Copy, ...]
+    name: str = ""
+    namespace: str = ""
+    pod_name: str = ""
+    serves: bool = False
+    grace_period: int = GRACE_SECONDS
+    known: tuple[Known, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+
+    @property
+    def dead(self) -> tuple[Copy, ...]:
+        """Its mounts whose server is gone."""
+        return tuple(copy for copy in self.copies if copy.answer.state == DEAD)
+
+    @property
+    def hung(self) -> tuple[Copy, ...]:
+        """Its mounts that do not answer."""
+        return tuple(copy for copy in self.copies if copy.answer.state == HUNG)
+
+    @property
+    def title(self) -> str:
+        """Pod and container, by their names as far as they are known."""
+        return f"{self.pod_name or self.pod}/{self.name or self.id[:12]}"
+
+    @property
+    def restart_policy(self) -> str:
+        """Of the container; empty if nobody says."""
+        return next((entry.restart_policy for entry in self.known if entry.restart_policy), "")
+
+    @property
+    def probed(self) -> bool:
+        """Its liveness probe notices that one of its mounts is dead, and a restart is good for all of them."""
+        points = {copy.point for copy in self.dead}
+        return any(entry.probe and entry.mount_path in points for entry in self.known)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """How the container runtime is asked: words that every command begins with; or why it cannot be."""
+
+    command: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class State:
+    """What was read."""
+
+    node: str
+    containers: tuple[Container, ...]
+    runtime: Runtime = Runtime()
+
+
+def plan(state: State, options: Options) -> Plan:
+    """Findings for each container with a dead or hung mount; a pure function."""
+    return Plan(_decide(state, options)[0])
+
+
+def pods_to_restart(state: State, options: Options) -> list[dict[str, Any]]:
+    """The pods of containers that cannot be restarted alone, by uid, namespace and name, with the claims of the dead mounts and why."""
+    return _decide(state, options)[1]
+
+
+def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[str, Any]]]:
+    broken = [container for container in state.containers if container.dead or container.hung]
+    findings = [_judge(state, container, options) for container in broken]
+    moved: dict[str, list[tuple[Container, Finding]]] = {}
+    for container, finding in zip(broken, findings):
+        blockers, reasons = obstacles(state, container, options)
+        if container.dead and reasons and not blockers:
+            moved.setdefault(container.pod, []).append((container, finding))
+    outages = {} if options.accept_majority_broken else _outages(state, broken)
+    for container, finding in zip(broken, findings):
+        outage = outages.get(container.namespace)
+        if outage and (finding.repair or container.pod in moved):
+            finding.refuse(*([] if finding.repair else [finding.reason]), outage)
+    moved = {pod: group for pod, group in moved.items() if group[0][0].namespace not in outages}
+    planned = [finding for finding in findings if finding.repair]
+    for finding in planned[options.max_repairs :]:
+        finding.refuse(f"{len(planned)} containers would be restarted, and max_repairs is {options.max_repairs}: run again for the others")
+    room = max(0, options.max_repairs - len(planned))
+    for pod in list(moved)[room:]:
+        for _container, finding in moved.pop(pod):
+            finding.refuse(finding.reason, f"max_repairs is {options.max_repairs}: run again for it, or raise that")
+    return findings, [_pod(state, [container for container, _finding in group], options) for group in moved.values()]
+
+
+def _outages(state: State, broken: list[Container]) -> dict[str, str]:
+    """Where most of the node's containers have a dead mount: the namespaces of which most have, too.
+
+    So one tenant, whose containers are most of them, keeps no other from its repair.
+    """
+    if 2 * len(broken) <= len(state.containers):
+        return {}
+    totals = Counter(container.namespace for container in state.containers)
+    dead = Counter(container.namespace for container in broken)
+    said = (
+        f"{len(broken)} of {len(state.containers)} containers with FUSE mounts have a dead one: that may be an outage. "
+        "If they all have to be restarted, set accept_majority_broken"
+    )
+    return {namespace: said for namespace, count in dead.items() if 2 * count > totals[namespace]}
+
+
+def _pod(state: State, containers: list[Container], options: Options) -> dict[str, Any]:
+    first = containers[0]
+    claims = {
+        known.claim
+        for container in containers
+        for known in container.known
+        if known.claim and known.mount_path in {copy.point for copy in container.dead}
+    }
+    reasons = [reason for container in containers for reason in obstacles(state, container, options)[1]]
+    return {
+        "uid": first.pod,
+        "namespace": first.namespace,
+        "name": first.pod_name,
+        "claims": sorted(claims),
+        "reasons": list(dict.fromkeys(reasons)),
+    }
+
+
+def _judge(state: State, container: Container, options: Options) -> Finding:
+    copies = container.dead or container.hung
+    what = "dead" if container.dead else "hung"
+    points = ", ".join(shown(copy.point) for copy in copies)
+    finding = Finding(
+        control="STOR-05" if container.dead else "STOR-06",
+        severity="major",
+        kind="container",
+        name=container.title,
+        namespace=container.namespace,
+        node=state.node,
+        summary=f"it still has a {what} mount at {points}",
+        verdict="repair",
+        reason="the node's mount answers, and a container gets it when it is started again",
+        runbook=RUNBOOK,
+        evidence={
+            "container": container.id,
+            "pod": container.pod,
+            "process": f"{container.command} (pid {container.pid})",
+            "mounts": [_evidence(copy) for copy in copies],
+            "liveness_probe_covers_it": container.probed,
+            "restart_policy": container.restart_policy or "unknown",
+            "runtime": state.runtime.problem or " ".join(state.runtime.command),
+        },
+    )
+    if any(copy.host.path in options.planned_paths for copy in copies):
+        finding.reason = "what is planned for the node's mount comes first, and a container gets it when it is started again"
+    blockers, reasons = obstacles(state, container, options)
+    if blockers:
+        finding.refuse(*blockers)
+    elif reasons:
+        finding.refuse(*(f"{reason}, so its pod must be restarted" for reason in reasons))
+    else:
+        finding.repair = [_action(state, container, options)]
+    return finding
+
+
+def _evidence(copy: Copy) -> dict[str, Any]:
+    host = copy.host
+    return {
+        "mount_path": shown(copy.point),
+        "device": copy.device,
+        "answer": copy.answer.text or copy.answer.error,
+        "volume": host.volume,
+        "host_path": shown(host.path),
+        "host_device": host.device,
+        "host_answer": host.answer.state if host.answer else "",
+    }
+
+
+def obstacles(state: State, container: Container, options: Options) -> tuple[list[str], list[str]]:
+    """Why it is not restarted now, whatever the way; and why it cannot be restarted alone."""
+    if not container.dead:
+        return [
+            "it hangs, and a hung mount may come back: abort it on the node first (fuse_remount with abort_hung_connections)",
+        ], []
+    blockers = []
+    if container.elsewhere:
+        given = ", ".join(map(shown, container.elsewhere))
+        blockers.append(
+            f"which volume is dead is not known: by the paths that were given ({given}) its mounts cannot be told, since these lead over a "
+            "link in it, or since no runtime says which container of its pod it is"
+        )
+    for copy in container.dead:
+        host, point = copy.host, shown(copy.point)
+        if host.problem:
+            blockers.append(f"{point}: {host.problem}")
+        elif host.path in options.planned_paths:
+            continue
+        elif not host.device:
+            blockers.append(f"{point}: no FUSE file system is mounted at {shown(host.path)} of the node: repair that first (fuse_remount)")
+        elif host.answer is None or host.answer.state != OK:
+            said = host.answer.state if host.answer else "not asked"
+            blockers.append(
+                f"{point}: the node's mount at {shown(host.path)} does not answer either ({said}): repair it first (fuse_remount)"
+            )
+        elif host.device == copy.device:
+            blockers.append(f"{point}: the node has the same file system {copy.device}, which answers there: look at the container")
+    if container.serves:
+        blockers.append("it mounts for others (a volume with Bidirectional propagation), who would lose what it serves")
+    reasons: list[str] = []
+    if container.elsewhere:
+        return blockers, reasons
+    if not container.restart_policy:
+        blockers.append("its restart policy is not known (option containers): the kubelet might not start it again")
+    elif container.restart_policy != _ALWAYS:
+        reasons.append(f"its restart policy is {container.restart_policy}: the kubelet would not start it again")
+    elif not _waits(container, options) and (options.method == "probe" or state.runtime.problem):
+        reasons.append(
+            "no liveness probe covers the mount"
+            if options.method == "probe"
+            else f"no liveness probe covers the mount, and the container runtime cannot be asked: {state.runtime.problem}"
+        )
+    elif options.method == "cri" and state.runtime.problem:
+        reasons.append(f"the container runtime cannot be asked: {state.runtime.problem}")
+    elif not _waits(container, options) and stop_seconds(container, options) >= options.deadline:
+        blockers.append(
+            f"it may take {stop_seconds(container, options)} s to end, and the deadline is "
+            f"{options.deadline:g} s: raise that, or set stop_timeout"
+        )
+    return blockers, reasons
+
+
+def _waits(container: Container, options: Options) -> bool:
+    return options.method != "cri" and container.probed and options.liveness_timeout > 0
+
+
+def _action(state: State, container: Container, options: Options) -> Action:
+    if _waits(container, options):
+        wait = ["wait", f"{options.liveness_timeout:g}", "seconds", "for", "the", "kubelet"]
+        return Action("await_liveness_probe", container.title, wait, container)
+    return stop_action(state.runtime, container, options)
+
+
+def stop_action(runtime: Runtime, container: Container, options: Options) -> Action:
+    """What has the runtime end a container, which its kubelet then starts again."""
+    seconds = str(stop_seconds(container, options))
+    command = [*runtime.command, "stop", "--timeout", seconds, container.id]
+    return Action("stop_container", container.title, command, container)
+
+
+def stop_seconds(container: Container, options: Options) -> int:
+    """From SIGTERM to SIGKILL: as the user says, or as long as the kubelet would wait."""
+    if options.stop_timeout is not None:
+        return options.stop_timeout
+    return max(_LEAST_GRACE_SECONDS, container.grace_period)
+
+
+def shown(path: str) -> str:
+    """A path as one word: whoever made it may have put anything into it."""
+    return path if path.isprintable() and " " not in path else repr(path)

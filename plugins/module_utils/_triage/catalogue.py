@@ -1,0 +1,453 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+
+"""What pods say when they are stuck, and what it means. Pure data, and the few functions that look things up in it.
+
+A new message is one Entry here and one verbatim sample in the unit test.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import VOLUME_REASONS
+
+# Stands for anything in a pattern.
+GAP = "..."
+
+# Before words that containers, their probes and the container runtime use too, for reasons of their own.
+_OF_A_VOLUME = rf"(^({'|'.join(VOLUME_REASONS)}): |MountVolume|NodeStage|NodePublish|mount\.nfs)"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One message: what it looks like, what it means, where to look.
+
+    ``patterns`` are searched, without regard to case, in ``REASON: MESSAGE``; one of them must be
+    there. Of one with ``...`` the parts are searched one after the other, which takes no longer than
+    the text is long: tenants write messages. ``storage``: False for what keeps a pod waiting but is
+    none of our business. ``vague``: it says that something is wrong with the volumes, but not what,
+    so even an unknown message says more. ``of_claims``: it cannot be while all claims are bound.
+    ``metadata``: the key that the VolumeAttachment lacks.
+    """
+
+    id: str
+    patterns: str | tuple[str, ...]
+    control: str
+    cause: str
+    look: str
+    storage: bool = True
+    vague: bool = False
+    of_claims: bool = False
+    metadata: str = ""
+
+    @property
+    def lasts(self) -> bool:
+        """It is about the node, where it stays true for a pod that is about to end."""
+        return "STOR-01" <= self.control <= "STOR-10"
+
+    def matches(self, text: str) -> bool:
+        """The text holds this message."""
+        return any(_in_order(parts, text) for parts in _parts(self.patterns))
+
+
+@cache
+def _parts(patterns: str | tuple[str, ...]) -> tuple[tuple[re.Pattern[str], ...], ...]:
+    ways = (patterns,) if isinstance(patterns, str) else patterns
+    return tuple(tuple(re.compile(part, re.IGNORECASE) for part in way.split(GAP)) for way in ways)
+
+
+def _in_order(parts: tuple[re.Pattern[str], ...], text: str) -> bool:
+    """Each part follows the one before. The first place of a part leaves most room for the next one."""
+    at = 0
+    for part in parts:
+        found = part.search(text, at)
+        if found is None:
+            return False
+        at = found.end()
+    return True
+
+
+# The first entry that matches is the one that counts: causes first, then what many causes lead to.
+ENTRIES: tuple[Entry, ...] = (
+    # Attaching
+    Entry(
+        "multi-attach-used",
+        r"Multi-Attach error for volume ...Volume is already used by",
+        "",
+        "the volume can be attached to one node only, and a pod on another node uses it",
+        "stop or move the pod that the message names, or use a volume with access mode ReadWriteMany",
+    ),
+    Entry(
+        "multi-attach",
+        r"Multi-Attach error for volume",
+        "",
+        "the volume can be attached to one node only, and was attached to another when the pod came",
+        "look at the volume's VolumeAttachments and the node they name: a lost node, a slow detach, or one that no pod needs any more",
+    ),
+    Entry(
+        "rbd-in-use",
+        r"rbd image \S+ is still being used",
+        "STOR-16",
+        "another client still has the RBD image open, most likely the node that the pod ran on before",
+        "list the image's watchers (rbd status POOL/IMAGE): if the node they are on is lost, the playbook "
+        "storage_ops.runbooks.fail_over_volumes fences it (-e lost_node=NAME, with --check first)",
+    ),
+    Entry(
+        "not-in-node-status",
+        r"Volume not attached according to node status",
+        "STOR-13",
+        "status.volumesAttached of the node lacks the volume, although the controller may believe that it is attached",
+        "compare the VolumeAttachment with status.volumesAttached of node {node}",
+    ),
+    Entry(
+        "attachment-forbidden",
+        r"volumeattachments...is forbidden...no relationship found between node",
+        "STOR-13",
+        "the kubelet asks for a VolumeAttachment that is not there (any more) for its node",
+        "compare the VolumeAttachments of node {node} with its status.volumesAttached",
+    ),
+    Entry(
+        "publish-info",
+        r"publishInfo doesn't exist",
+        "STOR-14",
+        "the VolumeAttachment was made by an older version of the driver and lacks what the driver needs to mount",
+        "only a new VolumeAttachment has it: the workload must leave the node, and the old one be gone, before the pod comes back",
+        metadata="publishInfo",
+    ),
+    Entry(
+        "attacher-silent",
+        r"timed out waiting for external-attacher of \S+ CSI driver to (attach|detach) volume",
+        "",
+        "the driver's external-attacher did not answer the VolumeAttachment in time",
+        "look at the pods and logs of the driver's controller (container csi-attacher)",
+    ),
+    Entry(
+        "driver-not-registered",
+        (
+            r"not found in the list of registered CSI drivers|CSINode \S+ does not contain driver|has no NodeID annotation",
+            r"dial unix ...csi...\.sock: connect: (connection refused|no such file or directory)",
+        ),
+        "",
+        "the CSI driver does not run, or is not registered, on node {node}",
+        "look at the driver's node pod on {node} (container node-driver-registrar) and at CSINode {node}",
+    ),
+    Entry(
+        "driver-secret-missing",
+        # pkg/volume/csi/csi_attacher.go and csi_mounter.go, and getCredentialsFromSecret of csi_util.go
+        r"fetching Node(Stage|Publish)SecretRef|failed to find the secret \S+ in the namespace",
+        "",
+        "the Secret that the PersistentVolume names for its driver does not exist, or cannot be read",
+        "the message names it: create it again with the driver's credentials (spec.csi.nodeStageSecretRef of the PersistentVolume)",
+    ),
+    Entry(
+        "volume-limit",
+        r"exceed max volume count|Node has reached its volume attachment limit",
+        "",
+        "no node, or not this one, may have another volume of that driver attached",
+        "compare CSINode spec.drivers[].allocatable.count with the VolumeAttachments of each node; some may be needed by nobody: "
+        "audit with volumeattachment_info",
+    ),
+    # Mounting: what the node's audit finds
+    Entry(
+        "residual-map",
+        r"failed faulty running",
+        "STOR-01",
+        "a multipath map on node {node} has only dead paths",
+        "compare multipath -ll with what the array serves to this node",
+    ),
+    Entry(
+        "device-not-found",
+        r"Fibre Channel volume device not found",
+        "STOR-03",
+        "disks that a detached LUN left behind on node {node} hide the new one",
+        "compare multipath -ll and lsscsi with what the array serves to this node",
+    ),
+    Entry(
+        "iscsi-module",
+        r"find module by name='iscsi_tcp'|iSCSI driver tcp is not loaded|Could not insert module tcp|Failed to load module tcp"
+        r"|can not connect to iSCSI daemon|initiator reported error \(9 - internal error\)",
+        "STOR-04",
+        "node {node} is not ready for iSCSI: the kernel module iscsi_tcp or iscsid is missing",
+        "lsmod, modprobe iscsi_tcp and systemctl status iscsid on the node",
+    ),
+    Entry(
+        "dead-fuse-mount",
+        # A socket says so too, but names no file.
+        (
+            rf"{_OF_A_VOLUME}...Transport endpoint is not connected",
+            # Begins with a word, which is not looked at again from within.
+            r"(^|[\s:>])[^\s:>/]*/[^\s:>]*: Transport endpoint is not connected",
+        ),
+        "STOR-05",
+        "the process behind a FUSE mount on node {node} is gone, and the mount with it",
+        "look whether the driver's node pod on {node} was restarted; find the dead mounts there (ls fails with the same words)",
+    ),
+    Entry(
+        "other-source",
+        r"The mount \S+ is already exist, but the source path is not",
+        "STOR-07",
+        "something else is mounted where the pod's volume belongs",
+        "compare the mounts below /var/lib/kubelet/pods of node {node} with the volume's staging mount",
+    ),
+    Entry(
+        "nfs-version",
+        r"requested NFS version or transport protocol is not supported|mount\.nfs4?: Protocol( family)? not supported",
+        "STOR-09",
+        "the NFS server does not offer the version or transport that the mount asks for",
+        "mount by hand on {node} with vers=3, 4.0, 4.1 and 4.2; enable the version on the server, or set mountOptions in the StorageClass",
+    ),
+    Entry(
+        "nfs-unreachable",
+        r"mount\.nfs4?: ...(Connection timed out|No route to host|Connection refused|Network is unreachable|mount system call failed)",
+        "STOR-09",
+        "node {node} does not reach the NFS server",
+        "from the node: name, route, ping, TCP ports 2049 and 111 of the server in the message",
+    ),
+    Entry(
+        "nfs-denied",
+        r"mount\.nfs4?: access denied by server",
+        "",
+        "the NFS server does not export that directory to node {node}",
+        "check the server's export rules for the address of the node",
+    ),
+    Entry(
+        "mount-helper-missing",
+        r"you might need a /sbin/mount\.<type> helper program",
+        "",
+        "the mount program for that kind of filesystem is not installed on node {node}",
+        "install it there (for NFS: nfs-common or nfs-utils)",
+    ),
+    Entry(
+        "mount-limit-nofile",
+        rf"{_OF_A_VOLUME}...exit status 255",
+        "STOR-10",
+        "the mount ran into the driver's time limit, as NFSv3 mounts do where the container runtime has a far too large LimitNOFILE",
+        "grep 'open files' /proc/PID/limits of the container runtime on node {node}: about a billion is far too many",
+    ),
+    Entry(
+        "filesystem-damaged",
+        r"'fsck' found errors on device \S+ but could not correct them|Structure needs cleaning",
+        "",
+        "the filesystem of the volume is damaged and cannot be repaired while mounting",
+        "after a backup run fsck or xfs_repair on the volume, attached to one node and mounted nowhere",
+    ),
+    Entry(
+        "io-error",
+        ("input/output error", rf"{_OF_A_VOLUME}...read-only file system"),
+        "STOR-08",
+        "the volume answers with I/O errors, or its filesystem turned read-only after such",
+        "first the volume's paths on node {node} (multipath -ll, dmesg) and the storage: the filesystem stays as it is until it is "
+        "unmounted, and the playbook refuses while paths are down",
+    ),
+    Entry(
+        "wrong-filesystem",
+        r"wrong fs type, bad option, bad superblock",
+        "",
+        "what the node found on the device cannot be mounted: no filesystem, a damaged one, or another volume's device",
+        "compare the device's WWID with the volume before formatting or repairing anything; audit the node with node_storage_info",
+    ),
+    Entry(
+        "operation-exists",
+        r"an operation with the given Volume ID \S+ already exists",
+        "",
+        "an earlier call for the same volume still runs in the driver, most likely it hangs",
+        "find the first call with this volume in the driver's log, and processes in D state on {node}; audit it with node_storage_info",
+    ),
+    Entry(
+        "volumes-in-use-late",
+        r"Volume has not been added to the list of VolumesInUse in the node's volume status",
+        "",
+        "the kubelet has not reported the volume in its node's status.volumesInUse yet",
+        "look whether the kubelet of {node} can update its node status",
+    ),
+    # Claims and scheduling
+    Entry(
+        "claim-missing",
+        r"persistentvolumeclaim \"?[^\" ]+\"? not found|waiting for ephemeral volume controller to create the persistentvolumeclaim",
+        "",
+        "a claim that the pod names does not exist",
+        "create the claim, or correct its name in the pod's owner",
+    ),
+    Entry(
+        "claim-lost",
+        r"persistentvolumeclaim \S+ bound to non-existent persistentvolume|pvc\(s\) bound to non-existent pv\(s\)",
+        "",
+        "the volume that the claim is bound to was deleted",
+        "restore the PersistentVolume under the same name, or restore the data to a new claim",
+    ),
+    Entry(
+        "claim-deleted",
+        r"persistentvolumeclaim \S+ is being deleted|PVC is being deleted",
+        "",
+        "a claim that the pod names is being deleted",
+        "delete the pods that still use the claim, then create both again",
+    ),
+    Entry(
+        "claim-exclusive",
+        r"ReadWriteOncePod access mode already in-use by another pod",
+        "",
+        "the claim allows one pod only, and another pod uses it",
+        "stop the other pod of the claim",
+    ),
+    Entry(
+        "volume-affinity",
+        r"volume node affinity conflict|match PersistentVolume's node affinity|NodeAffinity check failed|had no available volume zone",
+        "",
+        "the volume can be reached from other nodes only than those the pod may run on",
+        "compare the PersistentVolume's spec.nodeAffinity with the pod's selectors, affinity and taints; is one of its nodes down?",
+    ),
+    Entry(
+        "quota",
+        r"exceeded quota: ...(persistentvolumeclaims|requests\.storage|storageclass)",
+        "",
+        "the namespace's quota for storage is used up",
+        "kubectl -n {namespace} describe resourcequota",
+    ),
+    Entry(
+        "storage-class-missing",
+        r"storageclass\.storage\.k8s\.io \"[^\"]*\" not found|no persistent volumes available for this claim and no storage class is set",
+        "",
+        "the claim names no StorageClass that exists, so nothing provisions a volume for it",
+        "set a default StorageClass or create one of that name; an existing claim must be made again",
+    ),
+    Entry(
+        "not-provisioned",
+        r"ProvisioningFailed: |failed to provision volume with StorageClass",
+        "",
+        "the provisioner could not make a volume for the claim",
+        "look at the message, and at the log of the driver's controller (container csi-provisioner)",
+    ),
+    Entry(
+        "claim-unbound",
+        r"unbound immediate PersistentVolumeClaims|find available persistent volumes to bind|not have enough free storage|PVC is not bound",
+        "",
+        "a claim of the pod has no volume yet",
+        "kubectl -n {namespace} describe pvc: its events say what the provisioner is missing",
+        of_claims=True,
+    ),
+    # Not storage
+    Entry(
+        "configuration-missing",
+        r"(configmap|secret) \"[^\"]*\" not found|references non-existent (config|secret) key|couldn't find key|object \S+ not registered"
+        r"|CreateContainerConfigError",
+        "",
+        "a ConfigMap or Secret that the pod names does not exist",
+        "create it, or correct the pod's owner",
+        storage=False,
+    ),
+    Entry(
+        "image",
+        r"ErrImagePull|ImagePullBackOff|Failed to pull image|Back-off pulling image|InvalidImageName|ErrImageNeverPull",
+        "",
+        "the container image cannot be pulled",
+        "check the image's name, the registry, and the pull secret",
+        storage=False,
+    ),
+    Entry(
+        "sandbox",
+        r"FailedCreatePodSandBox|Failed to create pod sandbox|failed to setup network for sandbox",
+        "",
+        "the container runtime or the network plugin cannot start the pod",
+        "look at the network plugin's pod and the container runtime on node {node}",
+        storage=False,
+    ),
+    Entry(
+        "host-path",
+        r"hostPath type check failed",
+        "",
+        "a hostPath of the pod is not there, or is of another type, on node {node}",
+        "create it on the node, or correct the pod's owner",
+        storage=False,
+    ),
+    Entry(
+        "no-node",
+        r"FailedScheduling: |Unschedulable: |SchedulingGated: ",
+        "",
+        "no node takes the pod: resources, taints, selectors or affinity",
+        "the message counts the nodes by reason",
+        storage=False,
+    ),
+    Entry(
+        "crash",
+        r"CrashLoopBackOff|Back-off restarting failed container|RunContainerError|CreateContainerError"
+        r"|OCI runtime create failed",
+        "",
+        "a container of the pod ends or cannot be started",
+        "kubectl -n {namespace} logs {pod} --previous --all-containers",
+        storage=False,
+    ),
+    Entry(
+        "probe",
+        r"(Readiness|Liveness|Startup) probe (failed|errored)",
+        "",
+        "a container of the pod does not pass its probe",
+        "kubectl -n {namespace} logs {pod} --all-containers",
+        storage=False,
+    ),
+    # What many causes lead to
+    Entry(
+        "node-object-relationship",
+        r"no relationship found between node",
+        "",
+        "the API server does not (yet) see that node {node} needs the object in the message",
+        "does the object exist and does the pod name it? If it lasts, the API server's view of the node is stale: its owner restarts it",
+    ),
+    Entry(
+        "driver-timeout",
+        r"(AttachVolume|MountVolume|MapVolume)\.\w+ failed for volume ...(DeadlineExceeded|context deadline exceeded)",
+        "",
+        "the CSI driver did not answer in time",
+        "look at the driver's log; where it is a mount that hangs, audit node {node} with node_storage_info",
+    ),
+    Entry(
+        "attach-failed",
+        r"AttachVolume\.\w+ failed for volume",
+        "",
+        "the storage refused to attach the volume",
+        "the driver's own words follow the volume's name in the message; look at the log of the driver's controller",
+    ),
+    Entry(
+        "map-failed",
+        r"MapVolume\.\w+ failed for volume",
+        "",
+        "the raw block volume could not be given to the pod",
+        "the driver's own words follow the volume's name in the message; look at the log of the driver's node pod on {node}",
+    ),
+    Entry(
+        "mount-exit-32",
+        rf"{_OF_A_VOLUME}...exit status 32",
+        "",
+        "the mount program failed",
+        "its output is in the message; try the same mount by hand on node {node}",
+    ),
+    Entry(
+        "mount-timeout",
+        (
+            r"Unable to (attach or )?mount volumes...(timed out waiting for the condition|context deadline exceeded|timeout expired)",
+            r"timeout expired waiting for volumes to attach",
+        ),
+        "",
+        "the kubelet waited in vain for the volumes that the message names; it says nothing of the cause",
+        "look at the log of the kubelet and of the driver's node pod on {node} for the volume",
+        vague=True,
+    ),
+)
+
+_SIMILAR = "(combined from similar events): "
+
+
+def match(reason: str, message: str) -> Entry | None:
+    """The entry that knows this event or waiting state; None when nobody does."""
+    text = f"{reason}: {message.replace(_SIMILAR, '', 1)}"
+    return next((entry for entry in ENTRIES if entry.matches(text)), None)
+
+
+def answered(message: str) -> bool:
+    """A CSI driver itself gave that error. What gRPC says where it does not reach one looks alike (code Unavailable)."""
+    return "rpc error: code = " in message and "code = Unavailable" not in message

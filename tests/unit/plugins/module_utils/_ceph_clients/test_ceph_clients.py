@@ -1,0 +1,266 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ceph clients read from a tree as a Debian 12 node (Linux 6.1, Ceph 16.2) has shown it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients.runbook import CephClients, Client, _image, _instance
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+
+FSID = "981f368d-d55e-474a-b0be-3df26643b32a"
+BOOT = "82b619b4-0ab0-4e9c-b2a2-196bbf0b9cf0"
+SECRET = "AQD8gwFrapYrHxAAo8zsHVXbtOL+LbjKs9BMkg=="
+ROOT = "22 1 254:0 / / rw - ext4 /dev/vda rw"
+KRBD = Client("krbd", "/dev/rbd0", "rbd", "", "img1", "", "client.4173", "127.0.0.1", "127.0.0.1:0/3526210998", FSID)
+
+
+def put(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(f"{text}\n")
+
+
+def put_process(root: Path, pid: int, program: str, *words: str) -> None:
+    put(root, f"proc/{pid}/comm", program)
+    (root / f"proc/{pid}/cmdline").write_text("".join(f"{word}\0" for word in words))
+    put(root, f"proc/{pid}/status", f"Name:\t{program}\nTgid:\t{pid}\nPid:\t{pid}")
+    (root / f"proc/{pid}/exe").symlink_to(f"/usr/bin/{program}")
+
+
+def put_image(root: Path, number: int = 0, **changed: str) -> None:
+    said = {
+        "pool": "rbd",
+        "pool_ns": "",
+        "name": "img1",
+        "current_snap": "-",
+        "client_id": "client4173",
+        "client_addr": "127.0.0.1:0/3526210998",
+        "cluster_fsid": FSID,
+        "config_info": f"127.0.0.1:6789 name=admin,secret={SECRET} rbd img1 -",
+    }
+    for name, text in {**said, **changed}.items():
+        put(root, f"sys/bus/rbd/devices/{number}/{name}", text)
+    put(root, f"sys/class/block/rbd{number}/dev", f"252:{16 * number}")
+
+
+def put_mounts(root: Path, *lines: str, pid: int = 1) -> None:
+    put(root, f"proc/{pid}/mountinfo", "\n".join([ROOT, *lines]))
+    (root / f"proc/{pid}/ns").mkdir(exist_ok=True)
+    (root / f"proc/{pid}/ns/mnt").symlink_to(f"mnt:[{pid}]")
+
+
+class Tree(Host):
+    """A tree, read by a test that need not be root."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(Deadline(60), 10, str(root))
+        self.name = "worker01"
+
+    def require_root(self) -> None:
+        pass
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    put(tmp_path, "proc/sys/kernel/random/boot_id", BOOT)
+    (tmp_path / "proc/self/ns").mkdir(parents=True)
+    (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
+    (tmp_path / "sys/bus").mkdir(parents=True)
+    (tmp_path / "proc/1").mkdir()
+    put_mounts(tmp_path)
+    return tmp_path
+
+
+def clients(root: Path) -> dict[str, Any]:
+    audit = CephClients(Tree(root))
+    assert audit.facts() == {}
+    audit.gather()
+    found: dict[str, Any] = audit.facts()["clients"]
+    assert SECRET not in json.dumps(found)
+    return found
+
+
+def result(client: Client) -> dict[str, Any]:
+    return {**client.__dict__, "in_use": list(client.in_use)}
+
+
+def test_a_node_without_ceph(root: Path) -> None:
+    audit = CephClients(Tree(root))
+    state = audit.gather()
+    assert audit.facts() == {"clients": {"boot_id": BOOT, "clients": [], "problem": ""}}
+    assert audit.healthy(state) == "0 Ceph clients on worker01"
+    assert audit.plan(state).findings == []
+
+
+def test_images_mapped_by_the_kernel(root: Path) -> None:
+    put_image(root)
+    put_image(root, 1, pool="fast", pool_ns="team", name="img2", current_snap="monday", client_addr="[fd00::5]:0/12")
+    put(root, "sys/class/block/rbd1/holders/dm-3", "")
+    put(root, "sys/class/block/rbd1/rbd1p1/partition", "1")
+    put(root, "sys/class/block/rbd1/rbd1p1/dev", "252:17")
+    (root / "proc/77").mkdir()
+    put_mounts(root, "30 22 252:17 / /data rw - ext4 /dev/rbd1p1 rw", pid=77)
+    in_use = ("mounted at /data in the mount namespace of pid 77", "held by dm-3")
+    second = Client("krbd", "/dev/rbd1", "fast", "team", "img2", "monday", "client.4173", "fd00::5", "[fd00::5]:0/12", FSID, in_use)
+    assert clients(root)["clients"] == [result(KRBD), result(second)]
+    audit = CephClients(Tree(root))
+    assert audit.healthy(audit.gather()) == "2 Ceph clients on worker01: krbd /dev/rbd0 rbd/img1, krbd /dev/rbd1 fast/team/img2@monday"
+
+
+def test_an_image_that_cannot_be_read(root: Path) -> None:
+    """Nobody may conclude that there is none."""
+    put_image(root)
+    (root / "sys/bus/rbd/devices/0/client_id").unlink()
+    found = clients(root)
+    assert found["clients"] == []
+    assert found["problem"] == "/sys/bus/rbd/devices/0 cannot be read"
+
+
+def test_images_mapped_by_rbd_nbd(root: Path) -> None:
+    put_process(root, 2797, "rbd-nbd", "/usr/bin/rbd-nbd", "map", "rbd/img2", "--try-netlink")
+    put_process(root, 2800, "rbd-nbd", "rbd-nbd", "--id", "csi", "--keyfile=/tmp/csi/keys/k", "--device", "/dev/nbd9", "attach", "p/n/i@s")
+    put_process(root, 2900, "qemu-nbd", "qemu-nbd", "-c", "/dev/nbd2", "disk")
+    # A thread has connected it; the server of the last one has died.
+    put(root, "proc/2799/status", "Name:\trbd-nbd\nTgid:\t2797\nPid:\t2799")
+    for name, pid in (("nbd0", "2799"), ("nbd2", "2900"), ("nbd3", "4711")):
+        put(root, f"sys/block/{name}/pid", pid)
+    (root / "sys/block/nbd1").mkdir()
+    put(root, "sys/class/block/nbd0/dev", "43:0")
+    put(root, "proc/1/mountinfo", f"{ROOT}\n40 22 43:0 / /mnt/n rw - ext4 /dev/nbd0 rw")
+    found = clients(root)
+    in_use = ("served by rbd-nbd, pid 2797", "mounted at /mnt/n in the mount namespace of pid 1")
+    assert found["clients"] == [
+        result(Client("rbd-nbd", "/dev/nbd0", "rbd", "", "img2", in_use=in_use)),
+        result(Client("rbd-nbd", "", "p", "n", "i", "s", in_use=("served by rbd-nbd, pid 2800",))),
+    ]
+    assert found["problem"] == ""
+
+
+def test_a_process_that_does_not_show_its_command_line(root: Path) -> None:
+    put_process(root, 2797, "rbd-nbd")
+    assert clients(root)["problem"] == "the command line of process 2797 (rbd-nbd) cannot be read"
+    # It ended meanwhile: then there is nothing to see, and nothing left.
+    (root / "proc/2797/exe").unlink()
+    assert clients(root)["problem"] == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("map img", ("rbd", "", "img", "")),
+        ("map p/img --cookie x", ("p", "", "img", "")),
+        ("--cluster ceph map p/ns/img@snap", ("p", "ns", "img", "snap")),
+        ("-m 10.0.0.1:6789 attach --device /dev/nbd0 p/img --cookie x", ("p", "", "img", "")),
+        ("map --pool p --image img", ("", "", "", "")),
+        ("map a/b/c/d", ("", "", "", "")),
+        ("", ("", "", "", "")),
+    ],
+)
+def test_image_in_a_command_line(line: str, expected: tuple[str, str, str, str]) -> None:
+    assert _image(tuple(line.split())) == expected
+
+
+def put_kernel_client(root: Path, number: int, address: str = "127.0.0.1:0/3565127129", fsid: str = FSID) -> None:
+    text = f"instance: client.{number} (3){address}\nblocklisted: false"
+    put(root, f"sys/kernel/debug/ceph/{fsid}.client{number}/status", text)
+
+
+def cephfs(source: str, device: str = "0:50") -> str:
+    return f"50 22 {device} / /mnt/c rw - ceph {source} rw,name=admin,secret=<hidden>"
+
+
+MOUNTED = ("mounted at /mnt/c in the mount namespace of pid 1",)
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1:6789:/", f"admin@{FSID}.cfs=/"])
+def test_filesystem_of_the_kernel(root: Path, source: str) -> None:
+    """Its mount and its client are joined; the client of a mapped image is none of a filesystem."""
+    put_image(root)
+    put_kernel_client(root, 4163)
+    (root / f"sys/kernel/debug/ceph/{FSID}.client4173").mkdir()
+    put(root, "proc/1/mountinfo", f"{ROOT}\n{cephfs(source)}")
+    entry = {"client": "client.4163", "address": "127.0.0.1", "entry": "127.0.0.1:0/3565127129", "fsid": FSID, "in_use": MOUNTED}
+    assert clients(root)["clients"] == [result(KRBD), result(Client("cephfs", source, **entry))]
+
+
+def test_filesystems_are_not_joined_on_a_guess(root: Path) -> None:
+    put_kernel_client(root, 4163)
+    put_kernel_client(root, 4164)
+    put(root, "proc/1/mountinfo", f"{ROOT}\n{cephfs('10.0.0.1:/')}")
+    found = clients(root)["clients"]
+    assert [(client["device"], client["client"], client["in_use"]) for client in found] == [
+        ("10.0.0.1:/", "", list(MOUNTED)),
+        ("", "client.4163", []),
+        ("", "client.4164", []),
+    ]
+    # One client, but of another cluster than the mount.
+    other = "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"
+    put(root, "proc/1/mountinfo", f"{ROOT}\n{cephfs(f'admin@{other}.cfs=/')}")
+    for number in (4163, 4164):
+        os.unlink(root / f"sys/kernel/debug/ceph/{FSID}.client{number}/status")
+    os.rmdir(root / f"sys/kernel/debug/ceph/{FSID}.client4164")
+    assert [(client["device"], client["client"], client["fsid"]) for client in clients(root)["clients"]] == [
+        (f"admin@{other}.cfs=/", "", other),
+        ("", "client.4163", FSID),
+    ]
+
+
+def test_a_filesystem_without_a_mount_is_found(root: Path) -> None:
+    """Lazily unmounted and busy: no namespace has it any more, but its client lives."""
+    put_kernel_client(root, 4163)
+    assert [(client["kind"], client["client"]) for client in clients(root)["clients"]] == [("cephfs", "client.4163")]
+
+
+def test_ceph_fuse_by_its_mount_and_by_its_process(root: Path) -> None:
+    put(root, "proc/1/mountinfo", f"{ROOT}\n50 22 0:51 / /mnt/f rw - fuse.ceph-fuse ceph-fuse rw")
+    put_process(root, 3008, "ceph-fuse", "ceph-fuse", "/mnt/f")
+    assert [(client["kind"], client["device"], client["in_use"]) for client in clients(root)["clients"]] == [
+        ("ceph-fuse", "ceph-fuse", ["mounted at /mnt/f in the mount namespace of pid 1"]),
+        ("ceph-fuse", "", ["served by ceph-fuse, pid 3008"]),
+    ]
+
+
+def test_in_a_container_nobody_may_conclude_that_there_is_none(root: Path) -> None:
+    (root / "proc/self/ns/pid").unlink()
+    (root / "proc/self/ns/pid").symlink_to("pid:[4026532501]")
+    (root / "sys/bus").rmdir()
+    audit = CephClients(Tree(root))
+    state = audit.gather()
+    assert "run it on the node itself" in state.problem
+    assert "/sys is not mounted" in state.problem
+    assert audit.healthy(state).startswith("0 Ceph clients on worker01; there may be more: ")
+
+
+def test_what_cannot_be_read_at_all_is_a_problem(root: Path) -> None:
+    put(root, "proc/1/mountinfo", "nonsense")
+    assert "/proc/1/mountinfo" in clients(root)["problem"]
+
+
+def test_without_a_boot_id_nothing_is_said(root: Path) -> None:
+    (root / "proc/sys/kernel/random/boot_id").unlink()
+    with pytest.raises(StorageOpsError, match="boot_id"):
+        CephClients(Tree(root)).gather()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10.0.0.5:0/3197", ("10.0.0.5", "10.0.0.5:0/3197")),
+        ("(2)10.0.0.5:0/3197", ("10.0.0.5", "10.0.0.5:0/3197")),
+        ("instance: client.4163 (3)[FD00:0::5]:0/7\nblocklisted: false", ("fd00::5", "[fd00::5]:0/7")),
+        ("(1)300.0.0.1:0/7", ("", "")),
+        ("", ("", "")),
+    ],
+)
+def test_instances(text: str, expected: tuple[str, str]) -> None:
+    assert _instance(text) == expected

@@ -1,0 +1,345 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a report says of what the audits returned: nothing passes that was not looked at."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import history, html, model, prometheus
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS, NODE_CONTROLS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.tests.unit.support.results import (
+    NOW,
+    build,
+    finding,
+    host,
+    result,
+)
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (None, "the audit did not run there"),
+        ({"skipped": True, "changed": False}, "the audit did not run there"),
+        ({"unreachable": True, "msg": "timed out\nby ssh"}, "unreachable: timed out by ssh"),
+        ({"failed": True, "msg": "Missing sudo password"}, "Missing sudo password"),
+        # As "failed_when: false" leaves it.
+        ({"failed": False, "msg": "Timed out after 300 second(s)."}, "Timed out after 300 second(s)."),
+        ({"msg": "", "findings": "none"}, "it gave no reason"),
+        ("text", "the audit did not run there"),
+        (
+            {"failed": True, "msg": "MODULE FAILURE", "module_stderr": "Traceback:\nsudo: no password\n\n"},
+            "MODULE FAILURE: sudo: no password",
+        ),
+        (
+            {
+                "failed": True,
+                "msg": "MODULE FAILURE",
+                "module_stderr": "pyenv: python3.13: command not found\n\nThe command exists in\n  3.12\n",
+            },
+            "MODULE FAILURE: pyenv: python3.13: command not found",
+        ),
+        (result({"control": "STOR-01"}), "what it returned is not what an audit returns: KeyError 'object'"),
+        (result(finding("STOR-99")), "what it returned is not what an audit returns: ValueError STOR-99 major repair"),
+        (result(finding(severity="fatal")), "what it returned is not what an audit returns: ValueError STOR-01 fatal repair"),
+    ],
+)
+def test_what_cannot_be_read_is_not_assessed(returned: Any, reason: str) -> None:
+    report = build({"n1": returned})
+    row = host(report, "n1")
+    assert (row["status"], row["reason"]) == ("not_assessed", reason)
+    assert set(row["controls"].values()) == {"not_assessed"} and len(row["controls"]) == len(NODE_CONTROLS)
+    assert report["summary"]["controls"]["STOR-01"]["pass"] == 0
+    assert model.failing(report)
+    assert model.sentence(report) == "nothing was assessed; 1 not assessed, the cluster not assessed"
+    assert not history.trend([], report), "and it was no perfect night"
+
+
+def test_some_controls_that_could_not_be_read() -> None:
+    """What was found counts all the same, and of the control that was cut short only what failed."""
+    returned = result(finding(), failed=True, not_assessed={"STOR-09": "mount.nfs is not installed", "STOR-01": "ended early"})
+    row = host(build({"n1": returned}), "n1")
+    assert row["status"] == "partly_assessed"
+    assert {control: row["controls"][control] for control in ("STOR-01", "STOR-02", "STOR-09")} == {
+        "STOR-01": "fail",
+        "STOR-02": "pass",
+        "STOR-09": "not_assessed",
+    }
+    assert row["reasons"]["STOR-09"] == "mount.nfs is not installed"
+
+
+def test_an_audit_that_ended_without_a_word_of_what_it_looked_at() -> None:
+    row = host(build({"n1": result(finding(), failed=True)}), "n1")
+    assert row["controls"]["STOR-01"] == "fail"
+    assert {row["controls"][control] for control in NODE_CONTROLS[1:]} == {"not_assessed"}
+    row = host(build({"n1": result(exception="Traceback")}), "n1")
+    assert (row["status"], row["reason"]) == ("not_assessed", "said")
+
+
+def test_without_a_cluster_its_controls_are_not_assessed_and_without_ceph_there_is_none() -> None:
+    report = build({"n1": result()})
+    assert host(report, "cluster")["reason"] == model.NO_CLUSTER and len(report["hosts"]) == 2
+    assert not model.failing(report), "nobody asked for the cluster"
+    named = build({"n1": result()}, controls=("STOR-01", "STOR-11"))
+    assert model.failing(named), "its controls were named"
+    assert 'status="not_assessed"} 1' in prometheus.render(named) and 'hosts{cluster="fleet",status="not_assessed"} 0' in prometheus.render(
+        report
+    )
+    assert model.unassessed(named) == [f"not assessed, or not all of it: cluster: {model.NO_CLUSTER}"]
+    assert model.sentence(report) == "no open findings on 1 of 1 host; the cluster not assessed"
+    report = build({"n1": result()}, cluster={"failed": True, "msg": "refused"}, ceph=result(blocklist=[]))
+    assert model.failing(report)
+    assert host(report, "ceph")["controls"] == {}, "what is read of Ceph serves the cluster's controls"
+    for unread in ({"failed": True, "msg": "no"}, result(not_assessed={"STOR-16": "no"})):
+        row = host(build({}, ceph=unread), "ceph")
+        assert (row["status"], row["controls"]) == ("not_assessed", {"STOR-17": "not_assessed"})
+
+
+def test_scope() -> None:
+    returned = result(finding(), finding("STOR-10", "info", "containerd"), finding("STOR-03", "minor", "sdb"))
+    report = build({"n1": returned}, controls=("STOR-01", "STOR-10"))
+    assert [one["control"] for one in report["findings"]] == ["STOR-01", "STOR-10"]
+    assert host(report, "n1")["controls"] == {"STOR-01": "fail", "STOR-10": "pass"}, "an info is a note"
+    assert [one["name"] for one in report["hosts"]] == ["n1"], "no control of the cluster is in scope"
+    report = build({"n1": returned}, severity="major")
+    assert [one["control"] for one in report["findings"]] == ["STOR-01"]
+    assert host(report, "n1")["controls"]["STOR-03"] == "not_in_scope", "not grave enough to be shown, but no pass"
+    assert host(report, "n1")["controls"]["STOR-10"] == "pass"
+    assert model.sentence(report).startswith("1 open finding of severity major or worse (1 major) on 1 of 1 host")
+    report = build({"n1": returned}, severity="major", select="[?severity=='minor']")
+    assert not report["findings"] and model.sentence(report).startswith("no open findings of severity major or worse of the selected on 1")
+    report = build({"n1": returned}, select="[?control=='STOR-03']")
+    assert [one["control"] for one in report["findings"]] == ["STOR-03"]
+    assert host(report, "n1")["controls"]["STOR-01"] == "not_in_scope", "left out is not passed"
+
+
+def test_findings_that_a_result_had_no_room_for() -> None:
+    """One of no control counts them; none of their controls passes, whatever is selected."""
+    others = finding("", "minor", "240 more", kind="findings", evidence={"controls": ["STOR-05: 200", "no control: 40"]})
+    report = build({"n1": result(finding(), others)}, select="[?control=='STOR-01']")
+    assert host(report, "n1")["controls"]["STOR-05"] == "fail"
+    assert len(report["findings"]) == 2 and report["summary"]["controls"]["STOR-05"]["findings"] == 0
+    report = build({"n1": result(finding(), others)}, [exception("[?host=='n1']")], severity="critical")
+    assert host(report, "n1")["controls"]["STOR-05"] == "fail", "nobody accepts what nobody has seen, and nothing hides it"
+    assert report["exceptions"][0]["matched"] == 1
+    node = finding("", "minor", "n9", kind="Node")
+    assert build({}, [exception("[?object.name=='n9']")], cluster=result(node))["findings"][0]["status"] == "accepted"
+
+
+def exception(select: str = "[?control=='STOR-01']", expires: str = "2026-11-22") -> dict[str, str]:
+    return {"select": select, "owner": "somebody", "reason": "for a while", "expires": expires}
+
+
+def test_exceptions() -> None:
+    """One holds until the end of its day; then what it accepted counts again, and both are told, as is one that matches nothing."""
+    nodes = {"n1": result(finding(), finding("STOR-03", "minor", "sdb"))}
+    report = build(nodes, [exception(), exception("[?control=='STOR-03']", "2026-11-21"), exception("[?host=='n2']")])
+    first, second = report["findings"]
+    assert first["status"] == "accepted" and first["exception"]["owner"] == "somebody" and first["expired_exception"] is None
+    assert second["status"] == "open" and second["exception"] is None and second["expired_exception"]["expires"] == "2026-11-21"
+    assert [(one["matched"], one["expired"]) for one in report["exceptions"]] == [(1, False), (1, True), (0, False)]
+    row = host(report, "n1")["controls"]
+    assert (row["STOR-01"], row["STOR-03"]) == ("accepted", "fail")
+    summary = report["summary"]["findings"]
+    assert summary["open"] == {"critical": 0, "major": 0, "minor": 1, "info": 0}
+    assert (summary["accepted"], summary["expired_exceptions"]) == (1, 1)
+    # One that is still valid makes up for one that is not.
+    report = build(nodes, [exception(expires="2020-01-01"), exception()])
+    assert report["findings"][0]["status"] == "accepted" and report["findings"][0]["expired_exception"] is None
+
+
+def test_expressions_that_some_finding_defeats_accept_nothing_and_hide_nothing() -> None:
+    select = "[?evidence.size && contains(evidence.size, 'x')]"
+    nodes = {"n1": result(finding(evidence={"size": 7}))}
+    report = build(nodes, [exception(select)], select=select)
+    assert report["findings"][0]["status"] == "open"
+    assert "cannot be applied" in report["exceptions"][0]["error"] and "cannot be applied" in report["run"]["scope"]["select_error"]
+
+
+def test_new_and_resolved() -> None:
+    """What could not be looked at is neither, and is not new when it is seen again."""
+    both = result(finding(), finding("STOR-03", "minor", "sdb"))
+    kept: Any = None
+    nights = []
+    for returned in (both, result(finding(summary="other words")), {"unreachable": True, "msg": "off"}, both, result()):
+        report = build({"n1": returned}, previous=kept)
+        kept = json.loads(json.dumps(history.keep(report, kept)))
+        assert history.is_kept(kept)
+        nights.append((report["summary"]["findings"]["new"], report["summary"]["findings"]["resolved"]))
+    assert nights == [(0, 0), (0, 1), (0, 0), (1, 0), (0, 2)]
+    assert [point["major"] for point in history.trend([kept], report)] == [0, 0]
+
+
+def test_only_runs_that_asked_the_same_are_compared() -> None:
+    """And of those that did, only the last keeps what was found."""
+    nights = [build({"n1": result(finding(severity="minor"))}, severity=severity) for severity in ("info", "major", "info")]
+    kept = history.lighten([history.keep(night, None) for night in nights])
+    assert [bool(one["findings"]) for one in kept] == [False, False, True], "major left out what was found"
+    run = {"cluster": "fleet", "scope": model.Scope().to_result(), "slice": None}
+    assert history.comparable(kept, run) == [kept[0], kept[2]]
+    assert not history.comparable(kept, {**run, "cluster": "other"})
+    assert not history.comparable(kept, {**run, "slice": {"number": 1, "count": 2}})
+    assert history.comparable(kept, {**run, "scope": model.Scope(severity="major").to_result()}) == [kept[1]]
+
+
+def test_things_of_one_name_have_fingerprints_of_their_own() -> None:
+    findings = build({"n1": result(finding(), finding(summary="again")), "n2": result(finding())})["findings"]
+    assert len({one["fingerprint"] for one in findings}) == 3
+
+
+def part(nodes: dict[str, Any], number: int = 0, **more: Any) -> model.Part:
+    report = build(nodes, **more)
+    if number:
+        report["run"]["slice"] = {"number": number, "count": 3}
+    return model.read_report(json.loads(json.dumps(report)), f"slice{number}.json")
+
+
+def test_parts_of_a_fleet_become_one_report() -> None:
+    """Every result is as it was, who could not read the cluster loses, and what no part has is not assessed."""
+    ill = result(finding(), failed=True, not_assessed={"STOR-09": "no"})
+    first, second = part({"n1": ill}, 1, cluster=result(finding("STOR-11", kind="VolumeAttachment"))), part({"n2": None}, 3)
+    rows = model.join([first, second], [], [])
+    occasion = model.Occasion("Title", "fleet", NOW, NOW, "0.1.0")
+    report = model.build(rows, first.scope, [], occasion)
+    alone = build({"n1": ill}, cluster=result(finding("STOR-11", kind="VolumeAttachment")))
+    for name in ("n1", "cluster"):
+        assert host(report, name) == host(alone, name)
+    assert [one["fingerprint"] for one in report["findings"]] == [one["fingerprint"] for one in alone["findings"]]
+    assert host(report, "slice 2 of 3")["status"] == "not_assessed"
+    rows = model.join([first, second], [], ["n1", "n2", "n3"])
+    assert {row.name: bool(row.reason) for row in rows} == {"n1": False, "cluster": False, "n2": True, "n3": True}
+    selected = part({"n1": ill}, select="[?severity=='critical']")
+    again = model.build(model.join([selected], [], []), selected.scope, [], occasion)
+    assert host(again, "n1")["controls"]["STOR-01"] == "not_in_scope", "what a part left out did not pass"
+    read = model.Row("cluster", "cluster", reasons={"STOR-17": "no Ceph"})
+    assert model.join([second], [read], [])[1] is read
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([part({"n1": None}, 1), part({"n2": None})], "divided differently"),
+        ([part({"n1": None}, 1), part({"n2": None}, 2, severity="major")], "did not ask the same"),
+    ],
+)
+def test_parts_that_do_not_fit(parts: list[model.Part], said: str) -> None:
+    with pytest.raises(StorageOpsError, match=said):
+        model.join(parts, [], [])
+
+
+def test_a_part_that_ran_again_counts_once_as_the_newer_has_it() -> None:
+    older, newer = part({"n1": result(finding()), "n2": result()}, 1), part({"n1": result()}, 1)
+    newer = dataclasses.replace(newer, started=NOW + timedelta(minutes=5))
+    for parts in ([older, newer], [newer, older]):
+        rows = {row.name: row for row in model.join(parts, [], ["n1", "n2"])}
+        assert not rows["n1"].findings and set(rows) == {"n1", "n2", "cluster"}
+        assert model.repeated(parts) == ["n1"]
+
+
+def test_hosts_of_the_names_of_the_others() -> None:
+    """The host keeps its name, and what was found in the cluster stays the cluster's."""
+    found = result(finding("STOR-11", kind="VolumeAttachment"))
+    rows = [model.read_result("cluster", "node", result()), model.read_result("cluster (cluster)", "node", result())]
+    rows += [model.read_result("cluster", "cluster", found), model.read_result("ceph", "ceph", result())]
+    named = model.name_apart([row for row in rows if row])
+    assert [row.name for row in named] == ["cluster", "cluster (cluster)", "cluster (cluster) (cluster)", "ceph"]
+    report = model.build(named, model.Scope(), [], model.Occasion("Title", "fleet", NOW, NOW, "0.1.0"))
+    assert report["findings"][0]["host"] == "cluster (cluster) (cluster)" and host(report, "cluster")["controls"]["STOR-01"] == "pass"
+    joined = model.join([part({"cluster": result()}, cluster=found), part({"n1": result()}, 1)], [], ["cluster", "n1"])
+    assert sorted((row.kind, row.name) for row in joined) == [("cluster", "cluster (cluster)"), ("node", "cluster"), ("node", "n1")]
+
+
+@pytest.mark.parametrize("wrong", [[], {}, {"schema_version": 2}, {"schema_version": 1, "hosts": [{"name": "x", "kind": "pet"}]}, None, 7])
+def test_files_that_are_no_reports(wrong: Any) -> None:
+    with pytest.raises(StorageOpsError, match="x.json"):
+        model.read_report(wrong, "x.json")
+
+
+def test_every_control_names_a_playbook_that_is_there() -> None:
+    playbooks = Path(__file__).resolve().parents[5] / "playbooks"
+    for control in CONTROLS.values():
+        assert (playbooks / f"{control.runbook.rpartition('.')[2]}.yml").exists()
+
+
+def test_the_numbers_name_nobody() -> None:
+    report = build({"secret-host": result(finding(name="secret-thing")), "n2": None})
+    numbers = json.dumps(model.counts(report))
+    assert "secret" not in numbers and len(numbers) < 3_000
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+shapes = st.fixed_dictionaries(
+    {},
+    optional={
+        "msg": json_values,
+        "failed": st.booleans(),
+        "unreachable": st.booleans(),
+        "skipped": st.booleans(),
+        "not_assessed": json_values | st.dictionaries(st.sampled_from(sorted(CONTROLS)), st.text()),
+        "findings": json_values
+        | st.lists(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "control": st.sampled_from([*CONTROLS, "", "STOR-18"]),
+                    "severity": st.sampled_from(["critical", "info", "other"]),
+                    "object": json_values | st.dictionaries(st.sampled_from(["kind", "name", "node"]), st.text()),
+                    "verdict": st.sampled_from(["repair", "other"]),
+                    "summary": json_values,
+                    "evidence": json_values,
+                    "repair": json_values,
+                    "reason": json_values,
+                    "runbook": json_values,
+                },
+            ),
+            max_size=3,
+        ),
+    },
+)
+
+
+@given(json_values | shapes)
+def test_whatever_a_node_answers_there_is_a_report_and_every_control_has_a_result(answer: Any) -> None:
+    report = build({"n1": answer})
+    row = host(report, "n1")
+    assert set(row["controls"]) == set(NODE_CONTROLS)
+    if not isinstance(answer, dict) or not isinstance(answer.get("findings"), list):
+        assert set(row["controls"].values()) == {"not_assessed"}
+    json.dumps(report, allow_nan=False).encode()
+
+
+@given(st.data())
+def test_a_file_of_a_run_that_is_damaged_is_none(data: Any) -> None:
+    """Or its damage does no harm."""
+    report = build({"n1": result(finding())})
+    kept = json.loads(json.dumps(history.keep(report, None)))
+    places: list[tuple[Any, str]] = []
+    inner: list[Any] = [kept]
+    while inner:
+        there = inner.pop()
+        if isinstance(there, dict):
+            places += [(there, key) for key in there]
+            inner += there.values()
+    there, key = data.draw(st.sampled_from(places))
+    there[key] = data.draw(json_values)
+    if history.is_kept(kept):
+        earlier = history.comparable(history.lighten([kept]), report["run"])
+        again = build({"n1": result(finding())}, previous=kept)
+        history.keep(again, kept)
+        html._trend(history.trend([*earlier, kept], again), again["summary"])

@@ -1,0 +1,187 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Children that hang, die and shout."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import bounded
+from ansible_collections.storage_ops.runbooks.tests.unit.support.clocks import (
+    Arrivals,
+    Steps,
+    comes_true,
+)
+
+# For what answers at once, on a machine that is busy.
+AMPLE = 60
+
+
+def test_output_and_status() -> None:
+    result = bounded.run_command(["sh", "-c", "echo out; echo err >&2; echo $LC_ALL; exit 3"], AMPLE)
+    assert (result.rc, result.stdout, result.stderr) == (3, "out\nC\n", "err\n")
+    assert not result.ok
+    assert "(rc 3): err" in result.describe()
+
+
+def test_long_output_does_not_block() -> None:
+    assert len(bounded.run_command(["sh", "-c", "yes | head -c 3000000"], AMPLE).stdout) == 3_000_000
+
+
+def test_missing_program_and_no_time() -> None:
+    assert bounded.run_command(["no-such-program"], 10).problem == "not installed"
+    assert bounded.run_command(["true"], 0).problem == "not started: no time left"
+
+
+def test_time_out_ends_the_whole_session(tmp_path: Path) -> None:
+    pids, ended = tmp_path / "pids", tmp_path / "ended"
+    script = f"trap '' TERM; echo begun; (sleep 300; echo > {ended}) & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait; echo > {ended}"
+    clock = Steps((pids.exists, 1.0), (lambda: not any(map(_lives, pids.read_text().split())), 1.0))
+    result = bounded.run_command(["sh", "-c", script], 0.5, clock)
+    assert (result.rc, result.stdout) == (None, "begun\n")
+    assert "no answer within 0.5 s" in result.problem
+    # Killed is not yet gone on a busy machine.
+    assert comes_true(lambda: not any(map(_lives, pids.read_text().split())))
+    assert not ended.exists()
+
+
+def _lives(pid: str) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_child_holds_none_of_our_files() -> None:
+    """The caller's stdout may be the ssh channel; whoever waits for its end must not wait for an abandoned child."""
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, False)
+    bounded.run_command(["sleep", "30"], 0.1)
+    os.close(writer)
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arrivals]:
+    """The children that hang."""
+    arrivals = Arrivals()
+    monkeypatch.setattr(f"{__name__}._hanging", arrivals)
+    yield arrivals
+    arrivals.close()
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The children that were given up, or are not needed any more, in order."""
+    pids: list[int] = []
+    kill = bounded._kill
+    monkeypatch.setattr(bounded, "_kill", lambda pid: (pids.append(pid), kill(pid)))
+    return pids
+
+
+_hanging: Any = None
+
+
+def answer(item: Any) -> Any:
+    if item == "hang":
+        if _hanging:
+            _hanging.note()
+        time.sleep(600)
+    if item == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if item == "raise":
+        raise OSError(5, "Input/output error")
+    return [item, os.getpid()]
+
+
+def test_replies_in_order() -> None:
+    replies = bounded.call_each(answer, [1, "raise", "die", 4], AMPLE)
+    assert replies[0].value[0] == 1
+    assert replies[1].problem == "OSError: [Errno 5] Input/output error"
+    assert replies[2].problem == "the probe died"
+    assert replies[3].value[0] == 4
+    assert bounded.call_each(answer, [], 10) == []
+
+
+def test_healthy_items_share_workers() -> None:
+    replies = bounded.call_each(answer, list(range(bounded.ITEMS_PER_WORKER * 2)), AMPLE)
+    assert len({reply.value[1] for reply in replies}) == 2
+
+
+def test_many_hung_items_cost_about_one_time_out(hanging: Arrivals, killed: list[int]) -> None:
+    """No time-out passes before all of them have been asked."""
+    items = [index if index % 2 else "hang" for index in range(100)]
+    clock = Steps(
+        # The first of each worker's items hangs, so the others get workers of their own.
+        (lambda: hanging.count == 4, bounded.STALL_SECONDS * 1.1),
+        (lambda: hanging.count == 50 and len(killed) == 50, 2.1),
+    )
+    replies = bounded.call_each(answer, items, 2, clock=clock)
+    assert len(killed) == 100
+    for item, reply in zip(items, replies):
+        assert "no answer within 2.0 s" in reply.problem if item == "hang" else reply.value[0] == item
+
+
+def test_a_short_time_out_drops_none_of_a_stuck_workers_items(hanging: Arrivals) -> None:
+    clock = Steps((lambda: hanging.count == 1, 0.21))
+    hung, healthy = bounded.call_each(answer, ["hang", 2], 0.2, clock=clock)
+    assert hung.timed_out and healthy.value[0] == 2
+
+
+def test_call() -> None:
+    assert bounded.call(lambda: {"a": 1}, AMPLE).value == {"a": 1}
+    assert "no answer" in bounded.call(lambda: time.sleep(60), 0.2).problem
+
+
+def test_deadline() -> None:
+    now = [100.0]
+    deadline = bounded.Deadline(10, clock=lambda: now[0])
+    assert deadline.cap(3) == 3
+    now[0] = 108.0
+    assert deadline.cap(3) == 2
+    now[0] = 200.0
+    assert deadline.remaining() == 0
+
+
+def test_the_budget_ends_everything(hanging: Arrivals, killed: list[int]) -> None:
+    clock = Steps((lambda: hanging.count == 1, 1.1), (lambda: len(killed) == 1, 1.0))
+    replies = bounded.call_each(answer, ["hang"] * 20, 60, budget=1, clock=clock)
+    assert hanging.count == len(killed) == 1
+    assert {reply.problem for reply in replies} == {"no answer before the deadline"}
+    assert not any(reply.timed_out for reply in replies)
+
+
+@pytest.mark.parametrize(("timeout", "budget", "retired"), [(0.3, 60, 2), (60, 0.3, 1)])
+def test_a_child_that_the_kernel_holds_is_named(
+    monkeypatch: pytest.MonkeyPatch, hanging: Arrivals, timeout: float, budget: float, retired: int
+) -> None:
+    # One that SIGKILL does not end cannot be made without a lost disk.
+    held: list[int] = []
+    monkeypatch.setattr(bounded, "_kill", held.append)
+    clock = Steps((lambda: hanging.count == 1, 0.31), (lambda: len(held) == retired, 1.0))
+    try:
+        healthy, hung, never = bounded.call_each(answer, [1, "hang", 3], timeout, budget, clock=clock)
+    finally:
+        for pid in held:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert (healthy.timed_out, healthy.left) == (False, 0)
+    assert hung.timed_out is (timeout < budget)
+    assert hung.left in held and not never.left
+    assert os.waitpid(hung.left, 0)[0] == hung.left
+
+
+def test_a_child_that_is_gone_is_not_named(hanging: Arrivals) -> None:
+    clock = Steps((lambda: hanging.count == 1, 0.3))
+    assert bounded.call_each(answer, ["hang"], 0.2, clock=clock)[0].left == 0

@@ -1,0 +1,595 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The one runner: check mode, failures, taking back, proof, and what a module returns."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Part,
+    Plan,
+    Prevented,
+    StorageOpsError,
+)
+
+
+class Exit(Exception):
+    """What AnsibleModule does by ending the process."""
+
+
+class Module:
+    """The part of AnsibleModule that the runner uses."""
+
+    def __init__(self, check_mode: bool = False, diff: bool = False) -> None:
+        self.check_mode = check_mode
+        self._diff = diff
+        self.result: dict[str, Any] = {}
+
+    def exit_json(self, **result: Any) -> None:
+        self.result = {"failed": False, **result}
+        raise Exit
+
+    def fail_json(self, **result: Any) -> None:
+        self.result = {"failed": True, **result}
+        raise Exit
+
+
+class World:
+    """A runbook over a list of things; ``breaks``: verb -> error; ``log`` is what was done to them."""
+
+    def __init__(self, findings: list[Finding], breaks: dict[str, Exception] | None = None, proven: bool = True) -> None:
+        self.findings, self.breaks, self.proven, self.log = findings, breaks or {}, proven, []
+
+    def gather(self) -> list[Finding]:
+        return self.findings
+
+    def plan(self, state: list[Finding]) -> Plan:
+        return Plan(state)
+
+    def healthy(self, state: list[Finding]) -> str:
+        return "two things in order"
+
+    def apply(self, action: Action) -> None:
+        if action.verb in self.breaks:
+            raise self.breaks[action.verb]
+        self.log.append(f"{action.verb} {action.target}")
+
+    def undo(self, action: Action) -> Action | None:
+        return Action("restore_queueing", action.target, ["restore"]) if action.verb == "disable_queueing" else None
+
+    def verify(self, finding: Finding) -> list[str]:
+        if not self.proven:
+            raise StorageOpsError(f"the repair of {finding.name} is not proven")
+        return ["it is gone"]
+
+
+def finding(
+    name: str, verdict: str = "repair", verbs: tuple[str, ...] = ("disable_queueing", "flush_map", "delete_path"), **more: Any
+) -> Finding:
+    repair = [Action(verb, name, [verb, name]) for verb in verbs] if verdict == "repair" else []
+    return Finding("STOR-01", "major", "multipath map", name, "n1", f"{name} is dead", verdict, "because", "x.y.z", repair=repair, **more)
+
+
+def run(world: World, module: Module, fail_on_refusal: bool = False) -> dict[str, Any]:
+    with pytest.raises(Exit):
+        engine.run(module, lambda: world, fail_on_refusal)
+    return module.result
+
+
+def outcomes(result: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(action["action"], action["outcome"]) for action in result["actions"]]
+
+
+def test_nothing_found() -> None:
+    result = run(World([]), Module())
+    assert result == {"failed": False, "changed": False, "findings": [], "actions": [], "msg": "nothing to do: two things in order"}
+
+
+def test_check_mode_tells_the_truth_and_does_nothing() -> None:
+    world = World([finding("a")])
+    result = run(world, Module(check_mode=True))
+    assert result["changed"] is True
+    assert world.log == []
+    assert {outcome for _verb, outcome in outcomes(result)} == {"planned"}
+    assert result["findings"][0]["repair"] == result["actions"]
+    assert result["msg"] == "1 finding, 1 would be repaired"
+
+
+def test_run_applies_in_order_and_proves() -> None:
+    world = World([finding("a"), finding("b", "refuse"), finding("c", verbs=("flush_map",))])
+    result = run(world, Module())
+    assert world.log == ["disable_queueing a", "flush_map a", "delete_path a", "flush_map c"]
+    assert result["findings"][0]["evidence"]["proof"] == ["it is gone"]
+    assert "proof" not in result["findings"][1]["evidence"]
+    assert result["msg"] == "3 findings, 2 repaired and proven, 1 refused (multipath map b: because)"
+
+
+def test_failure_takes_back_and_stops_everything_after_it() -> None:
+    world = World([finding("a"), finding("b")], {"flush_map": ActionFailed("map in use")})
+    result = run(world, Module())
+    assert result["failed"]
+    assert world.log == ["disable_queueing a", "restore_queueing a"]
+    assert outcomes(result) == [
+        ("disable_queueing", "done"),
+        ("flush_map", "failed"),
+        ("delete_path", "skipped"),
+        ("restore_queueing", "done"),
+        ("disable_queueing", "skipped"),
+        ("flush_map", "skipped"),
+        ("delete_path", "skipped"),
+    ]
+    assert result["changed"] is True
+    assert result["msg"] == "flush_map a failed: map in use. restore_queueing a was done. Nothing after it was done."
+
+
+class Moved(World):
+    """A runbook for whose first object the world has changed."""
+
+    def apply(self, action: Action) -> None:
+        if action.target == "a":
+            raise NotStarted("it is mounted by now")
+        super().apply(action)
+
+
+def test_what_was_never_started_is_refused_and_the_rest_goes_on() -> None:
+    world = Moved([finding("a"), finding("b", verbs=("flush_map",))])
+    result = run(world, Module(diff=True))
+    assert not result["failed"]
+    assert world.log == ["flush_map b"]
+    assert outcomes(result) == [("flush_map", "done")]
+    assert [(found["verdict"], found["repair"] == []) for found in result["findings"]] == [("refuse", True), ("repair", False)]
+    assert result["findings"][0]["reason"] == "disable_queueing was not started: it is mounted by now"
+    assert "proof" not in result["findings"][0]["evidence"]
+    assert result["msg"].startswith("2 findings, 1 repaired and proven, 1 refused (multipath map a: ")
+    assert result["diff"]["after"] == "a is dead\n"
+
+
+@pytest.mark.parametrize(("named", "fail_on_refusal", "failed"), [(True, False, True), (False, True, True), (False, False, False)])
+def test_what_was_never_started_fails_like_any_refusal(named: bool, fail_on_refusal: bool, failed: bool) -> None:
+    result = run(Moved([finding("a", named=named)]), Module(), fail_on_refusal)
+    assert (result["failed"], result["changed"]) == (failed, False)
+
+
+def test_a_later_action_that_does_not_start_fails_the_run_and_is_taken_back() -> None:
+    world = World([finding("a"), finding("b")], {"flush_map": NotStarted("it is mounted by now")})
+    result = run(world, Module())
+    assert result["failed"]
+    assert world.log == ["disable_queueing a", "restore_queueing a"]
+    assert outcomes(result)[1] == ("flush_map", "skipped")
+
+
+def test_what_is_prevented_changed_nothing_and_ends_the_run() -> None:
+    result = run(World([finding("a"), finding("b")], {"disable_queueing": Prevented("no right to")}), Module())
+    assert result["failed"]
+    assert result["changed"] is False
+    assert {outcome for _verb, outcome in outcomes(result)} == {"skipped"}
+
+
+def test_an_action_that_failed_half_way_is_taken_back_too() -> None:
+    result = run(World([finding("a")], {"disable_queueing": ActionFailed("the client timed out")}), Module())
+    assert outcomes(result)[0] == ("disable_queueing", "failed")
+    assert outcomes(result)[-1] == ("restore_queueing", "done")
+
+
+class Alone(World):
+    """A runbook of which a repair that failed may be nobody else's concern. ``left``: what it has left."""
+
+    left: list[str] | Exception = []
+
+    def apply(self, action: Action) -> None:
+        if f"{action.verb} {action.target}" in self.breaks:
+            raise self.breaks[f"{action.verb} {action.target}"]
+        super().apply(action)
+
+    def half_made(self, finding: Finding) -> list[str]:
+        self.log.append(f"look at {finding.name}")
+        if isinstance(self.left, Exception):
+            raise self.left
+        return self.left
+
+    def verify(self, finding: Finding) -> list[str]:
+        if f"verify {finding.name}" in self.breaks:
+            raise self.breaks[f"verify {finding.name}"]
+        return super().verify(finding)
+
+
+def test_a_repair_that_was_taken_back_whole_does_not_keep_others_from_theirs() -> None:
+    world = Alone([finding("a"), finding("b")], {"flush_map a": ActionFailed("map in use")})
+    result = run(world, Module())
+    assert result["failed"]
+    assert world.log == [
+        *("disable_queueing a", "restore_queueing a", "look at a"),
+        *("disable_queueing b", "flush_map b", "delete_path b"),
+    ]
+    assert result["undone"] == ["a"]
+    assert [found["verdict"] for found in result["findings"]] == ["refuse", "repair"]
+    said = "flush_map a failed: map in use. restore_queueing a was done."
+    assert result["findings"][0]["reason"] == said
+    assert "proof" not in result["findings"][0]["evidence"]
+    assert outcomes(result)[:4] == [
+        ("disable_queueing", "done"),
+        ("flush_map", "failed"),
+        ("delete_path", "skipped"),
+        ("restore_queueing", "done"),
+    ]
+    assert result["msg"].startswith(f"multipath map a: {said} 2 findings, 1 repaired and proven, 1 refused")
+
+
+def test_a_proof_that_fails_may_be_nobody_elses_concern() -> None:
+    world = Alone([finding("a"), finding("b")], {"verify a": ActionFailed("it does not answer")})
+    result = run(world, Module())
+    assert (result["failed"], result["undone"]) == (True, ["a"])
+    assert "delete_path b" in world.log
+    # What no runbook foresaw is everybody's.
+    world = Alone([finding("a"), finding("b")], {"verify a": StorageOpsError("/proc cannot be read")})
+    assert "undone" not in run(world, Module())
+    assert "delete_path b" not in world.log
+
+
+@pytest.mark.parametrize(
+    ("left", "breaks"),
+    [
+        (["a is half mounted"], {"flush_map a": ActionFailed("in use")}),
+        (KeyError("x"), {"flush_map a": ActionFailed("in use")}),
+        ([], {"flush_map a": ActionFailed("in use"), "restore_queueing": ActionFailed("no answer")}),
+        ([], {"flush_map a": Prevented("no time is left")}),
+        ([], {"flush_map a": StorageOpsError("/proc cannot be read")}),
+        ([], {"flush_map a": KeyError("x")}),
+        (["a is half mounted"], {"verify a": ActionFailed("it does not answer")}),
+    ],
+)
+def test_what_is_not_known_to_be_whole_ends_the_run(left: Any, breaks: dict[str, Exception]) -> None:
+    world = Alone([finding("a"), finding("b")], breaks)
+    world.left = left
+    result = run(world, Module())
+    assert result["failed"]
+    assert "undone" not in result
+    assert "disable_queueing b" not in world.log
+    if left == ["a is half mounted"] and "flush_map a" in breaks:
+        assert "a is half mounted. Nothing after it was done." in result["msg"]
+
+
+def test_what_the_user_named_and_was_refused_fails_at_once() -> None:
+    """A playbook goes on by ``undone``."""
+    named = finding("b", "refuse", named=True)
+    assert "undone" not in run(Alone([finding("a"), named], {"flush_map a": ActionFailed("in use")}), Module())
+
+
+def test_a_signal_while_something_is_taken_back_ends_the_run_after_that() -> None:
+    class Interrupted(Alone):
+        def undo(self, action: Action) -> Action | None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return super().undo(action)
+
+    world = Interrupted([finding("a"), finding("b")], {"flush_map a": ActionFailed("in use")})
+    result = run(world, Module())
+    assert result["msg"] == "interrupted by SIGTERM"
+    assert world.log == ["disable_queueing a", "restore_queueing a", "look at a"]
+
+
+@pytest.mark.parametrize("verb", ["flush_map", "delete_path"])
+def test_an_error_nobody_foresaw_is_told_with_what_was_done(verb: str) -> None:
+    world = World([finding("a")], {verb: KeyError("sdb")})
+    result = run(world, Module())
+    assert result["failed"]
+    assert "KeyError: 'sdb'" in result["msg"]
+    assert "restore_queueing a" in world.log
+    assert result["changed"]
+
+
+def test_many_reasons_are_counted() -> None:
+    found = finding("a")
+    found.refuse(*(f"reason {number}" for number in range(70)), "reason 0")
+    assert found.reason == "reason 0; reason 1; reason 2; reason 3; reason 4 (+65 more)"
+    assert found.to_result()["evidence"]["reasons"][-1] == "(+20 more)"
+
+
+def test_a_failed_undo_is_told() -> None:
+    breaks = {"flush_map": ActionFailed("map in use"), "restore_queueing": ActionFailed("no answer")}
+    result = run(World([finding("a")], breaks), Module())
+    assert "disable_queueing a could not be taken back: no answer" in result["msg"]
+
+
+def test_a_repair_that_is_not_proven_is_a_failure() -> None:
+    result = run(World([finding("a"), finding("b")], proven=False), Module())
+    assert result["failed"]
+    assert "not proven" in result["msg"]
+    assert [outcome for _verb, outcome in outcomes(result)] == ["done"] * 3 + ["skipped"] * 3
+
+
+@pytest.mark.parametrize(
+    ("found", "fail_on_refusal", "failed"),
+    [
+        (finding("a", "refuse"), False, False),
+        (finding("a", "refuse"), True, True),
+        (finding("a", "refuse", named=True), False, True),
+        (finding("a", "report", named=True), True, False),
+        (finding("a", named=True), True, False),
+    ],
+)
+def test_when_a_refusal_fails_the_task(found: Finding, fail_on_refusal: bool, failed: bool) -> None:
+    result = run(World([found]), Module(), fail_on_refusal)
+    assert result["failed"] is failed
+    assert len(result["findings"]) == 1
+
+
+def test_error_while_gathering() -> None:
+    class Broken(World):
+        def gather(self) -> list[Finding]:
+            raise StorageOpsError("run it as root")
+
+    result = run(Broken([]), Module())
+    assert result == {"failed": True, "msg": "run it as root", "changed": False, "findings": [], "actions": []}
+
+
+def test_diff() -> None:
+    both = [finding("a"), finding("b", "refuse")]
+    assert run(World(both), Module(check_mode=True, diff=True))["diff"] == {"before": "a is dead\nb is dead\n", "after": "b is dead\n"}
+
+
+def test_info_modules_change_nothing_and_carry_the_plan() -> None:
+    world, module = World([finding("a")]), Module()
+    with pytest.raises(Exit):
+        engine.report(module, lambda: world, {"STOR-01"})
+    assert (module.result["changed"], module.result["actions"], world.log) == (False, [], [])
+    assert [action["outcome"] for action in module.result["findings"][0]["repair"]] == ["planned"] * 3
+    other = Module()
+    with pytest.raises(Exit):
+        engine.report(other, lambda: world, {"STOR-04"})
+    assert other.result["findings"] == []
+
+
+class Telling(World):
+    """A runbook that hands on what it was given and what became of it."""
+
+    def facts(self) -> dict[str, Any]:
+        return {"ledger": list(self.log)}
+
+
+def test_facts_are_handed_on_as_they_are_after_the_run() -> None:
+    assert run(Telling([finding("a", verbs=("flush_map",))]), Module())["ledger"] == ["flush_map a"]
+    assert run(Telling([finding("a", verbs=("flush_map",))]), Module(check_mode=True))["ledger"] == []
+    assert run(Telling([finding("a", "refuse", named=True)]), Module())["failed"]
+    module = Module()
+    with pytest.raises(Exit):
+        engine.report(module, lambda: Telling([]), {"STOR-01"})
+    assert (module.result["ledger"], module.result["changed"]) == ([], False)
+
+
+def test_what_no_control_stands_for_is_always_reported() -> None:
+    module = Module()
+    with pytest.raises(Exit):
+        engine.report(module, lambda: World([replace(finding("a", "report"), control="")]), {"STOR-04"})
+    assert [found["object"]["name"] for found in module.result["findings"]] == ["a"]
+
+
+def report_parts(*parts: Part, wanted: str = "STOR-01 STOR-02 STOR-03") -> dict[str, Any]:
+    module = Module()
+    with pytest.raises(Exit):
+        engine.report_parts(module, lambda: parts, wanted.split())
+    return module.result
+
+
+def part(controls: str, audit: Any, deadline: Deadline | None = None) -> Part:
+    return Part(frozenset(controls.split()), lambda: audit, deadline)
+
+
+class Unreadable(World):
+    """An audit that cannot read what it needs."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__([])
+        self.error = error
+
+    def gather(self) -> list[Finding]:
+        raise self.error
+
+
+def test_what_one_audit_cannot_read_is_not_assessed_and_the_others_go_on() -> None:
+    result = report_parts(
+        part("STOR-02 STOR-03", Unreadable(StorageOpsError("no kernel log"))),
+        part("STOR-03", Unreadable(ValueError("odd"))),
+        part("STOR-01", Telling([finding("a")])),
+    )
+    assert (result["failed"], result["changed"], result["actions"], result["ledger"]) == (True, False, [], [])
+    assert [found["object"]["name"] for found in result["findings"]] == ["a"]
+    assert result["not_assessed"] == {"STOR-02": "no kernel log", "STOR-03": "no kernel log; ValueError: odd"}
+    assert result["msg"] == "STOR-02, STOR-03 not assessed: no kernel log; STOR-03 not assessed: ValueError: odd. 1 finding of the others"
+    assert "ValueError: odd" in result["exception"]
+
+
+def test_a_reason_that_all_share_is_the_whole_message() -> None:
+    root = Unreadable(StorageOpsError("run it as root"))
+    result = report_parts(part("STOR-01", root), part("STOR-02 STOR-03", root), part("STOR-09", World([])))
+    assert result["msg"] == "run it as root"
+    assert sorted(result["not_assessed"]) == ["STOR-01", "STOR-02", "STOR-03"]
+
+    def broken() -> list[Part]:
+        raise StorageOpsError("deadline is 1 s")
+
+    module = Module()
+    with pytest.raises(Exit):
+        engine.report_parts(module, broken, ["STOR-01"])
+    assert (module.result["msg"], module.result["not_assessed"]) == ("deadline is 1 s", {"STOR-01": "deadline is 1 s"})
+
+
+def test_nobody_asks_for_the_controls_of_a_part_that_is_left_out() -> None:
+    result = report_parts(part("STOR-02", Unreadable(StorageOpsError("no"))), part("STOR-01", World([finding("a")])), wanted="STOR-01")
+    assert (result["failed"], len(result["findings"])) == (False, 1)
+    assert "not_assessed" not in result
+    result = report_parts(part("STOR-01 STOR-02", Unreadable(StorageOpsError("no"))), wanted="STOR-01")
+    assert result["not_assessed"] == {"STOR-01": "no"}
+
+
+def test_what_is_read_after_the_deadline_is_not_assessed() -> None:
+    now = [0.0]
+    deadline = Deadline(10, lambda: now[0])
+
+    class Slow(World):
+        def gather(self) -> list[Finding]:
+            now[0] += 11
+            return super().gather()
+
+    result = report_parts(
+        part("STOR-01", World([finding("a")]), deadline),
+        part("STOR-02", Slow([replace(finding("b"), control="STOR-02")]), deadline),
+        part("STOR-03", World([]), deadline),
+    )
+    assert [found["object"]["name"] for found in result["findings"]] == ["a", "b"]
+    assert {control: "while" in why for control, why in result["not_assessed"].items()} == {"STOR-02": True, "STOR-03": False}
+
+
+def test_a_workload_is_never_cut() -> None:
+    workload = {"claims": [f"claim-{number}" for number in range(60)]}
+    found = finding("a", "report", workload=workload)
+    assert found.to_result()["workload"] == workload
+    assert "workload" not in finding("b", "report").to_result()
+    many = [finding(f"mpath{number}", "report", evidence={"path": "x" * 500}) for number in range(5000)]
+    assert run(World([*many, found]), Module())["findings"][0]["workload"] == workload
+
+
+def test_long_evidence_is_cut_with_a_count() -> None:
+    found = finding("a", "report", evidence={"paths": [{"answers": list(range(60))}] * 51})
+    paths = found.to_result()["evidence"]["paths"]
+    assert paths[-1] == "(+1 more)"
+    assert paths[0]["answers"][-1] == "(+10 more)"
+
+
+def test_a_result_stays_small_enough_for_awx() -> None:
+    evidence = {"paths": [{"answers": ["x" * 100] * 10}] * 4}
+    result = run(World([finding(f"mpath{number}", evidence=dict(evidence)) for number in range(256)]), Module(check_mode=True))
+    assert len(result["findings"]) == 256
+    assert len(str(result)) < 700_000
+    assert result["findings"][0]["evidence"] == evidence
+    assert "run with this object alone" in result["findings"][-1]["evidence"]["cut"]
+
+
+def test_findings_beyond_that_are_counted() -> None:
+    many = [finding(f"mpath{number}", verbs=(), evidence={"path": "x" * 500}) for number in range(5000)]
+    result = run(World(many), Module(check_mode=True))
+    assert len(str(result["findings"])) < 700_000
+    *shown, last = result["findings"]
+    assert last["object"]["name"] == f"{5000 - len(shown)} more"
+    assert last["severity"] == shown[-1]["severity"]
+    assert last["evidence"]["controls"] == [f"{shown[0]['control']}: {5000 - len(shown)}"]
+    assert result["msg"].startswith("5000 findings")
+
+
+class Rehearsing(World):
+    """A runbook that can try its actions; what ``breaks`` would break."""
+
+    def rehearse(self, action: Action) -> None:
+        self.log.append(f"try {action.verb} {action.target}")
+        if action.verb in self.breaks:
+            raise self.breaks[action.verb]
+
+
+def test_check_mode_tries_what_can_be_tried_and_refuses_what_would_fail() -> None:
+    world = Rehearsing([finding("a"), finding("b", verbs=("delete_path",))], {"flush_map": StorageOpsError("no right to delete")})
+    result = run(world, Module(check_mode=True, diff=True))
+    assert world.log == ["try disable_queueing a", "try flush_map a", "try delete_path b"]
+    assert [found["verdict"] for found in result["findings"]] == ["refuse", "repair"]
+    assert result["findings"][0]["reason"] == "flush_map a would fail: no right to delete"
+    assert outcomes(result) == [("delete_path", "planned")]
+    assert result["diff"]["after"] == "a is dead\n"
+
+
+def test_a_refusal_of_the_rehearsal_fails_like_any_other() -> None:
+    result = run(Rehearsing([finding("a", named=True)], {"flush_map": StorageOpsError("no")}), Module(check_mode=True))
+    assert result["failed"]
+    assert result["changed"] is False
+
+
+def test_a_real_run_rehearses_nothing() -> None:
+    world = Rehearsing([finding("a", verbs=("flush_map",))])
+    run(world, Module())
+    assert world.log == ["flush_map a"]
+
+
+def test_an_error_that_nobody_foresaw_ends_the_rehearsal() -> None:
+    result = run(Rehearsing([finding("a")], {"flush_map": KeyError("sdb")}), Module(check_mode=True))
+    assert result["failed"]
+    assert "KeyError" in result["msg"]
+
+
+def test_namespace_is_told_where_there_is_one() -> None:
+    result = run(World([finding("a", "report", namespace="shop"), finding("b", "report")]), Module())
+    assert result["findings"][0]["object"] == {"kind": "multipath map", "namespace": "shop", "name": "a", "node": "n1"}
+    assert result["findings"][1]["object"] == {"kind": "multipath map", "name": "b", "node": "n1"}
+
+
+class Signalled(World):
+    """Signals come while something is done; ``during``: verb -> signals."""
+
+    def __init__(self, during: dict[str, tuple[signal.Signals, ...]]) -> None:
+        super().__init__([finding("a"), finding("b")])
+        self.during = during
+
+    def apply(self, action: Action) -> None:
+        for number in self.during.get(action.verb, ()):
+            os.kill(os.getpid(), number)
+        super().apply(action)
+
+
+def handlers() -> list[Any]:
+    return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+
+
+@pytest.mark.usefixtures("heard")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_is_a_failure_that_takes_back(number: signal.Signals) -> None:
+    """A second one, as impatient people send it, does not end the taking back."""
+    before = handlers()
+    world = Signalled({"flush_map": (number,), "restore_queueing": (signal.SIGTERM, signal.SIGINT)})
+    module = Module()
+    with pytest.raises(Exit):
+        engine.run(module, lambda: world, True)
+    assert module.result["failed"]
+    assert f"flush_map a failed: interrupted by {number.name}. restore_queueing a was done." in module.result["msg"]
+    assert world.log == ["disable_queueing a", "restore_queueing a"]
+    assert handlers() == before
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        world = Signalled({"flush_map": (signal.SIGHUP,)})
+        module = Module()
+        with pytest.raises(Exit):
+            engine.run(module, lambda: world, True)
+        assert not module.result["failed"], module.result
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_the_first_action_finds_is_done_too() -> None:
+    world = World([finding("a", verbs=("disable_queueing",))])
+    more = Action("flush_map", "late", ["flush"])
+    apply = world.apply
+
+    def find(action: Action) -> None:
+        apply(action)
+        if action is not more:
+            world.findings[0].repair.append(more)
+
+    world.apply = find  # type: ignore[method-assign]
+    module = Module()
+    with pytest.raises(Exit):
+        engine.run(module, lambda: world, True)
+    assert world.log == ["disable_queueing a", "flush_map late"] and more.outcome == "done"

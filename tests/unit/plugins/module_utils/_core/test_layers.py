@@ -1,0 +1,77 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Imports go one way: modules -> problem -> fences -> access -> core. No problem imports another one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+UTILS = Path(__file__).parents[5] / "plugins" / "module_utils"
+PACKAGE = "ansible_collections.storage_ops.runbooks.plugins.module_utils"
+# Folders that others build on. Those of one layer do not import each other.
+LAYERS = {"_core": 0, "_node": 1, "_kube": 1, "_ceph": 1, "_fences": 2}
+PROBLEM = 3
+# What has no place in a plan: it would read the world, or wait.
+READS = {"os", "socket", "subprocess", "time", "threading", "pathlib", "io", "shutil"}
+
+
+def imports(text: str) -> Iterator[str]:
+    """The folders of module_utils that a file imports from."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module == PACKAGE:
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{PACKAGE}."):
+            yield (node.module or "")[len(PACKAGE) + 1 :].partition(".")[0]
+        elif isinstance(node, ast.Import):
+            known = (alias.name for alias in node.names if alias.name.startswith(f"{PACKAGE}."))
+            yield from (name[len(PACKAGE) + 1 :].partition(".")[0] for name in known)
+
+
+def wrong(folder: str, text: str) -> list[str]:
+    """The folders that a file of a folder must not import from."""
+    layer = LAYERS.get(folder, PROBLEM)
+    return sorted({other for other in imports(text) if other != folder and LAYERS.get(other, PROBLEM) >= layer})
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in UTILS.iterdir() if path.is_dir() and path.name[1] != "_"))
+def test_imports_go_one_way(folder: str) -> None:
+    files = sorted((UTILS / folder).rglob("*.py"))
+    assert files
+    found = {file.name: wrong(folder, file.read_text("utf-8")) for file in files}
+    assert {name: others for name, others in found.items() if others} == {}
+
+
+def test_nothing_lies_beside_the_folders() -> None:
+    assert [path.name for path in UTILS.glob("*.py")] == []
+
+
+def test_plans_read_nothing() -> None:
+    plans = sorted(UTILS.rglob("plan.py"))
+    assert plans
+    for file in plans:
+        names = {
+            name.partition(".")[0]
+            for node in ast.walk(ast.parse(file.read_text("utf-8")))
+            for name in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+        }
+        assert not names & READS, f"{file.parent.name}/plan.py imports {names & READS}"
+
+
+def test_a_wrong_import_is_seen() -> None:
+    line = f"from {PACKAGE}._triage.plan import Cause\n"
+    assert wrong("_failover", line) == ["_triage"]
+    assert wrong("_node", f"from {PACKAGE} import _kube\n") == ["_kube"]
+    assert wrong("_core", f"import {PACKAGE}._node.host\n") == ["_node"]
+    assert wrong("_triage", line) == wrong("_release", f"from {PACKAGE}._fences import ledger\n") == []

@@ -1,0 +1,1205 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which volumes leave a lost node, by which way, what keeps them there, and what a run that is killed leaves to the next one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any, Callable
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import Options, pick_lost_pod
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.runbook import Failover, StillFenced, failover_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Reading, parse_reading
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Entry, FenceObject, Ledger, Ledgers, RunOptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import Filters
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name
+from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
+
+# The last one attaches nothing.
+RBD, OTHER, NFS = "rbd.csi.ceph.com", "csi.example.com", "nfs.csi.example.com"
+OUT = "node.kubernetes.io/out-of-service"
+TAINTED = {"key": OUT, "value": "nodeshutdown", "effect": "NoExecute"}
+TOLERANT = [{"key": OUT, "operator": "Exists", "effect": "NoExecute"}]
+UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+LEDGER = Ledger(
+    node="a",
+    node_uid="uid-a",
+    boot_id="boot-1",
+    method="ceph",
+    phase="fenced",
+    cluster_id="ceph-1",
+    fsid="f",
+    addresses=("10.0.0.1",),
+    entries=(Entry("10.0.0.1", "address", True, "2999-01-01T00:00:00Z"),),
+    network_fences=(),
+    source={"10.0.0.1": "watcher"},
+    volumes=("pv-db",),
+    unverified=False,
+    cordoned=True,
+    tainted=False,
+    by="awx",
+    run="run-1",
+    at="2026-01-01T00:00:00Z",
+)
+
+
+def node(name: str, ready: str, *taints: dict[str, str]) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    status = {"conditions": conditions, "nodeInfo": {"bootID": "boot-1"}, "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}
+    spec = {"taints": list(taints)} if taints else {}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec, "status": status}
+
+
+def claim(name: str, driver: str = RBD, **meta: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"namespace": "shop", "name": name, **meta},
+            "spec": {"volumeName": f"pv-{name}", "accessModes": ["ReadWriteOnce"]},
+            "status": {"phase": "Bound"},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"pv-{name}"},
+            "spec": {
+                "csi": {"driver": driver, "volumeHandle": f"h-{name}"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": f"class-{driver}",
+                "claimRef": {"namespace": "shop", "name": name, "uid": f"uid-{name}"},
+            },
+            "status": {"phase": "Bound"},
+        },
+    ]
+
+
+def attachment(name: str, node_name: str = "a", driver: str = RBD, **meta: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": {"name": attachment_name(driver, f"h-{name}", node_name), **meta},
+        "spec": {"attacher": driver, "nodeName": node_name, "source": {"persistentVolumeName": f"pv-{name}"}},
+        "status": {"attached": True},
+    }
+
+
+def pod(name: str, *claims: str, node_name: str = "a", owner: str = "ReplicaSet", **spec: Any) -> dict[str, Any]:
+    reference = {"kind": owner, "name": name, "uid": f"uid-{name}", "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": "shop", "name": name, "ownerReferences": [reference]},
+        "spec": {
+            "nodeName": node_name,
+            "volumes": [{"name": claim_name, "persistentVolumeClaim": {"claimName": claim_name}} for claim_name in claims],
+            **spec,
+        },
+        "status": {"phase": "Running" if node_name == "a" else "Pending"},
+    }
+
+
+def event(about: dict[str, Any], name: str, reason: str, text: str, last: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "shop", "name": name},
+        "involvedObject": {"uid": about["metadata"]["uid"]},
+        **{"type": "Warning", "reason": reason, "message": text, "lastTimestamp": last},
+    }
+
+
+class World(FakeCluster):
+    """An API server whose controllers act whenever something is read, except where ``broken`` says otherwise."""
+
+    def __init__(self, *objects: dict[str, Any], ledger: Ledger | None = LEDGER, lost: bool = True, version: str = "v1.31.4") -> None:
+        super().__init__(node("a", "Unknown", UNREACHABLE), node("b", "True"), version=version)
+        self.shift = timedelta()
+        self.clock = lambda: datetime.now(timezone.utc) + self.shift
+        # "detach": nothing is detached; "attach": nothing is attached; "replace": no pod is made again; "start": no new pod runs.
+        self.broken: set[str] = set()
+        self.returns_to = "b"
+        for item in objects:
+            self.add(item)
+        if not lost:
+            self.remove(node("a", ""))
+        if ledger:
+            Ledgers(self, "storage-ops").write(ledger)  # type: ignore[arg-type]
+        self.requests.clear()
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [item for item in self.objects.values() if item["kind"] == kind]
+
+    def names(self, kind: str) -> list[str]:
+        return [item["metadata"]["name"] for item in self.of(kind)]
+
+    def attached(self) -> set[tuple[str, str]]:
+        return {(item["spec"]["source"]["persistentVolumeName"], item["spec"]["nodeName"]) for item in self.of("VolumeAttachment")}
+
+    def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any] | None:
+        self._controllers()
+        return super().get(path, query)
+
+    def list(self, path: str, pick: Any, **how: Any) -> list[Any]:
+        self._controllers()
+        return super().list(path, pick, **how)
+
+    def at(self, name: str) -> dict[str, Any]:
+        return self.objects[f"/api/v1/nodes/{name}"]
+
+    @property
+    def taints(self) -> list[str]:
+        return [taint["key"] for taint in self.at("a")["spec"].get("taints", [])]
+
+    def ledger(self) -> Ledger:
+        found = Ledgers(self, "storage-ops").read("a", self.objects.get("/api/v1/nodes/a"))  # type: ignore[arg-type]
+        assert found
+        return found
+
+    def _delete(self, item: dict[str, Any]) -> None:
+        super()._delete(item)
+        if item["kind"] == "Pod" and path_of(item) not in self.objects and "replace" not in self.broken:
+            meta = {
+                "namespace": "shop",
+                "name": f"{item['metadata']['name']}-again",
+                "ownerReferences": item["metadata"]["ownerReferences"],
+            }
+            spec = {**item["spec"], "nodeName": self.returns_to}
+            trouble = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
+            status = {"phase": "Pending", "conditions": [] if self.returns_to else [trouble]}
+            self.add({**item, "metadata": meta, "spec": spec, "status": status})
+
+    def _controllers(self) -> None:
+        out = "/api/v1/nodes/a" in self.objects and OUT in self.taints
+        for item in self.of("Pod"):
+            if out and item["spec"]["nodeName"] == "a" and item["spec"].get("tolerations") != TOLERANT:
+                self._delete(item)
+        used = {
+            (f"pv-{volume['persistentVolumeClaim']['claimName']}", item["spec"]["nodeName"])
+            for item in self.of("Pod")
+            for volume in _claimed(item)
+        }
+        for item in self.of("VolumeAttachment"):
+            place = item["spec"]["source"]["persistentVolumeName"], item["spec"]["nodeName"]
+            if out and place[1] == "a" and place not in used and "detach" not in self.broken:
+                self._delete(item)
+        taken = {name for name, _node in self.attached()}
+        for name, where in used:
+            if name not in taken and where and "attach" not in self.broken:
+                driver = self.objects[f"/api/v1/persistentvolumes/{name}"]["spec"]["csi"]["driver"]
+                if driver != NFS:
+                    self.add(attachment(name[3:], where, driver))
+        for item in self.of("Pod"):
+            volumes = {f"pv-{volume['persistentVolumeClaim']['claimName']}" for volume in _claimed(item)}
+            here = {name for name, where in self.attached() if where == item["spec"]["nodeName"]}
+            if item["spec"]["nodeName"] == "b" and item["status"]["phase"] == "Pending" and volumes <= here and "start" not in self.broken:
+                item["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def _claimed(item: dict[str, Any]) -> list[dict[str, Any]]:
+    return [volume for volume in item["spec"]["volumes"] if "persistentVolumeClaim" in volume]
+
+
+class Exit(Exception):
+    pass
+
+
+class Module:
+    """The part of AnsibleModule that the runner uses."""
+
+    _diff = False
+
+    def __init__(self, check_mode: bool) -> None:
+        self.check_mode = check_mode
+        self.result: dict[str, Any] = {}
+
+    def exit_json(self, **result: Any) -> None:
+        self.result = {"failed": False, **result}
+        raise Exit
+
+    def fail_json(self, **result: Any) -> None:
+        self.result = {"failed": True, **result}
+        raise Exit
+
+
+def reading(*entries: str, fsid: str = "f", age: float = 0.0, until: str = "2999-01-01T00:00:00Z") -> Reading:
+    """What Ceph was read to have on its blocklist."""
+    at = f"{datetime.now(timezone.utc) - timedelta(seconds=age):%Y-%m-%dT%H:%M:%SZ}"
+    there = [{"entry": f"{entry}:0/0", "kind": "address", "address": entry, "until": until} for entry in entries]
+    return parse_reading({"fsid": fsid, "read_at": at, "observations": 1, "seconds": 0, "blocklist": there, "images": []})
+
+
+def options(**given: Any) -> Options:
+    base = {"filters": Filters(), "detach_timeout": 5.0, "attach_timeout": 20.0, "ready_timeout": 10.0, "reading": reading("10.0.0.1")}
+    return Options("a", **{**base, **given})
+
+
+def run(world: World, check: bool = False, run_id: str = "run-1", fence: Ledger | None = None, **given: Any) -> dict[str, Any]:
+    """With a clock that goes on only while it sleeps."""
+    module = Module(check)
+    seconds = [0.0]
+
+    def sleep(pause: float) -> None:
+        seconds[0] += pause
+
+    given.setdefault("reading", reading("10.0.0.1", age=-world.shift.total_seconds()))
+    run_options = RunOptions("a", run_id, "storage-ops", 180.0, 0.0, fence)
+    failover = Failover(world, run_options, options(check=check, **given), check, sleep, lambda: seconds[0])  # type: ignore[arg-type]
+    with pytest.raises(Exit):
+        engine.run(module, lambda: failover, False)
+    failover.close()
+    return module.result
+
+
+def outcomes(result: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(action["action"], action["outcome"]) for action in result["actions"]]
+
+
+def verbs(result: dict[str, Any]) -> list[str]:
+    assert not result["failed"], result["msg"]
+    assert {outcome for _verb, outcome in outcomes(result)} <= {"done"}
+    return [verb for verb, _outcome in outcomes(result)]
+
+
+def contents(world: World) -> str:
+    leases = [place for place in world.objects if "/leases/" in place]
+    return json.dumps({place: item for place, item in world.objects.items() if place not in leases}, sort_keys=True)
+
+
+def refusal(world: World, **given: Any) -> str:
+    """See it refused in check mode and for real, with nothing changed and no lease left: the reason."""
+    before = contents(world)
+    for check in (True, False):
+        result = run(world, check, **given)
+        assert result["failed"] and result["actions"] == [] and not result["changed"], result
+        assert contents(world) == before
+        assert "Lease" not in {item["kind"] for item in world.objects.values()}
+    assert [finding["verdict"] for finding in result["findings"]] == ["refuse"]
+    assert result["findings"][0]["control"] == "STOR-16"
+    return str(result["findings"][0]["reason"])
+
+
+def standard(*more: dict[str, Any], **how: Any) -> World:
+    return World(*claim("db"), attachment("db"), pod("db-1", "db"), *more, **how)
+
+
+# the two ways
+
+
+def test_the_taint() -> None:
+    world = standard()
+    result = run(world)
+    assert verbs(result) == ["taint_node", "wait_detached", "wait_attached", "wait_ready", "record_detached"]
+    assert world.taints == ["node.kubernetes.io/unreachable", OUT]
+    assert world.attached() == {("pv-db", "b")}
+    assert (world.ledger().phase, world.ledger().tainted) == ("detached", True)
+    assert result["fence"] == world.ledger().to_dict()
+    (finding,) = result["findings"]
+    assert finding["object"] == {"kind": "Node", "name": "a", "node": "a"}
+    assert "containers of this node may still run" in finding["evidence"]["warning"]
+    assert finding["evidence"]["detach"] == "taint" and finding["evidence"]["why_no_taint"] == []
+    proof = " ".join(finding["evidence"]["proof"])
+    assert "pv-db has no VolumeAttachment and no pod on a (seen at " in proof and "pv-db is attached to b for pod shop/db-1-again" in proof
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"version": "v1.20.2"}, "Kubernetes v1.20.2 is too old for the taint"),
+        ({"version": "v1.27.9"}, "takes 1.28 or later"),
+        ({"lost": False}, "there is no node a any more"),
+        ({"filters": Filters(namespaces=("shop",))}, "a filter was given"),
+        ({"unfenced": True}, "pv-other (claim shop/other, csi.example.com)"),
+        ({"detach": "volumes"}, ""),
+    ],
+)
+def test_one_by_one(how: dict[str, Any], why: str) -> None:
+    given = {name: how.pop(name) for name in ("filters", "detach") if name in how}
+    more = [*claim("other", OTHER), attachment("other", driver=OTHER)] if how.pop("unfenced", False) else []
+    world = standard(*more, **how)
+    result = run(world, **given)
+    assert verbs(result) == [
+        "force_delete_pod",
+        "delete_volumeattachment",
+        "wait_detached",
+        "wait_attached",
+        "wait_ready",
+        "record_detached",
+    ]
+    assert "delete /api/v1/namespaces/shop/pods/db-1 (grace 0)" in world.requests
+    assert ("pv-db", "b") in world.attached() and ("pv-db", "a") not in world.attached()
+    assert (("pv-other", "a") in world.attached()) == bool(more)
+    assert (world.ledger().phase, world.ledger().tainted) == ("detached", False)
+    evidence = result["findings"][0]["evidence"]
+    assert evidence["detach"] == "volumes" and why in " ".join(evidence["why_no_taint"])
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"version": "v1.20.2"}, "too old"),
+        ({"lost": False}, "there is no node a any more"),
+        ({"filters": Filters(claims=("shop/db",))}, "a filter was given"),
+    ],
+)
+def test_the_taint_asked_for_where_it_does_not_do(how: dict[str, Any], why: str) -> None:
+    given = {name: how.pop(name) for name in ["filters"] if name in how}
+    assert why in refusal(standard(**how), detach="taint", **given)
+
+
+def test_the_taint_asked_for_with_unfenced_volumes_names_them() -> None:
+    nfs = claim("nfs", NFS)
+    world = standard(*claim("other", OTHER), attachment("other", driver=OTHER), *nfs, pod("web", "nfs"))
+    reason = refusal(world, detach="taint")
+    assert "pv-other (claim shop/other, csi.example.com), pv-nfs (of pod shop/web)" in reason and "accept_unfenced_volumes" in reason
+    assert verbs(run(world, detach="taint", accept_unfenced_volumes=True))[0] == "taint_node"
+
+
+@pytest.mark.parametrize("filters", [Filters(), Filters(claims=("shop/db",))])
+def test_step_by_step(filters: Filters) -> None:
+    """The fence is proven between the steps: the first one waits for no pod, and writes nothing."""
+    world = standard(*claim("log"), attachment("log"), ledger=LEDGER._replace(volumes=("pv-db", "pv-log")))
+    first = run(world, state="detached", detach="volumes", filters=filters)
+    every = [] if filters.active else ["delete_volumeattachment"]
+    wanted = ["force_delete_pod", "delete_volumeattachment", *every, "wait_detached"]
+    assert verbs(first) == wanted
+    assert first["left"] == ["pv-db"] if filters.active else ["pv-db", "pv-log"]
+    assert world.ledger().phase == "fenced"
+    assert verbs(run(world, state="detached", detach="volumes", filters=filters)) == []
+
+    second = run(world, awaited=tuple(first["left"]), detach="volumes", filters=filters)
+    noted = [] if filters.active else ["record_detached"]
+    assert verbs(second) == ["wait_attached", "wait_ready", *noted] and second["left"] == []
+    assert second["findings"][0]["summary"] == "what has left the lost node a is awaited elsewhere"
+    proof = " ".join(second["findings"][0]["evidence"]["proof"])
+    assert "pod shop/db-1-again is Running and Ready on b" in proof
+    assert verbs(run(world, detach="volumes", filters=filters)) == []
+
+
+def test_what_was_taken_off_in_an_earlier_step_and_is_not_attached() -> None:
+    world = standard()
+    world.broken.add("attach")
+    assert verbs(run(world, state="detached", detach="volumes")) != []
+    result = run(world, awaited=("pv-db",), detach="volumes")
+    assert result["failed"] and "waits for pv-db" in result["msg"], result["msg"]
+
+
+def test_a_taint_that_is_there_already_is_not_ours() -> None:
+    world = standard()
+    world.at("a")["spec"]["taints"].append({**TAINTED, "value": "by-hand"})
+    world.broken.add("detach")
+    world.before = lambda verb, path: world.broken.clear() if verb == "patch" else None
+    assert verbs(run(world)) == ["wait_detached", "wait_attached", "wait_ready", "record_detached"]
+    assert not world.ledger().tainted
+
+
+def test_a_pod_that_tolerates_the_taint_is_deleted_by_force() -> None:
+    world = World(*claim("db"), attachment("db"), pod("db-1", "db", tolerations=TOLERANT), pod("web", tolerations=TOLERANT))
+    assert verbs(run(world)) == ["taint_node", "force_delete_pod", "wait_detached", "wait_attached", "wait_ready", "record_detached"]
+    assert "web" in world.names("Pod") and world.attached() == {("pv-db", "b")}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerates"),
+    [
+        ({"key": OUT, "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": OUT, "value": "nodeshutdown", "effect": "NoExecute", "tolerationSeconds": 60}, True),
+        ({"key": OUT, "value": "other"}, False),
+        ({"key": OUT, "operator": "Exists", "effect": "NoSchedule"}, False),
+        ({"key": "node.kubernetes.io/unreachable", "operator": "Exists"}, False),
+    ],
+)
+def test_who_tolerates_the_taint(toleration: dict[str, Any], tolerates: bool) -> None:
+    item = pod("db-1", "db", tolerations=[toleration])
+    item["metadata"]["uid"] = "u"
+    assert pick_lost_pod(item, {}).tolerates == tolerates
+
+
+# who is not detached
+
+
+@pytest.mark.parametrize("phase", ["intended", "releasing"])
+def test_the_fence_must_be_proven(phase: str) -> None:
+    text = {"intended": "was begun and never proven", "releasing": "is being released"}[phase]
+    assert text in refusal(standard(ledger=LEDGER._replace(phase=phase)))
+
+
+def test_without_a_ledger() -> None:
+    assert "nothing proves that node a is fenced" in refusal(standard(ledger=None))
+
+
+def test_a_ledger_in_another_namespace() -> None:
+    """A run with another namespace has another Lease, so it would not keep out of the other's way."""
+    ledger = LEDGER._replace(namespace="vault")
+    world = standard(ledger=None)
+    Ledgers(world, "vault").write(ledger)  # type: ignore[arg-type]
+    before = contents(world)
+    for check in (True, False):
+        result = run(world, check)
+        assert result["failed"] and not result["changed"] and "give ledger_namespace vault" in result["msg"]
+        assert contents(world) == before and not world.of("Lease")
+
+
+@pytest.mark.parametrize(("ready", "text"), [("True", "is back (Ready=True)"), ("False", "has a kubelet that reports (Ready=False)")])
+def test_a_node_that_reports(ready: str, text: str) -> None:
+    world = standard()
+    world.at("a")["status"]["conditions"][0]["status"] = ready
+    reason = refusal(world)
+    assert text in reason and "release_fenced_node" in reason
+
+
+def test_another_node_of_that_name() -> None:
+    world = standard()
+    world.at("a")["metadata"]["uid"] = "uid-new"
+    assert "node a is another one (uid uid-new)" in refusal(world)
+
+
+def test_a_fence_does_not_outlive_a_boot() -> None:
+    """The node has other clients then, and may have another address."""
+    assert "booted anew since it was fenced" in refusal(standard(ledger=LEDGER._replace(boot_id="boot-0")))
+
+
+# what Ceph says of the fence
+
+
+GONE = "Ceph's blocklist has no entry for 10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        (None, "nothing was read of Ceph (option ceph), so whether node a is fenced now is not known"),
+        (reading(), GONE),
+        (reading("10.0.0.2"), GONE),
+        (reading("10.0.0.1", until="2026-01-01T13:00:00Z"), "expires too soon"),
+        (reading("10.0.0.1", fsid="f2"), "the ledger is about f"),
+        (reading("10.0.0.1", age=150), "read it again"),
+    ],
+)
+@pytest.mark.parametrize("method", ["ceph", "network_fence"])
+def test_ceph_itself_must_show_the_fence(method: str, read: Reading | None, reason: str) -> None:
+    """Right before anything is detached; and with state held right afterwards, when the node may be back."""
+    ledger = (LEDGER if method == "ceph" else NETWORK)._replace(volumes=("pv-db",))
+    fence = network_fence("Fenced", "fencing operation successful")
+    world = standard(fence, ledger=ledger)
+    before = contents(world)
+    result = run(world, reading=read)
+    assert result["failed"] and reason in result["msg"] and contents(world) == before, result["msg"]
+    assert [finding["verdict"] for finding in result["findings"]] == ["refuse"]
+    # Nor is it noted that all has left.
+    left = run(World(*claim("db"), fence, ledger=ledger), reading=read)
+    assert left["failed"] and reason in left["msg"] and left["actions"] == []
+    assert verbs(run(standard(fence, ledger=ledger)))
+    back = standard(fence, ledger=ledger)
+    back.at("a")["status"]["conditions"][0]["status"] = "True"
+    with pytest.raises(StorageOpsError, match="may write to what was detached from it") as said:
+        held(back, reading=read)
+    assert reason in str(said.value)
+    assert held(back) == ledger._replace(revision=1).to_dict()
+
+
+def held(world: World, ledger: Ledger | None = None, **given: Any) -> dict[str, Any]:
+    """The ledger, unless the fence is gone."""
+    still = StillFenced(world, RunOptions("a", "run-1", "storage-ops", 180.0, 0.0, None), options(**given))  # type: ignore[arg-type]
+    still.gather()
+    assert still.plan(None) == Plan([]) and "Lease" not in {item["kind"] for item in world.objects.values()}
+    return dict(still.facts()["fence"])
+
+
+def test_who_cannot_ask_ceph_has_said_so() -> None:
+    """By a NetworkFence whose message alone has proven it, or by the word that the node is off; and check mode has fenced nobody."""
+    fence = network_fence("Fenced", "fencing operation successful")
+    assert verbs(run(standard(fence, ledger=NETWORK._replace(unverified=True)), reading=None))
+    assert verbs(run(standard(ledger=LEDGER._replace(method="none", entries=(), addresses=())), reading=reading(fsid="other")))
+    assert not run(standard(), check=True, reading=None)["failed"]
+    assert held(standard(), check=True, reading=None) == {}
+
+
+def test_a_fence_that_was_lost_since() -> None:
+    world = standard(ledger=LEDGER._replace(phase="releasing"))
+    with pytest.raises(StorageOpsError, match="is being released"):
+        held(world)
+    world = standard()
+    unfence(world)
+    with pytest.raises(StorageOpsError, match="NetworkFence f-a is Unfenced and covers"):
+        held(world)
+    world = standard()
+    world.objects = {place: item for place, item in world.objects.items() if "/configmaps/" not in place}
+    world.at("a")["metadata"]["annotations"] = {}
+    with pytest.raises(StorageOpsError, match="has no ledger any more"):
+        held(world)
+
+
+OVER = "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("method", "over", "counts"),
+    [
+        ("ceph", [Entry("10.0.0.1", "address", True, OVER)], True),
+        # Left from before the node booted, and before network_fence.
+        ("ceph", [*LEDGER.entries, Entry("10.0.0.9", "address", True, OVER)], False),
+        ("network_fence", [Entry("10.0.0.1", "address", True, OVER)], False),
+    ],
+)
+def test_a_fence_that_has_run_out(method: str, over: list[Entry], counts: bool) -> None:
+    world = standard(ledger=LEDGER._replace(entries=tuple(over), method=method))
+    read = reading("10.0.0.1", *(entry.entry for entry in over))
+    if counts:
+        assert f"ended by itself at {OVER}" in refusal(world)
+    else:
+        assert verbs(run(world, reading=read))
+
+
+def test_a_network_fence_of_an_address_from_before_the_boot() -> None:
+    old = FenceObject("f-old", "uid-old", ("10.0.0.9/32",), True)
+    ledger = NETWORK._replace(network_fences=(old, *NETWORK.network_fences))
+    assert verbs(run(standard(network_fence("Fenced", "fencing operation successful"), ledger=ledger)))
+
+
+def test_a_network_fence_that_was_made_anew() -> None:
+    """The one that is gone is in the ledger still; the new one does, or the blocklist."""
+    gone = FenceObject("f-a", "uid-gone", ("10.0.0.1/32",), True)
+    there = network_fence("Fenced", "fencing operation successful")
+    assert verbs(run(standard(there, ledger=NETWORK._replace(network_fences=(gone, *NETWORK.network_fences)))))
+    assert verbs(run(standard(ledger=LEDGER._replace(network_fences=(gone,)))))
+    alone = run(standard(there, ledger=NETWORK._replace(network_fences=(gone,))))
+    assert alone["failed"] and "is gone" in alone["msg"]
+    # One of another name may be for another Ceph.
+    other = NETWORK._replace(network_fences=(gone._replace(name="f-b"), *NETWORK.network_fences))
+    assert "is gone" in run(standard(there, ledger=other))["msg"]
+
+
+NETWORK = LEDGER._replace(method="network_fence", entries=(), network_fences=(FenceObject("f-a", "uid-f", ("10.0.0.1/32",), True),))
+
+
+def network_fence(state: str, message: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "csiaddons.openshift.io/v1alpha1",
+        "kind": "NetworkFence",
+        "metadata": {"name": "f-a", "uid": "uid-f"},
+        "spec": {"driver": RBD, "cidrs": ["10.0.0.1/32"], "fenceState": state},
+        "status": {"result": "Succeeded", "message": message},
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "text"),
+    [
+        ("Unfenced", "unfencing operation successful", "is Unfenced"),
+        ("Fenced", "unfencing operation successful", "its status says Succeeded: unfencing"),
+        ("", "", "is gone"),
+        ("Fenced", "fencing operation successful", ""),
+    ],
+)
+def test_a_network_fence_must_still_hold(state: str, message: str, text: str) -> None:
+    world = standard(*([network_fence(state, message)] if state else []), ledger=NETWORK)
+    if text:
+        assert text in refusal(world)
+    else:
+        assert verbs(run(world))
+
+
+@pytest.mark.parametrize(
+    ("driver", "cluster_id", "state", "cidr", "counts"),
+    [
+        (RBD, "ceph-1", "Unfenced", "10.0.0.0/24", True),
+        (RBD, "ceph-2", "Unfenced", "10.0.0.1/32", True),
+        ("cephfs.csi.ceph.com", "ceph-1", "Unfenced", "10.0.0.1/32", True),
+        ("", "", "Unfenced", "10.0.0.1/32", True),
+        (OTHER, "ceph-2", "Unfenced", "10.0.0.1/32", False),
+        (RBD, "ceph-1", "Fenced", "10.0.0.1/32", False),
+        (RBD, "ceph-1", "Unfenced", "10.0.0.2/32", False),
+    ],
+)
+def test_a_network_fence_that_would_take_the_fence_back(driver: str, cluster_id: str, state: str, cidr: str, counts: bool) -> None:
+    """Whoever made it, its controller unfences the address again whenever it starts."""
+    item = network_fence(state, "unfencing operation successful")
+    item["spec"].update(driver=driver, cidrs=[cidr], parameters={"clusterID": cluster_id})
+    if counts:
+        assert "NetworkFence f-a is Unfenced and covers 10.0.0.1" in refusal(standard(item))
+    else:
+        assert verbs(run(standard(item)))
+
+
+def unfence(world: World) -> None:
+    world.add(network_fence("Unfenced", "unfencing operation successful"))
+
+
+def expire(world: World) -> None:
+    world.shift = timedelta(days=400_000)
+
+
+def dawdle(world: World) -> None:
+    """What was read of Ceph is too old then."""
+    world.shift = timedelta(seconds=125)
+
+
+@pytest.mark.parametrize(("version", "change"), [("v1.31.4", "taint_node"), ("v1.20.2", "force_delete_pod")])
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [
+        (unfence, "NetworkFence f-a is Unfenced"),
+        (expire, "ended by itself at 2999-"),
+        (dawdle, "read it again"),
+    ],
+)
+def test_the_fence_is_looked_at_again_before_the_first_change(version: str, change: str, act: Callable[[World], None], text: str) -> None:
+    world = standard(version=version)
+    looks: list[str] = []
+
+    def before(verb: str, path: str) -> None:
+        looks.append(path)
+        if verb == "get" and path == "/api/v1/nodes/a" and looks.count(path) == 2:
+            world.before = lambda verb, path: None
+            act(world)
+
+    world.before = before
+    result = run(world)
+    assert result["failed"] and not result["changed"] and f"{change} was not started: " in result["msg"] and text in result["msg"]
+    assert world.attached() == {("pv-db", "a")} and OUT not in world.taints
+
+
+@pytest.mark.parametrize("act", [unfence, expire, dawdle])
+def test_the_fence_is_looked_at_again_before_every_change(act: Callable[[World], None]) -> None:
+    world = standard(version="v1.20.2")
+
+    def before(verb: str, path: str) -> None:
+        if verb == "delete" and "/pods/" in path:
+            world.before = lambda verb, path: None
+            act(world)
+
+    world.before = before
+    result = run(world)
+    assert result["failed"] and outcomes(result)[:2] == [("force_delete_pod", "done"), ("delete_volumeattachment", "skipped")]
+    assert ("pv-db", "a") in world.attached()
+
+
+def test_what_was_read_of_ceph_may_grow_old_while_it_waits() -> None:
+    world = standard()
+
+    def before(verb: str, path: str) -> None:
+        if OUT in world.taints:
+            dawdle(world)
+
+    world.before = before
+    assert verbs(run(world))[-1] == "record_detached"
+
+
+def test_a_filter_that_chooses_nothing_that_is_fenced() -> None:
+    world = standard(*claim("other", OTHER), attachment("other", driver=OTHER))
+    assert "choose none of the volumes that are fenced: pv-db" in refusal(world, filters=Filters(namespaces=("bank",)))
+    reason = refusal(world, filters=Filters(claims=("shop/db", "shop/other")))
+    assert reason == "claim shop/other has no volume that is fenced"
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_a_pod_with_a_volume_that_is_not_fenced(version: str) -> None:
+    world = World(
+        *[*claim("db"), attachment("db"), *claim("other", OTHER), attachment("other", driver=OTHER), pod("db-1", "db", "other")],
+        version=version,
+    )
+    reason = refusal(world)
+    assert "pod shop/db-1 uses it together with pv-other, which is not fenced" in reason
+    # One by one, the other volume stays where it is, and the new pod waits for it.
+    assert verbs(run(world, accept_unfenced_volumes=True, ready_timeout=0.0 if version == "v1.20.2" else 10.0))
+    assert ("pv-db", "b") in world.attached()
+
+
+ISCSI = {"name": "data", "iscsi": {"targetPortal": "10.0.0.9", "iqn": "iqn.2026-01.x:y", "lun": 0}}
+
+
+@pytest.mark.parametrize(
+    ("volume", "text"),
+    [
+        (ISCSI, "the inline iscsi volume data"),
+        ({"name": "data", "nfs": {"server": "s", "path": "/"}}, "the inline nfs volume data"),
+        ({"name": "data", "csi": {"driver": "smb.csi.k8s.io"}}, "the inline csi smb.csi.k8s.io volume data"),
+        ({"name": "data", "flexVolume": {"driver": "ceph.rook.io/rook"}}, "the inline flexVolume ceph.rook.io/rook volume data"),
+        ({"name": "data", "csi": {"driver": "secrets-store.csi.k8s.io"}}, ""),
+        ({"name": "data", "emptyDir": {}}, ""),
+        ({"name": "data", "hostPath": {"path": "/var/log"}}, ""),
+        ({"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}, ""),
+        ({"name": "data"}, ""),
+    ],
+)
+def test_inline_volumes(volume: dict[str, Any], text: str) -> None:
+    item = pod("web", volumes=[volume])
+    item["metadata"]["uid"] = "u"
+    assert pick_lost_pod(item, {}).inline == ((text,) if text else ())
+
+
+def test_a_pod_with_an_inline_volume_only() -> None:
+    """It has no claim and no VolumeAttachment, and its new pod would be a second writer all the same."""
+    world = standard(pod("web", volumes=[ISCSI]))
+    assert "not fenced: the inline iscsi volume data of pod shop/web" in refusal(world, detach="taint")
+    result = run(world)
+    assert "taint_node" not in verbs(result) and "web" in world.names("Pod")
+    assert result["findings"][0]["evidence"]["not_fenced"] == ["the inline iscsi volume data of pod shop/web"]
+    assert verbs(run(standard(pod("web", volumes=[ISCSI])), accept_unfenced_volumes=True))[0] == "taint_node"
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_a_pod_with_a_fenced_and_an_inline_volume(version: str) -> None:
+    both = pod("db-1", "db")
+    both["spec"]["volumes"].append(ISCSI)
+    world = World(*claim("db"), attachment("db"), both, version=version)
+    assert "pod shop/db-1 uses it together with the inline iscsi volume data, which is not fenced" in refusal(world)
+    assert verbs(run(world, accept_unfenced_volumes=True))
+
+
+@pytest.mark.parametrize("field", ["volumesAttached", "volumesInUse"])
+def test_a_volume_that_only_the_nodes_status_knows(field: str) -> None:
+    def world(*names: str) -> World:
+        made = standard()
+        made.at("a")["status"][field] = [{"name": name} if field == "volumesAttached" else name for name in names]
+        return made
+
+    other = "kubernetes.io/iscsi/10.0.0.9:3260:iqn.2026-01.x:y:0"
+    assert f"not fenced: {other} (by the node's status)" in refusal(world(other), detach="taint")
+    assert "taint_node" not in verbs(run(world(other)))
+    # The fence's own volume, attached or not any more, is none.
+    mine = world(f"kubernetes.io/csi/{RBD}^h-db")
+    assert "taint_node" in verbs(run(mine))
+    mine = world(f"kubernetes.io/csi/{RBD}^h-db")
+    mine.remove(attachment("db"))
+    assert "taint_node" in verbs(run(mine))
+
+
+def test_the_others_leave_and_nothing_is_recorded() -> None:
+    more = [*claim("log"), attachment("log"), *claim("other", OTHER), attachment("other", driver=OTHER), pod("log-1", "log", "other")]
+    world = standard(*more, ledger=LEDGER._replace(volumes=("pv-db", "pv-log")))
+    result = run(world)
+    assert result["failed"] and "PersistentVolume pv-log" in result["msg"]
+    assert outcomes(result) == [
+        (verb, "done") for verb in ("force_delete_pod", "delete_volumeattachment", "wait_detached", "wait_attached", "wait_ready")
+    ]
+    assert ("pv-db", "b") in world.attached() and ("pv-log", "a") in world.attached()
+    assert world.ledger().phase == "fenced"
+
+
+def test_a_pod_with_two_fenced_volumes_is_deleted_once() -> None:
+    world = World(
+        *[*claim("db"), attachment("db"), *claim("log"), attachment("log"), pod("db-1", "db", "log")],
+        ledger=LEDGER._replace(volumes=("pv-db", "pv-log")),
+        version="v1.20.2",
+    )
+    assert verbs(run(world)).count("force_delete_pod") == 1
+    assert world.attached() == {("pv-db", "b"), ("pv-log", "b")}
+
+
+@pytest.mark.parametrize(("tolerations", "version"), [([], "v1.20.2"), (TOLERANT, "v1.31.4")])
+def test_a_daemon_set_would_make_its_pod_again(tolerations: Sequence[Any], version: str) -> None:
+    world = World(*claim("db"), attachment("db"), pod("db-1", "db", owner="DaemonSet", tolerations=tolerations), version=version)
+    assert "of a DaemonSet" in refusal(world)
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_a_claim_that_is_being_deleted(version: str) -> None:
+    world = World(*claim("db", deletionTimestamp="2026-01-01T00:00:00Z"), attachment("db"), pod("db-1", "db"), version=version)
+    assert "claim db is being deleted, and only pod shop/db-1 keeps it" in refusal(world)
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_all_that_is_fenced_goes_in_one_run(version: str) -> None:
+    """Who has named a node and seen it fenced has named its volumes, by whatever way they leave."""
+    names = [f"d{number}" for number in range(12)]
+    parts = [part for name in names for part in (*claim(name), attachment(name), pod(f"p-{name}", name))]
+    files = pod("files")
+    files["spec"]["volumes"].append({"name": "files", "nfs": {"server": "nfs", "path": "/"}})
+    world = World(*parts, files, ledger=LEDGER._replace(volumes=tuple(f"pv-{name}" for name in names)), version=version)
+    result = run(world)
+    assert verbs(result).count("delete_volumeattachment") == 12 and "taint_node" not in verbs(result)
+    assert world.ledger().phase == "detached"
+
+
+def test_a_filter_takes_a_part() -> None:
+    more = [*claim("log"), attachment("log"), pod("log-1", "log")]
+    world = standard(*more, ledger=LEDGER._replace(volumes=("pv-db", "pv-log")))
+    chosen = Filters(claims=("shop/db",))
+    assert "record_detached" not in verbs(run(world, filters=chosen))
+    assert world.attached() == {("pv-db", "b"), ("pv-log", "a")} and world.ledger().phase == "fenced"
+    again = run(world, filters=chosen)
+    assert not again["changed"] and not again["failed"] and again["findings"] == []
+    assert verbs(run(world, filters=Filters(storage_classes=(f"class-{RBD}",))))[-1] == "record_detached"
+
+
+# waiting and proof
+
+
+def test_a_finalizer_that_holds() -> None:
+    held = attachment("db", finalizers=["external-attacher/rbd-csi-ceph-com"])
+    held["status"]["detachError"] = {"message": "array is busy"}
+    world = World(*claim("db"), held, pod("db-1", "db"), version="v1.20.2")
+    result = run(world)
+    assert result["failed"] and result["changed"]
+    for text in ("held by external-attacher/rbd-csi-ceph-com; the attacher says: array is busy", "A finalizer is never removed here"):
+        assert text in result["msg"]
+    assert outcomes(result)[2:] == [
+        ("wait_detached", "failed"),
+        ("wait_attached", "skipped"),
+        ("wait_ready", "skipped"),
+        ("record_detached", "skipped"),
+    ]
+    assert world.ledger().phase == "fenced"
+    again = run(world)
+    assert [verb for verb, _outcome in outcomes(again)] == ["wait_detached", "wait_attached", "wait_ready", "record_detached"]
+
+
+def test_a_controller_manager_that_does_not_detach() -> None:
+    world = standard()
+    world.broken.add("detach")
+    result = run(world)
+    assert result["failed"] and "the controller manager does not detach it from a" in result["msg"]
+    assert world.ledger().tainted
+    world.broken.clear()
+    assert verbs(run(world)) == ["record_detached"] or verbs(run(world)) == []
+    assert world.attached() == {("pv-db", "b")}
+
+
+@pytest.mark.parametrize(("version", "seconds"), [("v1.20.2", 90), ("v1.31.4", 20)])
+def test_no_new_attachment(version: str, seconds: int) -> None:
+    world = standard(version=version)
+    world.broken.add("attach")
+    result = run(world)
+    assert result["failed"] and f"not within {seconds} s (attach_timeout)" in result["msg"]
+    assert "pod shop/db-1-again on b waits for pv-db: there is no VolumeAttachment" in result["msg"]
+    assert world.ledger().phase == "fenced"
+    world.broken.clear()
+    assert verbs(run(world)) == ["wait_attached", "wait_ready", "record_detached"]
+
+
+def test_an_attachment_that_fails() -> None:
+    world = standard()
+    world.broken.add("attach")
+    failed = attachment("db", "b")
+    failed["status"] = {"attached": False, "attachError": {"message": "still being used"}}
+    world.add(failed)
+    assert "is not attached: still being used" in run(world)["msg"]
+
+
+def test_a_workload_without_a_new_pod_is_reported() -> None:
+    world = standard()
+    world.broken.add("replace")
+    result = run(world)
+    assert verbs(result)[-1] == "record_detached"
+    assert "pv-db is free, and waits for a pod: there is none that uses it" in result["findings"][0]["evidence"]["proof"]
+
+
+def test_a_pod_without_a_node_is_reported() -> None:
+    world = standard()
+    world.returns_to = ""
+    result = run(world)
+    assert verbs(result)[-1] == "record_detached"
+    done, homeless = result["findings"]
+    assert "pod shop/db-1-again has no node" in " ".join(done["evidence"]["proof"])
+    assert homeless["object"] == {"kind": "Pod", "namespace": "shop", "name": "db-1-again", "node": ""}
+    assert (homeless["verdict"], homeless["severity"]) == ("report", "major")
+    assert "0/2 nodes are available" in homeless["reason"] and "pv-db (claim shop/db" in homeless["summary"]
+    assert result["msg"] == "2 findings, 1 repaired and proven, 1 only reported"
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_a_new_pod_that_does_not_run(version: str) -> None:
+    """Attached is not mounted: what NodeStage says ends the run, and so it does the next one, until the pod is Ready."""
+    world = standard(version=version)
+    world.broken.add("start")
+    result = run(world)
+    assert result["failed"] and outcomes(result)[-2:] == [("wait_ready", "failed"), ("record_detached", "skipped")]
+    assert "not Running and Ready within 10 s (ready_timeout): pod shop/db-1-again on b is Pending" in result["msg"]
+    assert "it has no events" in result["msg"]
+    assert world.attached() == {("pv-db", "b")} and world.ledger().phase == "fenced"
+    (found,) = world.of("Pod")
+    found["status"] = {"phase": "Running", "containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
+    for number, text in enumerate(("rbd image is still being used", "too old"), 1):
+        world.add(event(found, f"e-{number}", "FailedMount", text, f"2026-01-01T00:0{3 - number}:00Z"))
+    again = run(world)
+    assert [verb for verb, _outcome in outcomes(again)] == ["wait_attached", "wait_ready", "record_detached"]
+    told = "pod shop/db-1-again on b is not Ready (CrashLoopBackOff); last event: FailedMount: rbd image is still being used"
+    assert again["failed"] and told in again["msg"]
+
+    def forbid(verb: str, path: str) -> None:
+        if path.endswith("/events"):
+            raise Forbidden("cannot list events", 403)
+
+    world.before = forbid
+    assert "CrashLoopBackOff); its events cannot be read: cannot list events" in run(world)["msg"]
+    found["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    last = run(world)
+    assert verbs(last) == ["wait_attached", "wait_ready", "record_detached"]
+    assert "pod shop/db-1-again is Running and Ready on b" in last["findings"][0]["evidence"]["proof"]
+
+
+def test_nothing_is_said_of_pods_that_are_not_waited_for() -> None:
+    world = standard()
+    world.broken.add("start")
+    result = run(world, ready_timeout=0.0)
+    assert verbs(result) == ["taint_node", "wait_detached", "wait_attached", "record_detached"]
+    assert "whether the new pods run is not proven (ready_timeout is 0)" in result["findings"][0]["evidence"]["proof"]
+
+
+def test_the_trouble_of_an_older_pod_with_a_shared_volume_is_its_own() -> None:
+    def world(created: str) -> World:
+        items = claim("db")
+        items[1]["spec"]["accessModes"] = ["ReadWriteMany"]
+        other = pod("web", "db", node_name="b")
+        other["metadata"]["creationTimestamp"] = created
+        other["status"]["phase"] = "Running"
+        return World(*items, attachment("db"), attachment("db", "b"), pod("db-1", "db"), other)
+
+    assert verbs(run(world("2025-12-31T23:59:59Z")))
+    assert "pod shop/web on b is not Ready" in run(world("2026-01-01T00:00:01Z"))["msg"]
+
+
+def test_a_pod_that_comes_back_to_the_lost_node() -> None:
+    world = standard(version="v1.20.2")
+    world.returns_to = "a"
+    result = run(world)
+    assert result["failed"] and "pod shop/db-1-again of pv-db is still on a" in result["msg"]
+
+
+def test_a_shared_volume_is_detached_from_this_node_only() -> None:
+    items = claim("db")
+    items[1]["spec"]["accessModes"] = ["ReadWriteMany"]
+    world = World(*items, attachment("db"), attachment("db", "b"), pod("db-1", "db"), pod("db-2", "db", node_name="b"), version="v1.20.2")
+    assert verbs(run(world))
+    assert world.attached() == {("pv-db", "b")}
+
+
+def test_a_pod_is_left_after_its_attachment_has_gone() -> None:
+    """Kubernetes itself detaches after six minutes, and then a StatefulSet still waits for its old pod."""
+    world = World(ledger=None, version="v1.20.2")
+    world.broken.add("attach")
+    for item in (*claim("db"), pod("db-0", "db", owner="StatefulSet")):
+        world.add(item)
+    Ledgers(world, "storage-ops").write(LEDGER)  # type: ignore[arg-type]
+    world.before = lambda verb, path: world.broken.clear() if verb == "delete" else None
+    assert verbs(run(world)) == ["force_delete_pod", "wait_detached", "wait_attached", "wait_ready", "record_detached"]
+    assert world.attached() == {("pv-db", "b")}
+
+
+# check mode, second runs, other runs, interruptions
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+def test_check_mode_rehearses_and_changes_nothing(version: str) -> None:
+    world = standard(version=version)
+    before = json.dumps(world.objects, sort_keys=True)
+    result = run(world, check=True)
+    assert result["changed"] and not result["failed"] and {outcome for _verb, outcome in outcomes(result)} == {"planned"}
+    assert json.dumps(world.objects, sort_keys=True) == before
+    changes = [request for request in world.requests if request.split()[0] not in ("get", "list")]
+    assert changes and all(request.endswith("(dry run)") for request in changes)
+    assert result["fence"]["phase"] == "detached" and result["fence"]["tainted"] == (version != "v1.20.2")
+
+
+def test_check_mode_takes_the_ledger_that_would_be() -> None:
+    world = standard(ledger=None)
+    result = run(world, check=True, fence=LEDGER)
+    assert not result["failed"] and result["changed"]
+    assert "has no ledger" in run(world, fence=LEDGER)["findings"][0]["reason"]
+
+
+def test_check_mode_takes_the_network_fences_that_would_be() -> None:
+    """Before the fence they are Unfenced, and nothing but the steps before would change that."""
+    world = standard(network_fence("Unfenced", "unfencing operation successful"), ledger=None)
+    result = run(world, check=True, fence=NETWORK)
+    assert not result["failed"] and result["changed"], result["msg"]
+
+
+def test_check_mode_says_what_the_server_would_refuse() -> None:
+    world = standard()
+
+    def forbid(verb: str, path: str) -> None:
+        if verb == "patch":
+            raise Forbidden("cannot patch nodes", 403)
+
+    world.before = forbid
+    result = run(world, check=True)
+    assert result["failed"] and "taint_node a would fail: cannot patch nodes" in result["msg"]
+
+
+def test_another_run_is_at_work() -> None:
+    world = standard()
+    before = contents(world)
+    Failover(world, RunOptions("a", "run-2", "storage-ops", 180.0, 0.0, None), options(), False).gather()  # type: ignore[arg-type]
+    check = run(world, check=True)
+    assert check["failed"] and "another run (run-2) works at node a" in check["msg"] and check["findings"][0]["verdict"] == "refuse"
+    real = run(world)
+    assert real["failed"] and "another run (run-2) works at node a" in real["msg"] and not real["changed"]
+    assert contents(world) == before
+    assert verbs(run(world, run_id="run-2"))
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_second_run_changes_nothing(version: str, lost: bool) -> None:
+    world = standard(version=version, lost=lost)
+    assert verbs(run(world))
+    before = contents(world)
+    again = run(world)
+    assert not again["failed"] and not again["changed"] and again["findings"] == [], again
+    assert again["msg"] == "nothing to do: none of the 1 volumes of the fence is attached to a any more"
+    assert contents(world) == before
+    assert not world.of("Lease")
+
+
+class Killed(BaseException):
+    pass
+
+
+def change_number(number: int, act: Callable[[], None]) -> Callable[[str, str], None]:
+    """Something happens right before the change of that number."""
+    seen = [0]
+
+    def before(verb: str, path: str) -> None:
+        seen[0] += verb not in ("get", "list")
+        if seen[0] == number and verb not in ("get", "list"):
+            act()
+
+    return before
+
+
+def kill() -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+@pytest.mark.parametrize("number", range(1, 30))
+def test_killed_before_any_change(version: str, number: int) -> None:
+    """The next run, once the lease has run out, ends as if nothing had been."""
+    wanted = standard(version=version)
+    run(wanted)
+    world = standard(version=version)
+    world.before = change_number(number, kill)
+    try:
+        run(world)
+    except Killed:
+        assert world.ledger().phase in ("fenced", "detached")
+    else:
+        assert number > len([request for request in world.requests if request.split()[0] not in ("get", "list")])
+    world.before = lambda verb, path: None
+    world.shift = timedelta(seconds=200)
+    result = run(world, run_id="run-2")
+    assert not result["failed"], result["msg"]
+    assert world.at("a")["metadata"]["annotations"]["runbooks.storage-ops/fence"] == world.ledger().text
+    assert world.attached() == {("pv-db", "b")}
+    assert world.taints == wanted.taints and len(world.of("ConfigMap")) == 1
+    assert world.ledger()._replace(revision=0) == wanted.ledger()._replace(revision=0)
+    assert not run(world)["changed"]
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
+@pytest.mark.parametrize("number", range(1, 12))
+def test_the_node_comes_back_before_any_change(version: str, number: int) -> None:
+    """No step is taken that looks at the node after that."""
+    world = standard(version=version)
+
+    def come_back() -> None:
+        world.at("a")["status"]["conditions"][0]["status"] = "True"
+        world.came_back = len(world.requests)  # type: ignore[attr-defined]
+        world._touch(world.at("a"))
+
+    world.before = change_number(number, come_back)
+    result = run(world)
+    since = getattr(world, "came_back", None)
+    if since is None:
+        assert not result["failed"]
+        return
+    changes = [request for request in world.requests[since:] if request.split()[0] not in ("get", "list") and "/leases" not in request]
+    # What was under way when the node came back cannot know it; the ledger is written in two places.
+    assert len([request for request in changes if "configmaps" not in request and "PATCH" not in request]) <= 1, changes
+    if result["failed"]:
+        assert "node a is back (Ready=True)" in result["msg"] or "is not proven" in result["msg"]
+
+
+def test_a_node_that_comes_back_before_the_first_change_is_refused() -> None:
+    world = standard()
+    looks = []
+
+    def before(verb: str, path: str) -> None:
+        looks.append(path == "/api/v1/nodes/a")
+        if sum(looks) == 2:
+            world.at("a")["status"]["conditions"][0]["status"] = "True"
+
+    world.before = before
+    result = run(world)
+    assert result["failed"] and not result["changed"] and result["findings"][0]["verdict"] == "refuse"
+    assert "taint_node was not started: node a is back" in result["msg"]
+    assert OUT not in world.taints and not world.ledger().tainted
+
+
+def test_a_missing_right_prevents_and_changes_nothing() -> None:
+    world = standard(version="v1.20.2")
+
+    def forbid(verb: str, path: str) -> None:
+        if verb == "delete" and "/pods/" in path:
+            raise Forbidden("cannot delete pods", 403)
+
+    world.before = forbid
+    result = run(world)
+    assert result["failed"] and not result["changed"] and "cannot delete pods" in result["msg"]
+    assert world.attached() == {("pv-db", "a")}
+
+
+def test_an_api_server_that_is_away_for_a_while_is_waited_for() -> None:
+    world = standard()
+    left = [3]
+
+    def before(verb: str, path: str) -> None:
+        if verb == "get" and "/volumeattachments/" in path and left[0]:
+            left[0] -= 1
+            raise KubeError("no connection", 0)
+
+    world.before = before
+    assert verbs(run(world))
+
+
+def test_the_lease_is_renewed_while_it_waits() -> None:
+    world = standard(version="v1.20.2")
+    world.broken.add("attach")
+    run(world)
+    assert len([request for request in world.requests if request.startswith("patch") and "/leases/" in request]) >= 5
+
+
+# options
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"detach_timeout": 0.0}, "detach_timeout is 0; give at least 1"),
+        ({"attach_timeout": float("nan")}, "attach_timeout is nan"),
+        ({"detach_timeout": float("inf")}, "detach_timeout is inf"),
+        ({"ready_timeout": float("inf")}, "ready_timeout is inf"),
+        ({"ready_timeout": -1.0}, "ready_timeout is -1; give at least 0"),
+        ({"deadline": float("inf")}, "deadline is inf"),
+        ({"deadline": 10.0}, "deadline is 10; give at least 60"),
+        ({"namespaces": ["shop", " "]}, "namespaces has an empty name"),
+        ({"claims": ["db"]}, "claims has db; give each as namespace/name"),
+    ],
+)
+def test_options_that_do_not_do(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(StorageOpsError, match=text):
+        failover_options({**PARAMS, **given}, False)
+
+
+PARAMS: dict[str, Any] = {
+    **{"node": "a", "namespaces": [], "claims": [" shop/db "], "storage_classes": [], "detach": "auto"},
+    **{"accept_unfenced_volumes": False, "detach_timeout": 120.0, "attach_timeout": 120.0, "ready_timeout": 120.0},
+    **{"deadline": 900.0, "ceph": None, "state": "attached", "awaited": []},
+}
+
+
+def test_options() -> None:
+    assert failover_options(PARAMS, True) == Options("a", Filters(claims=("shop/db",)), check=True)

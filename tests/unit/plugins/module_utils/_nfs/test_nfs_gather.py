@@ -1,0 +1,223 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""NFS shares: which are looked at, how they are mounted, and what a portmapper says."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs import runbook as nfs
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan import (
+    NO_ANSWER,
+    NOT_TRIED,
+    OK,
+    REFUSED,
+    Attempt,
+    Options,
+    Share,
+    Target,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import parse_mountinfo
+
+ROOT = "/var/lib/kubelet"
+
+
+def options(**params: Any) -> Options:
+    return nfs.nfs_options({**{name: spec["default"] for name, spec in nfs.NFS_SPEC.options.items()}, **params})
+
+
+def test_defaults_are_the_same_in_both_places() -> None:
+    assert options() == nfs.nfs_options({}) == Options()
+
+
+def test_options() -> None:
+    given = options(shares=[" nas:/a ", "nas:/a"], wanted_version="4.1", versions=["3"], mount_options=["sec=krb5, hard", "port=1"])
+    assert given.shares == ("nas:/a",)
+    assert given.versions == ("3", "4.1")
+    assert [option.strip() for option in given.mount_options] == ["sec=krb5", "hard", "port=1"]
+    assert options(wanted_version="4", versions=["3"]).versions == ("3", "4.0", "4.1", "4.2")
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"shares": ["nas"]}, "no NFS share"),
+        ({"shares": [""]}, "no NFS share"),
+        ({"mount_options": ["ro,vers=3"]}, "'vers=3' may not be"),
+        ({"mount_options": ["nfsvers=4"]}, "may not be"),
+        ({"mount_options": ["v4.1"]}, "may not be"),
+        ({"mount_options": ["bg"]}, "may not be"),
+        ({"mount_timeout": 0.5}, "mount_timeout is 0.5; give at least 1"),
+        ({"connect_timeout": float("nan")}, "connect_timeout is nan"),
+        ({"slow_seconds": 31.0}, "slow_seconds is 31"),
+        ({"slow_seconds": 0.0}, "slow_seconds is 0"),
+    ],
+)
+def test_options_that_cannot_be(params: dict[str, Any], words: str) -> None:
+    with pytest.raises(StorageOpsError, match=words):
+        options(**params)
+
+
+MOUNTINFO = rf"""1 0 8:1 / / rw - ext4 /dev/sda1 rw
+2 1 0:50 / {ROOT}/pods/a/volumes/kubernetes.io~nfs/x rw - nfs4 nas1:/a rw,vers=4.1,hard,proto=tcp,sec=krb5,port=2050,addr=192.0.2.1
+3 1 0:51 / {ROOT}/pods/b/volumes/kubernetes.io~csi/y/mount rw - nfs nas1:/b\040c rw,vers=3,hard,proto=tcp,sec=sys
+4 1 0:52 / {ROOT}/pods/c/volumes/kubernetes.io~csi/z/mount rw - nfs4 [fd00::1]:/z rw,vers=4,minorversion=2
+5 1 0:53 / /mnt/mine rw - nfs4 nas2:/m rw,vers=4.2
+6 1 0:54 / {ROOT}/pods/d/volumes/kubernetes.io~csi/f/mount rw - nfs4 odd rw,vers=4.2
+7 1 0:55 / {ROOT}/pods/e/volumes/kubernetes.io~csi/f/mount rw - fuse.s3fs nas3:/x rw
+"""
+
+
+def test_one_share_for_each_server() -> None:
+    assert nfs.targets_of(parse_mountinfo(MOUNTINFO, "1"), ROOT) == [
+        Target("nas1:/a", ("4.1", "3"), ("proto=tcp", "sec=krb5", "port=2050"), 2),
+        Target("[fd00::1]:/z", ("4.2",), (), 1),
+    ]
+
+
+def test_mount_command() -> None:
+    share = Share(Target("nas1:/a", options=("sec=sys",)))
+    command = nfs.mount_command(share, "3", Options(mount_options=("hard", "rsize=4096")), 1048577, "/run/x")
+    assert command == [
+        *("unshare", "--mount", "--propagation", "slave", "timeout", "-s", "KILL", "30"),
+        *("prlimit", "--nofile=1048577:1048577", "mount", "-n", "-t", "nfs", "-o"),
+        "vers=3,sec=sys,hard,rsize=4096,ro,soft,retry=0,nosharecache,nolock",
+        *("nas1:/a", "/run/x"),
+    ]
+    assert nfs.mount_command(share, "4.1", Options(), 0, "/run/x")[6:] == [
+        *("KILL", "30", "mount", "-n", "-t", "nfs", "-o", "vers=4.1,sec=sys,ro,soft,retry=0,nosharecache", "nas1:/a", "/run/x")
+    ]
+
+
+class Clock:
+    """A deadline of our own."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def remaining(self) -> float:
+        return self.seconds
+
+
+class Mounts:
+    """Stands for the mounts: what each came to, by the share, the version and how many were tried at once."""
+
+    def __init__(self, together: dict[str, Attempt], alone: dict[str, Attempt], seconds: float = 300) -> None:
+        self.deadline, self.together, self.alone = Clock(seconds), together, alone
+        self.tried: list[list[str]] = []
+
+    def each(self, _host: Any, jobs: Any, *_rest: Any) -> list[Attempt]:
+        names = [f"{share.target.share} {version}" for share, version in jobs]
+        self.tried.append(names)
+        return [(self.alone if len(self.tried) > 1 else self.together)[name] for name in names]
+
+
+def mount_all(mounts: Mounts, monkeypatch: pytest.MonkeyPatch, versions: tuple[str, ...] = ("4.1", "4.2")) -> dict[int, list[Attempt]]:
+    monkeypatch.setattr(nfs, "_mount_each", mounts.each)
+    shares = [Share(Target(f"{name}:/a"), ("192.0.2.1",)) for name in ("good", "hung")]
+    return nfs._mount_all(mounts, shares, Options(versions=versions), 0, "/run/x")  # type: ignore[arg-type]
+
+
+QUICK = {f"{name}:/a {version}": Attempt(version, OK, 0.1) for name in ("good", "hung") for version in ("3", "4.1", "4.2")}
+SILENT = {f"{name}:/a {version}": Attempt(version, NO_ANSWER, 30.0) for name in ("good", "hung") for version in ("3", "4.1", "4.2")}
+
+
+def test_quick_ones_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = Mounts(QUICK, {})
+    assert mount_all(mounts, monkeypatch)[0] == [QUICK["good:/a 4.1"], QUICK["good:/a 4.2"]]
+    assert len(mounts.tried) == 1
+
+
+def test_slow_ones_are_measured_again_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was held up by the other is quick then, and the one that hangs is asked once for NFS 4."""
+    mounts = Mounts({**SILENT, "good:/a 4.1": Attempt("4.1", OK, 29.0)}, {**SILENT, **{k: v for k, v in QUICK.items() if "good" in k}})
+    found = mount_all(mounts, monkeypatch)
+    assert [attempt.state for attempt in found[0]] == [OK, OK]
+    assert [(attempt.state, attempt.alone) for attempt in found[1]] == [(NO_ANSWER, True), (NO_ANSWER, True)]
+    assert mounts.tried[1:] == [["good:/a 4.1"], ["good:/a 4.2"], ["hung:/a 4.1"]]
+
+
+def test_without_time_it_is_said_that_they_were_not_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = mount_all(Mounts(SILENT, {}, seconds=31), monkeypatch)
+    assert [attempt.alone for attempt in (*found[0], *found[1])] == [False] * 4
+
+
+def test_no_mount_is_begun_that_would_not_have_its_time() -> None:
+    share = Share(Target("nas1:/a"), ("192.0.2.1",))
+    (attempt,) = nfs._mount_each(Mounts({}, {}, seconds=31), [(share, "3")], Options(), 0, "/run/x")  # type: ignore[arg-type]
+    assert attempt.state == NOT_TRIED
+    assert attempt.error.startswith("31 s of the deadline were left")
+
+
+@pytest.mark.parametrize(
+    ("value", "problem", "timed_out", "state"),
+    [
+        ([0, "", 0.1], "", False, OK),
+        ([-9, "", 30.0], "", False, NO_ANSWER),
+        (None, "no answer within 36.0 s, abandoned as pid 7", True, NO_ANSWER),
+        (None, "no answer before the deadline", False, NOT_TRIED),
+        ([1, "unshare: unshare failed: Operation not permitted", 0.1], "", False, NOT_TRIED),
+        ([127, "unshare: failed to execute timeout: No such file or directory", 0.1], "", False, NOT_TRIED),
+    ],
+)
+def test_what_became_of_a_mount(value: Any, problem: str, timed_out: bool, state: str) -> None:
+    """What kept it from being tried at all is never laid at the server's door."""
+    assert nfs._attempt("4.1", value, problem, timed_out).state == state
+
+
+@pytest.fixture
+def server() -> Any:
+    """A listener on loopback that gives one answer."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    yield listener
+    listener.close()
+
+
+def test_connections(server: socket.socket) -> None:
+    port = server.getsockname()[1]
+    assert nfs._connection("nfs", "127.0.0.1", port, 5)[0].state == OK
+    server.close()
+    refused, _answer = nfs._connection("nfs", "127.0.0.1", port, 5)
+    assert (refused.state, refused.text) == (REFUSED, "Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (struct.pack(">8I", 0x8000001C, 1, 1, 0, 0, 0, 0, 20048), 20048),
+        (struct.pack(">8I", 0x8000001C, 1, 1, 0, 0, 0, 0, 0), 0),
+        (struct.pack(">7I", 0x80000018, 1, 1, 0, 0, 0, 1), 0),
+        (b"garbage", 0),
+        (b"", 0),
+    ],
+)
+def test_portmapper(server: socket.socket, monkeypatch: pytest.MonkeyPatch, answer: bytes, expected: int) -> None:
+    asked: list[bytes] = []
+
+    def answering() -> None:
+        connection, _peer = server.accept()
+        asked.append(connection.recv(4096))
+        connection.sendall(answer)
+        connection.close()
+
+    thread = threading.Thread(target=answering)
+    thread.start()
+    connect = nfs._connection
+    port = server.getsockname()[1]
+    there = {111: port, 20048: port}
+    monkeypatch.setattr(nfs, "_connection", lambda service, address, number, *rest: connect(service, address, there[number], *rest))
+    found = nfs._ask_portmapper("127.0.0.1", 5)
+    thread.join()
+    # RFC 1833: program 100005 (mountd), version 3, protocol 6 (TCP).
+    assert struct.unpack(">4I", asked[0][-16:]) == (100005, 3, 6, 0)
+    assert struct.unpack(">I", asked[0][:4])[0] == 0x80000000 + len(asked[0]) - 4
+    assert [one.service for one in found] == (["portmapper", "mountd"] if expected else ["portmapper"])
+    assert found[0].text == ("" if expected else "names no mountd for version 3")

@@ -1,0 +1,45 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Options of csi_mount_repair, and of the audit that has fewer of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.plan import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import pod_mount_options
+
+
+def test_options() -> None:
+    given: dict[str, Any] = {}
+    given |= {"paths": ["/a b "], "volumes": [" pv-a "], "probe_timeout": 1.5, "max_repairs": 0, "accept_majority_broken": True}
+    given["publish_from"] = {"csi.example.com": "staging", "s3.example.com": "elsewhere"}
+    said = given["publish_from"]
+    wanted = Options(("/a b ",), ("pv-a",), "/data/kubelet", 1.5, 0, True, said)
+    assert pod_mount_options({**given, "kubelet_root": "/data/kubelet", "deadline": 300.0}) == wanted
+
+
+def test_an_audit_has_no_limit_and_takes_no_risk() -> None:
+    assert pod_mount_options({"probe_timeout": 2.0}) == Options(probe_timeout=2.0, max_repairs=1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"paths": [""]}, "paths has an empty name"),
+        ({"volumes": ["pv-a", " "]}, "volumes has an empty name"),
+        ({"probe_timeout": 0.0}, "probe_timeout is 0"),
+        ({"probe_timeout": float("nan")}, "probe_timeout is nan"),
+        ({"max_repairs": -1}, "max_repairs is -1"),
+        ({"publish_from": {"csi.example.com": "stagin"}}, "publish_from has 'stagin' for csi"),
+        ({"publish_from": {"csi.example.com": ""}}, "publish_from has '' for csi"),
+    ],
+)
+def test_options_that_make_no_sense(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(StorageOpsError, match=said):
+        pod_mount_options(given)

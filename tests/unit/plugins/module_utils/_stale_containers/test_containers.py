@@ -1,0 +1,327 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How containers are found and looked into, and how the runtime is asked. What needs real ones is in tests/vm and tests/faults."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, NotStarted, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import MountTable, parse_mountinfo
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, ERROR, OK, Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers import runbook as containers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers.plan import Container, Copy, HostMount, Known, Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers.runbook import (
+    OPTIONS_SPEC,
+    Runtime,
+    StaleContainers,
+    container_options,
+    find_runtime,
+    fuse_points,
+    inspect,
+    look_into,
+    table_device,
+)
+
+UID = "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"
+PATH = f"/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~csi/pv-1/mount"
+DEFAULTS = {name: option.get("default") for name, option in OPTIONS_SPEC.options.items()}
+
+
+def host(root: str = "/") -> Host:
+    return Host(Deadline(30), 10, root)
+
+
+def options(**given: Any) -> Options:
+    return container_options({**DEFAULTS, "kubelet_root": "/var/lib/kubelet", **given})
+
+
+def script(tmp_path: Path, text: str) -> str:
+    program = tmp_path / "crictl"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_folders_are_seen_as_a_process_sees_them(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x")
+    os.symlink("/etc", tmp_path / "link")
+    os.mkfifo(tmp_path / "pipe")
+    names = ["folder", "file", "link", "link/ssl", "pipe", "nothing"]
+    answers = look_into(host(), [(os.getpid(), f"{tmp_path}/{name}") for name in names], 5)
+    assert [answer.state for answer, _device in answers] == [OK, OK, ERROR, ERROR, ERROR, ERROR]
+    device = os.stat(tmp_path).st_dev
+    assert answers[0][1] == answers[1][1] == f"{os.major(device)}:{os.minor(device)}"
+    assert answers[5][0].error == "ENOENT"
+
+
+def test_a_process_that_is_gone_is_an_error() -> None:
+    ((answer, device),) = look_into(host(), [(2**22 + 1, "/")], 5)
+    assert (answer.state, answer.error, device) == (ERROR, "ENOENT", "")
+
+
+def test_only_the_fuse_file_system_that_a_process_gets_counts() -> None:
+    lines = [
+        "1 0 0:1 / / rw - overlay overlay rw",
+        "2 1 0:50 / /data rw - fuse.s3fs s3fs rw",
+        "3 1 0:51 / /hidden rw - fuse bindfs rw",
+        "4 3 0:52 / /hidden rw - tmpfs tmpfs rw",
+        "5 1 0:53 / /sys/fs/fuse/connections rw - fusectl fusectl rw",
+        "6 1 8:1 / /disk rw - fuseblk /dev/sda1 rw",
+        "7 1 0:54 / /twice rw - fuse.x x rw",
+        "8 7 0:55 / /twice rw - fuse.x x rw",
+    ]
+    table = MountTable(parse_mountinfo("\n".join(lines), "1"))
+    assert fuse_points(table) == ["/data", "/twice"]
+    assert table_device(table, "/twice") == "0:55"
+    assert [table_device(table, point) for point in ("/hidden", "/disk", "/data/sub", "/")] == [""] * 4
+
+
+def test_the_runtime_is_the_one_that_was_given_or_the_only_one(tmp_path: Path) -> None:
+    crictl = script(tmp_path, "true")
+    root = tmp_path / "root"
+    (root / "run/containerd").mkdir(parents=True)
+    given = options(crictl=crictl)
+    assert "no socket of a container runtime" in find_runtime(host(str(root)), given).problem
+    (root / "run/containerd/containerd.sock").touch()
+    found = find_runtime(host(str(root)), given)
+    assert found.command == (crictl, "--timeout", "10s", "--runtime-endpoint", "unix:///run/containerd/containerd.sock")
+    (root / "run/crio").mkdir()
+    (root / "run/crio/crio.sock").touch()
+    assert "say which by runtime_endpoint" in find_runtime(host(str(root)), given).problem
+    named = find_runtime(host(str(root)), options(crictl=crictl, runtime_endpoint="unix:///x"))
+    assert named.command[-2:] == ("--runtime-endpoint", "unix:///x")
+    (root / "etc").mkdir()
+    (root / "etc/crictl.yaml").touch()
+    assert find_runtime(host(str(root)), given).command == (crictl, "--timeout", "10s")
+    assert "is not on this node" in find_runtime(host(), options(crictl="/no/such/crictl")).problem
+    assert "is not on this node" in find_runtime(host(), options(crictl="no-such-crictl")).problem
+
+
+def test_what_the_runtime_says_without_the_environment(tmp_path: Path) -> None:
+    status = {
+        "metadata": {"name": "main"},
+        "labels": {"io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.name": "web-0"},
+        "mounts": [{"containerPath": "/data/", "hostPath": PATH, "propagation": "PROPAGATION_BIDIRECTIONAL"}],
+    }
+    answer = tmp_path / "answer"
+    answer.write_text(json.dumps({"status": status, "info": {"config": {"envs": [{"value": "planted"}]}}}))
+    said = inspect(host(), Runtime((script(tmp_path, f"cat {answer}"),)), "x")
+    assert said and (said.name, said.namespace, said.pod_name) == ("main", "shop", "web-0")
+    assert said.mounts == {"/data": (PATH, "PROPAGATION_BIDIRECTIONAL")}
+    assert "planted" not in repr(said)
+    assert said.grace_period == 30
+
+
+@pytest.mark.parametrize(
+    ("noted", "seconds"),
+    [("0", 0), ("1", 1), ("3600", 3600), ("", 30), ("-1", 30), ("1s", 30), ("9" * 40, 30)],
+)
+def test_the_grace_period_of_the_pod(tmp_path: Path, noted: str, seconds: int) -> None:
+    """As a kubelet notes it; a pod's author may have put in anything."""
+    annotations = {"io.kubernetes.pod.terminationGracePeriod": noted}
+    answer = tmp_path / "answer"
+    status = {"metadata": {"name": "main"}, "annotations": annotations}
+    answer.write_text(json.dumps({"status": status}))
+    said = inspect(host(), Runtime((script(tmp_path, f"cat {answer}"),)), "x")
+    assert said and said.grace_period == seconds
+
+
+@pytest.mark.parametrize("says", ["exit 1", "echo no JSON", "echo '{}'", "echo '[]'", 'echo \'{"status": {"metadata": {}}}\''])
+def test_a_runtime_that_says_nothing_useful(tmp_path: Path, says: str) -> None:
+    assert inspect(host(), Runtime((script(tmp_path, says),)), "x") is None
+
+
+class TestNaming:
+    """Who a container is, and what of the node its mounts are."""
+
+    def named(
+        self, tmp_path: Path, known: list[dict[str, Any]], mounts: list[dict[str, Any]] | None = None, name: str = "main"
+    ) -> Container:
+        entries = [{"pod": UID, "mount_path": "/data", **entry} for entry in known]
+        given = options(containers=entries)
+        runbook = StaleContainers(host(), given)
+        if mounts is not None:
+            answer = tmp_path / "answer"
+            answer.write_text(json.dumps({"status": {"metadata": {"name": name}, "mounts": mounts}}))
+            runbook._runtime = Runtime((script(tmp_path, f"cat {answer}"),))
+        container = Container("c" * 64, UID, 1, "web", (Copy("/data", "0:50", Answer(DEAD)),), known=given.containers)
+        return runbook._named(container)
+
+    def test_by_the_runtime(self, tmp_path: Path) -> None:
+        known = [{"container": "side", "restart_policy": "Never"}, {"container": "main", "id": "old", "restart_policy": "Always"}]
+        found = self.named(tmp_path, known, [{"containerPath": "/data", "hostPath": PATH}])
+        assert (found.name, found.restart_policy) == ("main", "Always")
+        assert (found.copies[0].host.path, found.copies[0].host.volume, found.copies[0].host.problem) == (PATH, "pv-1", "")
+
+    def test_by_the_id_without_it(self, tmp_path: Path) -> None:
+        known = [{"container": "side", "id": "d" * 64, "restart_policy": "Never"}, {"container": "main", "id": "c" * 64, "host_path": PATH}]
+        found = self.named(tmp_path, known)
+        assert (found.name, found.restart_policy, found.copies[0].host.path) == ("main", "", PATH)
+
+    def test_by_its_path_where_no_other_container_has_the_same(self, tmp_path: Path) -> None:
+        assert self.named(tmp_path, [{"container": "main", "host_path": PATH}]).name == "main"
+        assert self.named(tmp_path, [{"container": "main"}, {"container": "side"}]).known == ()
+        assert "neither the cluster nor the runtime" in self.named(tmp_path, [{"container": "main"}]).copies[0].host.problem
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/var/lib/kubelet/pods",
+            PATH.replace(UID, "0b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"),
+            f"/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~empty-dir/x",
+            "/mnt/s3",
+        ],
+    )
+    def test_what_is_no_csi_volume_of_its_own_pod(self, tmp_path: Path, path: str) -> None:
+        found = self.named(tmp_path, [{}], [{"containerPath": "/data", "hostPath": path}])
+        assert "no CSI volume of its own pod" in found.copies[0].host.problem
+
+    def test_by_a_path_that_is_written_otherwise(self, tmp_path: Path) -> None:
+        found = self.named(tmp_path, [{"mount_path": "//data/./"}], [{"containerPath": "/data//", "hostPath": PATH}])
+        assert (len(found.known), found.elsewhere, found.copies[0].host.path) == (1, (), PATH)
+
+    def test_one_that_was_given_with_other_paths_only_is_kept(self, tmp_path: Path) -> None:
+        linked = {"mount_path": "/var/run/data", "container": "main"}
+        found = self.named(tmp_path, [linked], [{"containerPath": "/var/run/data", "hostPath": PATH}])
+        assert (found.known, found.elsewhere) == ((), ("/var/run/data",))
+        # That of another container says nothing of this one.
+        assert self.named(tmp_path, [linked], [], name="side").elsewhere == ()
+        assert self.named(tmp_path, [{**linked, "id": "d" * 64}]).elsewhere == ()
+        assert self.named(tmp_path, [linked]).elsewhere == ("/var/run/data",)
+
+    def test_what_the_runtime_does_not_know_as_a_volume(self, tmp_path: Path) -> None:
+        found = self.named(tmp_path, [{"host_path": PATH}], [{"containerPath": "/var/lib", "hostPath": "/var/lib"}])
+        assert "none of the container's volumes" in found.copies[0].host.problem
+
+    def test_who_mounts_for_others(self, tmp_path: Path) -> None:
+        mounts = [{"containerPath": "/pods", "hostPath": "/x", "propagation": "PROPAGATION_BIDIRECTIONAL"}]
+        assert self.named(tmp_path, [{}], mounts).serves
+        assert not self.named(tmp_path, [{}], [{"containerPath": "/data", "hostPath": PATH, "propagation": "PROPAGATION_PRIVATE"}]).serves
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"probe_timeout": 0}, "probe_timeout is 0"),
+        ({"restart_timeout": float("nan")}, "restart_timeout is nan"),
+        ({"max_repairs": -1}, "-1"),
+    ],
+)
+def test_options_that_are_none(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(StorageOpsError, match=problem):
+        options(**given)
+
+
+def test_a_module_that_only_reports_lacks_most_options() -> None:
+    given = container_options({"probe_timeout": 2.0, "kubelet_root": "/data/kubelet/"})
+    assert given == Options(probe_timeout=2.0, kubelet_root="/data/kubelet", max_repairs=1_000_000)
+
+
+def test_a_node_without_a_kubelet_has_no_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Host, "require_root", lambda self: None)
+    monkeypatch.setattr(containers, "require_host_namespace", lambda host: None)
+    monkeypatch.setattr(containers, "find_root", lambda host, root: "")
+    monkeypatch.setattr(containers, "_container_processes", lambda host: pytest.fail("was asked"))
+    runbook = StaleContainers(host(), options())
+    state = runbook.gather()
+    assert (state.containers, runbook.plan(state).findings) == ((), [])
+    assert runbook.healthy(state) == "no container has a FUSE mount"
+
+
+def test_a_container_is_that_of_a_process_with_a_view_of_its_own(tmp_path: Path) -> None:
+    def process(pid: str, namespace: str, container: str) -> None:
+        (tmp_path / f"proc/{pid}/ns").mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/cgroup").write_text(f"0::/kubepods/pod{UID}/{container}\n")
+        os.symlink(f"mnt:[{namespace}]", tmp_path / f"proc/{pid}/ns/mnt")
+
+    process("self", "1", "")
+    # What watches it from the node, and what is about to end and has no view any more.
+    process("20", "1", "c" * 64)
+    process("21", "2", "c" * 64)
+    process("22", "2", "c" * 64)
+    process("30", "1", "d" * 64)
+    assert list(containers._container_processes(host(str(tmp_path)))) == [("c" * 64, UID, 21)]
+
+
+class Watching(StaleContainers):
+    """Containers as they are the second time."""
+
+    def __init__(self, now: list[Container], **given: Any) -> None:
+        # Each look at the clock is a quarter of a second after the one before.
+        readings = itertools.count()
+        patient = Host(Deadline(30, lambda: next(readings) / 4), 10, "/")
+        super().__init__(patient, options(**given))
+        self.now = now
+        self.looks = 0
+
+    def _containers(self, only: str = "") -> list[Container]:
+        return self.now
+
+    def _ask(self, containers: Sequence[Container]) -> list[Container]:
+        return list(containers)
+
+    def _described(self, containers: Sequence[Container]) -> list[Container]:
+        return list(containers)
+
+    def _is_there(self, container: Container) -> bool:
+        self.looks += 1
+        return True
+
+
+KNOWN = Known(UID, "/data", "main", probe=True, restart_policy="Always")
+NODE_HAS = HostMount(PATH, "pv-1", "0:60", Answer(OK))
+STALE = Container("c" * 64, UID, 1, "web", (Copy("/data", "0:50", Answer(DEAD), NODE_HAS),), known=(KNOWN,))
+
+
+@pytest.mark.parametrize(
+    ("copy", "problem"),
+    [
+        (None, "ended meanwhile"),
+        (Copy("/data", "0:60", Answer(OK), NODE_HAS), "its mounts answer by now"),
+        (Copy("/data", "0:60", Answer(DEAD), NODE_HAS), "the node has the same file system 0:60"),
+        (Copy("/data", "0:50", Answer(DEAD), replace(NODE_HAS, device="")), "no FUSE file system is mounted"),
+        (Copy("/data", "0:50", Answer(DEAD), replace(NODE_HAS, answer=Answer(DEAD))), "does not answer either"),
+    ],
+)
+def test_nothing_is_stopped_that_has_changed_since(copy: Copy | None, problem: str) -> None:
+    runbook = Watching([replace(STALE, copies=(copy,))] if copy else [], method="cri")
+    with pytest.raises(NotStarted, match=problem):
+        runbook.apply(Action("stop_container", STALE.title, ["false"], STALE))
+    with pytest.raises(ActionFailed):
+        Watching([STALE], method="cri").apply(Action("stop_container", STALE.title, ["false"], STALE))
+
+
+def test_all_wait_for_the_kubelet_at_the_same_time() -> None:
+    runbook = Watching([STALE], method="probe", liveness_timeout=1)
+    looks = []
+    for _turn in range(3):
+        runbook.looks = 0
+        with pytest.raises(ActionFailed, match="has not restarted it within 1 s"):
+            runbook.apply(Action("await_liveness_probe", STALE.title, ["wait"], STALE))
+        looks.append(runbook.looks)
+    assert looks[0] > 1 and looks[1:] == [1, 1]
+
+
+def test_plans_count_in_check_mode_only() -> None:
+    given = {**DEFAULTS, "kubelet_root": "/var/lib/kubelet", "planned_paths": [PATH]}
+    assert container_options(given, check_mode=True).planned_paths == (PATH,)
+    assert container_options(given, check_mode=False).planned_paths == ()
+
+
+def test_what_is_left_out_of_a_container_is_empty() -> None:
+    entry = {"pod": UID, "mount_path": "/data", "id": None, "probe": None}
+    assert options(containers=[entry]).containers == (Known(UID, "/data"),)

@@ -1,0 +1,250 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which containers are restarted for a dead mount, how, and which are not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, HUNG, OK, Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers.plan import (
+    Container,
+    Copy,
+    HostMount,
+    Known,
+    Options,
+    Runtime,
+    State,
+    plan,
+    pods_to_restart,
+)
+
+UID = "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"
+GONE = Answer(DEAD, "listing", "ENOTCONN", "Transport endpoint is not connected")
+HOST = HostMount(f"/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~csi/pv-1/mount", "pv-1", "0:60", Answer(OK))
+COPY = Copy("/data", "0:50", GONE, HOST)
+KNOWN = Known(UID, "/data", "main", "a" * 64, "shop", "web-0", "pv-1", "data", restart_policy="Always")
+CRICTL = Runtime(("/usr/bin/crictl", "--timeout", "10s"))
+NO_CRICTL = Runtime(problem="crictl is not on this node (option crictl)")
+
+
+def container(*copies: Copy, known: Known | None = KNOWN, number: int = 0, **changes: Any) -> Container:
+    mounts = copies or (COPY,)
+    made = Container(f"{number:064x}", UID, 100 + number, "web", mounts, "main", "shop", "web-0", known=(known,) if known else ())
+    return replace(made, **changes)
+
+
+def judged(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> list[Finding]:
+    return plan(State("node1", containers or (container(),), runtime), Options(**{"accept_majority_broken": True, **options})).findings
+
+
+def only(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> Finding:
+    (finding,) = judged(*containers, runtime=runtime, **options)
+    return finding
+
+
+def pods(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> list[dict[str, Any]]:
+    return pods_to_restart(State("node1", containers, runtime), Options(**{"accept_majority_broken": True, **options}))
+
+
+def test_a_container_whose_mount_is_dead_is_stopped_by_the_runtime() -> None:
+    finding = only(stop_timeout=7)
+    assert (finding.control, finding.verdict, finding.namespace, finding.name) == ("STOR-05", "repair", "shop", "web-0/main")
+    (action,) = finding.repair
+    assert action.verb == "stop_container"
+    assert action.command == ["/usr/bin/crictl", "--timeout", "10s", "stop", "--timeout", "7", "0" * 64]
+    (mount,) = finding.evidence["mounts"]
+    assert (mount["device"], mount["host_device"], mount["volume"]) == ("0:50", "0:60", "pv-1")
+    assert pods(container()) == []
+
+
+@pytest.mark.parametrize(
+    ("grace", "given", "seconds"),
+    [(30, None, "30"), (7, None, "7"), (1, None, "2"), (0, None, "2"), (1, 9, "9"), (30, 0, "0")],
+)
+def test_a_container_ends_as_by_its_kubelet(grace: int, given: int | None, seconds: str) -> None:
+    (action,) = only(container(grace_period=grace), stop_timeout=given).repair
+    assert action.command[-3:] == ["--timeout", seconds, "0" * 64]
+
+
+def test_who_takes_longer_to_end_than_there_is_time() -> None:
+    slow = container(grace_period=300)
+    finding = only(slow)
+    assert finding.verdict == "refuse"
+    assert "it may take 300 s to end, and the deadline is 300 s" in finding.reason
+    assert pods(slow) == []
+    assert only(slow, deadline=301).verdict == only(slow, stop_timeout=299).verdict == "repair"
+    # The kubelet has no deadline.
+    probed = replace(slow, known=(replace(KNOWN, probe=True),))
+    assert only(probed).verdict == "repair"
+
+
+def test_a_mount_that_answers_is_no_finding_whatever_else_is_wrong() -> None:
+    well = replace(COPY, answer=Answer(OK), host=HostMount(problem="unknown"))
+    assert judged(container(well, known=None), runtime=NO_CRICTL) == []
+
+
+def test_a_liveness_probe_that_covers_the_mount_comes_first() -> None:
+    covered = container(known=replace(KNOWN, probe=True))
+    assert [action.verb for action in only(covered).repair] == ["await_liveness_probe"]
+    # It can do without the runtime.
+    assert [action.verb for action in only(covered, runtime=NO_CRICTL).repair] == ["await_liveness_probe"]
+    assert [action.verb for action in only(covered, method="cri").repair] == ["stop_container"]
+    assert [action.verb for action in only(covered, liveness_timeout=0).repair] == ["stop_container"]
+    elsewhere = container(known=replace(KNOWN, probe=True, mount_path="/other"))
+    assert [action.verb for action in only(elsewhere).repair] == ["stop_container"]
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        (HostMount(problem="by the runtime it is none of the container's volumes"), "none of the container's volumes"),
+        (replace(HOST, device=""), "no FUSE file system is mounted at"),
+        (replace(HOST, answer=GONE), r"does not answer either \(dead\): repair it first"),
+        (replace(HOST, answer=Answer(HUNG)), r"does not answer either \(hung\)"),
+        (replace(HOST, answer=None), "not asked"),
+        (replace(HOST, device="0:50"), "the node has the same file system 0:50"),
+    ],
+)
+def test_the_node_comes_first_and_what_is_not_known_is_left_alone(host: HostMount, reason: str) -> None:
+    broken = container(replace(COPY, host=host))
+    finding = only(broken)
+    assert (finding.verdict, finding.repair) == ("refuse", [])
+    assert finding.reason.startswith("/data: ")
+    assert re.search(reason, finding.reason)
+    # To restart the pod would not help, or is not known to.
+    assert pods(broken) == []
+
+
+def test_what_is_planned_for_the_node_counts_as_done() -> None:
+    broken = container(replace(COPY, host=replace(HOST, device="0:50", answer=GONE)))
+    assert only(broken).verdict == "refuse"
+    planned = only(broken, planned_paths=(HOST.path,))
+    assert planned.verdict == "repair"
+    assert "what is planned for the node's mount comes first" in planned.reason
+    unknown = container(replace(COPY, host=replace(HOST, problem="it is a link")))
+    assert only(unknown, planned_paths=(HOST.path,)).verdict == "refuse"
+
+
+def test_one_mount_that_is_not_ready_keeps_the_container_from_being_restarted() -> None:
+    other = Copy("/other", "0:51", GONE, replace(HOST, device=""))
+    assert only(container(COPY, other)).verdict == "refuse"
+
+
+def test_who_mounts_for_others_is_left_alone() -> None:
+    driver = container(serves=True)
+    assert "who would lose what it serves" in only(driver).reason
+    assert pods(driver) == []
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Never"])
+def test_what_would_not_be_started_again_is_not_stopped(policy: str) -> None:
+    once = container(known=replace(KNOWN, restart_policy=policy, probe=True))
+    finding = only(once)
+    assert finding.verdict == "refuse"
+    assert f"its restart policy is {policy}" in finding.reason
+    assert finding.reason.endswith("so its pod must be restarted")
+    (pod,) = pods(once)
+    assert (pod["uid"], pod["namespace"], pod["name"], pod["claims"]) == (UID, "shop", "web-0", ["data"])
+
+
+def test_a_restart_policy_that_is_not_known_is_no_evidence() -> None:
+    for known in (None, replace(KNOWN, restart_policy="")):
+        assert "its restart policy is not known" in only(container(known=known)).reason
+        assert pods(container(known=known)) == []
+
+
+def test_nobody_to_restart_it() -> None:
+    for runtime, options in ((NO_CRICTL, {}), (NO_CRICTL, {"method": "cri"}), (CRICTL, {"method": "probe"})):
+        assert only(container(), runtime=runtime, **options).reason.endswith("so its pod must be restarted")
+        assert [pod["name"] for pod in pods(container(), runtime=runtime, **options)] == ["web-0"]
+    covered = container(known=replace(KNOWN, probe=True))
+    assert "crictl is not on this node" in only(covered, runtime=NO_CRICTL, method="cri").reason
+
+
+def test_a_hung_mount_is_not_one_that_a_restart_is_for() -> None:
+    finding = only(container(replace(COPY, answer=Answer(HUNG))))
+    assert (finding.control, finding.verdict) == ("STOR-06", "refuse")
+    assert "abort_hung_connections" in finding.reason
+    assert pods(container(replace(COPY, answer=Answer(HUNG)))) == []
+
+
+def test_at_most_so_many_in_one_run() -> None:
+    findings = judged(*(container(number=number) for number in range(3)), max_repairs=2)
+    assert [finding.verdict for finding in findings] == ["repair", "repair", "refuse"]
+    assert "3 containers would be restarted, and max_repairs is 2" in findings[2].reason
+    assert [finding.verdict for finding in judged(max_repairs=0)] == ["refuse"]
+
+
+def test_a_majority_is_refused_unless_it_is_accepted() -> None:
+    well = replace(COPY, answer=Answer(OK))
+    node = [container(number=number) for number in range(3)] + [container(well, number=3)]
+    for count in (1, 2, 3):
+        assert {finding.verdict for finding in judged(*node[:count], accept_majority_broken=False)} == {"refuse"}
+    findings = judged(*node, accept_majority_broken=False)
+    assert {finding.verdict for finding in findings} == {"refuse"}
+    assert "3 of 4 containers with FUSE mounts" in findings[0].reason
+    assert {finding.verdict for finding in judged(*node, accept_majority_broken=True)} == {"repair"}
+    assert {finding.verdict for finding in judged(*node[2:], accept_majority_broken=False)} == {"repair"}
+    more = [container(well, number=number) for number in (4, 5)]
+    assert {finding.verdict for finding in judged(*node, *more, accept_majority_broken=False)} == {"repair"}
+
+
+def test_one_tenants_dead_containers_keep_no_other_from_its_restart() -> None:
+    """They are most of the node's, and not of the other's namespace."""
+    well = replace(COPY, answer=Answer(OK))
+    evil = [container(number=number, namespace="evil") for number in range(4)]
+    good = [container(number=5), container(well, number=6)]
+    found = judged(*evil, *good, accept_majority_broken=False)
+    assert [finding.verdict for finding in found] == ["refuse"] * 4 + ["repair"]
+    # Nor does one with many that are well lift the guard of another.
+    many = [container(well, number=10 + number, namespace="evil") for number in range(3)]
+    both = [container(number=5), container(number=6), container(number=7), container(number=8)]
+    assert {finding.verdict for finding in judged(*many, *both, accept_majority_broken=False)} == {"refuse"}
+
+
+def test_names_that_are_no_words_are_quoted() -> None:
+    finding = only(container(replace(COPY, point="/da\nta")))
+    assert "'/da\\nta'" in finding.summary
+    assert "\n" not in finding.summary
+
+
+def test_a_container_that_nobody_names_is_told_by_its_ids() -> None:
+    assert only(container(known=None, name="", pod_name="", namespace="")).name == f"{UID}/{'0' * 12}"
+
+
+def test_pods_are_counted_like_containers() -> None:
+    once = [
+        container(number=number, pod=f"{number}{UID[1:]}", pod_name=f"job-{number}", known=replace(KNOWN, restart_policy="Never"))
+        for number in range(3)
+    ]
+    assert len(pods(*once)) == 3
+    assert [pod["name"] for pod in pods(container(number=9), *once, max_repairs=2, accept_majority_broken=True)] == ["job-0"]
+    findings = judged(container(number=9), *once, max_repairs=2, accept_majority_broken=True)
+    assert [finding.verdict for finding in findings] == ["repair", "refuse", "refuse", "refuse"]
+    assert ["max_repairs is 2" in finding.reason for finding in findings] == [False, False, True, True]
+    well = container(replace(COPY, answer=Answer(OK)), number=4)
+    assert pods(*once, well, accept_majority_broken=False) == []
+    assert all("3 of 4 containers" in finding.reason for finding in judged(*once, well, accept_majority_broken=False))
+    assert len(pods(*once, well, accept_majority_broken=True)) == 3
+
+
+def test_containers_of_a_pod_that_must_be_restarted_are_one_pod() -> None:
+    once = replace(KNOWN, restart_policy="Never")
+    both = pods(container(number=1, known=once), container(number=2, known=replace(once, claim="more")))
+    assert [(pod["name"], pod["claims"]) for pod in both] == [("web-0", ["data", "more"])]
+
+
+def test_a_container_whose_volume_cannot_be_told_is_refused() -> None:
+    linked = container(known=None, elsewhere=("/var/run/data",))
+    finding = only(linked)
+    assert (finding.verdict, pods(linked)) == ("refuse", [])
+    assert "by the paths that were given (/var/run/data)" in finding.reason
+    assert "restart policy" not in finding.reason
