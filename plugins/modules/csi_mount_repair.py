@@ -14,7 +14,7 @@ description:
   - Finds mount points of pods where something else lies than the CSI volume that is staged for them, or the volume twice (STOR-07), and
     takes away exactly the wrong topmost layers.
   - Finds volumes whose filesystem turned read-only or shut down after I/O errors (STOR-08). That is never repaired by a remount. The
-    workload has to be moved off the node and back, as M(storage_ops.runbooks.workload_redrive) does; the finding's RV(findings[].workload)
+    workload has to be moved off the node and back, as M(storage_ops.runbooks.workload_reattach) does; the finding's RV(findings[].workload)
     says which volume it is about.
   - A mount is compared with the staging mount of its volume by device and folder, a loop device by the filesystem of the file behind it.
     Which volume that is, the kubelet has noted beside it, in C(vol_data.json). Volumes of drivers that do not stage are only reported,
@@ -79,7 +79,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._node.refusal
 seealso:
   - module: storage_ops.runbooks.node_storage_info
-  - module: storage_ops.runbooks.workload_redrive
+  - module: storage_ops.runbooks.workload_reattach
 """
 
 EXAMPLES = r"""

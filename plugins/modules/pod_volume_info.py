@@ -133,7 +133,7 @@ findings:
       elements: dict
       returned: always
     workload:
-      description: What M(storage_ops.runbooks.workload_redrive) would move, by C(namespace) and C(claims).
+      description: What M(storage_ops.runbooks.workload_reattach) would move, by C(namespace) and C(claims).
       type: dict
       returned: when the pod has claims
       sample: {"namespace": "shop", "claims": ["data-web-0"]}

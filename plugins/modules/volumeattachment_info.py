@@ -15,7 +15,7 @@ description:
   - STOR-11 VolumeAttachments that no pod needs any more, STOR-12 volumes that hit the 68-character name collision, STOR-13 volumes that
     are attached and missing from their node's C(volumesAttached), STOR-14 VolumeAttachments without what their driver needs, STOR-15
     pods that wait for a volume that nobody attaches.
-  - A node that M(storage_ops.runbooks.workload_redrive) still keeps new pods off, as after it was killed, is reported with the
+  - A node that M(storage_ops.runbooks.workload_reattach) still keeps new pods off, as after it was killed, is reported with the
     command that finishes it, by every control that reads nodes (all but STOR-12 and STOR-14).
   - A healthy cluster is read by five requests that its API server answers from memory. Pods are read only where something is
     suspicious, and where they are pending. Where much is suspicious, a watch tells what has changed in the long lists since they were read;

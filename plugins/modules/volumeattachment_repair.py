@@ -61,7 +61,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._kubernetes.bounds
 seealso:
   - module: storage_ops.runbooks.volumeattachment_info
-  - module: storage_ops.runbooks.workload_redrive
+  - module: storage_ops.runbooks.workload_reattach
 """
 
 EXAMPLES = r"""

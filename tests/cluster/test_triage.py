@@ -224,7 +224,7 @@ def test_status_lacks_the_volume(cluster: Cluster) -> None:
     assert finding["control"] == "STOR-13"
     assert finding["reason"].startswith(
         f"ansible-playbook storage_ops.runbooks.repair_volumeattachments -e attachment_repair_names={lost.attachment} "
-        "-e attachment_repair_lost_status=redrive"
+        "-e attachment_repair_lost_status=reattach"
     )
 
 

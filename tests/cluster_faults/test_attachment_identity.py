@@ -18,7 +18,7 @@ from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.faults import DRIVER
 from node import Outcome
-from redrive import REPAIR, Workload
+from reattach import REPAIR, Workload
 from selection import variation
 
 EBS = "ebs.csi.aws.com"
@@ -130,7 +130,7 @@ def test_a_workload_on_a_node_that_was_made_again_is_not_moved(
     cluster.api.create(k8s.node(where))
     cluster.api.heartbeat(where)
     before = cluster.attachment_uids()
-    outcome = cluster.ansible("workload_redrive", user=REPAIR, namespace="default", claims=["db"])
+    outcome = cluster.ansible("workload_reattach", user=REPAIR, namespace="default", claims=["db"])
     assert outcome.failed and f"{where} was made again" in outcome.msg, outcome.msg
     assert (workload.pods(), cluster.attachment_uids()) == (pods, before)
 

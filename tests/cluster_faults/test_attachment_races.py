@@ -134,7 +134,7 @@ def test_a_pod_appears_while_it_is_deleted(cluster: Cluster) -> None:
     assert outcome.failed and outcome.changed, outcome.msg
     assert outcome.outcomes == [("delete_volumeattachment", "failed")]
     assert "pod default/comes appeared on n1 while its attachment was deleted" in outcome.msg
-    assert "workload_redrive -a 'namespace=default claims=a'" in outcome.msg
+    assert "workload_reattach -a 'namespace=default claims=a'" in outcome.msg
 
 
 def test_the_node_goes_away_between_plan_and_apply(cluster: Cluster) -> None:

@@ -23,7 +23,7 @@ from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.build import OLD
 from lab.kubernetes.controlplane import ControlPlane
-from redrive import DRIVER, REPAIR, Workload, no_trace
+from reattach import DRIVER, REPAIR, Workload, no_trace
 from selection import variation
 
 # With what only attachment_repair_provisioner needs, as it is shipped for one driver.
@@ -31,7 +31,7 @@ PROVISIONING = (REPAIR, REPAIR.with_name("rbac-repair-provisioner.yml"))
 HUAWEI = "csi.huawei.com"
 RACK = "csi-rack.example.com"
 PLAYBOOK = "repair_volumeattachments"
-QUICK: dict[str, Any] = {"attachment_repair_observation_seconds": "3", "workload_redrive_ready_timeout": "40", "target": "cluster"}
+QUICK: dict[str, Any] = {"attachment_repair_observation_seconds": "3", "workload_reattach_ready_timeout": "40", "target": "cluster"}
 
 
 def play(cluster: Cluster, check: bool = False, name: str = PLAYBOOK, **given: Any) -> Played:
@@ -63,12 +63,12 @@ def test_missing_publish_info_is_repaired_workload_by_workload(control_plane_cur
     # What is only reported is left, and a run that was to repair says so.
     assert plain.rc != 0 and " left: " in plain.text, plain.text
     assert plain.text.count("STOR-14 major") == 3
-    check = play(cluster, check=True, attachment_repair_redrive_missing_metadata="true")
+    check = play(cluster, check=True, attachment_repair_reattach_missing_metadata="true")
     assert check.rc == 0, check.text
     assert check.text.count("planned: evict_pod") == 3
     assert (cluster.attachment_uids(), all_pods(cluster)) == (before, pods)
 
-    run = play(cluster, attachment_repair_redrive_missing_metadata="true")
+    run = play(cluster, attachment_repair_reattach_missing_metadata="true")
     assert run.rc == 0, run.text
     # The pod that leaves the first node of the shared volume comes to the second one, whose turn is yet to come.
     assert run.text.count("done: evict_pod") == 4
@@ -84,7 +84,7 @@ def test_missing_publish_info_is_repaired_workload_by_workload(control_plane_cur
     no_trace(cluster)
 
     now = cluster.attachment_uids(), all_pods(cluster)
-    for again in (play(cluster, attachment_repair_redrive_missing_metadata="true"), play(cluster, check=True)):
+    for again in (play(cluster, attachment_repair_reattach_missing_metadata="true"), play(cluster, check=True)):
         assert again.rc == 0 and "| CHANGED" not in again.text, again.text
     assert (cluster.attachment_uids(), all_pods(cluster)) == now
 
@@ -126,7 +126,7 @@ def test_a_workload_that_is_refused_does_not_keep_the_others_out(control_plane_c
     for found in attached(cluster):
         cluster.api.merge(path("VolumeAttachment", found["metadata"]["name"]) + "/status", {"status": {"attachmentMetadata": None}})
     before, pods, moved = cluster.attachment_uids(), all_pods(cluster), workload.pods()
-    given = {"attachment_repair_redrive_missing_metadata": "true", "attachment_repair_required_metadata": ""}
+    given = {"attachment_repair_reattach_missing_metadata": "true", "attachment_repair_required_metadata": ""}
 
     none = play(cluster, attachment_repair_max_repairs=0, **given)
     assert none.rc != 0 and f"StatefulSet default/{name}" in none.text.partition("left for the next run")[2], none.text
@@ -149,7 +149,7 @@ def test_the_first_workload_that_fails_ends_the_run(control_plane_current: Clust
     workloads = [Workload(cluster, name, driver=HUAWEI) for name in ("a", "b")]
     for workload in workloads:
         workload.lose_metadata()
-    given = {"attachment_repair_redrive_missing_metadata": "true", "workload_redrive_ready_timeout": "3"}
+    given = {"attachment_repair_reattach_missing_metadata": "true", "workload_reattach_ready_timeout": "3"}
     # The attacher publishes nothing: what did not help the first one is not tried on the second.
     pods = [workload.pods() for workload in workloads]
     run = play(cluster, **given)
@@ -192,14 +192,14 @@ def test_a_lost_status_is_repaired_by_moving_the_pod(control_plane_1_20: Cluster
     before = cluster.attachment_uids(), all_pods(cluster)
     report = play(cluster)
     assert report.rc != 0 and "STOR-13 major" in report.text, report.text
-    check = play(cluster, check=True, attachment_repair_lost_status="redrive")
+    check = play(cluster, check=True, attachment_repair_lost_status="reattach")
     assert check.rc == 0 and "planned: evict_pod" in check.text, check.text
     assert (cluster.attachment_uids(), all_pods(cluster)) == before
-    run = play(cluster, attachment_repair_lost_status="redrive")
+    run = play(cluster, attachment_repair_lost_status="reattach")
     assert run.rc == 0 and "done: uncordon_node n1" in run.text, run.text
     assert found.unique_name in cluster.api.volumes_attached("n1")
     assert cluster.attachment_uids().keys() == before[0].keys() and cluster.attachment_uids() != before[0]
-    again = play(cluster, attachment_repair_lost_status="redrive")
+    again = play(cluster, attachment_repair_lost_status="reattach")
     assert again.rc == 0 and "| CHANGED" not in again.text and "STOR-13 major" not in again.text, again.text
     no_trace(cluster)
 
@@ -211,7 +211,7 @@ def test_a_hollow_kubelet_proceeds_after_the_pod_was_moved(control_plane_1_20: C
     kubelet = cluster.hollow_kubelet("hollow")
     found = lose(cluster, node="hollow", ready=False)
     cluster.wait(lambda: "not attached according to node status" in kubelet.log, "the kubelet waits", 60)
-    run = play(cluster, attachment_repair_lost_status="redrive", workload_redrive_ready_timeout="3")
+    run = play(cluster, attachment_repair_lost_status="reattach", workload_reattach_ready_timeout="3")
     assert run.rc != 0 and "done: uncordon_node hollow" in run.text and "new pods are Ready" in run.text, run.text
     proceeds(cluster, found, kubelet)
     no_trace(cluster)
@@ -388,8 +388,8 @@ def test_without_a_target_nothing_is_looked_at(control_plane_current: Cluster, g
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        ({"attachment_repair_lost_status": "restart"}, "must be one of report, redrive, restart_leader"),
-        ({"attachment_repair_redrive_missing_metadata": "flase"}, "Only true or false may be given here"),
+        ({"attachment_repair_lost_status": "restart"}, "must be one of report, reattach, restart_leader"),
+        ({"attachment_repair_reattach_missing_metadata": "flase"}, "Only true or false may be given here"),
     ],
 )
 def test_misspelt_words_stop_the_run(control_plane_current: Cluster, given: dict[str, str], word: str) -> None:

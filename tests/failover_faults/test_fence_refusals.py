@@ -13,7 +13,7 @@ import pytest
 from failover import ADDRESSES, NODE_A, NODE_B, Failover
 from lab.kubernetes.api import path
 from node import Outcome
-from redrive import kill_module
+from reattach import kill_module
 from selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE

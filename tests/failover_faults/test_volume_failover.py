@@ -19,7 +19,7 @@ from lab.kubernetes.api import path
 from lab.kubernetes.attacher import OK, Behaviour
 from lab.kubernetes.proxy import Proxy
 from node import Outcome
-from redrive import kill_module
+from reattach import kill_module
 from selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Entry, Ledger, Ledgers

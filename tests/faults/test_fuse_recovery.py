@@ -26,7 +26,7 @@ from lab.kubernetes.kubelets import KubeletStandIn
 from lab.vm import Vm
 from mounts import DRIVER, Kubelet, Volume, bindfs, die, layers
 from node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
-from redrive import REPAIR, no_trace
+from reattach import REPAIR, no_trace
 
 NODE = "node1"
 SECRET = "7b8c2f1eplanted"

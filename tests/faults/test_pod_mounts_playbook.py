@@ -20,7 +20,7 @@ from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Api, Object
 from lab.kubernetes.kubelets import KubeletStandIn
 from node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
-from redrive import REPAIR, no_trace
+from reattach import REPAIR, no_trace
 
 __all__ = ["control_plane_current", "plane_current", "volumes"]
 
@@ -36,7 +36,7 @@ SURVEY = {
     # Its volume is the node's only one.
     "pod_mounts_accept_majority_broken": "true",
     "pod_mounts_strict": "false",
-    "workload_redrive_scale_down": "",
+    "workload_reattach_scale_down": "",
 }
 
 
@@ -96,10 +96,10 @@ class Scene:
         """Where it has the volume."""
         return self.kubelet.point(self.pod)
 
-    def play(self, check: bool = False, redrive: str = "true", **extra: Any) -> Played:
+    def play(self, check: bool = False, reattach: str = "true", **extra: Any) -> Played:
         """The playbook, as AWX runs it: all answers as strings."""
         command = ["ansible-playbook", f"{COLLECTION}.repair_pod_mounts", *LOCAL[:2], "-i", str(self.node.vm.inventory())]
-        command += ["-e", json.dumps({**SURVEY, "pod_mounts_redrive": redrive, **extra}), *(["--check"] if check else [])]
+        command += ["-e", json.dumps({**SURVEY, "pod_mounts_reattach": reattach, **extra}), *(["--check"] if check else [])]
         settings = {**remote_environment(), "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR))}
         answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
         return Played(answer.returncode, answer.stdout + answer.stderr)
@@ -128,7 +128,7 @@ def test_volume_that_turned_read_only(scene: Scene) -> None:
     assert "STOR-08 critical: volume filesystem" in planned.text
     assert "planned: evict_pod default/web-" in planned.text
     # Without leave to move it, it is left.
-    left = scene.play(redrive="")
+    left = scene.play(reattach="")
     assert left.rc == 2 and "| CHANGED" not in left.text and "1 left: node1: " in left.text, left.text
     assert scene.pod == first
     no_trace(cluster)
@@ -153,7 +153,7 @@ def test_wrong_mount_in_use(scene: Scene) -> None:
         f"mkdir -p /mnt/b && mount {mounts.devices[2]} /mnt/b && mount --make-private {scene.point} && mount --bind /mnt/b {scene.point}"
     )
     old = scene.point
-    named = scene.play(redrive="false", pod_mounts_volumes=VOLUME)
+    named = scene.play(reattach="false", pod_mounts_volumes=VOLUME)
     assert named.rc != 0 and "of a container of the pod runs" in named.text, named.text
     assert (scene.pod, mounts.layers(old)) == (first, 2)
     done = scene.play(pod_mounts_volumes=f"{VOLUME}\n")

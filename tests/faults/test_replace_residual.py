@@ -23,7 +23,7 @@ from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Api, Object, path
 from lab.kubernetes.kubelets import KubeletStandIn
 from node import ANSIBLE_DEADLINE, COLLECTION, QUICK, Node, remote_environment
-from redrive import DRIVER, REPAIR, no_trace
+from reattach import DRIVER, REPAIR, no_trace
 
 NODE = "node1"
 NOT_FOUND = 'MountVolume.MountDevice failed for volume "pv-web" : rpc error: code = Internal desc = Fibre Channel volume device not found'
@@ -36,7 +36,7 @@ SURVEY = {
     "residual_paths_observation_seconds": str(QUICK["observation_seconds"]),
     "residual_paths_rescan_targets": "true",
     "residual_paths_strict": "",
-    "workload_redrive_scale_down": "false",
+    "workload_reattach_scale_down": "false",
 }
 
 

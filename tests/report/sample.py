@@ -229,7 +229,7 @@ def _pod_mount(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
         node,
         "what is mounted is /dev/mapper/mpathc, and the volume's staging mount is /dev/mapper/mpathk: the pod may write to another volume",
         "refuse",
-        "the pod must be moved first: -e pod_mounts_redrive=true",
+        "the pod must be moved first: -e pod_mounts_reattach=true",
         runbook="repair_pod_mounts",
         staged="/dev/mapper/mpathk (253:11)",
         mounted="/dev/mapper/mpathc (253:3)",

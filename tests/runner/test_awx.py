@@ -448,7 +448,7 @@ def test_survey_asks_what_the_playbook_reads(name: str) -> None:
     # What respond repairs, it repairs with the defaults, so it does not ask.
     text, roles = text_of(template["playbook"]), [] if name == "respond" else roles_of(template["playbook"])
     # Where pods are moved, the role that moves them is run by another one.
-    known = {option: spec for role in [*roles, "workload_redrive"] for option, spec in options_of(role).items()}
+    known = {option: spec for role in [*roles, "workload_reattach"] for option, spec in options_of(role).items()}
     questions = {question["variable"]: question for question in survey(template)}
     assert len(questions) == len(template["survey"])
     for variable, question in questions.items():

@@ -18,7 +18,7 @@ from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.proxy import Proxy
 from node import Node
-from redrive import REPAIR, Workload, is_held, leases, no_trace
+from reattach import REPAIR, Workload, is_held, leases, no_trace
 
 HUAWEI = "csi.huawei.com"
 CLEAN, ATTACHMENTS = "clean residual paths", "repair VolumeAttachments"
@@ -76,7 +76,7 @@ def test_audit_twin_and_repair(node: Node, tmp_path: Path) -> None:
 
 def repair(cluster: Cluster, folder: Path, proxy: Proxy | None = None, **how: Any) -> Launched:
     """A job with the credential for the cluster, and with the rights that the guide asks for."""
-    given = {"target": "cluster", "attachment_repair_redrive_missing_metadata": "true"}
+    given = {"target": "cluster", "attachment_repair_reattach_missing_metadata": "true"}
     job = Launched(folder, ATTACHMENTS, {"node1": {}}, given, limit="localhost,all", **how)
     return job.credential("Storage: kubeconfig", kubeconfig=cluster.kubeconfig(REPAIR, proxy).read_text())
 
@@ -116,13 +116,13 @@ def test_cancelled_while_a_workload_is_moved(control_plane_current: Cluster, tmp
     # What is held is told: a job does not look better than the world.
     again = repair(cluster, tmp_path).start().end()
     assert again.rc == 2 and f"1 left: localhost: node {held}: " in again.stdout, again.stdout
-    assert "the module workload_redrive finishes it and frees the node" in again.stdout
+    assert "the module workload_reattach finishes it and frees the node" in again.stdout
     options: dict[str, Any] = {"namespace": "default", "claims": ["web"]}
     # Whether a job in another container lives cannot be seen, so its time has to be over.
-    early = cluster.ansible("workload_redrive", user=REPAIR, **options)
+    early = cluster.ansible("workload_reattach", user=REPAIR, **options)
     assert early.failed and "another run is at work on these claims" in early.msg and " at the latest" in early.msg, early.result
     over(cluster, held)
-    run = cluster.ansible("workload_redrive", user=REPAIR, **options)
+    run = cluster.ansible("workload_reattach", user=REPAIR, **options)
     assert not run.failed and ("uncordon_node", "done") in run.outcomes, run.result
     no_trace(cluster)
     last = repair(cluster, tmp_path).start().end()
@@ -139,7 +139,7 @@ def test_two_jobs_at_once(control_plane_current: Cluster, tmp_path: Path) -> Non
     proxy = cluster.proxy()
     # As for a disruption budget: the node is held, and the pod is still there.
     refused = proxy.on("POST", r"/eviction$", status=429, body={"kind": "Status", "code": 429, "message": "not now"})
-    begun = repair(cluster, tmp_path, proxy=proxy, variables={"workload_redrive_eviction_timeout": 600}).start()
+    begun = repair(cluster, tmp_path, proxy=proxy, variables={"workload_reattach_eviction_timeout": 600}).start()
     cluster.wait(lambda: refused.matched, "the node is held", 120)
     second = repair(cluster, tmp_path).start().end()
     given = {"compliance_report_folder": str(tmp_path / "report"), "compliance_report_cluster": "default"}

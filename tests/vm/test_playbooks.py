@@ -117,7 +117,7 @@ def test_refused_before_anything_is_touched(
         variation("clean_residual_paths", "residual_path_maps", "residual_path_maps (did you mean residual_paths_maps?)"),
         variation("check_nfs", "nfs_check_share", "did you mean nfs_check_shares?"),
         variation("load_iscsi_modules", "iscsi_ready_persits", "did you mean iscsi_ready_persist?"),
-        variation("repair_pod_mounts", "workload_redrive_scaledown", "did you mean workload_redrive_scale_down?"),
+        variation("repair_pod_mounts", "workload_reattach_scaledown", "did you mean workload_reattach_scale_down?"),
         variation("compliance", "compliance_node_time_out", "did you mean compliance_node_timeout?"),
         variation("merge_compliance_reports", "merge_runs", "did you mean merge_run?"),
         variation("triage", "triage_namespaces", "did you mean triage_namespace?"),

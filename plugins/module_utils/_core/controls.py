@@ -71,9 +71,9 @@ CONTROLS = {
             "cluster",
             "repair_volumeattachments",
             (
-                "-e attachment_repair_names={attachment} -e attachment_repair_lost_status=redrive",
+                "-e attachment_repair_names={attachment} -e attachment_repair_lost_status=reattach",
                 "-e attachment_repair_nodes={in_tree_node} -e attachment_repair_namespaces={namespace} "
-                "-e attachment_repair_lost_status=redrive",
+                "-e attachment_repair_lost_status=reattach",
             ),
         ),
         Control(
@@ -81,7 +81,7 @@ CONTROLS = {
             "VolumeAttachment without its driver's publish information",
             "cluster",
             "repair_volumeattachments",
-            ("-e attachment_repair_names={attachment} -e attachment_repair_redrive_missing_metadata=true",),
+            ("-e attachment_repair_names={attachment} -e attachment_repair_reattach_missing_metadata=true",),
         ),
         Control("STOR-15", "Pod waiting for a volume that nobody attaches", "cluster", "triage"),
         # Not {node}: the pod that waits is on a node that is well.

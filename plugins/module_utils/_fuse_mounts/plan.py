@@ -1012,7 +1012,7 @@ def _for_kubelet(
         ):
             # The only thing that keeps it from being repaired.
             finding.evidence["evict"] = wanted
-        obstacles.append(f"{', '.join(wanted)} is not being deleted: evict it first (workload_redrive), or use the strategy remount")
+        obstacles.append(f"{', '.join(wanted)} is not being deleted: evict it first (workload_reattach), or use the strategy remount")
     return replace(recovery, pods=pods), obstacles
 
 

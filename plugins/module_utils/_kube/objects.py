@@ -29,7 +29,7 @@ MAX_MESSAGE = 4_096
 # the documentation of modules and roles, as a unit test checks.
 OWN_NAMESPACE = "storage-ops"
 _MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
-# The taint, and the label, by which workload_redrive keeps new pods off a node. It is no cordon, so that an operator's own can
+# The taint, and the label, by which workload_reattach keeps new pods off a node. It is no cordon, so that an operator's own can
 # come and go meanwhile: of a node that is cordoned already, "kubectl cordon" says so and sends nothing.
 HOLD = "runbooks.storage-ops/moving"
 # Begins the names of the annotations that say for whom.
@@ -118,7 +118,7 @@ class Volume(NamedTuple):
 class Node(NamedTuple):
     """A node. ``ready``: "True", "False" or "Unknown"; ``managed``: the controller manager attaches, not the kubelet.
 
-    ``cordons``: what workload_redrive noted when it began to hold the node, while it does.
+    ``cordons``: what workload_reattach noted when it began to hold the node, while it does.
     """
 
     name: str
@@ -381,7 +381,7 @@ def pick_owner(reference: dict[str, Any]) -> Owner:
 
 
 def is_held(item: dict[str, Any]) -> bool:
-    """A node, as the API has it, that workload_redrive keeps new pods off."""
+    """A node, as the API has it, that workload_reattach keeps new pods off."""
     return any(taint["key"] == HOLD for taint in (item.get("spec") or {}).get("taints") or [])
 
 

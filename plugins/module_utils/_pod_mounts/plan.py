@@ -362,7 +362,7 @@ def judge_stack(state: State, stack: Stack) -> Finding:
     if doubts:
         finding.refuse(*doubts, *users)
     elif users:
-        finding.refuse(*users, "the workload must be moved off the node and back: see workload_redrive, or set pod_mounts_redrive")
+        finding.refuse(*users, "the workload must be moved off the node and back: see workload_reattach, or set pod_mounts_reattach")
         finding.workload = _workload(place.volume, stack.note, (place,))
     else:
         finding.reason = "no process is inside, and no container of the pod runs"
@@ -533,7 +533,7 @@ def judge_filesystem(state: State, filesystem: Filesystem) -> Finding | None:
     if len(volumes) == 1:
         ((volume, note),) = volumes.items()
         finding.workload = _workload(volume, note, filesystem.places)
-        finding.reason += "move its workload off the node and back (workload_redrive, or set pod_mounts_redrive)"
+        finding.reason += "move its workload off the node and back (workload_reattach, or set pod_mounts_reattach)"
     else:
         finding.reason += "no pod here has it any more; the kubelet has to unmount it" if not volumes else "several volumes claim it"
     return finding

@@ -4,7 +4,7 @@
 
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 
-"""The Leases by which a node that is held counts as held by workload_redrive.
+"""The Leases by which a node that is held counts as held by workload_reattach.
 
 What is noted on a Node may be its kubelet's (NodeRestriction lets it write its own annotations). Leases a
 kubelet may write in the namespace kube-node-lease alone, so the ledger in a Lease elsewhere is the one that

@@ -12,7 +12,7 @@ that does not help. The node's own field for a cordon stays an operator's.
 
 Who has tainted a node or scaled a workload down is written on it, in the same request, as a ledger: a run that was killed is finished
 by the next one. While its run may still be at work, a ledger keeps any other run for the same claims away. A kubelet may write on its
-own node, so of a node the ledger in a Lease counts (see redrive_leases); what the node itself says is only told.
+own node, so of a node the ledger in a Lease counts (see reattach_leases); what the node itself says is only told.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _IMMOVABLE = {
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for and allows; see the documentation of workload_redrive for units and defaults."""
+    """What the user asked for and allows; see the documentation of workload_reattach for units and defaults."""
 
     namespace: str
     claims: tuple[str, ...]
@@ -638,7 +638,7 @@ def _owner_obstacles(state: State, pod: Pod, options: Options) -> list[str]:
         return []
     return [
         f"pod {pod.title} belongs to {owner.title}, a kind that is not known to make its pods again: it may be gone for good. If you know "
-        "that it does, set accept_unknown_owners (playbook: workload_redrive_accept_unknown_owners)"
+        "that it does, set accept_unknown_owners (playbook: workload_reattach_accept_unknown_owners)"
     ]
 
 
@@ -674,7 +674,7 @@ def _scale_obstacles(state: State, pod: Pod, workload: Workload | None, options:
     if not options.scale_down and not workload.deletes_claims:
         return [
             f"pod {pod.title} {why}: set scale_down to scale {workload.kind} {workload.name} down and up again instead "
-            "(playbook: workload_redrive_scale_down)"
+            "(playbook: workload_reattach_scale_down)"
         ]
     return []
 

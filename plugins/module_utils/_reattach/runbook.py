@@ -4,7 +4,7 @@
 
 # Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
 
-"""Moves the pods of claims off their node: reads the cluster, carries out what redrive_plan decides, and proves it."""
+"""Moves the pods of claims off their node: reads the cluster, carries out what reattach_plan decides, and proves it."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ _BUDGET_SECONDS = 5.0
 _PATCH_TRIES = 10
 
 
-class Redrive:
-    """The runbook workload_redrive on one cluster. ``connect`` makes a client that lives for so many seconds."""
+class Reattach:
+    """The runbook workload_reattach on one cluster. ``connect`` makes a client that lives for so many seconds."""
 
     def __init__(
         self, connect: Callable[[float], Cluster], seconds: float, options: Options, sleep: Callable[[float], None] = time.sleep
@@ -460,7 +460,7 @@ class Redrive:
             if item and item["metadata"]["uid"] == pod.uid:
                 raise
 
-    _changes: Mapping[str, Callable[[Redrive, Action, Subject, bool], None]] = {
+    _changes: Mapping[str, Callable[[Reattach, Action, Subject, bool], None]] = {
         "cordon_node": _cordon,
         "uncordon_node": _uncordon,
         "scale_down": _scale_down,
@@ -626,8 +626,8 @@ class Redrive:
         return wanted - sum(tenant.pod.uid in group.moved for tenant in here)
 
 
-def redrive_options(params: Mapping[str, Any]) -> Options:
-    """Options of Redrive, checked."""
+def reattach_options(params: Mapping[str, Any]) -> Options:
+    """Options of Reattach, checked."""
     least_of = {"eviction_timeout": 1, "detach_timeout": 1, "ready_timeout": 1, "unstage_seconds": 0, "max_repairs": 0, "deadline": 60}
     for name, least in least_of.items():
         if not params[name] >= least:  # not a number is neither

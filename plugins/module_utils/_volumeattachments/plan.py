@@ -426,7 +426,7 @@ def _lost_status(state: State, seen: list[Attachment], options: Options) -> Find
             f"observed {state.observed}. A pod that is to start there waits for the entry for ever; "
             "one that runs goes on. Move the pod away and back: "
             + untrusted.shown_command(
-                f"ansible-playbook {RUNBOOK} -e attachment_repair_names={{name}} -e attachment_repair_lost_status=redrive",
+                f"ansible-playbook {RUNBOOK} -e attachment_repair_names={{name}} -e attachment_repair_lost_status=reattach",
                 name=attachment.name,
             )
         )
@@ -599,7 +599,7 @@ def _without_metadata(state: State, options: Options) -> list[Finding]:
             finding.reason = (
                 f"{attachment.driver} gives it only to a fresh attachment: its pods have to leave the node and come back. "
                 + untrusted.shown_command(
-                    f"ansible-playbook {RUNBOOK} -e attachment_repair_names={{name}} -e attachment_repair_redrive_missing_metadata=true",
+                    f"ansible-playbook {RUNBOOK} -e attachment_repair_names={{name}} -e attachment_repair_reattach_missing_metadata=true",
                     name=attachment.name,
                 )
                 + metadata_arguments(attachment.driver, options.required_metadata)
@@ -698,7 +698,7 @@ def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: f
 
 
 def _unfinished_moves(state: State) -> list[Finding]:
-    """Nodes that workload_redrive still keeps new pods off: it runs, or it was killed.
+    """Nodes that workload_reattach still keeps new pods off: it runs, or it was killed.
 
     The annotation is on the Node, whose kubelet may have written it.
     """
@@ -727,7 +727,7 @@ def _unfinished_move(node: Node, namespace: str, claims: list[str], who: str) ->
         f"{untrusted.shown(', '.join(claims), 500)}",
         "report",
         "an annotation of the node says so, which its kubelet may have written too: see whether there was such a run. If there was, and it "
-        "is over, the module workload_redrive finishes it and frees the node, for these claims",
+        "is over, the module workload_reattach finishes it and frees the node, for these claims",
         "",
         {"claims": [f"{namespace}/{claim}" for claim in claims], "claim": f"{namespace}/{claims[0]}" if claims else ""},
     )

@@ -507,7 +507,7 @@ class VolumeAttachments:
             pod = users[0]
             claim = orphan.volume.claim_name if orphan.volume else ""
             again = untrusted.shown_command(
-                "ansible localhost -m storage_ops.runbooks.workload_redrive -a 'namespace={namespace} claims={claims}'",
+                "ansible localhost -m storage_ops.runbooks.workload_reattach -a 'namespace={namespace} claims={claims}'",
                 namespace=pod.namespace,
                 claims=[claim] if claim else pod.claims,
             )

@@ -93,7 +93,7 @@ def test_workloads_are_read_from_findings_and_not_from_evidence() -> None:
         {"control": "STOR-14", "verdict": "refuse", "evidence": {}, "workload": {**workload, "name": "other"}},
         {"control": "STOR-13", "verdict": "report", "evidence": {}, "workload": {**workload, "name": "not asked for"}},
     ]
-    given = {"attachment_repair_result": {"findings": findings}, "attachment_repair_redrive_missing_metadata": "true"}
+    given = {"attachment_repair_result": {"findings": findings}, "attachment_repair_reattach_missing_metadata": "true"}
     assert list(role("workloads", **given)) == [workload]
 
 
@@ -117,5 +117,5 @@ def finding(verdict: str, **evidence: Any) -> dict[str, Any]:
     ],
 )
 def test_only_refusals_let_the_run_go_on(findings: list[dict[str, Any]], check: bool, only: bool) -> None:
-    found = role("only_refused", workload_redrive_result={"findings": findings}, ansible_check_mode=check)
+    found = role("only_refused", workload_reattach_result={"findings": findings}, ansible_check_mode=check)
     assert str(found) == str(only)

@@ -17,7 +17,7 @@ ROLES = Path(__file__).resolve().parents[3] / "roles"
 PAIRS = [
     ("residual_paths", "multipath_residual"),
     ("iscsi_ready", "iscsi_module_check"),
-    ("workload_redrive", "workload_redrive"),
+    ("workload_reattach", "workload_reattach"),
     ("attachment_repair", "volumeattachment_repair"),
     ("node_fence", "node_fence"),
     ("volume_failover", "volume_failover"),
@@ -37,7 +37,7 @@ MORE: dict[str, dict[str, Any]] = {
         "lost_status": "report",
         "restart_command": [],
         "leader_process": "^([^ ]*/)?kube-controller-manager( |$)",
-        "redrive_missing_metadata": False,
+        "reattach_missing_metadata": False,
         "provisioner": {},
     },
     "fuse_recovery": {
@@ -46,7 +46,7 @@ MORE: dict[str, dict[str, Any]] = {
         **{"runtime_endpoint": "", "restart_pods": False, "move_timeout": 600},
     },
     "nfs_check": {"write_limit": False, "restart_runtime": False, "strict": False},
-    "pod_mounts": {"redrive": False, "node": ""},
+    "pod_mounts": {"reattach": False, "node": ""},
 }
 # Options that the role itself gives, from what another module returned.
 GIVEN = {

@@ -58,7 +58,7 @@ def test_what_is_like_nothing_is_unknown_all_the_same() -> None:
 
 def test_all_options_and_results_of_all_roles_exist() -> None:
     """One role's prefix may be another's beginning, and the roles' own results and facts are variables too."""
-    names = {"node_fence_node", "compliance_report_folder", "workload_redrive_scale_down", "residual_paths_result"}
+    names = {"node_fence_node", "compliance_report_folder", "workload_reattach_scale_down", "residual_paths_result"}
     names |= {"fuse_recovery_containers_result", "compliance_report_written", "__residual_paths_maps", "compliance_level"}
     names |= {"node_fence_info"}
     assert known().unknown(names, []) == {}

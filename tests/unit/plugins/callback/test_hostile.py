@@ -210,5 +210,5 @@ def test_what_a_kubelet_notes_on_its_node(namespace: str, claim: str, by: str, s
     for finding in result["findings"]:
         command = finding["reason"].partition("ansible localhost")[2]
         if command:
-            assert shlex.split(command) == ["-m", "storage_ops.runbooks.workload_redrive", "-a", f"namespace={namespace} claims={claim}"]
+            assert shlex.split(command) == ["-m", "storage_ops.runbooks.workload_reattach", "-a", f"namespace={namespace} claims={claim}"]
             assert not set(namespace + claim) & set("'\"`$;&|<>(){}\\ \n")

@@ -30,7 +30,7 @@ def test_no_command_without_what_it_needs() -> None:
     assert controls.command("STOR-03", {**FACTS, "node": ""}) == ""
     assert controls.command("STOR-13", {"node": "worker-1", "namespace": "shop"}) == ""
     by_name = controls.command("STOR-13", {"attachment": "csi-0f1e"})
-    assert by_name.endswith("-e attachment_repair_names=csi-0f1e -e attachment_repair_lost_status=redrive")
+    assert by_name.endswith("-e attachment_repair_names=csi-0f1e -e attachment_repair_lost_status=reattach")
     by_node = controls.command("STOR-13", {"in_tree_node": "worker-1", "namespace": "shop"})
     assert "-e attachment_repair_nodes=worker-1 -e attachment_repair_namespaces=shop -e" in by_node
     assert controls.command("STOR-13", {"in_tree_node": "worker-1;id", "namespace": "shop"}) == ""

@@ -74,7 +74,7 @@ REQUESTS = [
 ]
 # The controller managers' Lease.
 LEADER = [("coordination.k8s.io", "v1", "leases", "get")]
-# For workload_redrive_scale_down alone.
+# For workload_reattach_scale_down alone.
 SCALE_DOWN = [
     ("apps", "v1", "deployments", "patch"),
     ("apps", "v1", "statefulsets", "patch"),

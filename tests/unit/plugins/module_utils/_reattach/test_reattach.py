@@ -23,7 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import runbook as io
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.plan import Options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.runbook import Redrive, redrive_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.runbook import Reattach, reattach_options
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
 
 DRIVER = "csi.example.com"
@@ -205,7 +205,7 @@ def run(world: Any, *claims: str, check: bool = False, sleep: Any = None, **give
     module = Module(check)
     options = Options("shop", claims or ("data",), **{**QUICK, **given})
     with pytest.raises(Exit):
-        engine.run(module, lambda: Redrive(lambda _seconds: world, 300.0, options, sleep=sleep or (lambda _seconds: None)), False)
+        engine.run(module, lambda: Reattach(lambda _seconds: world, 300.0, options, sleep=sleep or (lambda _seconds: None)), False)
     return module.result
 
 
@@ -214,8 +214,8 @@ def outcomes(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def plan(world: Any, *claims: str, **given: Any) -> Plan:
-    redrive = Redrive(lambda _seconds: world, 300.0, Options("shop", claims or ("data",), **given))
-    return redrive.plan(redrive.gather())
+    reattach = Reattach(lambda _seconds: world, 300.0, Options("shop", claims or ("data",), **given))
+    return reattach.plan(reattach.gather())
 
 
 def refusal(world: World, *claims: str, **given: Any) -> str:
@@ -597,7 +597,7 @@ def test_what_a_cordon_does_not_keep_away_is_scaled_down_and_up() -> None:
 def test_a_template_that_names_its_node_is_scaled_too() -> None:
     world = World(*claim("data"), attachment("data", "n1"), pod("web-a", "n1", "data"), workload("Deployment", "web", nodeName="n1"))
     assert "names its node in its template: set scale_down" in refusal(world)
-    assert "(playbook: workload_redrive_scale_down)" in refusal(world)
+    assert "(playbook: workload_reattach_scale_down)" in refusal(world)
 
 
 def test_an_autoscaler_would_work_against_it() -> None:
@@ -851,7 +851,7 @@ def test_an_api_server_that_is_away_when_a_cordon_is_taken_back(verb: str, statu
     module = Module(False)
     options = Options("shop", ("data",), **QUICK)
     with pytest.raises(Exit):
-        engine.run(module, lambda: Redrive(connect, 300.0, options, sleep=lambda _seconds: None), False)
+        engine.run(module, lambda: Reattach(connect, 300.0, options, sleep=lambda _seconds: None), False)
     assert "uncordon_node n1 was done" in module.result["msg"]
     assert len(asked) == 2 and asked[1] > 200, "all that is left of the deadline"
     assert not outage.left and not held(world)
@@ -1087,7 +1087,7 @@ def test_killed_at_any_request_the_next_run_finishes(at: int, scaled: bool) -> N
     module = Module(False)
     options = Options("shop", ("data",), **QUICK, scale_down=True)
     try:
-        engine.run(module, lambda: Redrive(lambda _seconds: world, 300.0, options, sleep=lambda _seconds: None), False)
+        engine.run(module, lambda: Reattach(lambda _seconds: world, 300.0, options, sleep=lambda _seconds: None), False)
     except Exit:
         assert at > len(world.requests)
     except Killed:
@@ -1394,9 +1394,9 @@ def test_options_that_make_no_sense(name: str, value: Any, text: str) -> None:
         "deadline": 900.0,
         "claims": ["data"],
     }
-    assert redrive_options(given).claims == ("data",)
+    assert reattach_options(given).claims == ("data",)
     with pytest.raises(StorageOpsError, match=text):
-        redrive_options({**given, name: value})
+        reattach_options({**given, name: value})
 
 
 def test_the_interface_is_the_clients() -> None:

@@ -256,7 +256,7 @@ def test_status_lacks_the_volume() -> None:
     name = made["metadata"]["name"]
     assert (found.control, found.severity) == ("STOR-13", "major")
     assert found.runbook == "storage_ops.runbooks.repair_volumeattachments"
-    assert f"{RUN}.repair_volumeattachments -e attachment_repair_names={name} -e attachment_repair_lost_status=redrive" in found.reason
+    assert f"{RUN}.repair_volumeattachments -e attachment_repair_names={name} -e attachment_repair_lost_status=reattach" in found.reason
     assert "has been waiting on worker-1 for 300 s" in found.summary
     assert found.evidence["messages"] == ["FailedMount x3 10 s ago: timed out waiting for the condition"]
     assert found.evidence["claims"] == ["data: bound to pv-1 (csi.example.com, handle-pv-1)"]
@@ -269,7 +269,7 @@ def test_metadata_missing() -> None:
     found = one(pod(), *FINE, required_metadata={DRIVER: ("publishInfo",)})
     assert found.control == "STOR-14"
     more = '-e \'{"attachment_repair_required_metadata": {"csi.example.com": ["publishInfo"]}}\''
-    assert f"attachment_repair_redrive_missing_metadata=true {more} (with --check first)" in found.reason
+    assert f"attachment_repair_reattach_missing_metadata=true {more} (with --check first)" in found.reason
     there = attachment(attachmentMetadata={"publishInfo": "{}"})
     assert one(pod(), *FINE[:3], there, required_metadata={DRIVER: ("publishInfo",)}).control == ""
 
@@ -677,7 +677,7 @@ def test_metadata_missing_of_a_renamed_driver() -> None:
     found = one(pod(), *FINE, words)
     name = attachment_name(DRIVER, "handle-pv-1", "worker-1")
     more = '{"attachment_repair_required_metadata": {"csi.example.com": ["publishInfo"]}}'
-    assert f"attachment_repair_names={name} -e attachment_repair_redrive_missing_metadata=true -e '{more}' (with --check" in found.reason
+    assert f"attachment_repair_names={name} -e attachment_repair_reattach_missing_metadata=true -e '{more}' (with --check" in found.reason
     # One that has it was made meanwhile.
     assert RUN not in one(pod(), *FINE[:3], attachment(attachmentMetadata={"publishInfo": "{}"}), words).reason
 
@@ -690,7 +690,7 @@ def test_lost_status_of_an_in_tree_volume() -> None:
     lost["status"]["volumesInUse"] = ["kubernetes.io/qcloud-cbs/disk-1"]
     words = event("FailedMount", 'Volume not attached according to node status for volume "pv-1"')
     found = one(pod(), claim(), old, lost, words)
-    where = "-e attachment_repair_nodes=worker-1 -e attachment_repair_namespaces=shop -e attachment_repair_lost_status=redrive"
+    where = "-e attachment_repair_nodes=worker-1 -e attachment_repair_namespaces=shop -e attachment_repair_lost_status=reattach"
     assert (found.control, f"{RUN}.repair_volumeattachments {where}" in found.reason) == ("STOR-13", True)
     lost["status"]["volumesAttached"] = [{"name": "kubernetes.io/qcloud-cbs/disk-1", "devicePath": ""}]
     assert RUN not in one(pod(), claim(), old, lost, words).reason

@@ -720,7 +720,7 @@ def test_attachments_without_publish_information() -> None:
         "no pod needs it, so there is nobody to move; a pod that comes to n1 would get it as it is, so delete it if it "
         "is left over (STOR-11)"
     )
-    assert by_volume["pv-1"].reason.endswith(" -e attachment_repair_redrive_missing_metadata=true")
+    assert by_volume["pv-1"].reason.endswith(" -e attachment_repair_reattach_missing_metadata=true")
 
 
 def test_workloads_are_told_apart() -> None:
@@ -756,7 +756,7 @@ def test_other_drivers_need_nothing_unless_it_is_said() -> None:
     (finding,) = only_huawei(*things, required_metadata={DRIVER: ("a", "b")})
     assert finding.evidence["missing"] == "a, b"
     more = '-e \'{"attachment_repair_required_metadata": {"csi.example.com": ["a", "b"]}}\''
-    assert finding.reason.endswith(f" -e attachment_repair_redrive_missing_metadata=true {more}")
+    assert finding.reason.endswith(f" -e attachment_repair_reattach_missing_metadata=true {more}")
 
 
 def test_the_command_looks_for_the_same_keys() -> None:
@@ -902,7 +902,7 @@ def test_a_node_that_a_killed_move_left_cordoned_is_reported() -> None:
     assert (finding.control, finding.severity, finding.kind, finding.name, finding.node) == ("", "major", "node", "n1", "n1")
     assert finding.verdict == "report"
     assert "n1 takes no new pods since awx-7 30 min ago, to move those of shop/a, b" in finding.summary
-    assert "the module workload_redrive finishes it" in finding.reason
+    assert "the module workload_reattach finishes it" in finding.reason
 
 
 @pytest.mark.parametrize(

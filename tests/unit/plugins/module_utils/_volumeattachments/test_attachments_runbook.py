@@ -469,7 +469,7 @@ def test_a_pod_that_appears_at_the_last_moment_fails_the_run_by_name() -> None:
     assert result["failed"] and result["changed"] is True
     assert outcomes(result) == [("delete_volumeattachment", "failed")]
     assert "pod shop/web-0 appeared on n1 while its attachment was deleted" in result["msg"]
-    assert "workload_redrive -a 'namespace=shop claims=claim-a'" in result["msg"]
+    assert "workload_reattach -a 'namespace=shop claims=claim-a'" in result["msg"]
 
 
 @pytest.mark.parametrize("pods", [(), (pod(),)], ids=["nobody came", "a pod came"])

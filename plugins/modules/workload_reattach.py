@@ -5,7 +5,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 DOCUMENTATION = r"""
-module: workload_redrive
+module: workload_reattach
 short_description: Move the pods of claims, so that their volumes are detached and attached anew
 version_added: 0.1.0
 author:
@@ -143,7 +143,7 @@ seealso:
 EXAMPLES = r"""
 ---
 - name: Show which pods would be moved, and whether a PodDisruptionBudget allows it
-  storage_ops.runbooks.workload_redrive:
+  storage_ops.runbooks.workload_reattach:
     namespace: shop
     claims:
       - data
@@ -151,7 +151,7 @@ EXAMPLES = r"""
   delegate_to: localhost
 
 - name: Have a volume attached anew
-  storage_ops.runbooks.workload_redrive:
+  storage_ops.runbooks.workload_reattach:
     namespace: shop
     claims:
       - data
@@ -160,7 +160,7 @@ EXAMPLES = r"""
   delegate_to: localhost
 
 - name: Move only what was attached without publish information
-  storage_ops.runbooks.workload_redrive:
+  storage_ops.runbooks.workload_reattach:
     namespace: shop
     claims:
       - data-db-0
@@ -266,7 +266,7 @@ python.require()
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.runbook import Redrive, redrive_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.runbook import Reattach, reattach_options
 
 SCOPE = ArgumentSpec(
     {
@@ -296,11 +296,11 @@ def main() -> None:
     reveal(module)
     params: dict[str, Any] = module.params
 
-    def redrive() -> Redrive:
-        options = redrive_options(params)
-        return Redrive(lambda seconds: make_cluster({**params, "deadline": seconds}), params["deadline"], options)
+    def reattach() -> Reattach:
+        options = reattach_options(params)
+        return Reattach(lambda seconds: make_cluster({**params, "deadline": seconds}), params["deadline"], options)
 
-    run(module, redrive, fail_on_refusal=False)
+    run(module, reattach, fail_on_refusal=False)
 
 
 if __name__ == "__main__":

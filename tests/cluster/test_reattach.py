@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from cluster import Cluster
-from redrive import DRIVER, REPAIR, SCALING, TOLERANT, Workload, is_held, no_trace
+from reattach import DRIVER, REPAIR, SCALING, TOLERANT, Workload, is_held, no_trace
 
 both = pytest.mark.parametrize("fixture", ["control_plane_1_20", "control_plane_current"])
 
@@ -31,14 +31,14 @@ def test_a_deployment_is_moved_once_and_proven(cluster: Cluster) -> None:
     before = cluster.attachment_uids(), web.pods(), other.pods()
     given = {"namespace": "default", "claims": ["web"], "attachments": [old["metadata"]["uid"]]}
 
-    check = cluster.ansible("workload_redrive", check=True, user=REPAIR, **given)
+    check = cluster.ansible("workload_reattach", check=True, user=REPAIR, **given)
     assert not check.failed, check.msg
     assert check.changed
     assert {outcome for _verb, outcome in check.outcomes} == {"planned"}
     assert (cluster.attachment_uids(), web.pods(), other.pods()) == before
     no_trace(cluster)
 
-    run = cluster.ansible("workload_redrive", user=REPAIR, **given)
+    run = cluster.ansible("workload_reattach", user=REPAIR, **given)
     assert not run.failed, run.msg
     assert run.outcomes == [(verb, "done") for verb in ("cordon_node", "evict_pod", "wait_detached", "uncordon_node")]
     finding = run.finding("web")
@@ -51,8 +51,8 @@ def test_a_deployment_is_moved_once_and_proven(cluster: Cluster) -> None:
     no_trace(cluster)
 
     for again in (
-        cluster.ansible("workload_redrive", user=REPAIR, **given),
-        cluster.ansible("workload_redrive", check=True, user=REPAIR, **given),
+        cluster.ansible("workload_reattach", user=REPAIR, **given),
+        cluster.ansible("workload_reattach", check=True, user=REPAIR, **given),
     ):
         assert not again.failed and not again.changed and again.findings == [], again.msg
 
@@ -62,7 +62,7 @@ def test_a_workload_that_can_run_on_one_node_only_is_made_again_there(cluster: C
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     web = Workload(cluster, "web", nodeSelector={"kubernetes.io/hostname": "n1"})
     old, pods = web.attachment()["metadata"]["uid"], web.pods()
-    run = cluster.ansible("workload_redrive", user=REPAIR, namespace="default", claims=["web"])
+    run = cluster.ansible("workload_reattach", user=REPAIR, namespace="default", claims=["web"])
     assert not run.failed, run.msg
     assert web.node() == "n1"
     assert web.attachment()["metadata"]["uid"] != old
@@ -75,9 +75,9 @@ def test_a_stateful_set_is_moved(cluster: Cluster) -> None:
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     db = Workload(cluster, "db", "StatefulSet")
     old, pods, node = db.attachment()["metadata"]["uid"], db.pods(), db.node()
-    check = cluster.ansible("workload_redrive", check=True, user=REPAIR, namespace="default", claims=["db"])
+    check = cluster.ansible("workload_reattach", check=True, user=REPAIR, namespace="default", claims=["db"])
     assert not check.failed and db.pods() == pods, check.msg
-    run = cluster.ansible("workload_redrive", user=REPAIR, namespace="default", claims=["db"])
+    run = cluster.ansible("workload_reattach", user=REPAIR, namespace="default", claims=["db"])
     assert not run.failed, run.msg
     assert run.outcomes == [(verb, "done") for verb in ("cordon_node", "evict_pod", "wait_detached", "uncordon_node")]
     assert run.finding("db")["object"]["kind"] == "StatefulSet"
@@ -90,7 +90,7 @@ def test_a_stateful_set_is_scaled_down_and_up(cluster: Cluster) -> None:
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     db = Workload(cluster, "db", "StatefulSet", **TOLERANT)
     old, pods = db.attachment()["metadata"]["uid"], db.pods()
-    run = cluster.ansible("workload_redrive", user=SCALING, namespace="default", claims=["db"], scale_down=True)
+    run = cluster.ansible("workload_reattach", user=SCALING, namespace="default", claims=["db"], scale_down=True)
     assert not run.failed, run.msg
     assert run.outcomes == [(verb, "done") for verb in ("scale_down", "wait_detached", "scale_up")]
     assert db.attachment()["metadata"]["uid"] != old and not db.pods() & pods
@@ -115,7 +115,7 @@ def test_a_shared_volume_leaves_its_nodes_one_after_the_other(cluster: Cluster) 
         cordoned.append(sum(is_held(found) for found in cluster.api.all("Node")))
 
     proxy.on("PATCH", "/nodes/", after=count)
-    run = cluster.ansible("workload_redrive", user=REPAIR, proxy=proxy, namespace="default", claims=["web"], attachments=sorted(old))
+    run = cluster.ansible("workload_reattach", user=REPAIR, proxy=proxy, namespace="default", claims=["web"], attachments=sorted(old))
     assert not run.failed, run.msg
     assert max(cordoned) == 1
     assert [outcome for verb, outcome in run.outcomes if verb == "cordon_node"] == ["done"] * len(nodes)
@@ -129,6 +129,6 @@ def test_rights_for_the_audit_are_not_enough(control_plane_current: Cluster) -> 
     cluster = control_plane_current
     cluster.kubelets("n1", drivers=(DRIVER,))
     Workload(cluster, "web")
-    run = cluster.ansible("workload_redrive", user=REPAIR.with_name("rbac-audit.yml"), namespace="default", claims=["web"])
+    run = cluster.ansible("workload_reattach", user=REPAIR.with_name("rbac-audit.yml"), namespace="default", claims=["web"])
     assert run.failed and not run.changed
     assert 'resources: ["deployments"], verbs: ["list"]' in run.msg

@@ -19,7 +19,7 @@ from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from node import Outcome
-from redrive import DRIVER, REPAIR, SCALING, TOLERANT, Workload, is_held, kill_module, leases, no_trace
+from reattach import DRIVER, REPAIR, SCALING, TOLERANT, Workload, is_held, kill_module, leases, no_trace
 from selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import client
@@ -35,17 +35,17 @@ def cluster(control_plane_current: Cluster) -> Cluster:
     return control_plane_current
 
 
-def redrive(cluster: Cluster, *claims: str, **options: Any) -> Outcome:
+def reattach(cluster: Cluster, *claims: str, **options: Any) -> Outcome:
     user: User = SCALING if options.get("scale_down") else REPAIR
     given = {"namespace": "default", "claims": list(claims or ("web",)), **QUICK, **options}
-    return cluster.ansible("workload_redrive", user=user, **given)
+    return cluster.ansible("workload_reattach", user=user, **given)
 
 
 def refused(cluster: Cluster, workload: Workload, reason: str, **options: Any) -> None:
     """It says so in check mode and for real, and changes nothing."""
     before = workload.pods(), cluster.attachment_uids()
     for check in (True, False):
-        run = redrive(cluster, workload.name, check=check, **options)
+        run = reattach(cluster, workload.name, check=check, **options)
         assert run.failed and not run.changed and run.outcomes == [], run.result
         assert reason in run.msg, run.msg
         assert (workload.pods(), cluster.attachment_uids()) == before
@@ -75,10 +75,10 @@ def test_a_budget_that_allows_no_disruption(request: pytest.FixtureRequest, fixt
     web = Workload(cluster, "web")
     hold_with_budget(cluster, "web")
     before = web.pods(), cluster.attachment_uids()
-    check = redrive(cluster, check=True)
+    check = reattach(cluster, check=True)
     assert check.failed and not check.changed
     assert "disruption budget" in check.msg
-    run = redrive(cluster)
+    run = reattach(cluster)
     assert run.failed and run.changed
     assert "disruption budget" in run.msg and "uncordon_node" in run.msg
     assert ("evict_pod", "failed") in run.outcomes
@@ -97,7 +97,7 @@ def test_what_tolerates_a_cordon_is_refused(cluster: Cluster) -> None:
 def test_what_tolerates_a_cordon_is_scaled_when_that_is_accepted(cluster: Cluster) -> None:
     web = Workload(cluster, "web", **TOLERANT)
     old, pods = web.attachment()["metadata"]["uid"], web.pods()
-    run = redrive(cluster, scale_down=True)
+    run = reattach(cluster, scale_down=True)
     assert not run.failed, run.msg
     assert [verb for verb, _outcome in run.outcomes] == ["scale_down", "wait_detached", "scale_up"]
     assert web.attachment()["metadata"]["uid"] != old and not web.pods() & pods
@@ -109,7 +109,7 @@ def test_scaling_takes_rights_of_its_own(cluster: Cluster) -> None:
     web = Workload(cluster, "web", **TOLERANT)
     pods = web.pods()
     for check in (True, False):
-        run = cluster.ansible("workload_redrive", check, REPAIR, namespace="default", claims=["web"], scale_down=True)
+        run = cluster.ansible("workload_reattach", check, REPAIR, namespace="default", claims=["web"], scale_down=True)
         assert run.failed and not run.changed and "rbac-repair-scale-down.yml" in run.msg, run.msg
         assert web.pods() == pods
     no_trace(cluster)
@@ -120,7 +120,7 @@ def test_scaling_asks_budgets_first(cluster: Cluster) -> None:
     hold_with_budget(cluster, "web")
     pods = web.pods()
     for check in (True, False):
-        run = redrive(cluster, check=check, scale_down=True)
+        run = reattach(cluster, check=check, scale_down=True)
         assert run.failed and "disruption budget" in run.msg
         assert web.pods() == pods
     no_trace(cluster)
@@ -130,7 +130,7 @@ def test_a_bare_pod(cluster: Cluster) -> None:
     cluster.api.add_volume("web", DRIVER, "vol-web")
     cluster.api.create(k8s.pod("web", ["web"], "n1"))
     cluster.wait(lambda: cluster.api.all("VolumeAttachment"), "attached")
-    run = redrive(cluster)
+    run = reattach(cluster)
     assert run.failed and not run.changed
     assert "pod default/web has no controller that would make it again" in run.msg
     assert cluster.api.find("Pod", "web")
@@ -146,7 +146,7 @@ def test_an_operators_cordon_stays(cluster: Cluster) -> None:
     web = Workload(cluster, "web")
     node = web.node()
     cluster.api.merge(path("Node", node), {"spec": {"unschedulable": True}})
-    run = redrive(cluster)
+    run = reattach(cluster)
     assert not run.failed, run.msg
     stays_cordoned(cluster, node)
 
@@ -170,7 +170,7 @@ def test_a_node_that_an_operator_cordons_meanwhile_stays_cordoned(cluster: Clust
     node, pods = web.node(), web.pods()
     proxy = cluster.proxy()
     proxy.on("POST", "/eviction$", times=1, before=lambda: kubectl_cordon(cluster, node))
-    run = redrive(cluster, proxy=proxy)
+    run = reattach(cluster, proxy=proxy)
     assert not run.failed and not web.pods() & pods, run.msg
     stays_cordoned(cluster, node)
 
@@ -187,11 +187,11 @@ def test_an_owner_that_makes_nothing_again(cluster: Cluster) -> None:
     where = path("Pod", "web")
     cluster.wait(lambda: (api.get(where) or {})["status"].get("phase") == "Running", "it runs", 60)
     for check in (True, False):
-        run = redrive(cluster, check=check)
+        run = reattach(cluster, check=check)
         assert run.failed and not run.changed, run.msg
         assert "belongs to ConfigMap widget, a kind that is not known to make its pods again" in run.msg
         assert api.get(where)
-    run = redrive(cluster, accept_unknown_owners=True, ready_timeout=2)
+    run = reattach(cluster, accept_unknown_owners=True, ready_timeout=2)
     assert run.failed and "0 of 1 new pods are Ready" in run.msg and api.get(where) is None
 
 
@@ -202,7 +202,7 @@ def test_the_second_eviction_fails(cluster: Cluster) -> None:
     proxy = cluster.proxy()
     refusal = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "admission webhook says no", "code": 400}
     proxy.on("POST", r"/eviction", first=2, status=400, headers={"Content-Type": "application/json"}, body=refusal)
-    run = redrive(cluster, proxy=proxy)
+    run = reattach(cluster, proxy=proxy)
     assert run.failed and run.changed
     assert "admission webhook says no" in run.msg and "uncordon_node" in run.msg
     assert [outcome for verb, outcome in run.outcomes if verb == "evict_pod"] == ["done", "failed"]
@@ -217,7 +217,7 @@ def test_a_kubelet_that_never_finishes(control_plane_current: Cluster) -> None:
     cluster.kubelets("n1", "n2", drivers=(DRIVER,), unmount_seconds=1000)
     web = Workload(cluster, "web", grace=1)
     old = web.attachment()["metadata"]["uid"]
-    run = redrive(cluster)
+    run = reattach(cluster)
     assert run.failed and run.changed
     for text in ("is still on", "volumesInUse", "uncordon_node"):
         assert text in run.msg, run.msg
@@ -229,7 +229,7 @@ def test_an_attacher_that_never_detaches(cluster: Cluster) -> None:
     """The finalizer stays, and the run ends in time and says who holds it."""
     web = Workload(cluster, "web")
     cluster.attacher.behave(DRIVER, Behaviour(fail="array is busy", attach=False))
-    run = redrive(cluster)
+    run = reattach(cluster)
     assert run.failed and run.changed
     for text in ("held by external-attacher/csi-example-com", "array is busy", "A finalizer is never removed here", "uncordon_node"):
         assert text in run.msg, run.msg
@@ -249,11 +249,11 @@ def test_killed_and_run_again(cluster: Cluster, moment: str, scaled: bool) -> No
     proxy = cluster.proxy()
     at = {"held": ("PATCH", r"/nodes/|/deployments/"), "evicted": ("POST", r"/eviction$"), "detached": ("GET", r"/volumeattachments/csi-")}
     kill = proxy.on(*at[moment], times=1, after=kill_module)
-    died = redrive(cluster, proxy=proxy, scale_down=scaled)
+    died = reattach(cluster, proxy=proxy, scale_down=scaled)
     assert died.failed and "findings" not in died.result, died.result
     assert kill.matched
     proxy.clear()
-    run = redrive(cluster, proxy=proxy, scale_down=scaled)
+    run = reattach(cluster, proxy=proxy, scale_down=scaled)
     assert not run.failed, run.msg
     assert ("uncordon_node" if not scaled else "scale_up", "done") in run.outcomes
     evictions = [request for request in proxy.requests if re.search(r"/eviction$", request.path)]
@@ -270,11 +270,11 @@ def test_killed_and_the_rest_was_done_by_others(cluster: Cluster) -> None:
     web = Workload(cluster, "web")
     proxy = cluster.proxy()
     proxy.on("POST", r"/eviction$", times=1, after=kill_module)
-    assert redrive(cluster, proxy=proxy).failed
+    assert reattach(cluster, proxy=proxy).failed
     web.wait_ready()
     cluster.wait(lambda: len(web.attachments()) == 1, "the old one is detached")
     pods = web.pods()
-    run = redrive(cluster)
+    run = reattach(cluster)
     assert not run.failed, run.msg
     assert run.outcomes == [("uncordon_node", "done")]
     assert run.findings[0]["object"]["kind"] == "node" and "left behind by a move of web" in run.findings[0]["summary"]
@@ -290,7 +290,7 @@ def test_cancelled(cluster: Cluster, scaled: bool, number: signal.Signals) -> No
     web = Workload(cluster, "web", **(TOLERANT if scaled else {}))
     proxy = cluster.proxy()
     proxy.on("GET", r"/volumeattachments/csi-", times=1, after=lambda: kill_module(number))
-    run = redrive(cluster, proxy=proxy, scale_down=scaled)
+    run = reattach(cluster, proxy=proxy, scale_down=scaled)
     assert run.failed and f"interrupted by {number.name}" in run.msg, run.result
     assert ("scale_up" if scaled else "uncordon_node", "done") in run.outcomes
     web.wait_ready()
@@ -303,7 +303,7 @@ def test_an_api_server_that_is_away_while_a_cordon_is_taken_back(cluster: Cluste
     cluster.attacher.behave(DRIVER, Behaviour(fail="array is busy", attach=False))
     proxy = cluster.proxy()
     away = proxy.on("PATCH", r"/nodes/", first=2, times=10, status=503)
-    run = redrive(cluster, proxy=proxy, detach_timeout=2)
+    run = reattach(cluster, proxy=proxy, detach_timeout=2)
     assert run.failed and "array is busy" in run.msg and "uncordon_node" in run.msg, run.msg
     assert away.matched == 12
     no_trace(cluster)
@@ -313,7 +313,7 @@ def leave_behind(cluster: Cluster, **changes: str) -> str:
     """A run is killed after its cordon; what it has written is changed. Returns the node."""
     proxy = cluster.proxy()
     proxy.on("PATCH", r"/nodes/", times=1, after=kill_module)
-    assert redrive(cluster, proxy=proxy).failed
+    assert reattach(cluster, proxy=proxy).failed
     (node,) = [found for found in cluster.api.all("Node") if is_held(found)]
     name = str(node["metadata"]["name"])
     (lease,) = leases(cluster)
@@ -330,7 +330,7 @@ def test_a_cordon_after_a_killed_run_is_an_operators(cluster: Cluster) -> None:
     web = Workload(cluster, "web")
     node = leave_behind(cluster, since="2026-01-01T00:00:00Z", until="2026-01-01T00:15:00Z")
     kubectl_cordon(cluster, node)
-    run = redrive(cluster)
+    run = reattach(cluster)
     assert not run.failed, run.msg
     web.wait_ready()
     stays_cordoned(cluster, node)
@@ -342,7 +342,7 @@ def test_another_run_is_at_work(cluster: Cluster) -> None:
     pods = web.pods()
     node = leave_behind(cluster, process="another host", until="2999-01-01T00:00:00Z", by="awx-7")
     for check in (True, False):
-        run = redrive(cluster, check=check)
+        run = reattach(cluster, check=check)
         assert run.failed and not run.changed and "another run is at work on these claims, begun by awx-7" in run.msg, run.msg
     assert web.pods() == pods
     assert is_held(cluster.api.find("Node", node) or {})
@@ -386,7 +386,7 @@ def test_a_kubelet_keeps_no_run_away(restricted: Cluster) -> None:
     ):
         with pytest.raises(client.Forbidden):
             act()
-    run = redrive(restricted)
+    run = reattach(restricted)
     assert not run.failed, run.msg
     told = run.finding(node)
     assert (told["verdict"], "its kubelet may have written that" in told["reason"]) == ("report", True)
@@ -426,7 +426,7 @@ def test_a_pod_appears_between_plan_and_apply(cluster: Cluster) -> None:
         web.wait_ready()
 
     proxy.on("GET", r"/namespaces/default/pods\?", first=2, times=1, before=scale_up)
-    run = redrive(cluster, proxy=proxy)
+    run = reattach(cluster, proxy=proxy)
     assert run.failed and not run.changed, run.result
     assert "no longer as they were planned for" in run.msg
     assert pods < web.pods()
@@ -437,7 +437,7 @@ def test_the_api_server_restarts_in_the_middle(cluster: Cluster) -> None:
     web = Workload(cluster, "web")
     proxy = cluster.proxy()
     proxy.on("GET", r"/volumeattachments/csi-", times=1, before=cluster.plane.restart_apiserver)
-    run = redrive(cluster, proxy=proxy, detach_timeout=60)
+    run = reattach(cluster, proxy=proxy, detach_timeout=60)
     assert not run.failed, run.msg
     web.wait_ready()
     no_trace(cluster)
@@ -447,7 +447,7 @@ def test_a_driver_that_still_publishes_nothing(control_plane_1_20: Cluster) -> N
     cluster = control_plane_1_20
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     web = Workload(cluster, "web")
-    run = redrive(cluster, required_metadata=["publishInfo"], ready_timeout=5)
+    run = reattach(cluster, required_metadata=["publishInfo"], ready_timeout=5)
     assert run.failed and run.changed
     assert "has no publishInfo although it is new: the driver does not publish it" in run.msg
     web.wait_ready()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Workloads with a volume, as the tests of workload_redrive and of the playbooks that use it move them."""
+"""Workloads with a volume, as the tests of workload_reattach and of the playbooks that use it move them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOLD = "runbooks.storage-ops/moving"
 # Of a pod that it does not keep away.
 TOLERANT = {"tolerations": [{"key": HOLD, "operator": "Exists"}]}
 REPAIR = Path(__file__).resolve().parents[1] / "playbooks/files/rbac-repair.yml"
-# With what only workload_redrive_scale_down needs.
+# With what only workload_reattach_scale_down needs.
 SCALING = (REPAIR, REPAIR.with_name("rbac-repair-scale-down.yml"))
 
 
@@ -103,7 +103,7 @@ def is_held(found: dict[str, Any]) -> bool:
     return any(taint["key"] == HOLD for taint in found["spec"].get("taints") or [])
 
 
-def kill_module(number: int = signal.SIGKILL, module: str = "workload_redrive") -> None:
+def kill_module(number: int = signal.SIGKILL, module: str = "workload_reattach") -> None:
     """A signal to the module that one of our own children runs; not to Ansible, which has to tell."""
     parents = {}
     for entry in Path("/proc").glob("[0-9]*"):
