@@ -19,7 +19,7 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 from ansible.utils.vars import load_extra_vars
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 # How alike a name is to one that exists, where its prefix is misspelt, too (difflib's ratio).

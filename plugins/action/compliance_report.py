@@ -20,8 +20,9 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import files, history, html, junit, model, prometheus
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import Occasion, Row, Scope
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import Expression, make_exceptions
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS, SEVERITIES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 COLLECTION = Path(__file__).resolve().parents[2]
 ASSETS = COLLECTION / "roles/compliance_report/files"

@@ -201,7 +201,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Audit, Part, StorageOpsError, report_parts
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Audit, Part, report_parts
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import make_audit
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import PLACE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, KubeError

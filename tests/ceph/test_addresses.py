@@ -21,7 +21,7 @@ from lab.common import patient
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import RANGE, Entry, parse_entry, parse_stored
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import ADD, REMOVE, Step, parse_dump
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 # Ceph's own tool takes 0.2 s for each command, most of it for its start. Like it, but one process for all of them.
 MONITOR = """

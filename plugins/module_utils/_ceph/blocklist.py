@@ -25,14 +25,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
     parse_stored,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Denied
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    Plan,
-    Prevented,
-    StorageOpsError,
-)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, Plan, Prevented
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 # Seven days: a node that comes back after its entry has expired writes again. Ten years: Ceph counts time in 32 bits, until 2106.
 SHORTEST_EXPIRE_SECONDS, LONGEST_EXPIRE_SECONDS = 604_800, 315_360_000

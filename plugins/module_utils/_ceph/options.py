@@ -16,7 +16,7 @@ from ansible.module_utils.basic import env_fallback
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 __all__ = ["CONNECTION", "ArgumentSpec", "make_ceph"]
 

@@ -24,7 +24,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import Blocklist, read_blocklist
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images import Target, image_of
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 CONTROL = "STOR-16"
 RUNBOOK = "storage_ops.runbooks.fail_over_volumes"

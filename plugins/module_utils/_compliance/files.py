@@ -16,7 +16,7 @@ import tempfile
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import history
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 _RUN = re.compile(r"\d{8}T\d{6}Z(_\d+)?\.json")
 

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import model
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import RESULTS
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS, SEVERITIES
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
 
 # With each colour goes a shape.
 MARKS = {"critical": "\u25c6", "major": "\u25b2", "minor": "\u25cf", "info": "\u25cb"}

@@ -22,10 +22,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.control
     CLUSTER_CONTROLS,
     CONTROLS,
     NODE_CONTROLS,
-    SEVERITIES,
     check_command,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 SCHEMA_VERSION = 1
 KINDS = {"node": NODE_CONTROLS, "cluster": CLUSTER_CONTROLS, "ceph": CEPH_CONTROLS}

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import RESULTS, TIME, unwanted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import SEVERITIES
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
 
 PREFIX = "storage_ops_compliance"
 STATUSES = ("assessed", "partly_assessed", "not_assessed")

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS, SEVERITIES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 try:
     import jmespath  # type: ignore[import-untyped]

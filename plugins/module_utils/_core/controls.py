@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 
 COLLECTION = "storage_ops.runbooks"
-SEVERITIES = ("critical", "major", "minor", "info")
 
 _TARGET = ("-i inventory -e target={node}",)
 

@@ -19,10 +19,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import errors, untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-
-StorageOpsError = errors.StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 # AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence are cut, with a count,
 # and then the evidence of the least severe findings is left out.
@@ -31,7 +30,7 @@ MAX_REASONS = 5
 MAX_MESSAGE_CHARACTERS = 2_000
 MAX_RESULT_CHARACTERS = 500_000
 
-_SEVERITIES = ("critical", "major", "minor", "info")
+SEVERITIES = ("critical", "major", "minor", "info")
 
 State = TypeVar("State")
 
@@ -134,7 +133,7 @@ class Plan:
     findings: list[Finding]
 
     def __post_init__(self) -> None:
-        self.findings = sorted(self.findings, key=lambda finding: _SEVERITIES.index(finding.severity))
+        self.findings = sorted(self.findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
     @property
     def actions(self) -> list[Action]:
@@ -521,7 +520,7 @@ def _shorten(findings: list[dict[str, Any]], characters: int) -> list[dict[str, 
 
     Of equal ones those go last that a playbook needs.
     """
-    findings = sorted(findings, key=lambda finding: (_SEVERITIES.index(finding["severity"]), "workload" not in finding))
+    findings = sorted(findings, key=lambda finding: (SEVERITIES.index(finding["severity"]), "workload" not in finding))
     kept = 0
     while kept < len(findings) and characters > 0:
         characters -= len(json.dumps(findings[kept])) + 2

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import MAX_RESULT_CHARACTERS, Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import MAX_RESULT_CHARACTERS, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.plan import Options, State, Tenant
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path

@@ -25,8 +25,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     NotStarted,
     Plan,
     Prevented,
-    StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import LostPod, Options, State, Subject
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import parse_reading

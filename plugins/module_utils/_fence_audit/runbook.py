@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.plan import LostNode, Options, State
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import parse_reading

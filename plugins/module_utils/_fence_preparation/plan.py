@@ -12,12 +12,8 @@ from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    Finding,
-    Plan,
-    StorageOpsError,
-)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Reading, parse_reading
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import ANNOTATION, LABELS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (

@@ -15,7 +15,7 @@ from datetime import datetime
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Callable, NamedTuple, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
 T = TypeVar("T")

@@ -24,7 +24,8 @@ from typing import Any, Callable, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, Forbidden, NotFound, Object, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE, parse_time
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own

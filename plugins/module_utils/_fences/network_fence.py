@@ -22,7 +22,8 @@ from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Callable, NamedTuple, Protocol, Union
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, NotFound, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 

@@ -17,7 +17,8 @@ from ipaddress import ip_network
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, NotStarted, Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, NotStarted, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import normal_address, parse_reading
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger, Ledgers, RunLease, RunOptions

@@ -25,8 +25,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     NotStarted,
     Plan,
     Prevented,
-    StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import driver_limits
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import recipes as fuse_recipes

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers as habits
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 # In attributes or parameters: the program that a driver mounts with, its options, and the address of the server.
 _PROGRAMS = ("mounter",)

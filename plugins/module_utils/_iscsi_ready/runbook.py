@@ -12,7 +12,8 @@ import os
 import re
 import shlex
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
     INITIATOR_FILE,
     RUNBOOK,

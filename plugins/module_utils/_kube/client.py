@@ -22,7 +22,7 @@ from typing import Any, Callable, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Answer, Connection, Endpoint, Headers, NotSent
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import BrokenList, read_changes, read_list
 

@@ -22,7 +22,7 @@ from typing import Callable
 from urllib.parse import SplitResult, urlsplit
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 _CHUNK = 1 << 18
 

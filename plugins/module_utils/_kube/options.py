@@ -27,7 +27,7 @@ from ansible.module_utils.basic import missing_required_lib
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, KubeError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Endpoint, Headers
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, NotFound, Object
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
 

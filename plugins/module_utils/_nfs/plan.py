@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
 

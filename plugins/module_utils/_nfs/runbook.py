@@ -21,7 +21,8 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each, run_command
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan import (
     FAILED,
     NO_ANSWER,

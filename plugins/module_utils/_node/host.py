@@ -22,7 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
     call_each,
     run_command,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
 
 # Kept back from the deadline for taking an action back (seconds).

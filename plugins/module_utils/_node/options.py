@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import UNDO_SECONDS, Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT
 

@@ -19,7 +19,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import opened_parent
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, parse_mountinfo

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import all_mounts, swap_devices
 

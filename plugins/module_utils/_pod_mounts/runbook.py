@@ -13,14 +13,8 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    NotStarted,
-    Plan,
-    StorageOpsError,
-)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet, loops, probes, processes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable, all_mounts, read_table

@@ -25,7 +25,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     HOLD,
     OWN_NAMESPACE,

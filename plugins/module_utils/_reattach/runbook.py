@@ -26,8 +26,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     NotStarted,
     Plan,
     Prevented,
-    StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,
     Conflict,

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import FAIL_OVER, RELEASE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import SKEW_SECONDS, Reading, moment
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,

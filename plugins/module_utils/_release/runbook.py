@@ -16,14 +16,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    NotStarted,
-    Plan,
-    StorageOpsError,
-)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import parse_reading
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (

@@ -21,8 +21,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     NotStarted,
     Plan,
     Prevented,
-    StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, multipath, processes, usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import UNDO_SECONDS, Host

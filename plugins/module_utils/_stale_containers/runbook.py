@@ -22,14 +22,8 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline, call_each, find_program
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    Action,
-    ActionFailed,
-    Finding,
-    NotStarted,
-    Plan,
-    StorageOpsError,
-)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
     PUBLISH,

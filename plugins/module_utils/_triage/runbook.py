@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Any, Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import Message, pick_event, pick_message
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (

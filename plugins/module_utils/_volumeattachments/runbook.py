@@ -29,8 +29,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     NotStarted,
     Plan,
     Prevented,
-    StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree, observation
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, NotFound, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followed import Followed, Key, key_of

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from ansible_collections.storage_ops.runbooks.plugins.action.check_scope import Known, refuse, split
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 COLLECTION = Path(__file__).resolve().parents[4]
 # The beginning and the end of others, which have the check.

@@ -18,7 +18,7 @@ import yaml
 
 from ansible_collections.storage_ops.runbooks.plugins.action.compliance_report import SPEC, Request
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import junit
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.modules import compliance_report
 
 ROLE = Path(__file__).resolve().parents[4] / "roles/compliance_report"

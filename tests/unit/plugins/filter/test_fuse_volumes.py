@@ -16,7 +16,7 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import FilterModule
 from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import fuse_volumes as told
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import OPTIONS_SPEC, fuse_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.volumes import credentials_of, option_words
 

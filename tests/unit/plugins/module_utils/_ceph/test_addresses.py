@@ -21,7 +21,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
     parse_network,
     parse_stored,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 ADDRESSES = st.ip_addresses().filter(lambda ip: not (ip.is_multicast or ip.is_unspecified or (ip.version == 6 and int(ip) >> 48 == 0)))
 

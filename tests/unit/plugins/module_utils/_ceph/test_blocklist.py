@@ -22,13 +22,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import ADD, REMOVE, Options, Runbook, State, parse_dump
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection, Denied
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import CommandResult, Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
-    ActionFailed,
-    Finding,
-    Plan,
-    Prevented,
-    StorageOpsError,
-)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, Finding, Plan, Prevented
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 YEAR = 31_536_000

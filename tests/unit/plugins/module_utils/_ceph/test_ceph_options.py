@@ -15,7 +15,7 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import CONNECTION, make_ceph
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 DEFAULTS: dict[str, Any] = {"conf": "", "keyring": "", "user": "admin", "cluster": "ceph", "connect_timeout": 5.0, "deadline": 60.0}
 GIVEN: dict[str, Any] = {"conf": "/a/b.conf", "keyring": "/a/k", "cluster": "east", "connect_timeout": 2.5}

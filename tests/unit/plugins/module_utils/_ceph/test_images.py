@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images import Target, image_of
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 UUID = "5a4b2e4c-0242-11ec-a251-0242ac110002"
 HANDLE = f"0001-0024-7635de36-ab1f-4a70-98a2-a1bd80ba77c4-0000000000000006-{UUID}"

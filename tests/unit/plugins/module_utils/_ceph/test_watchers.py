@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph import watchers
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import CommandResult, Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 DUMP = {"fsid": "e85137c6", "blocklist": {"10.0.0.5:0/0": "2027-11-21T12:00:00.000000+0000"}, "range_blocklist": {}}
 OMAP = """\

@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients.runbook import CephClients, Client, _image, _instance
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 FSID = "981f368d-d55e-474a-b0be-3df26643b32a"

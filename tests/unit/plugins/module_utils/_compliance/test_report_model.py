@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import history, html, model, prometheus
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS, NODE_CONTROLS
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.tests.unit.support.results import (
     NOW,
     build,

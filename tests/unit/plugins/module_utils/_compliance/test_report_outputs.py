@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import files, history, html, junit, prometheus
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.tests.unit.support.results import (
     HOSTILE,
     build,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import selection
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import Expression, make_exceptions
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 FINDINGS = [
     {"control": "STOR-01", "severity": "critical", "host": "n1", "object": {"node": "worker01"}, "evidence": {"size": 7}},

@@ -23,8 +23,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Part,
     Plan,
     Prevented,
-    StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 
 
 class Exit(Exception):

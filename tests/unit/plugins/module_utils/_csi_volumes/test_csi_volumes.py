@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes import runbook as csi_volumes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.plan import PROVISIONER, sources, without_secrets
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.runbook import CsiVolumes, volume_options

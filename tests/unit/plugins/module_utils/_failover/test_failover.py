@@ -14,7 +14,8 @@ from typing import Any, Callable
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import Options, pick_lost_pod
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.runbook import Failover, StillFenced, failover_options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Reading, parse_reading

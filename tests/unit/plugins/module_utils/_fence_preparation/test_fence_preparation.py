@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_preparation import plan as prep
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_preparation.runbook import FencePreparation
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence as nf

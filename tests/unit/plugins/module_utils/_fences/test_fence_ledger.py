@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import ledger as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence as nf
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import FENCED, MESSAGES, UNFENCED, NetworkFence
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError

@@ -12,7 +12,8 @@ from typing import Any, Callable
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, StorageOpsError, run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,

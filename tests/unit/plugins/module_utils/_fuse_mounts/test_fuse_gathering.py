@@ -17,7 +17,8 @@ import pytest
 from ansible.module_utils import basic
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted, Prevented, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted, Prevented
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import runbook as fuse
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import Options, Pod, Recovery, Step, Target, Volume
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host

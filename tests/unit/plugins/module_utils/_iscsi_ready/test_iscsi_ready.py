@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import CommandResult, Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready import runbook
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import Module, Options, State

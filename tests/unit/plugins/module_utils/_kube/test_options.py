@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import KubeError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
     AUTH,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs import runbook as nfs
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan import (
     NO_ANSWER,

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs import plan as nfs_plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan import (
     DENIED,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import CommandResult, Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs import runtime_limit
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import (
     INFINITY,

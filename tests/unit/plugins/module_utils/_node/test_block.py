@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice, Transport
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host

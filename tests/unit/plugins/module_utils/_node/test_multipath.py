@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import CommandResult
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import multipath
 
 CAPTURES = Path(__file__).parent / "fixtures" / "multipathd"

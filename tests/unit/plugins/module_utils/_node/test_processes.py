@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import processes
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id

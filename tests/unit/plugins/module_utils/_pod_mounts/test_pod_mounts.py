@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.plan import Options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import pod_mount_options
 

@@ -16,7 +16,8 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import objects
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, TooMany
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name, unique_name

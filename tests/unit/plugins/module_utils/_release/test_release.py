@@ -12,7 +12,7 @@ from typing import Any, Callable
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
     Entry,

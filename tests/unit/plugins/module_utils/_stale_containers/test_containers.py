@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, NotStarted, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, NotStarted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import MountTable, parse_mountinfo
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, ERROR, OK, Answer

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import pick_message
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import MAX_MESSAGE, attachment_name, unique_name

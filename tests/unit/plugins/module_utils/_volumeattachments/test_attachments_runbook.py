@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import followed
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Conflict, Forbidden, KubeError
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name, unique_name
