@@ -21,7 +21,7 @@ import select
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 Clock = Callable[[], float]
@@ -53,7 +53,10 @@ class Deadline:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What became of a command. ``rc`` is None when it could not be started or did not end in time."""
+    """What became of a command. ``rc`` is None when it could not be started or did not end in time.
+
+    ``timed_out``: it was started, and had not ended in time; what it does may still come about.
+    """
 
     argv: tuple[str, ...]
     rc: int | None
@@ -61,6 +64,7 @@ class CommandResult:
     stderr: str
     seconds: float
     problem: str = ""
+    timed_out: bool = False
 
     @property
     def ok(self) -> bool:
@@ -121,7 +125,8 @@ def run_command(argv: Sequence[str], timeout: float, clock: Clock = time.monoton
         os.close(out)
         os.close(err)
     if status is None:
-        return result(None, texts[0], texts[1], problem=f"no answer within {timeout:.1f} s, abandoned as pid {pid}")
+        problem = f"no answer within {timeout:.1f} s, abandoned as pid {pid}"
+        return replace(result(None, texts[0], texts[1], problem), timed_out=True)
     return result(os.waitstatus_to_exitcode(status), texts[0], texts[1])
 
 

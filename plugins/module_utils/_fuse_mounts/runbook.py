@@ -410,7 +410,7 @@ class FuseRecovery:
                 _write(host.path(secret), service.secret)
             result = host.run(action.command, timeout)
             # systemd-run may wait as long as the mount does.
-            if result.rc is None and not result.problem.startswith("no answer") or result.rc:
+            if not (result.ok or result.timed_out):
                 said = result.problem or " ".join(result.stderr.split())[:300]
                 raise ActionFailed(f"no FUSE mount came up: {said}{self._journal(recovery)}")
             seen: list[Mount] = []

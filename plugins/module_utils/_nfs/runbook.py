@@ -355,7 +355,7 @@ def _mount_each(host: Host, jobs: Sequence[tuple[Share, str]], options: Options,
     def mounting(job: tuple[Share, str]) -> list[Any]:
         result = run_command(mount_command(*job, options, limit, folder), options.mount_timeout + _GRACE)
         said = " ".join((result.problem or result.stderr or result.stdout).split())
-        return [-9 if result.problem.startswith("no answer") else result.rc, said[:300], result.seconds]
+        return [-9 if result.timed_out else result.rc, said[:300], result.seconds]
 
     left = host.deadline.remaining()
     if left < options.mount_timeout + 2 * _GRACE:
