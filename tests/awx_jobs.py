@@ -5,8 +5,8 @@
 """Jobs of our templates as AWX hands them to ansible-runner, and what AWX knows of them afterwards.
 
 What AWX writes for ansible-runner is made by awx/main/tasks/jobs.py (class RunJob) and
-awx/main/utils/safe_yaml.py, which this follows. Instead of a container, the runner has namespaces of
-its own: it sees its folder elsewhere, and all that it has started ends with it, as there.
+awx/main/utils/safe_yaml.py, which this follows. Instead of a container, the runner has namespaces
+of its own: it sees its folder elsewhere, and all that it has started ends with it, as there.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "playbooks" / "files" / "awx"
 # ansible-runner empties the result of an event that is longer, and nobody is told.
 MAX_RESULT = 700_000
-# Where the job sees its folder, as AWX's jobs see theirs at /runner: a path that is short enough for sockets.
+# Where the job sees its folder, as AWX's jobs see theirs at /runner: a path that is short enough
+# for sockets.
 INSIDE = Path("/mnt")
-# What AWX itself adds to the variables of every job (awx/main/models/unified_jobs.py, awx_meta_vars),
-# for a user who has started it and a workflow that it is a step of.
+# What AWX itself adds to the variables of every job (awx/main/models/unified_jobs.py,
+# awx_meta_vars), for a user who has started it and a workflow that it is a step of.
 META = {
     **{"awx_job_id": 7, "awx_job_launch_type": "manual", "awx_job_template_id": 3},
     **{"awx_inventory_id": 2, "awx_inventory_name": "Storage nodes", "awx_execution_node": "awx-1"},
@@ -76,18 +77,32 @@ BY_NAME = {template["name"]: template for template in TEMPLATES}
 
 def survey(template: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The questions, as the playbook hands them to AWX."""
-    return [{name: value for part in question for name, value in part.items()} for question in template["survey"]]
+    return [
+        {name: value for part in question for name, value in part.items()}
+        for question in template["survey"]
+    ]
 
 
 def answered(template: Mapping[str, Any], answers: Mapping[str, str]) -> dict[str, str]:
-    """What AWX makes of a survey's answers: the defaults of what was not answered, and nothing that was not asked."""
+    """What AWX makes of a survey's answers: the defaults of what was not answered, and nothing that
+    was not asked.
+    """
     asked = {question["variable"]: question for question in survey(template)}
     assert set(answers) <= set(asked), f"AWX drops {sorted(set(answers) - set(asked))}"
-    assert all(isinstance(answer, str) for answer in answers.values()), "AWX refuses what is no text"
+    assert all(isinstance(answer, str) for answer in answers.values()), (
+        "AWX refuses what is no text"
+    )
     assert {name for name, question in asked.items() if question["required"]} <= set(answers)
     for name in set(answers):
         assert answers[name] in asked[name].get("choices", [answers[name]]), name
-    return {**{name: str(question["default"]) for name, question in asked.items() if "default" in question}, **answers}
+    return {
+        **{
+            name: str(question["default"])
+            for name, question in asked.items()
+            if "default" in question
+        },
+        **answers,
+    }
 
 
 @dataclass(frozen=True)
@@ -103,21 +118,37 @@ class Job:
     @classmethod
     def of(cls, made: Path) -> Job:
         """From what ansible-runner has written."""
-        events = [json.loads(path.read_text()) for path in (made / "job_events").glob("[0-9]*-*.json")]
+        events = [
+            json.loads(path.read_text()) for path in (made / "job_events").glob("[0-9]*-*.json")
+        ]
         # Lines of -vvv are events without data.
-        events = sorted((event for event in events if event.get("event_data")), key=lambda event: int(event["counter"]))
-        # The file "command" holds the environment that the job was given; AWX does not take it over.
-        told = [path.read_text(errors="replace") for path in made.rglob("*") if path.is_file() and path.name != "command"]
+        events = sorted(
+            (event for event in events if event.get("event_data")),
+            key=lambda event: int(event["counter"]),
+        )
+        # The file "command" holds the environment that the job was given; AWX does not take it
+        # over.
+        told = [
+            path.read_text(errors="replace")
+            for path in made.rglob("*")
+            if path.is_file() and path.name != "command"
+        ]
         for event in events:
             result = event["event_data"].get("res")
             # An event that was too long is an empty one.
-            assert result is None or 2 < len(str(result)) < MAX_RESULT, event["event_data"].get("task")
+            assert result is None or 2 < len(str(result)) < MAX_RESULT, event["event_data"].get(
+                "task"
+            )
         status, stdout = (made / "status").read_text(), (made / "stdout").read_text()
         return cls(int((made / "rc").read_text()), status, stdout, events, "\n".join(told))
 
     def results(self, task: str, event: str = "runner_on_ok") -> list[dict[str, Any]]:
         """The results of a task."""
-        return [each["event_data"]["res"] for each in self.events if each["event"] == event and each["event_data"].get("task") == task]
+        return [
+            each["event_data"]["res"]
+            for each in self.events
+            if each["event"] == event and each["event_data"].get("task") == task
+        ]
 
     @property
     def artifacts(self) -> dict[str, Any]:
@@ -129,7 +160,14 @@ class Job:
 class Launched:
     """A job of one of our templates, from its launch on."""
 
-    def __init__(self, folder: Path, name: str, hosts: Mapping[str, Mapping[str, Any]], answers: Mapping[str, str], **how: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        hosts: Mapping[str, Mapping[str, Any]],
+        answers: Mapping[str, str],
+        **how: Any,
+    ) -> None:
         template = next(each for each in [*TEMPLATES, *SLICING] if each["name"] == name)
         self.data = folder / f"awx_7_{time.monotonic_ns()}"
         for part in ("env", "inventory", "cp"):
@@ -145,7 +183,9 @@ class Launched:
         """Hosts and variables as a script, which is what AWX makes of an inventory."""
         script = {"all": {"hosts": list(hosts)}, "_meta": {"hostvars": hosts}}
         path = self.data / "inventory/hosts"
-        path.write_text(f"#! /usr/bin/env python3\n# -*- coding: utf-8 -*-\nprint({json.dumps(script)!r})\n")
+        path.write_text(
+            f"#! /usr/bin/env python3\n# -*- coding: utf-8 -*-\nprint({json.dumps(script)!r})\n"
+        )
         path.chmod(0o700)
 
     def _write_arguments(
@@ -158,21 +198,46 @@ class Launched:
         ssh_key: str = "",
         number: int = 7,
     ) -> None:
-        """The template's own variables are templates; answers, what a step before has handed on, and AWX's own are not."""
-        given = {**answers, **(artifacts or {}), **META, "awx_job_id": number, "tower_job_id": number}
+        """The template's own variables are templates; answers, what a step before has handed on,
+        and AWX's own are not.
+        """
+        given = {
+            **answers,
+            **(artifacts or {}),
+            **META,
+            "awx_job_id": number,
+            "tower_job_id": number,
+        }
         text = yaml.safe_dump(dict(variables)) if variables else ""
-        (self.data / "env/extravars").write_text(text + yaml.dump(given, Dumper=Unsafe, default_flow_style=False))
+        (self.data / "env/extravars").write_text(
+            text + yaml.dump(given, Dumper=Unsafe, default_flow_style=False)
+        )
         # A check twin shows differences, and nobody but root logs in unless a credential says who.
-        command = ["--check"] * check + ["-u", "root"] + ["--diff"] * check + (["-l", limit] if limit else [])
+        command = (
+            ["--check"] * check
+            + ["-u", "root"]
+            + ["--diff"] * check
+            + (["-l", limit] if limit else [])
+        )
         (self.data / "env/cmdline").write_text(shlex.join(command))
-        self._env |= {"JOB_ID": "7", "INVENTORY_ID": "2", "ANSIBLE_RETRY_FILES_ENABLED": "False", "MAX_EVENT_RES": str(MAX_RESULT)}
-        self._env |= {"ANSIBLE_SSH_CONTROL_PATH_DIR": str(INSIDE / "cp"), "AWX_PRIVATE_DATA_DIR": str(INSIDE)}
+        self._env |= {
+            "JOB_ID": "7",
+            "INVENTORY_ID": "2",
+            "ANSIBLE_RETRY_FILES_ENABLED": "False",
+            "MAX_EVENT_RES": str(MAX_RESULT),
+        }
+        self._env |= {
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(INSIDE / "cp"),
+            "AWX_PRIVATE_DATA_DIR": str(INSIDE),
+        }
         if ssh_key:
             (self.data / "env/ssh_key").write_text(ssh_key)
             (self.data / "env/ssh_key").chmod(0o600)
 
     def credential(self, kind: str, **inputs: str) -> Launched:
-        """What a credential of one of our types gives it (awx.main.models.credential, inject_credential)."""
+        """What a credential of one of our types gives it (awx.main.models.credential,
+        inject_credential).
+        """
         types = load(DATA / "credential_types.yml")["__awx_credential_types"]
         injectors = next(each["injectors"] for each in types if each["name"] == kind)
         jinja = ImmutableSandboxedEnvironment()
@@ -183,18 +248,28 @@ class Launched:
             path.chmod(0o600)
             names[label.removeprefix("template.")] = str(INSIDE / "env" / path.name)
         for name, template in injectors["env"].items():
-            self._env[name] = jinja.from_string(template).render(**inputs, tower={"filename": names})
+            self._env[name] = jinja.from_string(template).render(
+                **inputs, tower={"filename": names}
+            )
         return self
 
     def start(self) -> Launched:
         """In the background."""
-        (self.data / "env/envvars").write_text(json.dumps({**self._env, "ANSIBLE_HOST_KEY_CHECKING": "False"}))
-        outside = {name: value for name, value in environment().items() if name != "ANSIBLE_STDOUT_CALLBACK"}
+        (self.data / "env/envvars").write_text(
+            json.dumps({**self._env, "ANSIBLE_HOST_KEY_CHECKING": "False"})
+        )
+        outside = {
+            name: value
+            for name, value in environment().items()
+            if name != "ANSIBLE_STDOUT_CALLBACK"
+        }
         runner = ["ansible-runner", "run", str(INSIDE), "-p", self.playbook, "-i", "7"]
         script = f"mount --bind {shlex.quote(str(self.data))} {INSIDE} && exec {shlex.join(runner)}"
         command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", script]
         nothing = subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, env=outside)
+        self._process = subprocess.Popen(
+            command, stdin=nothing, stdout=nothing, stderr=nothing, env=outside
+        )
         return self
 
     def end(self) -> Job:

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A stand-in for AWX's API: lists, objects and their relations in memory. It is no AWX: nothing runs.
+"""A stand-in for AWX's API: lists, objects and their relations in memory. It is no AWX: nothing
+runs.
 
 What it knows was recorded from AWX 24.6.1, in `awx_24_6_1.json`: the fields that each list takes,
 each object as AWX answers when only what is required is given, with what it has below it
@@ -45,12 +46,17 @@ REFERS = {
 }
 # Relations of many to many, and the list that each is of.
 RELATIONS = {
-    **dict.fromkeys(("success_nodes", "always_nodes", "failure_nodes"), "workflow_job_template_nodes"),
+    **dict.fromkeys(
+        ("success_nodes", "always_nodes", "failure_nodes"), "workflow_job_template_nodes"
+    ),
     **{"credentials": "credentials", "labels": "labels", "instance_groups": "instance_groups"},
 }
 # awx/main/models/jobs.py, JobTemplate.get_ask_mapping: what a launch may prompt for.
 PROMPTS = {
-    **{name: f"ask_{name}_on_launch" for name in ("job_type", "limit", "verbosity", "diff_mode", "skip_tags", "forks")},
+    **{
+        name: f"ask_{name}_on_launch"
+        for name in ("job_type", "limit", "verbosity", "diff_mode", "skip_tags", "forks")
+    },
     **{"job_tags": "ask_tags_on_launch", "inventory": "ask_inventory_on_launch"},
     **{"scm_branch": "ask_scm_branch_on_launch", "timeout": "ask_timeout_on_launch"},
     **{"job_slice_count": "ask_job_slice_count_on_launch"},
@@ -102,7 +108,11 @@ class StandIn:
 
     def named(self, plural: str, name: str) -> Object:
         """The object of that name, or identifier."""
-        return next(each for each in self.lists[plural].values() if name in (each.get("name"), each.get("identifier")))
+        return next(
+            each
+            for each in self.lists[plural].values()
+            if name in (each.get("name"), each.get("identifier"))
+        )
 
     def _number(self, plural: str) -> int:
         shared = next((union for union, parts in UNIONS.items() if plural in parts), plural)
@@ -132,16 +142,22 @@ class StandIn:
         """As AWX keeps it: secrets are not handed out, and "no object" is null."""
         fields = FIELDS[plural]
         values = {
-            name: OBJECTS[plural][name] if value is None or (value == "" and fields[name]["type"] == "id") else value
+            name: OBJECTS[plural][name]
+            if value is None or (value == "" and fields[name]["type"] == "id")
+            else value
             for name, value in values.items()
             if name in fields and not fields[name].get("write_only")
         }
         if plural == "credentials" and "inputs" in values:
             kind = self.lists["credential_types"][values["credential_type"]]
-            secret = {field["id"] for field in kind["inputs"].get("fields", []) if field.get("secret")}
+            secret = {
+                field["id"] for field in kind["inputs"].get("fields", []) if field.get("secret")
+            }
             given = values["inputs"]
             self.secrets += [given[name] for name in given if name in secret]
-            values["inputs"] = {name: ENCRYPTED if name in secret else value for name, value in given.items()}
+            values["inputs"] = {
+                name: ENCRYPTED if name in secret else value for name, value in given.items()
+            }
         return values
 
     def _derived(self, plural: str, values: Object) -> Object:
@@ -157,20 +173,39 @@ class StandIn:
         """With what AWX sums up of the objects that it refers to."""
         parts: dict[str, Any] = {}
         for name, value in made.items():
-            if isinstance(value, int) and not isinstance(value, bool) and (other := self._other(name, value)):
-                parts[name] = {key: other[key] for key in ("id", "name", "description") if key in other}
+            if (
+                isinstance(value, int)
+                and not isinstance(value, bool)
+                and (other := self._other(name, value))
+            ):
+                parts[name] = {
+                    key: other[key] for key in ("id", "name", "description") if key in other
+                }
                 if name == "unified_job_template":
                     made["related"][name] = other["url"]
         if made["type"] == "inventory":
-            count = sum(each["inventory"] == made["id"] for each in self.lists["inventory_sources"].values())
+            count = sum(
+                each["inventory"] == made["id"] for each in self.lists["inventory_sources"].values()
+            )
             made |= {"has_inventory_sources": count > 0, "total_inventory_sources": count}
         if "credentials" in made["related"]:
             ids = self.relations.get(made["related"]["credentials"], [])
-            parts["credentials"] = [{key: self.lists["credentials"][each][key] for key in ("id", "name", "kind")} for each in ids]
-        updates = [each for each in self.lists["project_updates"].values() if each["project"] == made["id"]]
+            parts["credentials"] = [
+                {key: self.lists["credentials"][each][key] for key in ("id", "name", "kind")}
+                for each in ids
+            ]
+        updates = [
+            each for each in self.lists["project_updates"].values() if each["project"] == made["id"]
+        ]
         if made["type"] == "project" and updates and not updates[-1]["finished"]:
-            parts["current_update"] = {key: updates[-1][key] for key in ("id", "name", "status", "failed")}
-        nodes = {name: self.relations.get(made["related"][name], []) for name in RELATIONS if name.endswith("_nodes") and name in made}
+            parts["current_update"] = {
+                key: updates[-1][key] for key in ("id", "name", "status", "failed")
+            }
+        nodes = {
+            name: self.relations.get(made["related"][name], [])
+            for name in RELATIONS
+            if name.endswith("_nodes") and name in made
+        }
         shown = {**made, **nodes, "summary_fields": parts}
         if made["type"] in ("job", "workflow_job"):
             # Whoever looks once more finds it done.
@@ -180,7 +215,11 @@ class StandIn:
     def _other(self, field: str, number: int) -> Object | None:
         plural = REFERS.get(field, f"{field}s")
         return next(
-            (self.lists[each][number] for each in UNIONS.get(plural, (plural,)) if number in self.lists.get(each, {})),
+            (
+                self.lists[each][number]
+                for each in UNIONS.get(plural, (plural,))
+                if number in self.lists.get(each, {})
+            ),
             None,
         )
 
@@ -195,7 +234,12 @@ class StandIn:
                 raise UnknownRequest(f"{plural} has no field {name}")
             if name in fields and (words := _wrong(fields[name], value)):
                 wrong[name] = [words]
-            elif value and name in fields and fields[name]["type"] == "id" and not self._other(name, value):
+            elif (
+                value
+                and name in fields
+                and fields[name]["type"] == "id"
+                and not self._other(name, value)
+            ):
                 wrong[name] = [f'Invalid pk "{value}" - object does not exist.']
         for name, field in fields.items():
             if field.get("required") and name not in body and name not in before:
@@ -224,10 +268,13 @@ class StandIn:
         same = [
             each
             for each in self.lists.get(plural, {}).values()
-            if each["id"] != before.get("id") and all(each.get(key) == whole.get(key) for key in keys)
+            if each["id"] != before.get("id")
+            and all(each.get(key) == whole.get(key) for key in keys)
         ]
         if same and plural != "workflow_approval_templates":
-            return {"__all__": [f"{plural} with this ({', '.join(keys)}) combination already exists."]}
+            return {
+                "__all__": [f"{plural} with this ({', '.join(keys)}) combination already exists."]
+            }
         return {}
 
     # Requests
@@ -262,10 +309,21 @@ class StandIn:
             return self._create(plural, body)
         if method != "GET":
             raise UnknownRequest(f"{method} {plural}")
-        every = [self._shown(each) for part in UNIONS.get(plural, (plural,)) for each in self.lists[part].values()]
-        pages = {name: int(query.pop(name, default)) for name, default in (("page", "1"), ("page_size", "25"))}
+        every = [
+            self._shown(each)
+            for part in UNIONS.get(plural, (plural,))
+            for each in self.lists[part].values()
+        ]
+        pages = {
+            name: int(query.pop(name, default))
+            for name, default in (("page", "1"), ("page_size", "25"))
+        }
         query.pop("order_by", None)
-        either = {name.removeprefix("or__"): value for name, value in query.items() if name.startswith("or__")}
+        either = {
+            name.removeprefix("or__"): value
+            for name, value in query.items()
+            if name.startswith("or__")
+        }
         exact = {name: value for name, value in query.items() if not name.startswith("or__")}
         found = [
             each
@@ -275,7 +333,9 @@ class StandIn:
         ]
         return 200, self._page(plural, found, query, **pages)
 
-    def _page(self, plural: str, found: list[Object], query: dict[str, str], page: int, page_size: int) -> Object:
+    def _page(
+        self, plural: str, found: list[Object], query: dict[str, str], page: int, page_size: int
+    ) -> Object:
         # awx/api/pagination.py: not more than 200, whatever is asked for.
         size = min(page_size, 200)
         rest = found[page * size :]
@@ -295,7 +355,9 @@ class StandIn:
             if refused := self._refused(plural, body, found):
                 return 400, refused
             kind = {"credential_type": found["credential_type"]} if plural == "credentials" else {}
-            moved = plural == "projects" and any(found[key] != body.get(key, found[key]) for key in ("scm_url", "scm_branch"))
+            moved = plural == "projects" and any(
+                found[key] != body.get(key, found[key]) for key in ("scm_url", "scm_branch")
+            )
             found.update(self._stored(plural, {**body, **kind}))
             found.update(self._derived(plural, found))
             if moved:
@@ -304,7 +366,11 @@ class StandIn:
         if method == "DELETE":
             del self.lists[plural][found["id"]]
             gone = {"job_templates", "workflow_job_templates"} & {plural}
-            for each in [each for each in self.lists["schedules"].values() if gone and each["unified_job_template"] == found["id"]]:
+            for each in [
+                each
+                for each in self.lists["schedules"].values()
+                if gone and each["unified_job_template"] == found["id"]
+            ]:
                 del self.lists["schedules"][each["id"]]
             return 204, None
         raise UnknownRequest(f"{method} of one of {plural}")
@@ -323,9 +389,14 @@ class StandIn:
                 self.surveys.pop(where, None) and None,
             ),
             ("POST", "launch"): self._launch,
-            ("POST", "update"): lambda found, _where, _body: (202, self._begun(self._update(found))),
+            ("POST", "update"): lambda found, _where, _body: (
+                202,
+                self._begun(self._update(found)),
+            ),
             ("POST", "create_approval_template"): self._approval,
-            ("POST", "schedules"): lambda found, _where, body: self._create("schedules", {**body, "unified_job_template": found["id"]}),
+            ("POST", "schedules"): lambda found, _where, body: self._create(
+                "schedules", {**body, "unified_job_template": found["id"]}
+            ),
         }
         if (method, name) not in handlers:
             raise UnknownRequest(f"{method} {path}")
@@ -354,9 +425,13 @@ class StandIn:
     # Projects, surveys and launches
 
     def _update(self, project: Object) -> Object:
-        """awx/api/views: ProjectUpdateView; AWX also updates a project that is new, or was moved."""
+        """awx/api/views: ProjectUpdateView; AWX also updates a project that is new, or
+        was moved.
+        """
         done = self.syncs != "pending"
-        values = {name: project[name] for name in OBJECTS["project_updates"] if name.startswith("scm_")}
+        values = {
+            name: project[name] for name in OBJECTS["project_updates"] if name.startswith("scm_")
+        }
         values |= {name: project[name] for name in ("name", "description", "local_path")}
         values |= {"project": project["id"], "unified_job_template": project["id"]}
         if done:
@@ -383,7 +458,10 @@ class StandIn:
                     return 400, {"error": f"'{name}' missing from survey question {number}"}
             default, choices = question.get("default"), question.get("choices")
             if default not in (None, "") and not isinstance(default, str):
-                return 400, {"error": f"Default value {default} in survey question {number} expected to be string."}
+                return 400, {
+                    "error": f"Default value {default} in survey question "
+                    f"{number} expected to be string."
+                }
             if choices and "default" in question and default not in choices:
                 return 400, {"error": "Default choice must be answered from the choices listed."}
         self.surveys[where] = deepcopy(body)
@@ -392,33 +470,51 @@ class StandIn:
     def _launch(self, found: Object, _where: str, body: Object) -> Answer:
         """What is not asked for is passed over by a job template, and refused by a workflow."""
         workflow = found["type"] == "workflow_job_template"
-        survey = self.surveys.get(found["related"]["survey_spec"], {}).get("spec", []) if found["survey_enabled"] else []
+        survey = (
+            self.surveys.get(found["related"]["survey_spec"], {}).get("spec", [])
+            if found["survey_enabled"]
+            else []
+        )
         given = body.get("extra_vars", {})
         given = json.loads(given) if isinstance(given, str) else given
         if wrong := [words for question in survey for words in _answered(question, given)]:
             return 400, {"variables_needed_to_start": wrong}
         asked = {question["variable"] for question in survey}
-        extra = {} if found["ask_variables_on_launch"] else {name: value for name, value in given.items() if name not in asked}
+        extra = (
+            {}
+            if found["ask_variables_on_launch"]
+            else {name: value for name, value in given.items() if name not in asked}
+        )
         if workflow and extra:
             names = ", ".join(extra)
             return 400, {
                 "extra_vars": [
-                    f"Variables {names} are not allowed on launch. Check the Prompt on Launch setting on the "
-                    "Workflow Job Template to include Extra Variables."
+                    f"Variables {names} are not allowed on launch. Check the Prompt on Launch "
+                    "setting on the Workflow Job Template to include Extra Variables."
                 ]
             }
-        prompted = {name: body[name] for name in PROMPTS if name in body and body[name] != found.get(name)}
+        prompted = {
+            name: body[name] for name in PROMPTS if name in body and body[name] != found.get(name)
+        }
         ignored = {name: value for name, value in prompted.items() if not found.get(PROMPTS[name])}
         taken = {name: value for name, value in prompted.items() if name not in ignored}
         ignored |= {"extra_vars": extra} if extra else {}
-        defaults = {question["variable"]: question["default"] for question in survey if question.get("default") is not None}
+        defaults = {
+            question["variable"]: question["default"]
+            for question in survey
+            if question.get("default") is not None
+        }
         own = json.loads(found["extra_vars"] or "{}")
-        taken_first = sorted((name for name in given if name not in extra), key=lambda name: name not in asked)
+        taken_first = sorted(
+            (name for name in given if name not in extra), key=lambda name: name not in asked
+        )
         variables = {**own, **defaults, **{name: given[name] for name in taken_first}}
         self.launched.append((found["name"], body))
         kind = "workflow_job" if workflow else "job"
         fields = {*FIELDS[f"{kind}_templates"], "organization"}
-        copied = {name: found[name] for name in OBJECTS[f"{kind}s"] if name in found and name in fields}
+        copied = {
+            name: found[name] for name in OBJECTS[f"{kind}s"] if name in found and name in fields
+        }
         copied |= {f"{kind}_template": found["id"], "unified_job_template": found["id"]}
         made = self.make(f"{kind}s", {**copied, **taken, "extra_vars": json.dumps(variables)})
         return 201, {kind: made["id"], "ignored_fields": ignored, **self._shown(made)}
@@ -427,7 +523,11 @@ class StandIn:
 def _wrong(field: Object, value: Any) -> str:
     """What AWX's serializers say of a value of that field."""
     nothing = value is None or value == ""
-    if "choices" in field and value not in field["choices"] and not (nothing and "default" in field):
+    if (
+        "choices" in field
+        and value not in field["choices"]
+        and not (nothing and "default" in field)
+    ):
         return f'"{value}" is not a valid choice.'
     if nothing:
         return "This field may not be blank." if field.get("required") else ""
@@ -462,11 +562,18 @@ def _answered(question: Object, given: Object) -> list[str]:
     value = given[name]
     if question["type"] == "multiplechoice":
         choices = question["choices"]
-        return [] if value in choices else [f"Value {value} for '{name}' expected to be one of {choices}."]
+        return (
+            []
+            if value in choices
+            else [f"Value {value} for '{name}' expected to be one of {choices}."]
+        )
     if not isinstance(value, str):
         return [f"Value {value} for '{name}' expected to be a string."]
     if len(value) < question.get("min", 0):
-        return [f"'{name}' value {value} is too small (length is {len(value)} must be at least {question['min']})."]
+        return [
+            f"'{name}' value {value} is too small (length is {len(value)} must be at least "
+            f"{question['min']})."
+        ]
     if len(value) > question.get("max", len(value)):
         return [f"'{name}' value {value} is too large (must be no more than {question['max']})."]
     return []
@@ -509,7 +616,9 @@ def serve(stand_in: StandIn) -> Iterator[str]:
             with stand_in.lock:
                 try:
                     query = dict(parse_qsl(where.query, keep_blank_values=True))
-                    status, answer = stand_in.answer(self.command, where.path, query, json.loads(text) if text else None)
+                    status, answer = stand_in.answer(
+                        self.command, where.path, query, json.loads(text) if text else None
+                    )
                 except (UnknownRequest, LookupError, ValueError) as exc:
                     stand_in.unknown.append(f"{self.command} {self.path} {text.decode()}: {exc!r}")
                     status, answer = 500, {"detail": str(exc)}

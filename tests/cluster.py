@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A cluster as the tests use it: run our modules and playbooks against it through Ansible, and see what became of it."""
+"""A cluster as the tests use it: run our modules and playbooks against it through Ansible, and see
+what became of it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ T = TypeVar("T")
 User = str | Path | tuple[Path, ...]
 NAMESPACE = Path(__file__).resolve().parents[1] / "playbooks/files/namespace.yml"
 # The interpreter that runs Ansible has what the modules need.
-LOCAL = ("-i", "localhost,", "-c", "local", "-e", "ansible_python_interpreter={{ansible_playbook_python}}")
+LOCAL = (
+    "-i",
+    "localhost,",
+    "-c",
+    "local",
+    "-e",
+    "ansible_python_interpreter={{ansible_playbook_python}}",
+)
 
 
 @dataclass(frozen=True)
@@ -57,17 +66,51 @@ class Cluster:
     # our modules and playbooks
 
     def ansible(
-        self, module: str, check: bool = False, user: User = "admin", proxy: Proxy | None = None, diff: bool = False, **options: Any
+        self,
+        module: str,
+        check: bool = False,
+        user: User = "admin",
+        proxy: Proxy | None = None,
+        diff: bool = False,
+        **options: Any,
     ) -> Outcome:
-        """Run one of our modules as an operator does ad hoc. A user may be RBAC manifests: just these rights."""
-        return ad_hoc(module, {"kubeconfig": str(self.kubeconfig(user, proxy)), **options}, check, diff)
+        """Run one of our modules as an operator does ad hoc.
 
-    def playbook(self, name: str, check: bool = False, user: User = "admin", proxy: Proxy | None = None, **extra_vars: Any) -> Played:
-        """Run one of our playbooks, or any by its path, as AWX does: authentication by environment, answers as extra variables."""
+        A user may be RBAC manifests: just these rights.
+        """
+        return ad_hoc(
+            module, {"kubeconfig": str(self.kubeconfig(user, proxy)), **options}, check, diff
+        )
+
+    def playbook(
+        self,
+        name: str,
+        check: bool = False,
+        user: User = "admin",
+        proxy: Proxy | None = None,
+        **extra_vars: Any,
+    ) -> Played:
+        """Run one of our playbooks, or any by its path, as AWX does: authentication by environment,
+        answers as extra variables.
+        """
         target = name if "/" in name else f"{COLLECTION}.{name}"
-        command = ["ansible-playbook", target, *LOCAL, "-e", json.dumps(extra_vars), *(["--check"] if check else [])]
+        command = [
+            "ansible-playbook",
+            target,
+            *LOCAL,
+            "-e",
+            json.dumps(extra_vars),
+            *(["--check"] if check else []),
+        ]
         settings = {**environment(), "K8S_AUTH_KUBECONFIG": str(self.kubeconfig(user, proxy))}
-        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
+        answer = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=ANSIBLE_DEADLINE,
+            env=settings,
+        )
         return Played(answer.returncode, answer.stdout + answer.stderr)
 
     def kubeconfig(self, user: User = "admin", proxy: Proxy | None = None) -> Path:
@@ -85,15 +128,21 @@ class Cluster:
         """A proxy in front of the API server, until the end of the test."""
         return self._ends.enter_context(Proxy(self.plane))
 
-    def kubelets(self, *nodes: str, drivers: tuple[str, ...] = (), **options: Any) -> KubeletStandIn:
-        """Ready nodes (made if they are not there) with stand-ins for their kubelets, until the end of the test."""
+    def kubelets(
+        self, *nodes: str, drivers: tuple[str, ...] = (), **options: Any
+    ) -> KubeletStandIn:
+        """Ready nodes (made if they are not there) with stand-ins for their kubelets, until the end
+        of the test.
+        """
         for name in nodes:
             if self.api.find("Node", name) is None:
                 self.api.add_node(name, *drivers)
         return self._ends.enter_context(KubeletStandIn(self.api, nodes, **options))
 
     def stay_ready(self, *nodes: str) -> None:
-        """Nodes without a kubelet are not given up, however slow the machine, until the test ends."""
+        """Nodes without a kubelet are not given up, however slow the machine, until the
+        test ends.
+        """
         over = threading.Event()
 
         def renew() -> None:
@@ -121,14 +170,34 @@ class Cluster:
 
     def attachment_uids(self) -> dict[str, str]:
         """Name and uid of every VolumeAttachment: what a run that changes nothing leaves alone."""
-        return {found["metadata"]["name"]: found["metadata"]["uid"] for found in self.api.all("VolumeAttachment")}
+        return {
+            found["metadata"]["name"]: found["metadata"]["uid"]
+            for found in self.api.all("VolumeAttachment")
+        }
 
 
-def ad_hoc(module: str, options: dict[str, Any], check: bool = False, diff: bool = False) -> Outcome:
+def ad_hoc(
+    module: str, options: dict[str, Any], check: bool = False, diff: bool = False
+) -> Outcome:
     """Run one of our modules on this machine."""
-    command = ["ansible", "localhost", *LOCAL, "-m", f"{COLLECTION}.{module}", "-a", json.dumps(options)]
+    command = [
+        "ansible",
+        "localhost",
+        *LOCAL,
+        "-m",
+        f"{COLLECTION}.{module}",
+        "-a",
+        json.dumps(options),
+    ]
     command += [*(["--check"] if check else []), *(["--diff"] if diff else [])]
-    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=environment())
+    answer = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=ANSIBLE_DEADLINE,
+        env=environment(),
+    )
     text = answer.stdout
     assert "=>" in text, text + answer.stderr
     assert "Traceback" not in text, text

@@ -28,8 +28,14 @@ SHARES = 12
 
 @pytest.fixture
 def heard() -> Iterator[None]:
-    """Signals as at a terminal: nohup, or a job that a shell runs in the background, ignores some of them."""
-    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    """Signals as at a terminal: nohup, or a job that a shell runs in the background, ignores some
+    of them.
+    """
+    usual = {
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
     before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
     for number, handler in before.items():
@@ -42,7 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--variations",
         default="all",
         metavar="all|commit|K",
-        help=f"of the tests marked as variations: all, the share that the commit chooses, or share K of 0 to {SHARES - 1}",
+        help="of the tests marked as variations: all, the share that the commit chooses, or share "
+        f"K of 0 to {SHARES - 1}",
     )
 
 
@@ -59,13 +66,17 @@ def chosen(option: str, commit: str) -> int | None:
         return int(commit, 16) % SHARES
     if option.isdigit() and int(option) < SHARES:
         return int(option)
-    raise pytest.UsageError(f"--variations={option}: it is all, commit, or a number from 0 to {SHARES - 1}")
+    raise pytest.UsageError(
+        f"--variations={option}: it is all, commit, or a number from 0 to {SHARES - 1}"
+    )
 
 
 def _commit() -> str:
     command = ["git", "rev-parse", "HEAD"]
     root = Path(__file__).resolve().parents[1]
-    answer = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, timeout=60, check=False
+    )
     return answer.stdout.strip() or "0"
 
 
@@ -78,7 +89,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """Say which share runs, and how to repeat it."""
     share = config.stash[SHARE]
-    return "variations: all" if share is None else f"variations: share {share} of {SHARES}; again: make faults SHARE={share}"
+    return (
+        "variations: all"
+        if share is None
+        else f"variations: share {share} of {SHARES}; again: make faults SHARE={share}"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
@@ -86,7 +101,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> No
     share = config.stash[SHARE]
     if share is None:
         return
-    left = [item for item in items if item.get_closest_marker("variation") and share_of(item.nodeid) != share]
+    left = [
+        item
+        for item in items
+        if item.get_closest_marker("variation") and share_of(item.nodeid) != share
+    ]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
 

@@ -46,10 +46,15 @@ class Runtime:
     def __init__(self, node: Node) -> None:
         self.node = node
 
-    def run(self, uid: str, name: str, *containers: dict[str, Any], namespace: str = "default") -> Pod:
+    def run(
+        self, uid: str, name: str, *containers: dict[str, Any], namespace: str = "default"
+    ) -> Pod:
         """A pod; it is there when it has containers."""
         spec = {"uid": uid, "namespace": namespace, "name": name, "containers": containers}
-        self.node.vm.run(f"cat > {FOLDER}/{uid}.new && mv {FOLDER}/{uid}.new {FOLDER}/{uid}.json", stdin=json.dumps(spec))
+        self.node.vm.run(
+            f"cat > {FOLDER}/{uid}.new && mv {FOLDER}/{uid}.new {FOLDER}/{uid}.json",
+            stdin=json.dumps(spec),
+        )
         return Pod(self.node, uid, name)
 
 
@@ -61,7 +66,9 @@ class Pod:
 
     def containers(self) -> dict[str, tuple[str, int]]:
         """Name -> (id, pid of its first process), of those that run."""
-        found: dict[str, tuple[str, int]] = json.loads(self.node.sh(f"cat /run/lab-pod-{self.uid}.state 2>/dev/null || echo {{}}"))
+        found: dict[str, tuple[str, int]] = json.loads(
+            self.node.sh(f"cat /run/lab-pod-{self.uid}.state 2>/dev/null || echo {{}}")
+        )
         return {name: (found[name][0], found[name][1]) for name in found}
 
     def started(self) -> Pod:

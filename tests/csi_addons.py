@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fixture: the real controller and sidecar of CSI-Addons beside the scenario of a lost node, with a driver that fences on its Ceph."""
+"""Fixture: the real controller and sidecar of CSI-Addons beside the scenario of a lost node, with a
+driver that fences on its Ceph.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The playbooks fail_over_volumes and release_fenced_node as an operator runs them, and what they may leave behind."""
+"""The playbooks fail_over_volumes and release_fenced_node as an operator runs them, and what they
+may leave behind.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +23,44 @@ from lab.kubernetes.api import path
 from lab.kubernetes.proxy import Proxy
 from node import COLLECTION, environment
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    OWN_NAMESPACE,
+)
 
 RBAC = Path(__file__).resolve().parents[1] / "playbooks/files/rbac-fence.yml"
 FAIL_OVER, RELEASE = "fail_over_volumes", "release_fenced_node"
 USER = "storage-ops"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 ANNOTATION = "runbooks.storage-ops/fence"
-# As from a survey: all strings. What a lost node and a watcher are is learned in seconds here; a Lease outlives its run by little.
-QUICK = {"node_fence_grace_seconds": "1", "node_fence_observation_seconds": "2", "node_fence_min_observation_seconds": "2"}
+# As from a survey: all strings. What a lost node and a watcher are is learned in seconds here; a
+# Lease outlives its run by little.
+QUICK = {
+    "node_fence_grace_seconds": "1",
+    "node_fence_observation_seconds": "2",
+    "node_fence_min_observation_seconds": "2",
+}
 LEASE = {"lease_seconds": "10", "lease_timeout": "60"}
 # The longest that one run may take (seconds).
 DEADLINE = patient(300)
 # The Ceph host is none that has what the cluster's modules need, and is reached as it says itself.
-INVENTORY = "localhost ansible_connection=local\nceph-admin ansible_connection=local ansible_python_interpreter=/usr/bin/python3\n"
+INVENTORY = (
+    "localhost ansible_connection=local\nceph-admin ansible_connection=local "
+    "ansible_python_interpreter=/usr/bin/python3\n"
+)
 
 
 class Fencing:
-    """A lost node, and who runs the playbooks: somebody with the rights of rbac-fence.yml and a user of Ceph."""
+    """A lost node, and who runs the playbooks: somebody with the rights of rbac-fence.yml and a
+    user of Ceph.
+    """
 
     def __init__(self, scene: Failover, ceph: bool = True) -> None:
         self.scene, self.api, self.ceph = scene, scene.api, ceph
         self.proxy: Proxy | None = None
         # The capabilities that the guide ceph_blocklist.md asks for, and no others.
-        scene.storage.user(USER, mon='allow r, allow command "osd blocklist"', osd="profile rbd-read-only")
+        scene.storage.user(
+            USER, mon='allow r, allow command "osd blocklist"', osd="profile rbd-read-only"
+        )
         self.user = USER
         self.inventory = scene.storage.ceph.folder / "inventory"
         self.inventory.write_text(INVENTORY)
@@ -62,7 +78,9 @@ class Fencing:
     def command(self, playbook: str, check: bool = False, **given: Any) -> list[str]:
         """The command line of a run."""
         roles = ("node_fence", "volume_failover") if playbook == FAIL_OVER else ("node_release",)
-        told: dict[str, Any] = {"lost_node": NODE_A, **QUICK} if playbook == FAIL_OVER else {"node": NODE_A}
+        told: dict[str, Any] = (
+            {"lost_node": NODE_A, **QUICK} if playbook == FAIL_OVER else {"node": NODE_A}
+        )
         told |= self.variables(roles[0])
         told |= {f"{role}_{key}": value for role in roles for key, value in LEASE.items()}
         extra = json.dumps({**told, **given})
@@ -71,12 +89,23 @@ class Fencing:
 
     def settings(self, **more: str) -> dict[str, str]:
         """The environment of a run."""
-        return {**environment(), "K8S_AUTH_KUBECONFIG": str(self.scene.cluster.kubeconfig(RBAC, self.proxy)), **more}
+        return {
+            **environment(),
+            "K8S_AUTH_KUBECONFIG": str(self.scene.cluster.kubeconfig(RBAC, self.proxy)),
+            **more,
+        }
 
     def run(self, playbook: str, check: bool = False, **given: Any) -> Played:
         """One run to its end."""
         command = self.command(playbook, check, **given)
-        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DEADLINE, env=self.settings())
+        answer = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            env=self.settings(),
+        )
         text = answer.stdout + answer.stderr
         assert "Traceback" not in text, text
         return Played(answer.returncode, text)
@@ -103,7 +132,11 @@ class Fencing:
     def ledgers(self) -> list[str]:
         """The ConfigMaps of all ledgers."""
         found = self.api.all("ConfigMap", OWN_NAMESPACE)
-        return [entry["metadata"]["name"] for entry in found if entry["metadata"]["name"].startswith("storage-ops-fence-")]
+        return [
+            entry["metadata"]["name"]
+            for entry in found
+            if entry["metadata"]["name"].startswith("storage-ops-fence-")
+        ]
 
     @property
     def lease(self) -> dict[str, Any] | None:
@@ -138,8 +171,12 @@ class Fencing:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """A whole run and all that it has started, at once; Ansible's workers and modules are in sessions of their own."""
-    table = subprocess.run(["ps", "-eo", "pid=,ppid="], check=True, capture_output=True, text=True).stdout
+    """A whole run and all that it has started, at once; Ansible's workers and modules are in
+    sessions of their own.
+    """
+    table = subprocess.run(
+        ["ps", "-eo", "pid=,ppid="], check=True, capture_output=True, text=True
+    ).stdout
     parents = {int(pid): int(above) for pid, above in (line.split() for line in table.splitlines())}
     found = [process.pid]
     for pid in found:

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fixtures: a VM node, a control plane or a Ceph cluster per worker, fresh for every test; a node's healthy neighbours are looked after."""
+"""Fixtures: a VM node, a control plane or a Ceph cluster per worker, fresh for every test; a node's
+healthy neighbours are looked after.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +53,17 @@ def fresh_node(vm: Vm, state: State) -> Iterator[Node]:
 
 def _name(suffix: str = "") -> str:
     """Of what belongs to this process, and to no other that tests at the same time."""
-    return "-".join(filter(None, ("test", os.environ.get("PYTEST_XDIST_WORKER", "gw0"), str(os.getpid()), suffix)))
+    return "-".join(
+        filter(
+            None, ("test", os.environ.get("PYTEST_XDIST_WORKER", "gw0"), str(os.getpid()), suffix)
+        )
+    )
 
 
 def start_if_it_can_be_had(plane: ControlPlane) -> None:
-    """Where it cannot be built, the tests of its version are reported as not run, which CI takes for a failure."""
+    """Where it cannot be built, the tests of its version are reported as not run, which CI takes
+    for a failure.
+    """
     try:
         plane.start()
     except Unavailable as exc:
@@ -63,7 +71,9 @@ def start_if_it_can_be_had(plane: ControlPlane) -> None:
 
 
 def control_plane(version: str, *arguments: str, audited: str = "") -> Iterator[ControlPlane]:
-    """A control plane of a version, one per worker; where the version cannot be had, its tests are reported as not run."""
+    """A control plane of a version, one per worker; where the version cannot be had, its tests are
+    reported as not run.
+    """
     suffix = "-".join([*(["fast"] if arguments else []), *(["audited"] if audited else [])])
     plane = ControlPlane(_name(suffix), version, audited=audited, controller_manager_args=arguments)
     start_if_it_can_be_had(plane)

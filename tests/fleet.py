@@ -2,10 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A fleet without machines: every node is a set of namespaces (mounts, processes, network, hostname) with a kubelet's folder of its own.
+"""A fleet without machines: every node is a set of namespaces (mounts, processes, network,
+hostname) with a kubelet's folder of its own.
 
-Some have a FUSE mount whose server has ended (STOR-05), and some hang. What is the machine's own is the same for all of them, so CONTROLS
-leaves out what a machine without iSCSI and systemd has to fail.
+Some have a FUSE mount whose server has ended (STOR-05), and some hang. What is the machine's own is
+the same for all of them, so CONTROLS leaves out what a machine without iSCSI and systemd has to
+fail.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from node import COLLECTION, environment
 CONTROLS = "STOR-01 STOR-02 STOR-03 STOR-05 STOR-06 STOR-07 STOR-08 STOR-09"
 # What runs a node's modules: its first process, so that /proc is that of the node.
 _NODE = """#!/bin/sh
-exec unshare --mount --pid --fork --mount-proc --uts --net --kill-child sh -ec '. {folder}/boot; exec {python} "$@"' - "$@"
+exec unshare --mount --pid --fork --mount-proc --uts --net --kill-child \\
+    sh -ec '. {folder}/boot; exec {python} "$@"' - "$@"
 """
 _HANGING = """#!/bin/sh
 echo $$ > "{pids}/$$"
@@ -45,7 +48,8 @@ _PAUSE = 0.25
 class Run:
     """What a playbook came to.
 
-    ``lines``: what it said, and after how many seconds. ``megabytes``: the most that the controller's processes had.
+    ``lines``: what it said, and after how many seconds. ``megabytes``: the most that the
+    controller's processes had.
     """
 
     rc: int
@@ -73,17 +77,28 @@ class Fleet:
         self.inventory = folder / "inventory.json"
         self._pids = folder / "hanging"
         self._pids.mkdir(parents=True)
-        self.inventory.write_text(json.dumps({"all": {"hosts": {name: self._node(name) for name in self.names}}}))
+        self.inventory.write_text(
+            json.dumps({"all": {"hosts": {name: self._node(name) for name in self.names}}})
+        )
 
     def _node(self, name: str) -> dict[str, Any]:
         """Make a node; its variables."""
         folder = self.folder / "nodes" / name
         kubelet = folder / "kubelet"
-        point = kubelet / "plugins/kubernetes.io/csi/s3.csi.example.com" / hashlib.sha256(b"bucket").hexdigest() / "globalmount"
+        point = (
+            kubelet
+            / "plugins/kubernetes.io/csi/s3.csi.example.com"
+            / hashlib.sha256(b"bucket").hexdigest()
+            / "globalmount"
+        )
         point.mkdir(parents=True)
         dead = _DEAD_FUSE.format(python=sys.executable, point=point) if name in self.faulty else ""
         (folder / "boot").write_text(f"hostname {name}; ip link set lo up\n{dead}")
-        program = _HANGING.format(pids=self._pids) if name in self.hanging else _NODE.format(folder=folder, python=sys.executable)
+        program = (
+            _HANGING.format(pids=self._pids)
+            if name in self.hanging
+            else _NODE.format(folder=folder, python=sys.executable)
+        )
         (folder / "python").write_text(program)
         (folder / "python").chmod(0o755)
         return {
@@ -95,8 +110,14 @@ class Fleet:
 
     def compliance(self, *arguments: str, **variables: Any) -> Run:
         """Run the playbook; its report is in the folder "report"."""
-        given = {"compliance_cluster": False, "compliance_report_folder": f"{self.folder}/report", "compliance_report_controls": CONTROLS}
-        return self.play(f"{COLLECTION}.compliance", "-e", json.dumps({**given, **variables}), *arguments)
+        given = {
+            "compliance_cluster": False,
+            "compliance_report_folder": f"{self.folder}/report",
+            "compliance_report_controls": CONTROLS,
+        }
+        return self.play(
+            f"{COLLECTION}.compliance", "-e", json.dumps({**given, **variables}), *arguments
+        )
 
     def report(self) -> dict[str, Any]:
         """The report that was written last."""
@@ -104,7 +125,9 @@ class Fleet:
         return read
 
     def play(self, *arguments: str) -> Run:
-        """Run a playbook on the fleet, fifty nodes at a time, and look at the controller's memory meanwhile."""
+        """Run a playbook on the fleet, fifty nodes at a time, and look at the controller's memory
+        meanwhile.
+        """
         settings = {
             **environment(),
             "ANSIBLE_STDOUT_CALLBACK": "default",
@@ -116,7 +139,13 @@ class Fleet:
         lines: list[tuple[float, str]] = []
         output = self.folder / "output"
         with open(output, "wb") as said, open(output, encoding="utf-8") as heard:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, env=settings)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                env=settings,
+            )
             try:
                 over = False
                 while not over:
@@ -139,13 +168,21 @@ class Fleet:
 
 
 def _megabytes(root: int) -> float:
-    """Memory of the controller's own processes; what runs on behalf of the nodes would be there. Shared pages are counted once."""
-    return sum(_share(pid) for pid in [root, *_below(root)] if b"ansible-playbook" in _command(pid)) / 1024
+    """Memory of the controller's own processes; what runs on behalf of the nodes would be there.
+
+    Shared pages are counted once.
+    """
+    return (
+        sum(_share(pid) for pid in [root, *_below(root)] if b"ansible-playbook" in _command(pid))
+        / 1024
+    )
 
 
 def _below(pid: int) -> list[int]:
     try:
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     except OSError:
         return []
     return [found for child in children for found in (child, *_below(child))]

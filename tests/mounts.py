@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A folder on the VM node like a kubelet's, with the mounts that a CSI driver makes in it, and FUSE servers behind them."""
+"""A folder on the VM node like a kubelet's, with the mounts that a CSI driver makes in it, and FUSE
+servers behind them.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,12 @@ class Volume:
         self.node.sh(f"mkdir -p {self.staging}")
         return self.staging
 
-    def publish(self, options: str = "", uid: str = "", source: str = "", how: str = "--bind") -> str:
-        """Bind the staging mount, or mount another source, into the folder of a new pod; its path."""
+    def publish(
+        self, options: str = "", uid: str = "", source: str = "", how: str = "--bind"
+    ) -> str:
+        """Bind the staging mount, or mount another source, into the folder of a new
+        pod; its path.
+        """
         uid = uid or str(uuid.uuid4())
         folder = f"{self.kubelet.root}/pods/{uid}/volumes/kubernetes.io~csi/{self.name}"
         self._noted(folder, {"specVolID": self.name, "nodeName": "node1"})
@@ -60,7 +66,9 @@ class Volume:
     def unpublish(self, uid: str) -> None:
         """What the kubelet does with a pod's folder once it is unmounted."""
         folder = f"{self.kubelet.root}/pods/{uid}"
-        self.node.sh(f"rmdir {folder}/volumes/kubernetes.io~csi/{self.name}/mount && rm -rf {folder}")
+        self.node.sh(
+            f"rmdir {folder}/volumes/kubernetes.io~csi/{self.name}/mount && rm -rf {folder}"
+        )
 
     def _noted(self, folder: str, more: dict[str, str]) -> None:
         note = json.dumps({"driverName": DRIVER, "volumeHandle": self.handle, **more})
@@ -99,7 +107,9 @@ def served(node: Node, command: str, point: str) -> int:
 
 def bindfs(node: Node, point: str, source: str = "/srv/data", options: str = "") -> int:
     """A server that shows a folder of the node; its pid. Its files are there."""
-    node.sh(f"mkdir -p {source}/sub && echo content > {source}/file && echo inner > {source}/sub/file")
+    node.sh(
+        f"mkdir -p {source}/sub && echo content > {source}/file && echo inner > {source}/sub/file"
+    )
     return served(node, f"bindfs -f {options} {source} {point}", point)
 
 
@@ -113,11 +123,15 @@ def upload(node: Node, program: str) -> str:
 def die(node: Node, pid: int) -> None:
     """Kill a server, and see it gone."""
     node.sh(f"kill -9 {pid}")
-    node.wait(lambda: not node.process_state(pid) or node.process_state(pid) == "Z", "the server is gone")
+    node.wait(
+        lambda: not node.process_state(pid) or node.process_state(pid) == "Z", "the server is gone"
+    )
 
 
 def layers(node: Node, point: str) -> list[tuple[str, str, str]]:
-    """(device, file system type, id) of each mount at a point of the node's own namespace, the lowest first. Asks no server."""
+    """(device, file system type, id) of each mount at a point of the node's own namespace, the
+    lowest first. Asks no server.
+    """
     found = []
     for line in node.sh("cat /proc/1/mountinfo").splitlines():
         words = line.split(" ")
@@ -148,8 +162,15 @@ def apart(options: dict[str, Any]) -> dict[str, Any]:
     """Options of fuse_remount, in which the credentials of volumes are an option of their own."""
     if "volumes" not in options:
         return options
-    volumes = [{key: value for key, value in entry.items() if key != "credentials"} for entry in options["volumes"]]
-    credentials = {entry["volume"]: entry["credentials"] for entry in options["volumes"] if entry.get("credentials")}
+    volumes = [
+        {key: value for key, value in entry.items() if key != "credentials"}
+        for entry in options["volumes"]
+    ]
+    credentials = {
+        entry["volume"]: entry["credentials"]
+        for entry in options["volumes"]
+        if entry.get("credentials")
+    }
     return {**options, "volumes": volumes, "credentials": credentials}
 
 
@@ -166,9 +187,12 @@ def verbose(node: Node, **options: Any) -> str:
         "-a",
         json.dumps({"accept_majority_broken": True, **apart(options)}),
     ]
-    # As Ansible does by default: a file on the node has the module and its options, secrets and all.
+    # As Ansible does by default: a file on the node has the module and its options, secrets and
+    # all.
     settings = environment()
-    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
+    answer = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings
+    )
     return answer.stdout + answer.stderr
 
 
@@ -178,13 +202,27 @@ class Bucket:
     def __init__(self, node: Node, gateway: Gateway, name: str = "bucket-a") -> None:
         self.node, self.gateway, self.name = node, gateway, name
         self.endpoint = f"http://{gateway.address}"
-        for path, content in (("", ""), ("/file", "content"), ("/sub/", ""), ("/sub/file", "inner")):
+        for path, content in (
+            ("", ""),
+            ("/file", "content"),
+            ("/sub/", ""),
+            ("/sub/file", "inner"),
+        ):
             gateway.put(f"{name}{path}", content)
         ssh = ["ssh", *SSH_OPTIONS, "-i", str(node.vm.image.ssh_key), "-p", str(node.vm.port), "-N"]
         # So that it ends with a guest that has been reset.
-        ssh += ["-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15", "-R", f"{gateway.address}:{gateway.address}"]
+        ssh += [
+            "-o",
+            "ExitOnForwardFailure=yes",
+            "-o",
+            "ServerAliveInterval=15",
+            "-R",
+            f"{gateway.address}:{gateway.address}",
+        ]
         self.tunnel = subprocess.Popen([*ssh, "root@127.0.0.1"], stdin=subprocess.DEVNULL)
-        node.wait(lambda: bool(node.sh(f"ss -Hltn src {gateway.address}")), "the server is in reach")
+        node.wait(
+            lambda: bool(node.sh(f"ss -Hltn src {gateway.address}")), "the server is in reach"
+        )
 
     def close(self) -> None:
         """End the connection."""
@@ -197,7 +235,10 @@ class Bucket:
         return self.gateway.access_key, self.gateway.secret_key
 
     def s3fs(self, point: str) -> int:
-        """Mount it as a driver does; the server's pid. The password file is gone as soon as it is mounted."""
+        """Mount it as a driver does; the server's pid.
+
+        The password file is gone as soon as it is mounted.
+        """
         self.node.vm.run("umask 077; cat > /root/passwd", stdin=":".join(self.secrets) + "\n")
         options = f"passwd_file=/root/passwd,url={self.endpoint},use_path_request_style,allow_other"
         pid = served(self.node, f"s3fs {self.name} {point} -f -o {options}", point)
@@ -206,14 +247,29 @@ class Bucket:
 
     def rclone(self, point: str) -> int:
         """Mount it by another program; the server's pid."""
-        keys = f"access_key_id = {self.secrets[0]}\nsecret_access_key = {self.secrets[1]}\nendpoint = {self.endpoint}\n"
-        self.node.vm.run("umask 077; cat > /root/rclone.conf", stdin=f"[lab]\ntype = s3\nprovider = Ceph\n{keys}")
-        pid = served(self.node, f"rclone mount --config /root/rclone.conf --allow-other lab:{self.name} {point}", point)
+        keys = (
+            f"access_key_id = {self.secrets[0]}\nsecret_access_key = "
+            f"{self.secrets[1]}\nendpoint = {self.endpoint}\n"
+        )
+        self.node.vm.run(
+            "umask 077; cat > /root/rclone.conf", stdin=f"[lab]\ntype = s3\nprovider = Ceph\n{keys}"
+        )
+        pid = served(
+            self.node,
+            f"rclone mount --config /root/rclone.conf --allow-other lab:{self.name} {point}",
+            point,
+        )
         self.node.sh("rm /root/rclone.conf")
         return pid
 
     def told(self, volume: Volume, **more: Any) -> dict[str, Any]:
         """What the cluster would tell of a volume that is this bucket."""
         keys = {"access_key": self.gateway.access_key, "secret_key": self.gateway.secret_key}
-        entry = {"volume": volume.name, "handle": volume.handle, "sources": [self.name], "endpoint": self.endpoint, "credentials": keys}
+        entry = {
+            "volume": volume.name,
+            "handle": volume.handle,
+            "sources": [self.name],
+            "endpoint": self.endpoint,
+            "credentials": keys,
+        }
         return {**entry, **more}

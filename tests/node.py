@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A VM node as the tests use it: run our modules on it through Ansible, and see what became of it."""
+"""A VM node as the tests use it: run our modules on it through Ansible, and see what
+became of it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from lab.common import patient, wait
 from lab.vm import Vm
 
 COLLECTION = "storage_ops.runbooks"
-# The node's multipathd checks every 2 s, so this is the shortest observation that proves anything there.
+# The node's multipathd checks every 2 s, so this is the shortest observation that proves anything
+# there.
 QUICK: dict[str, Any] = {"observations": 2, "observation_seconds": 3}
 ANSIBLE_DEADLINE = patient(120)
 
@@ -67,7 +70,9 @@ class Node:
 
     # our modules
 
-    def ansible(self, module: str, check: bool = False, user: str = "root", **options: Any) -> Outcome:
+    def ansible(
+        self, module: str, check: bool = False, user: str = "root", **options: Any
+    ) -> Outcome:
         """Run one of our modules as an operator does ad hoc."""
         status, text = self._ad_hoc(module, check, user, options)
         assert "Traceback" not in text, text
@@ -80,11 +85,32 @@ class Node:
         assert failed, text
         assert '"actions"' not in text, f"it came to its end: {text}"
 
-    def _ad_hoc(self, module: str, check: bool, user: str, options: dict[str, Any], pipelining: str = "1") -> tuple[bool, str]:
-        command = [self.program, "all", "-i", str(self.vm.inventory()), "-e", f"ansible_user={user}", "-m", f"{COLLECTION}.{module}"]
-        command += [*(["-a", json.dumps(options)] if options else []), *(["--check"] if check else [])]
+    def _ad_hoc(
+        self, module: str, check: bool, user: str, options: dict[str, Any], pipelining: str = "1"
+    ) -> tuple[bool, str]:
+        command = [
+            self.program,
+            "all",
+            "-i",
+            str(self.vm.inventory()),
+            "-e",
+            f"ansible_user={user}",
+            "-m",
+            f"{COLLECTION}.{module}",
+        ]
+        command += [
+            *(["-a", json.dumps(options)] if options else []),
+            *(["--check"] if check else []),
+        ]
         settings = {**environment(), "ANSIBLE_PIPELINING": pipelining}
-        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
+        answer = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=ANSIBLE_DEADLINE,
+            env=settings,
+        )
         text = answer.stdout
         assert "=>" in text and "UNREACHABLE" not in text, text + answer.stderr
         return "FAILED" in text.split("=>", 1)[0], text + answer.stderr
@@ -94,7 +120,9 @@ class Node:
         return self.ansible("multipath_residual", check, **{**QUICK, **options})
 
     def refused(self, name: str, *reasons: str, **options: Any) -> dict[str, Any]:
-        """Run multipath_residual for real, and see it refuse the object for these reasons and change nothing."""
+        """Run multipath_residual for real, and see it refuse the object for these reasons and
+        change nothing.
+        """
         before = self.shape()
         outcome = self.residual(**options)
         assert not outcome.failed, outcome.msg
@@ -126,10 +154,16 @@ class Node:
         return self.vm.state()
 
     def shape(self) -> dict[str, Any]:
-        """Which maps stand on which paths, and whether they queue: what a run that changes nothing leaves alone."""
+        """Which maps stand on which paths, and whether they queue: what a run that changes nothing
+        leaves alone.
+        """
         state = self.state()
         maps = {
-            wwid: (entry["name"], sorted(path["hctl"] for path in entry["paths"].values()), entry["queueing"])
+            wwid: (
+                entry["name"],
+                sorted(path["hctl"] for path in entry["paths"].values()),
+                entry["queueing"],
+            )
             for wwid, entry in state["maps"].items()
         }
         return {"maps": maps, "disks": sorted(disk["hctl"] for disk in state["disks"].values())}
@@ -152,7 +186,10 @@ class Node:
 
     def wait_for_failed_paths(self, name: str) -> None:
         """Wait until multipathd calls no path of the map ready."""
-        self.wait(lambda: "ready" not in self.sh(f"multipathd show map {name} topology", check=False), "all paths failed")
+        self.wait(
+            lambda: "ready" not in self.sh(f"multipathd show map {name} topology", check=False),
+            "all paths failed",
+        )
 
     def queue(self) -> None:
         """Maps queue while no path is left, as arrays' documentation asks for."""
@@ -161,12 +198,26 @@ class Node:
     def partition(self, lun: int, count: int = 1) -> list[str]:
         """Partition the map of a LUN; the partition maps' devices."""
         device, wwid = f"/dev/mapper/{self.map_of(lun)[0]}", self.map_of(lun)[1]
-        parts = " ".join(f"mkpart p{number} {1 + 20 * number}MiB {20 + 20 * number}MiB" for number in range(count))
-        self.sh(f"parted -s {device} mklabel gpt {parts} && kpartx -a {device} && udevadm settle -t 20")
+        parts = " ".join(
+            f"mkpart p{number} {1 + 20 * number}MiB {20 + 20 * number}MiB"
+            for number in range(count)
+        )
+        self.sh(
+            f"parted -s {device} mklabel gpt {parts} && kpartx -a {device} && udevadm settle -t 20"
+        )
 
         def maps() -> list[str]:
-            rows = [row.split() for row in self.sh("dmsetup info -c --noheadings --separator ' ' -o name,uuid").splitlines()]
-            return sorted(f"/dev/mapper/{row[0]}" for row in rows if row[1].startswith("part") and row[1].endswith(f"-mpath-{wwid}"))
+            rows = [
+                row.split()
+                for row in self.sh(
+                    "dmsetup info -c --noheadings --separator ' ' -o name,uuid"
+                ).splitlines()
+            ]
+            return sorted(
+                f"/dev/mapper/{row[0]}"
+                for row in rows
+                if row[1].startswith("part") and row[1].endswith(f"-mpath-{wwid}")
+            )
 
         self.wait(lambda: len(maps()) == count, "partition maps")
         return maps()
@@ -178,10 +229,14 @@ class Node:
         return pid
 
     def wrap(self, program: str, before: str = "", after: str = "") -> None:
-        """Put shell code around a program of the node: the real one runs, and something happens right before or after it."""
+        """Put shell code around a program of the node: the real one runs, and something happens
+        right before or after it.
+        """
         real = self.sh(f"command -v {program}")
         script = f'#!/bin/sh\n{before}\n{real} "$@"\nstatus=$?\n{after}\nexit $status\n'
-        self.vm.run(f"cat > /usr/local/sbin/{program} && chmod +x /usr/local/sbin/{program}", stdin=script)
+        self.vm.run(
+            f"cat > /usr/local/sbin/{program} && chmod +x /usr/local/sbin/{program}", stdin=script
+        )
 
     def process_state(self, pid: int) -> str:
         """State letter of a process; empty when it is gone."""
@@ -211,9 +266,9 @@ class Node:
             if wwid in served:
                 assert wwid in now["maps"], f"the map of the healthy LUN {wwid} is gone"
                 before = sorted(path["hctl"] for path in entry["paths"].values())
-                assert sorted(path["hctl"] for path in now["maps"][wwid]["paths"].values()) == before, (
-                    f"a path of the healthy LUN {wwid} is gone"
-                )
+                assert (
+                    sorted(path["hctl"] for path in now["maps"][wwid]["paths"].values()) == before
+                ), f"a path of the healthy LUN {wwid} is gone"
 
 
 def environment() -> dict[str, str]:

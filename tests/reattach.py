@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Workloads with a volume, as the tests of workload_reattach and of the playbooks that use it move them."""
+"""Workloads with a volume, as the tests of workload_reattach and of the playbooks that use it move
+them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,15 @@ SCALING = (REPAIR, REPAIR.with_name("rbac-repair-scale-down.yml"))
 class Workload:
     """A workload with one claim of its name, once all its pods run."""
 
-    def __init__(self, cluster: Cluster, name: str, kind: str = "Deployment", replicas: int = 1, driver: str = DRIVER, **spec: Any) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        kind: str = "Deployment",
+        replicas: int = 1,
+        driver: str = DRIVER,
+        **spec: Any,
+    ) -> None:
         self.cluster, self.name, self.kind, self.replicas = cluster, name, kind, replicas
         modes = ("ReadWriteMany",) if replicas > 1 or kind == "DaemonSet" else ("ReadWriteOnce",)
         cluster.api.add_volume(name, driver, f"vol-{name}", modes=modes)
@@ -38,18 +48,25 @@ class Workload:
 
     def wait_ready(self) -> None:
         """All pods run and are ready."""
-        self.cluster.wait(lambda: len(self._ready()) >= self.replicas, f"{self.kind} {self.name} is ready", 60)
+        self.cluster.wait(
+            lambda: len(self._ready()) >= self.replicas, f"{self.kind} {self.name} is ready", 60
+        )
 
     def _ready(self) -> list[dict[str, Any]]:
         def ready(found: dict[str, Any]) -> bool:
-            return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in found["status"].get("conditions", []))
+            return any(
+                entry["type"] == "Ready" and entry["status"] == "True"
+                for entry in found["status"].get("conditions", [])
+            )
 
         return [found for found in self.living() if ready(found)]
 
     def living(self) -> list[dict[str, Any]]:
         """Its pods that are not being deleted."""
         pods = self.cluster.api.all("Pod", "default")
-        mine = [found for found in pods if found["metadata"].get("labels", {}).get("app") == self.name]
+        mine = [
+            found for found in pods if found["metadata"].get("labels", {}).get("app") == self.name
+        ]
         return [found for found in mine if "deletionTimestamp" not in found["metadata"]]
 
     def pods(self) -> set[str]:
@@ -64,7 +81,11 @@ class Workload:
     def attachments(self) -> list[dict[str, Any]]:
         """The attachments of its volume."""
         found = self.cluster.api.all("VolumeAttachment")
-        return [entry for entry in found if entry["spec"]["source"]["persistentVolumeName"] == f"pv-{self.name}"]
+        return [
+            entry
+            for entry in found
+            if entry["spec"]["source"]["persistentVolumeName"] == f"pv-{self.name}"
+        ]
 
     def attachment(self) -> dict[str, Any]:
         """The only attachment of its volume."""
@@ -75,7 +96,8 @@ class Workload:
         """Its attachments become as an old version of the driver has made them."""
         for found in self.attachments():
             self.cluster.api.merge(
-                path("VolumeAttachment", found["metadata"]["name"]) + "/status", {"status": {"attachmentMetadata": None}}
+                path("VolumeAttachment", found["metadata"]["name"]) + "/status",
+                {"status": {"attachmentMetadata": None}},
             )
 
 
@@ -104,11 +126,15 @@ def is_held(found: dict[str, Any]) -> bool:
 
 
 def kill_module(number: int = signal.SIGKILL, module: str = "workload_reattach") -> None:
-    """A signal to the module that one of our own children runs; not to Ansible, which has to tell."""
+    """A signal to the module that one of our own children runs; not to Ansible, which
+    has to tell.
+    """
     parents = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            parents[int(entry.name)] = int(
+                (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
+            )
     mine = {os.getpid()}
     while True:
         found = {pid for pid, parent in parents.items() if parent in mine} - mine

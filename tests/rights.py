@@ -34,7 +34,8 @@ class Right(NamedTuple):
         asked = event.get("objectRef") or {}
         resource = "/".join(filter(None, (asked.get("resource"), asked.get("subresource"))))
         return (
-            (self.verb, self.group, self.resource) == (event["verb"], asked.get("apiGroup", ""), resource)
+            (self.verb, self.group, self.resource)
+            == (event["verb"], asked.get("apiGroup", ""), resource)
             and self.space in ("", asked.get("namespace", ""))
             and self.name in ("", asked.get("name", ""))
         )
@@ -47,7 +48,10 @@ class Right(NamedTuple):
 def granted(*manifests: Path) -> set[Right]:
     """All that manifests allow; paths such as /version aside."""
     roles = [
-        item for manifest in manifests for item in yaml.safe_load(manifest.read_text())["items"] if item["kind"] in ("ClusterRole", "Role")
+        item
+        for manifest in manifests
+        for item in yaml.safe_load(manifest.read_text())["items"]
+        if item["kind"] in ("ClusterRole", "Role")
     ]
     return {
         Right(verb, group, resource, role["metadata"].get("namespace", ""), name)
@@ -63,6 +67,10 @@ def granted(*manifests: Path) -> set[Right]:
 def unused(cluster: Cluster, account: str, rights: Iterable[Right]) -> set[str]:
     """What the account could do, and did not. Nothing that it asked for may have been refused."""
     events = cluster.plane.asked(account)
-    refused = [(event["verb"], event["requestURI"]) for event in events if event.get("responseStatus", {}).get("code") == 403]
+    refused = [
+        (event["verb"], event["requestURI"])
+        for event in events
+        if event.get("responseStatus", {}).get("code") == 403
+    ]
     assert events and not refused, refused
     return {str(right) for right in rights if not any(right.allows(event) for event in events)}

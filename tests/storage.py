@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Ceph cluster as the tests use it: run our modules against it through Ansible, as on an admin host."""
+"""A Ceph cluster as the tests use it: run our modules against it through Ansible, as on an admin
+host.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ class Storage:
         self.ceph = ceph
         self._keyrings = {"admin": ceph.keyring}
 
-    def ansible(self, module: str, check: bool = False, user: str = "admin", diff: bool = False, **options: Any) -> Outcome:
+    def ansible(
+        self,
+        module: str,
+        check: bool = False,
+        user: str = "admin",
+        diff: bool = False,
+        **options: Any,
+    ) -> Outcome:
         """Run one of our modules as an operator does ad hoc, as a user that there is."""
         return ad_hoc(module, {**self.connection(user), **options}, check, diff)
 
@@ -32,7 +41,9 @@ class Storage:
         return {"conf": str(self.ceph.conf), "keyring": str(self._keyrings[user]), "user": user}
 
     def user(self, name: str, **caps: str) -> Path:
-        """Make a user with these capabilities (``mon="profile rbd", osd="profile rbd"``); its keyring."""
+        """Make a user with these capabilities (``mon="profile rbd", osd="profile rbd"``); its
+        keyring.
+        """
         self._keyrings[name] = self.ceph.user(name, **caps)
         return self._keyrings[name]
 

@@ -15,7 +15,8 @@ from docutils import nodes  # type: ignore[import-untyped]
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-# The trees of all pages fit into memory, and looking for what is left of them takes a third of the build.
+# The trees of all pages fit into memory, and looking for what is left of them takes a third of the
+# build.
 gc.disable()
 
 project = "storage_ops.runbooks"
@@ -30,7 +31,10 @@ html_theme = "sphinx_ansible_theme"
 html_theme_options = {
     "documentation_home_url": "https://github.com/storage-ops/runbooks",
     # In place of Ansible's own links, and its advertising.
-    "topbar_links": {"Source": "https://github.com/storage-ops/runbooks", "Issues": "https://github.com/storage-ops/runbooks/issues"},
+    "topbar_links": {
+        "Source": "https://github.com/storage-ops/runbooks",
+        "Issues": "https://github.com/storage-ops/runbooks/issues",
+    },
     "show_extranav": False,
     "show_rtd_ethical_ads": False,
 }
@@ -55,10 +59,18 @@ ELSEWHERE = {
 PLUGIN = re.compile(r"ansible_collections\.((?:ansible|kubernetes)\.\w+)\.(\w+)")
 
 
-def link_elsewhere(_app: Sphinx, _environment: Any, node: Any, content: nodes.TextElement) -> nodes.reference | None:
-    """antsibull-docs refers to pages of Ansible's own documentation by labels, in the belief that they are built with these."""
+def link_elsewhere(
+    _app: Sphinx, _environment: Any, node: Any, content: nodes.TextElement
+) -> nodes.reference | None:
+    """antsibull-docs refers to pages of Ansible's own documentation by labels, in the belief that
+    they are built with these.
+    """
     plugin = PLUGIN.fullmatch(node["reftarget"])
-    page = f"collections/{plugin[1].replace('.', '/')}/{plugin[2]}.html" if plugin else ELSEWHERE.get(node["reftarget"])
+    page = (
+        f"collections/{plugin[1].replace('.', '/')}/{plugin[2]}.html"
+        if plugin
+        else ELSEWHERE.get(node["reftarget"])
+    )
     return nodes.reference("", "", content, refuri=ANSIBLE + page) if page else None
 
 

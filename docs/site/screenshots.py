@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pictures of the report, of a fleet that does not exist, for the guide: python -P docs/site/screenshots.py FOLDER"""
+"""Pictures of the report, of a fleet that does not exist, for the guide: python -P
+docs/site/screenshots.py FOLDER
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,13 @@ def take(page: Page, address: str, folder: Path) -> None:
 
     def shoot(name: str, *texts: str, dark: bool = False) -> None:
         picture = page.screenshot(path=folder / f"{name}.png")
-        unseen = [text for text in texts if not pixels.legible(page, picture, page.get_by_text(text).locator("visible=true").first)]
+        unseen = [
+            text
+            for text in texts
+            if not pixels.legible(
+                page, picture, page.get_by_text(text).locator("visible=true").first
+            )
+        ]
         if unseen or pixels.dark(page, picture) != dark:
             sys.exit(f"{name}.png does not show what it should: {unseen or 'its colours'}")
 
@@ -51,16 +59,26 @@ def take(page: Page, address: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Make a report, open it in a browser, and take the pictures. Whatever the page complains of is an error."""
+    """Make a report, open it in a browser, and take the pictures.
+
+    Whatever the page complains of is an error.
+    """
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     complaints: list[str] = []
     with temporary("pictures") as work, sync_playwright() as playwright:
         sample.write(work, hosts=400, findings=250, seed=1, runs=30)
         # Chromium has no sandbox as root, as which CI runs.
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
         page = browser.new_page(viewport=WIDE, device_scale_factor=1)
-        page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda message: (
+                complaints.append(message.text) if message.type in ("error", "warning") else None
+            ),
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         take(page, (work / "report.html").as_uri(), folder)
         browser.close()

@@ -19,7 +19,9 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 from ansible.utils.vars import load_extra_vars
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 # How alike a name is to one that exists, where its prefix is misspelt, too (difflib's ratio).
@@ -33,7 +35,10 @@ SPEC: dict[str, dict[str, Any]] = {
     "given": {"type": "list", "elements": "str"},
     "playbooks": {"type": "list", "elements": "str"},
 }
-BOUNDS = {"required_together": [("given", "playbooks")], "mutually_exclusive": [("given", "target")]}
+BOUNDS = {
+    "required_together": [("given", "playbooks")],
+    "mutually_exclusive": [("given", "target")],
+}
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -43,7 +48,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     _requires_connection = False
     _supports_check_mode = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(
+        self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Refuse unknown variables, and parts of a target that match nothing."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         _ok, params = self.validate_argument_spec(argument_spec=SPEC, **BOUNDS)
@@ -60,7 +67,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             hosts, left_out = self._hosts(params["target"], variables)
             # The hosts of this run only: what the inventory says of others is none of its business.
             found = {host: known.unknown(_of(host, variables), {}) for host in hosts}
-            refuse({f"{name} of {host}": near for host, unknown in found.items() for name, near in unknown.items()})
+            refuse(
+                {
+                    f"{name} of {host}": near
+                    for host, unknown in found.items()
+                    for name, near in unknown.items()
+                }
+            )
         except StorageOpsError as error:
             return {**result, "failed": True, "msg": str(error)}
         said = f"the limit leaves out {', '.join(left_out)}" if left_out else f"{len(hosts)} hosts"
@@ -68,14 +81,19 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     def _hosts(self, target: Any, variables: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """The hosts of the target that the run has, and those that ``--limit`` takes away."""
-        inventory = lookup_loader.get("ansible.builtin.inventory_hostnames", loader=self._loader, templar=self._templar)
+        inventory = lookup_loader.get(
+            "ansible.builtin.inventory_hostnames", loader=self._loader, templar=self._templar
+        )
 
         def match(pattern: str) -> list[str]:
             return [str(host) for host in inventory.run([pattern], variables=dict(variables))]
 
         parts = split(target)
         if not parts:
-            raise StorageOpsError("target is required and must not be empty: name the hosts, for example -e target=worker01")
+            raise StorageOpsError(
+                "target is required and must not be empty: name the hosts, for example -e "
+                "target=worker01"
+            )
         names = [*variables.get("groups", {}), *variables.get("groups", {}).get("all", [])]
         for part in parts:
             # A host to leave out that is misspelt would be in the run.
@@ -87,9 +105,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 raise StorageOpsError(f"No host of the inventory matches {part}{near}")
         hosts = match(",".join(parts))
         in_run = set(variables.get("ansible_play_hosts_all", []))
-        kept, left_out = [host for host in hosts if host in in_run], [host for host in hosts if host not in in_run]
+        kept, left_out = (
+            [host for host in hosts if host in in_run],
+            [host for host in hosts if host not in in_run],
+        )
         if not kept:
-            why = f"the limit leaves nothing of the target {','.join(parts)}" if hosts else f"no host matches all of {','.join(parts)}"
+            why = (
+                f"the limit leaves nothing of the target {','.join(parts)}"
+                if hosts
+                else f"no host matches all of {','.join(parts)}"
+            )
             raise StorageOpsError(f"No host is left: {why}")
         return kept, left_out
 
@@ -97,7 +122,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 class Known:
     """The variables that exist, and the prefixes that make a variable one of ours."""
 
-    def __init__(self, names: Collection[str], prefixes: Collection[str], elsewhere: Collection[str]) -> None:
+    def __init__(
+        self, names: Collection[str], prefixes: Collection[str], elsewhere: Collection[str]
+    ) -> None:
         self.names = frozenset(names)
         # What is given to a playbook is seen by its roles, too, which do not have it.
         self.elsewhere = frozenset(elsewhere)
@@ -105,14 +132,24 @@ class Known:
 
     @classmethod
     def read(cls, roles: Path, variables: Iterable[str], prefixes: Iterable[str]) -> Known:
-        """Those of all roles: a name may begin as another role's do, and a role may use another one. And those of a playbook."""
-        # What a module returned is often registered under the module's own name, which may begin as a role's variables do.
-        names = {*variables, *(file.stem for file in (roles.parent / "plugins/modules").glob("*.py"))}
+        """Those of all roles: a name may begin as another role's do, and a role may use another
+        one. And those of a playbook.
+        """
+        # What a module returned is often registered under the module's own name, which may begin as
+        # a role's variables do.
+        names = {
+            *variables,
+            *(file.stem for file in (roles.parent / "plugins/modules").glob("*.py")),
+        }
         for file in roles.glob("*/meta/argument_specs.yml"):
             for entry in yaml_load(file.read_text(encoding="utf-8"))["argument_specs"].values():
                 names.update(entry.get("options", {}))
         for file in roles.glob("*/tasks/*.yml"):
-            names.update(re.findall(r"^ *register: ([a-z]\w*)", file.read_text(encoding="utf-8"), re.MULTILINE))
+            names.update(
+                re.findall(
+                    r"^ *register: ([a-z]\w*)", file.read_text(encoding="utf-8"), re.MULTILINE
+                )
+            )
         ours = [f"{file.parents[1].name}_" for file in roles.glob("*/meta/argument_specs.yml")]
         playbooks = (roles.parent / "playbooks").glob("*.yml")
         text = "\n".join(file.read_text(encoding="utf-8") for file in playbooks)
@@ -130,12 +167,19 @@ class Known:
         return cls.read(roles, names, {name for check in checks for name in check["prefixes"]})
 
     def strangers(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """What is in ``names`` and is none of these and none of Ansible's -> the nearest that is."""
+        """What is in ``names`` and is none of these and none of Ansible's -> the
+        nearest that is.
+        """
         found = {name for name in map(str, names) if not name.startswith("ansible_")} - self.names
-        return {name: difflib.get_close_matches(name, sorted(self.names), 1) for name in sorted(found)}
+        return {
+            name: difflib.get_close_matches(name, sorted(self.names), 1) for name in sorted(found)
+        }
 
     def unknown(self, variables: Iterable[str], given: Iterable[str]) -> dict[str, list[str]]:
-        """Unknown variable -> the nearest that exist. Of what was ``given`` for this run, the prefix may be misspelt as well."""
+        """Unknown variable -> the nearest that exist.
+
+        Of what was ``given`` for this run, the prefix may be misspelt as well.
+        """
         ours = {str(name) for name in variables if str(name).startswith(self.prefixes)} - self.names
         found = {name: difflib.get_close_matches(name, sorted(self.names), 1) for name in ours}
         others = {str(name) for name in given} - self.names - self.elsewhere - ours
@@ -143,7 +187,9 @@ class Known:
         return dict(sorted(found.items()))
 
     def _near(self, name: str) -> list[str]:
-        """Of the variables that belong to a role or playbook, the one that was most likely meant."""
+        """Of the variables that belong to a role or playbook, the one that was most
+        likely meant.
+        """
         names = self._prefixed()
         shortened = [known for known in names if _is_shortened(name, known)]
         near = difflib.get_close_matches(name, names, 1, ALIKE)
@@ -173,7 +219,8 @@ def _is_shortened(name: str, known: str) -> bool:
     """It is a known one without the words in between, as residual_maps for residual_paths_maps."""
     ours, theirs = name.split("_"), known.split("_")
     return 1 < len(ours) < len(theirs) and all(
-        difflib.SequenceMatcher(None, ours[end], theirs[end]).ratio() >= ALIKE_WORDS for end in (0, -1)
+        difflib.SequenceMatcher(None, ours[end], theirs[end]).ratio() >= ALIKE_WORDS
+        for end in (0, -1)
     )
 
 
@@ -185,7 +232,9 @@ def refuse(unknown: Mapping[str, list[str]]) -> None:
 
 
 def split(target: Any) -> list[str]:
-    """The parts of a target: a list or a text, separated by commas, blanks, newlines or, as Ansible has it, colons."""
+    """The parts of a target: a list or a text, separated by commas, blanks, newlines or, as Ansible
+    has it, colons.
+    """
     given = target if isinstance(target, (list, tuple)) else [target]
     text = ",".join(str(part) for part in given if part is not None)
     return [str(part) for part in split_host_pattern(",".join(re.split(r"[,\s]+", text))) if part]

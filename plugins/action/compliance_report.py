@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs on the controller, and reads what the audits returned where Ansible keeps it: none of it is templated or copied to a module."""
+"""Runs on the controller, and reads what the audits returned where Ansible keeps it: none of it is
+templated or copied to a module.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,37 @@ from typing import Any
 from ansible.module_utils.common.yaml import yaml_load
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import files, history, html, junit, model, prometheus
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import Occasion, Row, Scope
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import Expression, make_exceptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    files,
+    history,
+    html,
+    junit,
+    model,
+    prometheus,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
+    Occasion,
+    Row,
+    Scope,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import (
+    Expression,
+    make_exceptions,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 COLLECTION = Path(__file__).resolve().parents[2]
 ASSETS = COLLECTION / "roles/compliance_report/files"
-NAMES = {"json": "report.json", "html": "report.html", "prometheus": "storage_ops.prom", "junit": "junit.xml"}
+NAMES = {
+    "json": "report.json",
+    "html": "report.html",
+    "prometheus": "storage_ops.prom",
+    "junit": "junit.xml",
+}
 PARTIAL = "a part of the fleet only, so neither metrics nor a run to compare with were written"
 MAX_WARNINGS = 10
 SPEC: dict[str, dict[str, Any]] = {
@@ -65,17 +88,25 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     TRANSFERS_FILES = False
     _requires_connection = False
-    # It writes the report in check mode, too: what it reports on is not changed by that, and the play that gathers is always in check mode.
+    # It writes the report in check mode, too: what it reports on is not changed by that, and the
+    # play that gathers is always in check mode.
     _supports_check_mode = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(
+        self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Check everything; then, unless that was all, write the report."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
         try:
             request = Request(params)
             if params["validate_only"]:
-                return {**result, "changed": False, "started": request.started, "msg": "everything the report was asked for can be done"}
+                return {
+                    **result,
+                    "changed": False,
+                    "started": request.started,
+                    "msg": "everything the report was asked for can be done",
+                }
             return {**result, **request.write(request.rows(task_vars or {}))}
         except StorageOpsError as error:
             return {**result, "failed": True, "msg": str(error)}
@@ -88,7 +119,9 @@ class Request:
 
     def __init__(self, params: dict[str, Any]) -> None:
         self.params = params
-        controls = tuple(control for control in CONTROLS if control in params["controls"]) or tuple(CONTROLS)
+        controls = tuple(control for control in CONTROLS if control in params["controls"]) or tuple(
+            CONTROLS
+        )
         self.scope = Scope(controls, params["severity"], params["select"].strip())
         if self.scope.select:
             Expression(self.scope.select, "select")
@@ -96,35 +129,48 @@ class Request:
         self.exceptions = make_exceptions(_parsed(params["exceptions"]), now.date())
         self.slice = _slice(params["slice"].strip())
         if params["keep"] < 1:
-            raise StorageOpsError("keep must be 1 or more: the last run is what the next one is compared with")
+            raise StorageOpsError(
+                "keep must be 1 or more: the last run is what the next one is compared with"
+            )
         if not params["formats"]:
             raise StorageOpsError("formats must name at least one format")
         self.cluster = params["cluster"].strip()
         if not self.cluster:
-            raise StorageOpsError("cluster must not be empty: it tells the fleets of one Prometheus apart")
+            raise StorageOpsError(
+                "cluster must not be empty: it tells the fleets of one Prometheus apart"
+            )
         self.started = params["started"] or now.strftime(model.TIME)
         # A clock that was set back must not cost the report.
         self.begun = min(_time(self.started), now)
         self.parts = self._parts()
-        # What hides some of what there is must not pass for the fleet, in metrics or as the run before the next one.
+        # What hides some of what there is must not pass for the fleet, in metrics or as the run
+        # before the next one.
         narrow = self.scope != Scope() or self.slice is not None
         self.partial = narrow if params["partial"] is None else params["partial"]
         self.folder = os.path.abspath(os.path.expanduser(params["folder"]))
         if self.partial and files.has_runs(self.folder):
             self.folder = os.path.join(self.folder, "partial")
         files.prepare(self.folder, *([] if self.partial else ["runs"]))
-        self.paths = {name: os.path.join(self.folder, NAMES[name]) for name in NAMES if name in params["formats"]}
+        self.paths = {
+            name: os.path.join(self.folder, NAMES[name])
+            for name in NAMES
+            if name in params["formats"]
+        }
         if self.partial:
             self.paths.pop("prometheus", None)
         if "prometheus" in self.paths and params["prometheus_file"]:
             self.paths["prometheus"] = os.path.abspath(params["prometheus_file"])
             if not self.paths["prometheus"].endswith(".prom"):
-                raise StorageOpsError("prometheus_file must end in .prom: node_exporter reads no other")
+                raise StorageOpsError(
+                    "prometheus_file must end in .prom: node_exporter reads no other"
+                )
         for path in self.paths.values():
             files.check(path)
 
     def _parts(self) -> list[model.Part]:
-        """Earlier reports that become one: of the fleet that they are of, with what they asked, begun when the first of them was."""
+        """Earlier reports that become one: of the fleet that they are of, with what they asked,
+        begun when the first of them was.
+        """
         paths = [os.path.abspath(os.path.expanduser(path)) for path in self.params["inputs"]]
         parts = [model.read_report(files.read_report(path), path) for path in paths]
         if not parts:
@@ -132,7 +178,10 @@ class Request:
         asked, told = self.scope, parts[0].scope
         for name, default in Scope().to_result().items():
             if asked.to_result()[name] not in (default, told.to_result()[name]):
-                raise StorageOpsError(f"{name} cannot differ from what the inputs asked for: what they left out is in none of them")
+                raise StorageOpsError(
+                    f"{name} cannot differ from what the inputs asked for: what they left out is "
+                    "in none of them"
+                )
         self.scope, self.cluster = told, parts[0].cluster
         self.begun = min(part.started for part in parts)
         return parts
@@ -144,7 +193,9 @@ class Request:
             return self._joined(others)
         hostvars = task_vars.get("hostvars")
         if hostvars is None or not hasattr(hostvars, "raw_get"):
-            raise StorageOpsError("the results of the hosts cannot be read: this ansible-core keeps them elsewhere")
+            raise StorageOpsError(
+                "the results of the hosts cannot be read: this ansible-core keeps them elsewhere"
+            )
         nodes = []
         for name in dict.fromkeys(self.params["hosts"]):
             variables = hostvars.raw_get(name)
@@ -156,14 +207,23 @@ class Request:
         others = list(self.params["others"])
         if not any(other["kind"] == "cluster" for other in others):
             others.append({"name": "cluster", "kind": "cluster", "result": ""})
-        rows = [model.read_result(one["name"], one["kind"], task_vars.get(one["result"]), self.scope.controls) for one in others]
+        rows = [
+            model.read_result(
+                one["name"], one["kind"], task_vars.get(one["result"]), self.scope.controls
+            )
+            for one in others
+        ]
         return [row for row in rows if row]
 
     def _joined(self, others: Sequence[Row]) -> list[Row]:
         """Earlier reports as one."""
         if not self.exceptions:
-            told = {tuple(sorted(one.items())): one for part in self.parts for one in part.exceptions}
-            self.exceptions = make_exceptions(list(told.values()), datetime.now(timezone.utc).date())
+            told = {
+                tuple(sorted(one.items())): one for part in self.parts for one in part.exceptions
+            }
+            self.exceptions = make_exceptions(
+                list(told.values()), datetime.now(timezone.utc).date()
+            )
         return model.join(self.parts, others, self.params["hosts"])
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
@@ -171,25 +231,32 @@ class Request:
         params = self.params
         runs, unread = files.read_runs(self.folder) if not self.partial else ([], [])
         now = datetime.now(timezone.utc)
-        occasion = Occasion(params["title"], self.cluster, self.begun, now, _version(), self.slice, self.partial)
+        occasion = Occasion(
+            params["title"], self.cluster, self.begun, now, _version(), self.slice, self.partial
+        )
         earlier = history.comparable(runs, model.describe_run(occasion, self.scope))
         previous = earlier[-1] if earlier else None
         report = model.build(rows, self.scope, self.exceptions, occasion, previous)
         text = json.dumps(report, separators=(",", ":"))
         render: dict[str, Callable[[], str]] = {
             "json": lambda: text + "\n",
-            "html": lambda: html.render(report, text, history.trend(earlier, report), html.Assets.read(ASSETS)),
+            "html": lambda: html.render(
+                report, text, history.trend(earlier, report), html.Assets.read(ASSETS)
+            ),
             "prometheus": lambda: prometheus.render(report),
             "junit": lambda: junit.render(report),
         }
-        # All of them first: files of two runs beside each other would be worse than those of the last.
+        # All of them first: files of two runs beside each other would be worse than those of the
+        # last.
         rendered = {name: render[name]() for name in self.paths}
         for name, path in self.paths.items():
             # Others than node_exporter have no business with the rest.
             files.write(path, rendered[name], 0o644 if name == "prometheus" else 0o640)
         # Last: a run counts as one when everything of it is there.
         if not self.partial:
-            files.keep_run(self.folder, report["run"]["id"], history.keep(report, previous), params["keep"])
+            files.keep_run(
+                self.folder, report["run"]["id"], history.keep(report, previous), params["keep"]
+            )
         return {
             "changed": True,
             "msg": model.sentence(report) + (f"; {PARTIAL}" if self.partial else ""),
@@ -224,7 +291,9 @@ def _time(given: str) -> datetime:
     try:
         return datetime.strptime(given, model.TIME).replace(tzinfo=timezone.utc)
     except ValueError as error:
-        raise StorageOpsError(f"started must be a time as 2026-12-31T23:59:59Z, and is {given!r}") from error
+        raise StorageOpsError(
+            f"started must be a time as 2026-12-31T23:59:59Z, and is {given!r}"
+        ) from error
 
 
 def _version() -> str:
@@ -232,15 +301,32 @@ def _version() -> str:
     manifest, source = COLLECTION / "MANIFEST.json", COLLECTION / "galaxy.yml"
     if manifest.exists():
         return str(json.loads(manifest.read_text(encoding="utf-8"))["collection_info"]["version"])
-    return str(yaml_load(source.read_text(encoding="utf-8"))["version"]) if source.exists() else "unknown"
+    return (
+        str(yaml_load(source.read_text(encoding="utf-8"))["version"])
+        if source.exists()
+        else "unknown"
+    )
 
 
-def _warnings(report: Mapping[str, Any], unread: Sequence[str], parts: Sequence[model.Part]) -> list[str]:
-    said = [f"runs/{name} is no run of this version, and was left out of the trend" for name in unread]
+def _warnings(
+    report: Mapping[str, Any], unread: Sequence[str], parts: Sequence[model.Part]
+) -> list[str]:
+    said = [
+        f"runs/{name} is no run of this version, and was left out of the trend" for name in unread
+    ]
     scope = report["run"]["scope"]
     said += [f"{scope['select_error']}; all findings are shown"] if "select_error" in scope else []
-    said += [f"{one['error']}; it accepts nothing" for one in report["exceptions"] if "error" in one]
+    said += [
+        f"{one['error']}; it accepts nothing" for one in report["exceptions"] if "error" in one
+    ]
     twice = model.repeated(parts)
     more = f" and {len(twice) - MAX_WARNINGS} more" if len(twice) > MAX_WARNINGS else ""
-    said += [f"in more than one report, of which the newest counts: {', '.join(twice[:MAX_WARNINGS])}{more}"] if twice else []
+    said += (
+        [
+            "in more than one report, of which the newest counts: "
+            f"{', '.join(twice[:MAX_WARNINGS])}{more}"
+        ]
+        if twice
+        else []
+    )
     return said[:MAX_WARNINGS]

@@ -38,7 +38,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     _requires_connection = False
     _supports_check_mode = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(
+        self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Say what is left, and fail where that is no success."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
@@ -50,12 +52,21 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         later = bool(variables.get(LATER, False)) and not params["hosts"]
         if params["fail"]:
             return {**result, **said, "changed": False, "failed": said["failing"] and not later}
-        stats = {"data": {"storage_outcome": said["outcome"]}, "per_host": False, "aggregate": False}
+        stats = {
+            "data": {"storage_outcome": said["outcome"]},
+            "per_host": False,
+            "aggregate": False,
+        }
         return {**result, **said, "changed": False, "ansible_stats": stats}
 
 
-def outcome(findings: Iterable[Mapping[str, Any]], check: bool, strict: bool, repaired: Sequence[str] = ()) -> dict[str, Any]:
-    """What became of findings, and in ``left`` what is as broken as before. A hint (``info``) is nothing that is broken."""
+def outcome(
+    findings: Iterable[Mapping[str, Any]], check: bool, strict: bool, repaired: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What became of findings, and in ``left`` what is as broken as before.
+
+    A hint (``info``) is nothing that is broken.
+    """
     counts = dict.fromkeys(COUNTS, 0)
     left = []
     for finding in findings:
@@ -72,36 +83,62 @@ def outcome(findings: Iterable[Mapping[str, Any]], check: bool, strict: bool, re
 
 
 def conclude(outcomes: Sequence[Mapping[str, Any]], only_looked: bool) -> dict[str, Any]:
-    """The outcome of all, and whether it is a failure: what could not be looked at is one, what is left where it was to be repaired."""
+    """The outcome of all, and whether it is a failure: what could not be looked at is one, what is
+    left where it was to be repaired.
+    """
     left = [text for each in outcomes for text in each["left"]]
     not_assessed = [text for each in outcomes for text in each["not_assessed"]]
     strict = any(each["strict"] for each in outcomes)
     counts = {name: sum(int(each[name]) for each in outcomes) for name in COUNTS}
     told = {**counts, "left": _first(left), "not_assessed": _first(not_assessed)}
     parts = [f"{len(left)} left: {'; '.join(_first(left))}"] if left else []
-    parts += [f"{len(not_assessed)} not assessed: {'; '.join(_first(not_assessed))}"] if not_assessed else []
+    parts += (
+        [f"{len(not_assessed)} not assessed: {'; '.join(_first(not_assessed))}"]
+        if not_assessed
+        else []
+    )
     own = {**counts, "left": left, "not_assessed": not_assessed, "strict": strict}
     failing = bool(not_assessed or (left and (strict or not only_looked)))
-    return {"msg": ". ".join(parts) or "nothing is left", "outcome": told, "failing": failing, "own": own}
+    return {
+        "msg": ". ".join(parts) or "nothing is left",
+        "outcome": told,
+        "failing": failing,
+        "own": own,
+    }
 
 
 def _outcome_of(host: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """What the roles of a host registered. One that did not come to its end looked at nothing, as far as we know."""
+    """What the roles of a host registered.
+
+    One that did not come to its end looked at nothing, as far as we know.
+    """
     found = variables["hostvars"].raw_get(host)
     found = found if isinstance(found, Mapping) else {}
     registered = [found.get(f"__{role.name}_outcome") for role in ROLES.iterdir()]
     own = [each["own"] for each in registered if isinstance(each, Mapping) and "own" in each]
     if not own:
-        return {**outcome([], False, False), "not_assessed": [f"{host} (it failed or was not reached, see above)"]}
+        return {
+            **outcome([], False, False),
+            "not_assessed": [f"{host} (it failed or was not reached, see above)"],
+        }
     summed = {name: sum(int(each[name]) for each in own) for name in COUNTS}
     left = [f"{host}: {text}" for each in own for text in each["left"]]
-    return {**summed, "left": left, "not_assessed": [], "strict": any(each["strict"] for each in own)}
+    return {
+        **summed,
+        "left": left,
+        "not_assessed": [],
+        "strict": any(each["strict"] for each in own),
+    }
 
 
 def _undone(finding: Mapping[str, Any]) -> str:
     """What of a repair was only planned, as by a task in check mode."""
     return next(
-        (f"{step['action']} {step['target']} was {step['outcome']}" for step in finding.get("repair") or () if step["outcome"] != "done"),
+        (
+            f"{step['action']} {step['target']} was {step['outcome']}"
+            for step in finding.get("repair") or ()
+            if step["outcome"] != "done"
+        ),
         "",
     )
 

@@ -12,16 +12,21 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Prints what the modules of this collection return as a table that is as wide as the terminal, then why something is refused or only
-    reported, and what was or would be done. A module that found nothing has one line.
-  - With C(-v) also the evidence and the exact commands; from C(-vvv) on everything as JSON, as C(ansible.builtin.default) prints it.
-  - What other modules return looks as C(ansible.builtin.default) prints it; for the command C(ansible) also without C(-v).
-  - The tasks of the role P(storage_ops.runbooks.show_findings#role) stay silent, since they would show the same once more.
+  - Prints what the modules of this collection return as a table that is as wide as the terminal,
+    then why something is refused or only reported, and what was or would be done. A module that
+    found nothing has one line.
+  - With C(-v) also the evidence and the exact commands; from C(-vvv) on everything as JSON, as
+    C(ansible.builtin.default) prints it.
+  - What other modules return looks as C(ansible.builtin.default) prints it; for the command
+    C(ansible) also without C(-v).
+  - The tasks of the role P(storage_ops.runbooks.show_findings#role) stay silent, since they would
+    show the same once more.
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
 requirements:
-  - set as stdout in configuration; the command C(ansible) also needs E(ANSIBLE_LOAD_CALLBACK_PLUGINS)
+  - set as stdout in configuration; the command C(ansible) also needs
+    E(ANSIBLE_LOAD_CALLBACK_PLUGINS)
 """
 
 import shlex
@@ -41,7 +46,10 @@ _ROLE = "storage_ops.runbooks.show_findings"
 
 def printable(text: str) -> str:
     """Text on one line, with what a terminal would obey or not show written as escapes."""
-    return "".join(character if character.isprintable() else character.encode("unicode_escape").decode() for character in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def width(text: str) -> int:
@@ -49,7 +57,11 @@ def width(text: str) -> int:
     if text.isascii():
         return len(text)
     marks = sum(unicodedata.category(character) in ("Mn", "Me") for character in text)
-    return len(text) - marks + sum(unicodedata.east_asian_width(character) in ("W", "F") for character in text)
+    return (
+        len(text)
+        - marks
+        + sum(unicodedata.east_asian_width(character) in ("W", "F") for character in text)
+    )
 
 
 def wrap(text: str, columns: int) -> list[str]:
@@ -72,12 +84,16 @@ def wrap(text: str, columns: int) -> list[str]:
 
 
 def render(result: Mapping[str, Any], columns: int, verbose: bool) -> list[str]:
-    """A result with findings in lines: the message, the table, the reasons, the actions and, if verbose, the evidence."""
+    """A result with findings in lines: the message, the table, the reasons, the actions and, if
+    verbose, the evidence.
+    """
     lines = [printable(str(result.get("msg", "")))]
     findings = result["findings"]
     if findings:
         lines += _table(findings, columns)
-    actions = result.get("actions") or [action for finding in findings for action in finding.get("repair", [])]
+    actions = result.get("actions") or [
+        action for finding in findings for action in finding.get("repair", [])
+    ]
     # Not wrapped: there are commands among them, to be copied.
     for notes in (_notes(findings), _steps(actions, verbose)):
         lines += ["", *notes] if notes else []
@@ -92,7 +108,13 @@ def render(result: Mapping[str, Any], columns: int, verbose: bool) -> list[str]:
 def _table(findings: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
     rows = [["SEVERITY", "CONTROL", "OBJECT", "VERDICT", "SUMMARY"]]
     for finding in findings:
-        cells = [finding["severity"], finding["control"] or "-", _object(finding), finding["verdict"], finding["summary"]]
+        cells = [
+            finding["severity"],
+            finding["control"] or "-",
+            _object(finding),
+            finding["verdict"],
+            finding["summary"],
+        ]
         rows.append([printable(str(cell)) for cell in cells])
     widths = [max(width(row[column]) for row in rows) for column in range(5)]
     room = columns - len(_INDENT) - len(_GAP) * 4 - widths[0] - widths[1] - widths[3]
@@ -107,14 +129,23 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     wrapped = [wrap(cell, columns) for cell, columns in zip(cells, widths)]
     for number in range(max(len(lines) for lines in wrapped)):
         parts = [lines[number] if number < len(lines) else "" for lines in wrapped]
-        yield (_INDENT + _GAP.join(part + " " * (columns - width(part)) for part, columns in zip(parts, widths))).rstrip()
+        yield (
+            _INDENT
+            + _GAP.join(
+                part + " " * (columns - width(part)) for part, columns in zip(parts, widths)
+            )
+        ).rstrip()
 
 
 def _notes(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why something is refused, and what to do about what is only reported."""
     told = [finding for finding in findings if finding["verdict"] != "repair" and finding["reason"]]
     return [
-        _note("refused" if finding["verdict"] == "refuse" else "reported", f"{_object(finding)}: {finding['reason']}") for finding in told
+        _note(
+            "refused" if finding["verdict"] == "refuse" else "reported",
+            f"{_object(finding)}: {finding['reason']}",
+        )
+        for finding in told
     ]
 
 
@@ -123,7 +154,9 @@ def _steps(actions: Sequence[Mapping[str, Any]], verbose: bool) -> list[str]:
     for action in actions:
         seconds = f" ({action['seconds']:.1f} s)" if action["seconds"] else ""
         command = f": {shlex.join(action['command'])}" if verbose else ""
-        lines.append(_note(action["outcome"], f"{action['action']} {action['target']}{seconds}{command}"))
+        lines.append(
+            _note(action["outcome"], f"{action['action']} {action['target']}{seconds}{command}")
+        )
     return lines
 
 
@@ -138,9 +171,15 @@ def _object(finding: Mapping[str, Any]) -> str:
 
 
 def _evidence(name: str, value: Any) -> list[str]:
-    """One thing that was read: a long list item by item, the rest on one line, so that it can be copied."""
+    """One thing that was read: a long list item by item, the rest on one line, so that it can be
+    copied.
+    """
     line = f"{name}: {_plain(value)}"
-    return [f"{name}:", *(f"{_INDENT}- {_plain(item)}" for item in value)] if isinstance(value, list) and len(line) > 120 else [line]
+    return (
+        [f"{name}:", *(f"{_INDENT}- {_plain(item)}" for item in value)]
+        if isinstance(value, list) and len(line) > 120
+        else [line]
+    )
 
 
 def _plain(value: Any) -> str:
@@ -153,7 +192,9 @@ def _plain(value: Any) -> str:
 
 
 class CallbackModule(Default):  # type: ignore[misc]
-    """The default callback, which has only another opinion of what a result with findings looks like."""
+    """The default callback, which has only another opinion of what a result with findings looks
+    like.
+    """
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -162,7 +203,9 @@ class CallbackModule(Default):  # type: ignore[misc]
     def _tells(self, result: Mapping[str, Any]) -> bool:
         """A module of this collection returned it, and nobody wants to see it raw."""
         findings = result.get("findings")
-        ours = isinstance(findings, list) and all(isinstance(finding, dict) and _KEYS.issubset(finding) for finding in findings)
+        ours = isinstance(findings, list) and all(
+            isinstance(finding, dict) and _KEYS.issubset(finding) for finding in findings
+        )
         return ours and "actions" in result and self._display.verbosity < 3
 
     def _run_is_verbose(self, result: Any, verbosity: int = 0) -> bool:
@@ -170,9 +213,12 @@ class CallbackModule(Default):  # type: ignore[misc]
         role = result._task._role
         if role is not None and role.get_name() == _ROLE and self._display.verbosity < 3:
             return False
-        # Who asks for one module by the command ansible wants its answer; the default callback is made for playbooks.
+        # Who asks for one module by the command ansible wants its answer; the default callback is
+        # made for playbooks.
         asked = "module_name" in context.CLIARGS
-        return (verbosity == 0 and (asked or self._tells(result._result))) or bool(super()._run_is_verbose(result, verbosity))
+        return (verbosity == 0 and (asked or self._tells(result._result))) or bool(
+            super()._run_is_verbose(result, verbosity)
+        )
 
     def _dump_results(self, result: Any, *arguments: Any, **named: Any) -> str:
         if self._tells(result):
@@ -189,5 +235,7 @@ class CallbackModule(Default):  # type: ignore[misc]
         diff = result._result.get("diff")
         if isinstance(diff, dict) and self._tells(result._result):
             for side in ("before", "after"):
-                diff[side] = "".join(f"{printable(line)}\n" for line in diff.get(side, "").split("\n")[:-1])
+                diff[side] = "".join(
+                    f"{printable(line)}\n" for line in diff.get(side, "").split("\n")[:-1]
+                )
         super().v2_on_file_diff(result)

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this doc fragment is **PRIVATE** to the collection. It can have breaking changes at any time.
+# Note that this doc fragment is **PRIVATE** to the collection. It can have breaking changes at any
+# time.
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   names:
-    description: Look only at the VolumeAttachments of these names, and not at PersistentVolumes and pods.
+    description: Look only at the VolumeAttachments of these names, and not at PersistentVolumes and
+      pods.
     type: list
     elements: str
     default: []
@@ -44,23 +46,27 @@ options:
     default: 300
   observations:
     description:
-      - How often something suspicious is looked at before it is judged. Everything else is read once.
+      - How often something suspicious is looked at before it is judged. Everything else is read
+        once.
       - A single observation proves nothing, so with V(1) every repair is refused.
     type: int
     default: 2
   observation_seconds:
-    description: Seconds from the first observation to the last. Nothing is waited for when nothing is suspicious.
+    description: Seconds from the first observation to the last. Nothing is waited for when nothing
+      is suspicious.
     type: float
     default: 30
   pending_seconds:
-    description: Seconds that a pod must have had its node and waited for its volume before that is reported (STOR-15).
+    description: Seconds that a pod must have had its node and waited for its volume before that is
+      reported (STOR-15).
     type: float
     default: 120
   required_metadata:
     description:
-      - Keys that C(status.attachmentMetadata) of a VolumeAttachment must have, as a dictionary of driver to a list of keys (STOR-14).
-      - V({"csi.huawei.com":["publishInfo"]}) is known. What is given for a driver replaces what is known of it, and an empty list
-        switches the control off for it.
+      - Keys that C(status.attachmentMetadata) of a VolumeAttachment must have, as a dictionary of
+        driver to a list of keys (STOR-14).
+      - V({"csi.huawei.com":["publishInfo"]}) is known. What is given for a driver replaces what is
+        known of it, and an empty list switches the control off for it.
     type: dict
     default: {}
 """

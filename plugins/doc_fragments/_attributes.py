@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this doc fragment is **PRIVATE** to the collection. It can have breaking changes at any time.
+# Note that this doc fragment is **PRIVATE** to the collection. It can have breaking changes at any
+# time.
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ class ModuleDocFragment:
 options: {}
 attributes:
   check_mode:
-    description: Can run in C(check_mode) and return the findings and planned actions of a real run without changing anything.
+    description: Can run in C(check_mode) and return the findings and planned actions of a real run
+      without changing anything.
     support: full
   diff_mode:
     description: Returns the findings before and after the repair when in diff mode.
@@ -32,7 +34,8 @@ attributes:
 options: {}
 attributes:
   check_mode:
-    description: Can run in C(check_mode) and return the findings and planned actions of a real run without changing anything.
+    description: Can run in C(check_mode) and return the findings and planned actions of a real run
+      without changing anything.
     support: full
     details: This module never changes anything.
   diff_mode:
@@ -61,7 +64,8 @@ attributes:
 options: {}
 attributes:
   action_group:
-    description: Use C(group/storage_ops.runbooks.node) in C(module_defaults) to set defaults for all modules that look at a node.
+    description: Use C(group/storage_ops.runbooks.node) in C(module_defaults) to set defaults for
+      all modules that look at a node.
     support: full
     membership:
       - storage_ops.runbooks.node
@@ -71,7 +75,8 @@ attributes:
 options: {}
 attributes:
   action_group:
-    description: Use C(group/storage_ops.runbooks.cluster) in C(module_defaults) to set defaults for all modules that ask an API server.
+    description: Use C(group/storage_ops.runbooks.cluster) in C(module_defaults) to set defaults for
+      all modules that ask an API server.
     support: full
     membership:
       - storage_ops.runbooks.cluster

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this doc fragment is **PRIVATE** to the collection. It can have breaking changes at any time.
+# Note that this doc fragment is **PRIVATE** to the collection. It can have breaking changes at any
+# time.
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ class ModuleDocFragment:
 options:
   kubeconfig:
     description:
-      - Path of a kubeconfig, or several joined by V(:), or its content as a dictionary. Its content as a text is refused.
+      - Path of a kubeconfig, or several joined by V(:), or its content as a dictionary. Its content
+        as a text is refused.
       - If it is not given, E(K8S_AUTH_KUBECONFIG) is used.
       - An C(exec) credential plugin in it is run, for at most O(request_timeout) seconds.
-      - A token that is renewed is never written back, so there is no option C(persist_config) as kubernetes.core has it.
+      - A token that is renewed is never written back, so there is no option C(persist_config) as
+        kubernetes.core has it.
     type: raw
   context:
     description:
@@ -46,13 +49,15 @@ options:
     type: str
   validate_certs:
     description:
-      - Whether the certificate of the API server must be valid. Default is what the kubeconfig says, or V(true).
+      - Whether the certificate of the API server must be valid. Default is what the kubeconfig
+        says, or V(true).
       - If it is not given, E(K8S_AUTH_VERIFY_SSL) is used.
     type: bool
     aliases: [verify_ssl]
   ca_cert:
     description:
-      - File with the certificate authority of the API server, in PEM. Default is that of the kubeconfig, or those the system trusts.
+      - File with the certificate authority of the API server, in PEM. Default is that of the
+        kubeconfig, or those the system trusts.
       - If it is not given, E(K8S_AUTH_SSL_CA_CERT) is used.
     type: path
     aliases: [ssl_ca_cert]
@@ -105,18 +110,22 @@ options:
   impersonate_groups:
     description:
       - Groups to act as.
-      - If it is not given, E(K8S_AUTH_IMPERSONATE_GROUPS) is used, with the groups joined by commas.
+      - If it is not given, E(K8S_AUTH_IMPERSONATE_GROUPS) is used, with the groups joined by
+        commas.
     type: list
     elements: str
 requirements:
   - kubernetes >= 29.0.0, unless O(host) and credentials for it are given.
 notes:
-  - The task runs where the API server can be reached, usually on the controller. There, set C(ansible_python_interpreter) to
-    C({{ ansible_playbook_python }}), the Python that Ansible runs on and that has the library.
-  - Names, environment variables and precedence of the options are those of the collection kubernetes.core, so AWX's own credential type
-    for OpenShift and Kubernetes works. O(host) with credentials is enough. Otherwise O(kubeconfig) or O(context) is used, or the service
-    account of the pod that the task runs in, or C(~/.kube/config), and the other options override what is found there. O(kubeconfig) or
-    O(context) together with E(K8S_AUTH_HOST) is refused, since they may name two clusters.
+  - The task runs where the API server can be reached, usually on the controller. There, set
+    C(ansible_python_interpreter) to C({{ ansible_playbook_python }}), the Python that Ansible runs
+    on and that has the library.
+  - Names, environment variables and precedence of the options are those of the collection
+    kubernetes.core, so AWX's own credential type for OpenShift and Kubernetes works. O(host) with
+    credentials is enough. Otherwise O(kubeconfig) or O(context) is used, or the service account of
+    the pod that the task runs in, or C(~/.kube/config), and the other options override what is
+    found there. O(kubeconfig) or O(context) together with E(K8S_AUTH_HOST) is refused, since they
+    may name two clusters.
 """
 
     BOUNDS = r"""
@@ -124,8 +133,9 @@ options:
   request_timeout:
     description:
       - Seconds without a byte from the API server after which a request is given up.
-      - Requests that do no harm when they are repeated are tried again for about 15 seconds. Once the API server has answered, an outage of
-        up to 120 seconds is waited out, or what O(deadline) leaves of them.
+      - Requests that do no harm when they are repeated are tried again for about 15 seconds. Once
+        the API server has answered, an outage of up to 120 seconds is waited out, or what
+        O(deadline) leaves of them.
     type: float
     default: 30
   deadline:

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this doc fragment is **PRIVATE** to the collection. It can have breaking changes at any time.
+# Note that this doc fragment is **PRIVATE** to the collection. It can have breaking changes at any
+# time.
 
 from __future__ import annotations
 
@@ -15,29 +16,33 @@ options:
   maps:
     description:
       - Look only at the multipath maps of these names, for example V(mpathb).
-      - Names are translated to WWIDs, also through C(/etc/multipath/bindings), so that disks which a map left behind count too.
+      - Names are translated to WWIDs, also through C(/etc/multipath/bindings), so that disks which
+        a map left behind count too.
     type: list
     elements: str
     default: []
   wwids:
     description:
-      - Look only at maps and disks with these WWIDs, written as C(multipath -ll) writes them, for example
-        V(36001405f487100cf0e74447a08ee985c).
+      - Look only at maps and disks with these WWIDs, written as C(multipath -ll) writes them, for
+        example V(36001405f487100cf0e74447a08ee985c).
       - WWIDs are compared whole, never by a part.
     type: list
     elements: str
     default: []
   vendor:
-    description: Look only at maps and disks of this SCSI vendor, compared whole and without regard to case.
+    description: Look only at maps and disks of this SCSI vendor, compared whole and without regard
+      to case.
     type: str
     default: ''
   product:
-    description: Look only at maps and disks of this SCSI product, compared whole and without regard to case.
+    description: Look only at maps and disks of this SCSI product, compared whole and without regard
+      to case.
     type: str
     default: ''
   observations:
     description:
-      - How often something suspicious is looked at before it is judged. Everything else is asked once.
+      - How often something suspicious is looked at before it is judged. Everything else is asked
+        once.
       - A single observation proves nothing, so with V(1) every repair is refused.
       - A map with a path that the kernel itself calls down is refused after the first one, since no
         other can prove anything.
@@ -46,12 +51,13 @@ options:
   observation_seconds:
     description:
       - Seconds from the first observation to the last.
-      - It must be longer than multipathd's C(max_polling_interval), 20 seconds by default, so that multipathd has checked each
-        path meanwhile.
+      - It must be longer than multipathd's C(max_polling_interval), 20 seconds by default, so that
+        multipathd has checked each path meanwhile.
     type: float
     default: 25
   probe_timeout:
-    description: Seconds that the kernel gives one SCSI command of an inquiry. All disks are asked in parallel.
+    description: Seconds that the kernel gives one SCSI command of an inquiry. All disks are asked
+      in parallel.
     type: float
     default: 5
 """
@@ -74,7 +80,8 @@ options:
 options:
   kubelet_root:
     description:
-      - The kubelet's folder (its C(--root-dir)). Links above it are followed, links within it never are.
+      - The kubelet's folder (its C(--root-dir)). Links above it are followed, links within it never
+        are.
       - Only mounts in it are acted on.
     type: str
     default: /var/lib/kubelet
@@ -86,7 +93,8 @@ options:
     description:
       - Fail the task when a repair is refused.
       - A task always fails when the refused object was named, by the options C(maps) or C(wwids) of
-        M(storage_ops.runbooks.multipath_residual), C(paths) of M(storage_ops.runbooks.fuse_remount), and C(paths) or C(volumes) of
+        M(storage_ops.runbooks.multipath_residual), C(paths) of
+        M(storage_ops.runbooks.fuse_remount), and C(paths) or C(volumes) of
         M(storage_ops.runbooks.csi_mount_repair).
     type: bool
     default: false
@@ -96,9 +104,10 @@ options:
 options:
   peer_initiator_names:
     description:
-      - Initiator names of the other nodes, without this one, as a dictionary of node name to initiator name, to find a name that
-        two nodes share.
-      - The playbook C(storage_ops.runbooks.load_iscsi_modules) fills it in from the hosts of its target.
+      - Initiator names of the other nodes, without this one, as a dictionary of node name to
+        initiator name, to find a name that two nodes share.
+      - The playbook C(storage_ops.runbooks.load_iscsi_modules) fills it in from the hosts of its
+        target.
     type: dict
     default: {}
   peer_boot_ids:

@@ -9,8 +9,12 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.volumes import fuse_volumes as join
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.volumes import (
+    fuse_volumes as join,
+)
 
 DOCUMENTATION = r"""
 name: fuse_volumes
@@ -20,10 +24,11 @@ author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Turns what M(storage_ops.runbooks.csi_volume_info) returned into the options
-    O(storage_ops.runbooks.fuse_remount#module:volumes) and O(storage_ops.runbooks.fuse_remount#module:credentials), the latter with the
-    credentials of their Secrets.
-  - The program is the C(mounter) of a volume's attributes or of its StorageClass. A source C(bucket/folder) is written as that program
-    wants it.
+    O(storage_ops.runbooks.fuse_remount#module:volumes) and
+    O(storage_ops.runbooks.fuse_remount#module:credentials), the latter with the credentials of
+    their Secrets.
+  - The program is the C(mounter) of a volume's attributes or of its StorageClass. A source
+    C(bucket/folder) is written as that program wants it.
   - The result holds credentials. Use it in a task with C(no_log), or straight as the options.
 options:
   _input:
@@ -32,7 +37,8 @@ options:
     elements: dict
     required: true
   unused:
-    description: RV(storage_ops.runbooks.csi_volume_info#module:unused), of which no pod is left on the node.
+    description: RV(storage_ops.runbooks.csi_volume_info#module:unused), of which no pod is left on
+      the node.
     type: list
     elements: dict
     default: []
@@ -44,16 +50,19 @@ options:
   credential_keys:
     description:
       - By the name of a credential, keys of a Secret that hold it, the best first.
-      - The credentials C(endpoint) and C(region) are no secrets, and become the options of these names.
+      - The credentials C(endpoint) and C(region) are no secrets, and become the options of these
+        names.
     type: dict
     default: {}
   drivers:
-    description: By CSI driver, parts of an entry that are known better than from the cluster, for example C(recipe) or C(command).
+    description: By CSI driver, parts of an entry that are known better than from the cluster, for
+      example C(recipe) or C(command).
     type: dict
     default: {}
   given:
     description:
-      - Entries of the user's. One with the same C(volume) counts more, part by part; another is added.
+      - Entries of the user's. One with the same C(volume) counts more, part by part; another is
+        added.
       - Here they may have C(credentials), too.
     type: list
     elements: dict
@@ -72,7 +81,9 @@ EXAMPLES = r"""
     credentials: "{{ told.credentials }}"
   become: true
   vars:
-    told: "{{ s3.volumes | storage_ops.runbooks.fuse_volumes(secrets=secrets.resources, credential_keys=keys) }}"
+    told: >-
+      {{ s3.volumes
+         | storage_ops.runbooks.fuse_volumes(secrets=secrets.resources, credential_keys=keys) }}
     keys:
       access_key: [accessKeyID]
       secret_key: [secretAccessKey]
@@ -81,7 +92,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(volumes) and C(credentials), the options of M(storage_ops.runbooks.fuse_remount) of these names.
+  description: C(volumes) and C(credentials), the options of M(storage_ops.runbooks.fuse_remount) of
+    these names.
   type: dict
 """
 
@@ -102,7 +114,8 @@ def fuse_volumes(
         raise AnsibleFilterError(f"fuse_volumes: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:
         raise AnsibleFilterError(
-            f"fuse_volumes: this is not what csi_volume_info and k8s_info return: {type(error).__name__} {error}"
+            "fuse_volumes: this is not what csi_volume_info and k8s_info return: "
+            f"{type(error).__name__} {error}"
         ) from error
 
 

@@ -11,15 +11,20 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Lists the RBD images that a node has mapped, through the kernel (krbd) or C(rbd-nbd), and the CephFS that it has mounted, in any mount
-    namespace, through the kernel or C(ceph-fuse). Changes nothing and judges nothing.
-  - It runs on the node itself, and asks no Ceph cluster. M(storage_ops.runbooks.node_release) wants it where a fenced node was not
-    rebooted, since a client that has lived through the fence writes again without it. The kernel's RBD client does so without a watch on
-    its image, so the cluster no longer shows it.
-  - It does not see other programs that use librbd or libcephfs themselves, for example QEMU, tcmu-runner or NFS-Ganesha.
+  - Lists the RBD images that a node has mapped, through the kernel (krbd) or C(rbd-nbd), and the
+    CephFS that it has mounted, in any mount namespace, through the kernel or C(ceph-fuse). Changes
+    nothing and judges nothing.
+  - It runs on the node itself, and asks no Ceph cluster. M(storage_ops.runbooks.node_release) wants
+    it where a fenced node was not rebooted, since a client that has lived through the fence writes
+    again without it. The kernel's RBD client does so without a watch on its image, so the cluster
+    no longer shows it.
+  - It does not see other programs that use librbd or libcephfs themselves, for example QEMU,
+    tcmu-runner or NFS-Ganesha.
 requirements:
-  - Root's rights (C(become)), in the first PID namespace of the node. In a container RV(clients.problem) says that processes are hidden.
-  - C(debugfs), mounted at C(/sys/kernel/debug) as systemd does, for the addresses of CephFS clients and for those whose mount is gone.
+  - Root's rights (C(become)), in the first PID namespace of the node. In a container
+    RV(clients.problem) says that processes are hidden.
+  - C(debugfs), mounted at C(/sys/kernel/debug) as systemd does, for the addresses of CephFS clients
+    and for those whose mount is gone.
 options: {}
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes.info_module
@@ -53,12 +58,14 @@ clients:
   type: dict
   contains:
     boot_id:
-      description: The kernel's identity of this boot, which the cluster has as C(status.nodeInfo.bootID) of the node.
+      description: The kernel's identity of this boot, which the cluster has as
+        C(status.nodeInfo.bootID) of the node.
       type: str
       returned: always
       sample: 1f3b1c5e-7a02-4a5e-8a6d-0f3d0c1f2b3a
     problem:
-      description: Why there may be more clients than were found. Unless it is empty, nobody may conclude that none is left.
+      description: Why there may be more clients than were found. Unless it is empty, nobody may
+        conclude that none is left.
       type: str
       returned: always
     clients:
@@ -115,7 +122,8 @@ clients:
           type: str
           returned: always
         in_use:
-          description: Where it is mounted, what is built on it, and which process serves it, in sentences.
+          description: Where it is mounted, what is built on it, and which process serves it, in
+            sentences.
           type: list
           elements: str
           returned: always
@@ -137,9 +145,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients.runbook import CephClients
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients.runbook import (
+    CephClients,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, make_host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
+    BOUNDS,
+    make_host,
+)
 
 
 def main() -> None:

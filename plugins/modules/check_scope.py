@@ -13,17 +13,23 @@ author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
   - Every role of this collection begins with it, and so does every playbook.
-  - Fails if there is a variable that begins with the name of one of the collection's roles and C(_), and none of these roles has it, and
-    names the nearest that exists. Most often it is a variable that narrows the run down, and without it the run would repair everything.
-    It does not matter where it comes from, as from an extra variable, a survey, the inventory, a play or a task.
-  - Of extra variables, those fail, too, that are nearly one that exists, but do not begin with the name of a role.
-  - With O(target) it fails if a part of it matches no host, also if that is a part to be left out, as V(!worker01).
+  - Fails if there is a variable that begins with the name of one of the collection's roles and
+    C(_), and none of these roles has it, and names the nearest that exists. Most often it is a
+    variable that narrows the run down, and without it the run would repair everything. It does not
+    matter where it comes from, as from an extra variable, a survey, the inventory, a play or a
+    task.
+  - Of extra variables, those fail, too, that are nearly one that exists, but do not begin with the
+    name of a role.
+  - With O(target) it fails if a part of it matches no host, also if that is a part to be left out,
+    as V(!worker01).
   - Runs on the controller, and connects to no host.
 options:
   target:
     description:
-      - Hosts as a pattern of the inventory; a list, or one string separated by commas, blanks, newlines or colons.
-      - With it, all variables of these hosts are looked at, as far as the play has them; for this the task can run once for all of them.
+      - Hosts as a pattern of the inventory; a list, or one string separated by commas, blanks,
+        newlines or colons.
+      - With it, all variables of these hosts are looked at, as far as the play has them; for this
+        the task can run once for all of them.
       - Not given, there is no target; empty, it fails.
     type: raw
   variables:
@@ -38,8 +44,10 @@ options:
     default: []
   given:
     description:
-      - Instead of all else, names of variables that other runs are to get, such as those that a job template holds for its jobs.
-      - Fails if one is neither a variable that O(playbooks) know nor one of Ansible's own, which begin with V(ansible_).
+      - Instead of all else, names of variables that other runs are to get, such as those that a job
+        template holds for its jobs.
+      - Fails if one is neither a variable that O(playbooks) know nor one of Ansible's own, which
+        begin with V(ansible_).
     type: list
     elements: str
   playbooks:

@@ -11,15 +11,19 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Runs all cluster controls in one call and changes nothing. It reads and decides with the same code as the modules that repair.
-  - STOR-11 VolumeAttachments that no pod needs any more, STOR-12 volumes that hit the 68-character name collision, STOR-13 volumes that
-    are attached and missing from their node's C(volumesAttached), STOR-14 VolumeAttachments without what their driver needs, STOR-15
-    pods that wait for a volume that nobody attaches; see M(storage_ops.runbooks.volumeattachment_info).
-  - STOR-16 volumes of a lost node that are still held, STOR-17 fences that were left behind; see M(storage_ops.runbooks.node_fence_info).
-  - Each list of the API is read once for all of them. What may not be read, or cannot be, is told in RV(not_assessed) for the controls
-    that need it, and the others are looked at all the same; the task fails then.
-  - For single objects, nodes and namespaces use M(storage_ops.runbooks.volumeattachment_info), and for pods that are stuck
-    M(storage_ops.runbooks.pod_volume_info).
+  - Runs all cluster controls in one call and changes nothing. It reads and decides with the same
+    code as the modules that repair.
+  - STOR-11 VolumeAttachments that no pod needs any more, STOR-12 volumes that hit the 68-character
+    name collision, STOR-13 volumes that are attached and missing from their node's
+    C(volumesAttached), STOR-14 VolumeAttachments without what their driver needs, STOR-15 pods that
+    wait for a volume that nobody attaches; see M(storage_ops.runbooks.volumeattachment_info).
+  - STOR-16 volumes of a lost node that are still held, STOR-17 fences that were left behind; see
+    M(storage_ops.runbooks.node_fence_info).
+  - Each list of the API is read once for all of them. What may not be read, or cannot be, is told
+    in RV(not_assessed) for the controls that need it, and the others are looked at all the same;
+    the task fails then.
+  - For single objects, nodes and namespaces use M(storage_ops.runbooks.volumeattachment_info), and
+    for pods that are stuck M(storage_ops.runbooks.pod_volume_info).
 requirements:
   - The rights of C(playbooks/files/rbac-audit.yml) in this collection.
 options:
@@ -45,12 +49,13 @@ options:
       - STOR-17
   ceph:
     description:
-      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), for example without any image, to have the blocklist compared
-        (STOR-17).
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), for example without any
+        image, to have the blocklist compared (STOR-17).
       - Ledgers of another Ceph cluster than this reading's are left out of the comparison.
     type: dict
   ceph_problem:
-    description: Why there is no O(ceph) although there should be. STOR-17 is not assessed then; what is found without Ceph is told.
+    description: Why there is no O(ceph) although there should be. STOR-17 is not assessed then;
+      what is found without Ceph is told.
     type: str
     default: ''
   grace_seconds:
@@ -103,7 +108,8 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it; empty for a node that an unfinished move keeps new pods off.
+      description: Control that found it; empty for a node that an unfinished move keeps new pods
+        off.
       type: str
       returned: always
       sample: STOR-11
@@ -131,9 +137,11 @@ findings:
       returned: always
     workload:
       description:
-        - What has to be moved, on the first finding of each workload and control, and there for all of them; never cut.
-        - It has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it off, the uids of the C(attachments)
-          that must go, and for STOR-14 the keys that are C(missing).
+        - What has to be moved, on the first finding of each workload and control, and there for all
+          of them; never cut.
+        - It has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it
+          off, the uids of the C(attachments) that must go, and for STOR-14 the keys that are
+          C(missing).
       type: dict
       returned: for STOR-13 and STOR-14 that a move repairs
     verdict:
@@ -156,7 +164,8 @@ findings:
       elements: dict
       returned: always
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
+    with the findings of the others.
   returned: when there are any
   type: dict
   sample: {"STOR-11": "cannot list volumeattachments"}
@@ -201,17 +210,37 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Audit, Part, report_parts
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import make_audit
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import PLACE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, KubeError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.shared_lists import VOLUME_ATTACHMENTS, SharedLists
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments.runbook import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.runbook import (
     JUDGING,
     VolumeAttachments,
     make_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Audit,
+    Part,
+    report_parts,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import (
+    make_audit,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import PLACE
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    KubeError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    ArgumentSpec,
+    make_cluster,
+    reveal,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.shared_lists import (
+    VOLUME_ATTACHMENTS,
+    SharedLists,
 )
 
 CONTROLS = [f"STOR-{number}" for number in range(11, 18)]
@@ -232,14 +261,20 @@ def make_parts(cluster: Cluster, params: Mapping[str, Any]) -> list[Part]:
     shared = SharedLists(cluster)
     wanted = frozenset(params["controls"])
     if not wanted:
-        raise StorageOpsError("controls is empty, so nothing would be looked at; leave the option out to run all of them")
+        raise StorageOpsError(
+            "controls is empty, so nothing would be looked at; leave "
+            "the option out to run all of them"
+        )
 
     def attachments(controls: frozenset[str]) -> Callable[[], Audit[Any]]:
-        return lambda: VolumeAttachments(shared, make_options({**params, "controls": sorted(controls)}))
+        return lambda: VolumeAttachments(
+            shared, make_options({**params, "controls": sorted(controls)})
+        )
 
     def fences() -> Audit[Any]:
         if wanted & _ATTACHMENTS:
-            # Attachments before everything else: what comes to need one meanwhile is seen. Who needs them is told of an error.
+            # Attachments before everything else: what comes to need one meanwhile is seen. Who
+            # needs them is told of an error.
             with contextlib.suppress(KubeError):
                 shared.list(VOLUME_ATTACHMENTS, lambda _item: None, cached=True)
         return make_audit(shared, params)
@@ -248,7 +283,8 @@ def make_parts(cluster: Cluster, params: Mapping[str, Any]) -> list[Part]:
         raise StorageOpsError(f"Ceph's blocklist was not read: {params['ceph_problem']}")
 
     parts = [
-        # First, as its ledgers and the nodes must be of one moment; of what may be wrong with attachments there are two observations.
+        # First, as its ledgers and the nodes must be of one moment; of what may be wrong with
+        # attachments there are two observations.
         Part(_FENCES, fences, cluster.deadline, tells=False),
         Part(
             _ATTACHMENTS,
@@ -262,7 +298,9 @@ def make_parts(cluster: Cluster, params: Mapping[str, Any]) -> list[Part]:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **WANTED.merge(PLACE, JUDGING, AUTH, BOUNDS).to_kwargs())
+    module = AnsibleModule(
+        supports_check_mode=True, **WANTED.merge(PLACE, JUDGING, AUTH, BOUNDS).to_kwargs()
+    )
     reveal(module)
     params: dict[str, Any] = module.params
     report_parts(module, lambda: make_parts(make_cluster(params), params), params["controls"])

@@ -12,29 +12,34 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Makes of what the audits of many hosts, of the cluster and of Ceph returned one report, as JSON, as an HTML page that needs nothing
-    else, as metrics for the text file collector of Prometheus' node_exporter, and as JUnit.
-  - Runs on the controller, whatever host the task is for, so run it once (C(run_once)). It reads the results where Ansible keeps them.
-  - Files are replaced at once, so nobody sees half of one. Only the metrics can be read by everybody (mode C(0644)), all others by the
-    user's group, too (C(0640)).
+  - Makes of what the audits of many hosts, of the cluster and of Ceph returned one report, as JSON,
+    as an HTML page that needs nothing else, as metrics for the text file collector of Prometheus'
+    node_exporter, and as JUnit.
+  - Runs on the controller, whatever host the task is for, so run it once (C(run_once)). It reads
+    the results where Ansible keeps them.
+  - Files are replaced at once, so nobody sees half of one. Only the metrics can be read by
+    everybody (mode C(0644)), all others by the user's group, too (C(0640)).
 requirements:
   - jmespath on the controller, with O(select) or O(exceptions).
 options:
   hosts:
     description:
       - Names of the inventory's hosts in scope.
-      - One of which there is no result, or none of an audit, is reported as not assessed, with the reason.
+      - One of which there is no result, or none of an audit, is reported as not assessed, with the
+        reason.
     type: list
     elements: str
     default: []
   result:
-    description: Name of the variable of each host in which C(register) put what M(storage_ops.runbooks.node_storage_info) returned.
+    description: Name of the variable of each host in which C(register) put what
+      M(storage_ops.runbooks.node_storage_info) returned.
     type: str
     default: compliance_node
   others:
     description:
       - What else was audited.
-      - Without a cluster the controls STOR-11 to STOR-17 are reported as not assessed, unless O(controls) leaves them out.
+      - Without a cluster the controls STOR-11 to STOR-17 are reported as not assessed, unless
+        O(controls) leaves them out.
     type: list
     elements: dict
     default: []
@@ -52,18 +57,22 @@ options:
         required: true
       result:
         description:
-          - Name of the variable that holds what M(storage_ops.runbooks.cluster_storage_info) or M(storage_ops.runbooks.rbd_watcher_info)
-            returned. Not its value, so that it is not copied.
+          - Name of the variable that holds what M(storage_ops.runbooks.cluster_storage_info) or
+            M(storage_ops.runbooks.rbd_watcher_info) returned. Not its value, so that it is not
+            copied.
           - One that is not defined, or of a task that was skipped, means that there is none.
         type: str
         required: true
   inputs:
     description:
-      - Files C(report.json) of parts of a fleet that become one report; nothing is read of O(hosts) then.
-      - They must be of the same fleet and have asked for the same. Their O(controls), O(severity), O(select) and O(cluster) count, and
-        without O(exceptions), their exceptions, too. What is given besides must not differ.
+      - Files C(report.json) of parts of a fleet that become one report; nothing is read of O(hosts)
+        then.
+      - They must be of the same fleet and have asked for the same. Their O(controls), O(severity),
+        O(select) and O(cluster) count, and without O(exceptions), their exceptions, too. What is
+        given besides must not differ.
       - Of a node that is in two of them, the newer one counts, with a warning.
-      - Each of O(hosts) that is in none of them is reported as not assessed; without O(hosts), each slice of which there is no report.
+      - Each of O(hosts) that is in none of them is reported as not assessed; without O(hosts), each
+        slice of which there is no report.
       - What O(others) has of the cluster counts more than what the parts say of it.
     type: list
     elements: path
@@ -104,16 +113,19 @@ options:
     default: info
   select:
     description:
-      - A JMESPath expression over the findings; only the selected ones are shown. It must give a list, and one that asks for what no
-        finding can have, such as a severity that is none, is refused.
+      - A JMESPath expression over the findings; only the selected ones are shown. It must give a
+        list, and one that asks for what no finding can have, such as a severity that is none, is
+        refused.
       - A control of which it leaves findings out on a host is C(not_in_scope) there, never C(pass).
     type: str
     default: ""
   exceptions:
     description:
-      - Findings that are accepted, a list of dictionaries with the keys C(select) (a JMESPath expression over the findings), C(owner),
-        C(reason) and C(expires) (the last day, UTC, on which it holds, as C(YYYY-MM-DD)). All are required.
-      - C(expires) must be within 366 days. A selection of everything, or by places in the list, is refused.
+      - Findings that are accepted, a list of dictionaries with the keys C(select) (a JMESPath
+        expression over the findings), C(owner), C(reason) and C(expires) (the last day, UTC, on
+        which it holds, as C(YYYY-MM-DD)). All are required.
+      - C(expires) must be within 366 days. A selection of everything, or by places in the list, is
+        refused.
       - One that expired accepts nothing any more, and is shown, as is one that matches nothing.
       - May be YAML or JSON in one string, as an AWX survey sends it.
     type: raw
@@ -123,7 +135,8 @@ options:
     type: path
     default: ~/storage_compliance
   keep:
-    description: How many runs are kept in the folder C(runs) for the trend, and to tell what is new.
+    description: How many runs are kept in the folder C(runs) for the trend, and to tell what is
+      new.
     type: int
     default: 90
   formats:
@@ -141,7 +154,8 @@ options:
       - prometheus
       - junit
   prometheus_file:
-    description: File for the metrics, which ends in C(.prom); empty for C(storage_ops.prom) in O(folder).
+    description: File for the metrics, which ends in C(.prom); empty for C(storage_ops.prom) in
+      O(folder).
     type: path
     default: ""
   title:
@@ -149,22 +163,26 @@ options:
     type: str
     default: Storage compliance
   cluster:
-    description: Name of the fleet, a label of its metrics. Only runs of the same fleet are compared.
+    description: Name of the fleet, a label of its metrics. Only runs of the same fleet are
+      compared.
     type: str
     default: default
   slice:
-    description: Number and count of this part, where a fleet is divided among jobs, as V(2/5); empty where it is not.
+    description: Number and count of this part, where a fleet is divided among jobs, as V(2/5);
+      empty where it is not.
     type: str
     default: ""
   partial:
     description:
       - Whether this is a run of a part of the fleet, or of what there is to find.
-      - Such a run writes no metrics, and is not kept for the trend, since later ones cannot be compared with it. Where runs are kept in
-        O(folder), its report goes into the folder C(partial) there and leaves that of the fleet alone.
+      - Such a run writes no metrics, and is not kept for the trend, since later ones cannot be
+        compared with it. Where runs are kept in O(folder), its report goes into the folder
+        C(partial) there and leaves that of the fleet alone.
       - By default it is one with O(controls), O(severity), O(select) or O(slice).
     type: bool
   started:
-    description: When the run began, as RV(started) of a call with O(validate_only) says. Empty means now.
+    description: When the run began, as RV(started) of a call with O(validate_only) says. Empty
+      means now.
     type: str
     default: ""
   validate_only:
@@ -178,9 +196,11 @@ attributes:
     description: Has an action plugin of the same name.
     support: full
   check_mode:
-    description: Can run in C(check_mode) and return the findings and planned actions of a real run without changing anything.
+    description: Can run in C(check_mode) and return the findings and planned actions of a real run
+      without changing anything.
     support: none
-    details: Writes the report in check mode, too, since the audits are run in check mode. It writes nothing but that.
+    details: Writes the report in check mode, too, since the audits are run in check mode. It writes
+      nothing but that.
   diff_mode:
     description: Returns the findings before and after the repair when in diff mode.
     support: none
@@ -255,20 +275,20 @@ summary:
       returned: always
     hosts:
       description: >-
-        How many there are (C(total)), the cluster and Ceph among them, and how many were C(assessed), C(partly_assessed) and
-        C(not_assessed).
+        How many there are (C(total)), the cluster and Ceph among them, and how many were
+        C(assessed), C(partly_assessed) and C(not_assessed).
       type: dict
       returned: always
     findings:
       description: >-
-        How many are C(open) by severity, C(accepted), C(new) since the run before and C(resolved) since then; and how many exceptions
-        expired (C(expired_exceptions)).
+        How many are C(open) by severity, C(accepted), C(new) since the run before and C(resolved)
+        since then; and how many exceptions expired (C(expired_exceptions)).
       type: dict
       returned: always
     controls:
       description: >-
-        By control, on how many hosts it came to C(pass), C(fail), C(accepted), C(not_assessed) or C(not_in_scope), and how many C(findings)
-        it has. What is zero is left out.
+        By control, on how many hosts it came to C(pass), C(fail), C(accepted), C(not_assessed) or
+        C(not_in_scope), and how many C(findings) it has. What is zero is left out.
       type: dict
       returned: always
 files:

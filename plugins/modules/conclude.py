@@ -12,10 +12,14 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - The one rule for the colour of a run. Every role of this collection that repairs ends with it, and so does every playbook.
-  - What is left are findings that were refused, and those that were only reported, unless their severity is V(info), which is a hint.
-  - A run that repairs fails if anything is left. Check mode, and an O(audit), fail only with O(strict).
-  - Any run fails for a host of O(hosts) that did not come to the end of a role, since what is left there is unknown.
+  - The one rule for the colour of a run. Every role of this collection that repairs ends with it,
+    and so does every playbook.
+  - What is left are findings that were refused, and those that were only reported, unless their
+    severity is V(info), which is a hint.
+  - A run that repairs fails if anything is left. Check mode, and an O(audit), fail only with
+    O(strict).
+  - Any run fails for a host of O(hosts) that did not come to the end of a role, since what is left
+    there is unknown.
   - Runs on the controller, and connects to no host.
 options:
   findings:
@@ -24,12 +28,14 @@ options:
     elements: dict
     default: []
   repaired:
-    description: Names of objects of O(findings) that were, or in check mode would be, repaired by other means than by the module.
+    description: Names of objects of O(findings) that were, or in check mode would be, repaired by
+      other means than by the module.
     type: list
     elements: str
     default: []
   hosts:
-    description: Hosts for which roles have concluded already, to sum up. Their findings are added to O(findings).
+    description: Hosts for which roles have concluded already, to sum up. Their findings are added
+      to O(findings).
     type: list
     elements: str
     default: []
@@ -43,8 +49,8 @@ options:
     default: false
   fail:
     description:
-      - Whether this task fails. If not, the next one has to, by RV(failing), and the numbers are told as the statistics
-        C(storage_outcome), which are an artifact of a job in AWX.
+      - Whether this task fails. If not, the next one has to, by RV(failing), and the numbers are
+        told as the statistics C(storage_outcome), which are an artifact of a job in AWX.
     type: bool
     default: true
 extends_documentation_fragment:

@@ -11,26 +11,32 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds containers that still see a dead FUSE mount (STOR-05) while the node's mount of the same volume answers again, as after
-    M(storage_ops.runbooks.fuse_remount), and restarts just these, in the least disruptive way.
-  - A container has a copy of each mount in a mount namespace of its own. Only a mount within a folder with C(HostToContainer) propagation
-    is renewed by itself. So every FUSE mount of every container is listed as the container sees it; one that answers is never touched.
-  - Where a liveness probe covers the mount, the kubelet is given the time to restart the container by itself. Else the container runtime is
-    told to stop it, by C(crictl), and the kubelet starts it again. Its pod stays.
-  - A restart is proven by a new container of the same name in the same pod that can list the folder, on the file system that the node has
-    there.
-  - Refuses when the node's mount does not answer either, when it is not known which volume a mount is, when it is no CSI volume of the
-    container's own pod (a CSI driver sees those of all pods), when the container mounts for others, and when the kubelet would not start it
-    again. Pods that must be restarted as a whole are told in RV(pods).
+  - Finds containers that still see a dead FUSE mount (STOR-05) while the node's mount of the same
+    volume answers again, as after M(storage_ops.runbooks.fuse_remount), and restarts just these, in
+    the least disruptive way.
+  - A container has a copy of each mount in a mount namespace of its own. Only a mount within a
+    folder with C(HostToContainer) propagation is renewed by itself. So every FUSE mount of every
+    container is listed as the container sees it; one that answers is never touched.
+  - Where a liveness probe covers the mount, the kubelet is given the time to restart the container
+    by itself. Else the container runtime is told to stop it, by C(crictl), and the kubelet starts
+    it again. Its pod stays.
+  - A restart is proven by a new container of the same name in the same pod that can list the
+    folder, on the file system that the node has there.
+  - Refuses when the node's mount does not answer either, when it is not known which volume a mount
+    is, when it is no CSI volume of the container's own pod (a CSI driver sees those of all pods),
+    when the container mounts for others, and when the kubelet would not start it again. Pods that
+    must be restarted as a whole are told in RV(pods).
 requirements:
   - Root's rights (C(become)), in the node's own mount namespace.
   - C(crictl), unless liveness probes cover all dead mounts.
 options:
   containers:
     description:
-      - What the cluster says of mounts in containers, as from M(storage_ops.runbooks.csi_volume_info). Where it is given, only the
-        containers that are in it are looked at.
-      - Without it, all containers are looked at, but none is restarted, since the restart policy is not known.
+      - What the cluster says of mounts in containers, as from
+        M(storage_ops.runbooks.csi_volume_info). Where it is given, only the containers that are in
+        it are looked at.
+      - Without it, all containers are looked at, but none is restarted, since the restart policy is
+        not known.
     type: list
     elements: dict
     default: []
@@ -48,7 +54,8 @@ options:
         type: str
         default: ''
       id:
-        description: Id of the container in the runtime. Needed where there is no C(crictl) and containers of a pod have the same path.
+        description: Id of the container in the runtime. Needed where there is no C(crictl) and
+          containers of a pod have the same path.
         type: str
         default: ''
       namespace:
@@ -68,7 +75,8 @@ options:
         type: str
         default: ''
       host_path:
-        description: What of the node is mounted there. The runtime's word counts more, where it can be asked.
+        description: What of the node is mounted there. The runtime's word counts more, where it can
+          be asked.
         type: str
         default: ''
       probe:
@@ -86,7 +94,8 @@ options:
       - How a container is restarted.
       - V(probe) only waits for the kubelet, and refuses where no liveness probe covers the mount.
       - V(cri) has the runtime stop it at once.
-      - V(auto) waits where a probe covers the mount, and has the runtime stop it otherwise, or when the kubelet did not.
+      - V(auto) waits where a probe covers the mount, and has the runtime stop it otherwise, or when
+        the kubelet did not.
     type: str
     choices: [auto, probe, cri]
     default: auto
@@ -96,9 +105,11 @@ options:
     default: 5
   liveness_timeout:
     description:
-      - Seconds that the kubelet gets to restart a container by its liveness probe. V(0) does not wait for it.
+      - Seconds that the kubelet gets to restart a container by its liveness probe. V(0) does not
+        wait for it.
       - All containers that a probe covers wait at the same time.
-      - By default a probe fails three times, ten seconds apart, and the container then has thirty seconds to end.
+      - By default a probe fails three times, ten seconds apart, and the container then has thirty
+        seconds to end.
     type: float
     default: 120
   stop_timeout:
@@ -125,8 +136,9 @@ options:
     default: ''
   planned_paths:
     description:
-      - In check mode, mount points of the node that M(storage_ops.runbooks.fuse_remount) would repair before this (the targets of its
-        C(replace_mount)). Their containers are judged as if it had.
+      - In check mode, mount points of the node that M(storage_ops.runbooks.fuse_remount) would
+        repair before this (the targets of its C(replace_mount)). Their containers are judged as if
+        it had.
       - They count for nothing in a run that is real.
     type: list
     elements: str
@@ -139,8 +151,10 @@ options:
     default: 10
   accept_majority_broken:
     description:
-      - Accept that containers are restarted although more than half of those with FUSE mounts have a dead one.
-      - When a driver has failed for all volumes at once, this is so. It holds for any number of them, also where there is but one.
+      - Accept that containers are restarted although more than half of those with FUSE mounts have
+        a dead one.
+      - When a driver has failed for all volumes at once, this is so. It holds for any number of
+        them, also where there is but one.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -179,8 +193,10 @@ msg:
   sample: 1 finding, 1 repaired and proven
 pods:
   description:
-    - Pods that must be restarted as a whole, since a container of theirs with a dead mount cannot be restarted alone.
-    - Empty where more than half of the containers have a dead mount, unless O(accept_majority_broken).
+    - Pods that must be restarted as a whole, since a container of theirs with a dead mount cannot
+      be restarted alone.
+    - Empty where more than half of the containers have a dead mount, unless
+      O(accept_majority_broken).
   returned: success, and when a refusal fails the task
   type: list
   elements: dict
@@ -224,7 +240,8 @@ findings:
       returned: always
       sample: major
     object:
-      description: The container, by C(kind), C(namespace) where it is known, C(name) (pod and container) and C(node).
+      description: The container, by C(kind), C(namespace) where it is known, C(name) (pod and
+        container) and C(node).
       type: dict
       returned: always
       sample: {"kind": "container", "namespace": "shop", "name": "web-0/main", "node": "worker01"}
@@ -233,7 +250,8 @@ findings:
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count. C(proof) says what the new container answers.
+      description: What was read; lists are cut after 50 items, with a count. C(proof) says what the
+        new container answers.
       type: dict
       returned: always
     verdict:
@@ -294,20 +312,31 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, REFUSAL, make_host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers.runbook import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.runbook import (
     OPTIONS_SPEC,
     StaleContainers,
     container_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
+    BOUNDS,
+    KUBELET,
+    REFUSAL,
+    make_host,
 )
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **OPTIONS_SPEC.merge(KUBELET, BOUNDS, REFUSAL).to_kwargs())
+    module = AnsibleModule(
+        supports_check_mode=True, **OPTIONS_SPEC.merge(KUBELET, BOUNDS, REFUSAL).to_kwargs()
+    )
     params: dict[str, Any] = module.params
-    run(module, lambda: StaleContainers(make_host(params), container_options(params, module.check_mode)), params["strict"])
+    run(
+        module,
+        lambda: StaleContainers(make_host(params), container_options(params, module.check_mode)),
+        params["strict"],
+    )
 
 
 if __name__ == "__main__":

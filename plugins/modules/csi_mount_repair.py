@@ -11,35 +11,39 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds mount points of pods where something else lies than the CSI volume that is staged for them, or the volume twice (STOR-07), and
-    takes away exactly the wrong topmost layers.
-  - Finds volumes whose filesystem turned read-only or shut down after I/O errors (STOR-08). That is never repaired by a remount. The
-    workload has to be moved off the node and back, as M(storage_ops.runbooks.workload_reattach) does; the finding's RV(findings[].workload)
-    says which volume it is about.
-  - A mount is compared with the staging mount of its volume by device and folder, a loop device by the filesystem of the file behind it.
-    Which volume that is, the kubelet has noted beside it, in C(vol_data.json). Volumes of drivers that do not stage are only reported,
-    and only when several mounts lie on one another.
-  - A mount that is not what is staged is wrong only where its driver is known to publish what it has staged; see O(publish_from). It is
-    taken away only where the volume remains below it.
-  - Where the pod's mount is the staging folder itself, without the volume that its driver should have mounted there, the pod writes to the
-    node's own disk. That is critical, and refused.
-  - A filesystem counts as turned read-only when its superblock is read-only although the mount was made to be written, or when it gives
-    C(EIO), and the kernel shows that an error was the reason (the flags C(emergency_ro) or C(shutdown), the error counter of ext4, or
-    what the kernel has logged of ext4, xfs or btrfs since it was mounted). A volume that is mounted
-    read-only on purpose is none.
+  - Finds mount points of pods where something else lies than the CSI volume that is staged for
+    them, or the volume twice (STOR-07), and takes away exactly the wrong topmost layers.
+  - Finds volumes whose filesystem turned read-only or shut down after I/O errors (STOR-08). That is
+    never repaired by a remount. The workload has to be moved off the node and back, as
+    M(storage_ops.runbooks.workload_reattach) does; the finding's RV(findings[].workload) says which
+    volume it is about.
+  - A mount is compared with the staging mount of its volume by device and folder, a loop device by
+    the filesystem of the file behind it. Which volume that is, the kubelet has noted beside it, in
+    C(vol_data.json). Volumes of drivers that do not stage are only reported, and only when several
+    mounts lie on one another.
+  - A mount that is not what is staged is wrong only where its driver is known to publish what it
+    has staged; see O(publish_from). It is taken away only where the volume remains below it.
+  - Where the pod's mount is the staging folder itself, without the volume that its driver should
+    have mounted there, the pod writes to the node's own disk. That is critical, and refused.
+  - A filesystem counts as turned read-only when its superblock is read-only although the mount was
+    made to be written, or when it gives C(EIO), and the kernel shows that an error was the reason
+    (the flags C(emergency_ro) or C(shutdown), the error counter of ext4, or what the kernel has
+    logged of ext4, xfs or btrfs since it was mounted). A volume that is mounted read-only on
+    purpose is none.
   - Where nothing shows an error, that is refused. It is V(minor) if the device is in order and no
     error was counted, as after an administrator's C(remount,ro).
-  - Some kernels, as the 6.1 of Debian 12, tell of ext4 only in their log that it no longer takes writes. There it is found for as long as
-    the log's buffer has that line.
-  - Refuses when a process is inside, in any mount namespace, when a container of the pod runs, when the wrong layer lies underneath, when
-    nothing is known of the driver, and,
-    for STOR-08, while a path to the volume is down.
+  - Some kernels, as the 6.1 of Debian 12, tell of ext4 only in their log that it no longer takes
+    writes. There it is found for as long as the log's buffer has that line.
+  - Refuses when a process is inside, in any mount namespace, when a container of the pod runs, when
+    the wrong layer lies underneath, when nothing is known of the driver, and, for STOR-08, while a
+    path to the volume is down.
   - Block volumes (C(volumeDevices)), in-tree volumes and dead FUSE mounts are not looked at.
 requirements:
   - Root's rights (C(become)), in the mount namespace of the node.
 options:
   paths:
-    description: Look only at these mount points, for example V(/var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/PV/mount).
+    description: Look only at these mount points, for example
+      V(/var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/PV/mount).
     type: list
     elements: str
     default: []
@@ -49,26 +53,32 @@ options:
     elements: str
     default: []
   probe_timeout:
-    description: Seconds within which a filesystem, or the device below it, must answer. All filesystems are asked in parallel.
+    description: Seconds within which a filesystem, or the device below it, must answer. All
+      filesystems are asked in parallel.
     type: float
     default: 5
   publish_from:
     description:
-      - What CSI drivers do, by name. V(staging) if the mount of a pod is always a bind of a mount in the staging folder, V(elsewhere) if
-        the driver may mount for a pod what it has not staged.
-      - Without a word here, of a driver that this collection does not know, a mount of a pod that is not what is staged is refused.
-      - Known are C(rbd.csi.ceph.com), C(cephfs.csi.ceph.com), C(csi.huawei.com), C(ebs.csi.aws.com) and C(ru.yandex.s3.csi) (V(staging)),
-        and C(ch.ctrox.csi.s3-driver) (V(elsewhere)).
+      - What CSI drivers do, by name. V(staging) if the mount of a pod is always a bind of a mount
+        in the staging folder, V(elsewhere) if the driver may mount for a pod what it has not
+        staged.
+      - Without a word here, of a driver that this collection does not know, a mount of a pod that
+        is not what is staged is refused.
+      - Known are C(rbd.csi.ceph.com), C(cephfs.csi.ceph.com), C(csi.huawei.com), C(ebs.csi.aws.com)
+        and C(ru.yandex.s3.csi) (V(staging)), and C(ch.ctrox.csi.s3-driver) (V(elsewhere)).
     type: dict
     default: {}
   max_repairs:
-    description: How many mount points one run may repair, and filesystems it may call fit to be repaired.
+    description: How many mount points one run may repair, and filesystems it may call fit to be
+      repaired.
     type: int
     default: 10
   accept_majority_broken:
     description:
-      - Accept that more than half of the node's pod mounts, or of its volumes' filesystems, look broken at once.
-      - Without it nothing is repaired then, since that may be an outage. It holds for any number of them, also where there is but one.
+      - Accept that more than half of the node's pod mounts, or of its volumes' filesystems, look
+        broken at once.
+      - Without it nothing is repaired then, since that may be an outage. It holds for any number of
+        them, also where there is but one.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -126,13 +136,17 @@ findings:
       description: What it is about, by C(kind), C(name) (a mount point) and C(node).
       type: dict
       returned: always
-      sample: {"kind": "pod mount", "name": "/var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/PV/mount", "node": "worker01"}
+      sample:
+        kind: pod mount
+        name: /var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/PV/mount
+        node: worker01
     summary:
       description: One sentence.
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count. Layers of a mount point are listed from the lowest up.
+      description: What was read; lists are cut after 50 items, with a count. Layers of a mount
+        point are listed from the lowest up.
       type: dict
       returned: always
     verdict:
@@ -155,10 +169,15 @@ findings:
       elements: dict
       returned: always
     workload:
-      description: What has to be moved off the node and back, by PersistentVolume, CSI driver, volume handle and uids of the pods here.
+      description: What has to be moved off the node and back, by PersistentVolume, CSI driver,
+        volume handle and uids of the pods here.
       type: dict
       returned: when moving the workload is what repairs it
-      sample: {"volume": "pvc-1", "driver": "csi.example.com", "handle": "vol-1", "pods": ["0a1b2c3d-1111-2222-3333-444455556666"]}
+      sample:
+        volume: pvc-1
+        driver: csi.example.com
+        handle: vol-1
+        pods: ["0a1b2c3d-1111-2222-3333-444455556666"]
 actions:
   description: What was done, or would be done, in order.
   returned: always
@@ -175,7 +194,8 @@ actions:
       type: str
       returned: always
     command:
-      description: The system call and its arguments. The mount is checked to be the topmost one right before it.
+      description: The system call and its arguments. The mount is checked to be the topmost one
+        right before it.
       type: list
       elements: str
       returned: always
@@ -199,8 +219,18 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, REFUSAL, ArgumentSpec, make_host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import OPTIONS_SPEC, PodMounts, pod_mount_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
+    BOUNDS,
+    KUBELET,
+    REFUSAL,
+    ArgumentSpec,
+    make_host,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import (
+    OPTIONS_SPEC,
+    PodMounts,
+    pod_mount_options,
+)
 
 RISKS = ArgumentSpec(
     {
@@ -212,7 +242,9 @@ RISKS = ArgumentSpec(
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **RISKS.merge(OPTIONS_SPEC, KUBELET, BOUNDS, REFUSAL).to_kwargs())
+    module = AnsibleModule(
+        supports_check_mode=True, **RISKS.merge(OPTIONS_SPEC, KUBELET, BOUNDS, REFUSAL).to_kwargs()
+    )
     params: dict[str, Any] = module.params
     run(module, lambda: PodMounts(make_host(params), pod_mount_options(params)), params["strict"])
 

@@ -11,28 +11,34 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Joins provisioner, claim, volume, pods, nodes, paths, StorageClass and Secret. That is what a node needs to be told to repair the mounts
-    of a volume (M(storage_ops.runbooks.fuse_remount), M(storage_ops.runbooks.container_restart)). Changes nothing and judges nothing.
-  - Volumes, claims, StorageClasses and pods are read whole, as etcd has them, or the task fails. What may not be read is an error and
-    never nothing.
-  - A node of O(nodes) that was made again after one of its pods fails the task, since another host may have the mounts of that pod.
-  - It names Secrets, and never reads one. Attributes and parameters that look like credentials are hidden.
+  - Joins provisioner, claim, volume, pods, nodes, paths, StorageClass and Secret. That is what a
+    node needs to be told to repair the mounts of a volume (M(storage_ops.runbooks.fuse_remount),
+    M(storage_ops.runbooks.container_restart)). Changes nothing and judges nothing.
+  - Volumes, claims, StorageClasses and pods are read whole, as etcd has them, or the task fails.
+    What may not be read is an error and never nothing.
+  - A node of O(nodes) that was made again after one of its pods fails the task, since another host
+    may have the mounts of that pod.
+  - It names Secrets, and never reads one. Attributes and parameters that look like credentials are
+    hidden.
   - A list that would be too long for AWX fails the task; it is never cut.
-  - Only volumes with a filesystem that are bound to a claim are listed; block volumes and inline volumes are not.
+  - Only volumes with a filesystem that are bound to a claim are listed; block volumes and inline
+    volumes are not.
 requirements:
   - The rights of C(playbooks/files/rbac-audit.yml) in this collection.
 options:
   provisioners:
     description:
       - Only volumes of these provisioners or CSI drivers, compared whole.
-      - A volume matches by its driver, or by the annotation C(volume.kubernetes.io/storage-provisioner) or
+      - A volume matches by its driver, or by the annotation
+        C(volume.kubernetes.io/storage-provisioner) or
         C(volume.beta.kubernetes.io/storage-provisioner) of its claim.
     type: list
     elements: str
     default: []
   nodes:
     description:
-      - Only pods on these nodes, by their names in Kubernetes. It is an error if one does not exist.
+      - Only pods on these nodes, by their names in Kubernetes. It is an error if one does not
+        exist.
       - Volumes that no pod on these nodes has are only named, in RV(unused).
     type: list
     elements: str
@@ -129,7 +135,8 @@ volumes:
       elements: str
       returned: always
     attributes:
-      description: Its C(volumeAttributes). What looks like a credential is replaced by the word hidden, in brackets.
+      description: Its C(volumeAttributes). What looks like a credential is replaced by the word
+        hidden, in brackets.
       type: dict
       returned: always
     parameters:
@@ -138,8 +145,8 @@ volumes:
       returned: always
     sources:
       description:
-        - What it is in the storage, as bucket or bucket/folder, taken from attributes, parameters and handle by the names that common
-          drivers use.
+        - What it is in the storage, as bucket or bucket/folder, taken from attributes, parameters
+          and handle by the names that common drivers use.
         - More than one means that it cannot be told which.
       type: list
       elements: str
@@ -147,7 +154,8 @@ volumes:
       sample: ["shared/pvc-4a4c2d8e-5b1f-4c7e-9d2b-1f2f5d0f3c11"]
     secret:
       description:
-        - C(namespace) and C(name) of the Secret that the node needs, from the volume, or else from the templates of its StorageClass.
+        - C(namespace) and C(name) of the Secret that the node needs, from the volume, or else from
+          the templates of its StorageClass.
         - Empty if none is named.
       type: dict
       returned: always
@@ -194,7 +202,8 @@ volumes:
           type: bool
           returned: always
         overdue:
-          description: Seconds since its grace period was over; V(0) for one that is not being deleted.
+          description: Seconds since its grace period was over; V(0) for one that is not being
+            deleted.
           type: int
           returned: always
         owner:
@@ -221,7 +230,8 @@ volumes:
               type: str
               returned: always
             sub_path:
-              description: Folder of the volume that is mounted, as the pod has it; empty for all of it.
+              description: Folder of the volume that is mounted, as the pod has it; empty for all of
+                it.
               type: str
               returned: always
             read_only:
@@ -229,7 +239,8 @@ volumes:
               type: bool
               returned: always
             propagation:
-              description: Whether mounts made later are seen, V(None), V(HostToContainer) or V(Bidirectional).
+              description: Whether mounts made later are seen, V(None), V(HostToContainer) or
+                V(Bidirectional).
               type: str
               returned: always
             probe:
@@ -247,17 +258,20 @@ volumes:
               type: str
               returned: always
         paths:
-          description: Where the kubelet mounts it for the pod, C(publish), and a list of C(subpaths).
+          description: Where the kubelet mounts it for the pod, C(publish), and a list of
+            C(subpaths).
           type: dict
           returned: always
 unused:
-  description: The volumes that no pod on O(nodes) has, by C(volume), C(driver) and C(handle). Empty without O(nodes).
+  description: The volumes that no pod on O(nodes) has, by C(volume), C(driver) and C(handle). Empty
+    without O(nodes).
   returned: success
   type: list
   elements: dict
 containers:
   description:
-    - The same mounts of containers once more, as O(storage_ops.runbooks.container_restart#module:containers) takes them.
+    - The same mounts of containers once more, as
+      O(storage_ops.runbooks.container_restart#module:containers) takes them.
     - Only those of pods that run and are not being deleted.
   returned: success
   type: list
@@ -283,8 +297,17 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.runbook import CsiVolumes, volume_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.runbook import (
+    CsiVolumes,
+    volume_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    ArgumentSpec,
+    make_cluster,
+    reveal,
+)
 
 SCOPE = ArgumentSpec(
     {

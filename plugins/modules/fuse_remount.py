@@ -11,37 +11,46 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds FUSE mounts in the kubelet's folder whose server is gone (STOR-05, C(Transport endpoint is not connected)) or does not
-    answer (STOR-06), as after a CSI driver's pod was restarted and took its C(s3fs) processes with it.
-  - Each FUSE filesystem is asked once, by C(statvfs) and a listing in a child process that is never waited for, since C(stat),
-    C(mountpoint) and mountinfo say that all is well. A filesystem is one finding, with all mounts of it. Staging, publish and subPath
-    mounts share one server.
-  - With O(strategy=remount) the volume is mounted anew in a private folder, by a systemd unit of its own that outlives the connection
-    of Ansible. When that mount lists, and is of the right type and, as far as mountinfo tells, of the same source as the dead one, it takes
-    its place at each mount point. The dead layers are unmounted lazily and the new mount is bound there at once.
-  - With O(strategy=kubelet) nothing is mounted. What the kubelet left behind of pods without any container is unmounted, so that it
-    can unstage the volume and the next pod gets a fresh mount.
-  - A dead mount of C(fuse.glusterfs) is only reported, since its client says so of its servers and may live itself.
-  - Only mounts below O(kubelet_root) are acted on whose whole path is one that Kubernetes gives. Only the dead layers go. A
-    filesystem below them stays, and where a mount that answers lies on them, nothing is done.
-  - A mount that the CSI driver has renewed at the staging path is used as it is; nothing is mounted anew then.
-  - Running containers keep the dead mount, unless it reaches them by mount propagation. RV(stale) lists them.
-  - A run that was interrupted leaves a note in C(/run/storage_ops/fuse), and the next run finishes it.
-  - A repair that fails and was taken back whole keeps no other from its own. The task fails when all are done. Where something is left of
-    it, nothing after it is done.
+  - Finds FUSE mounts in the kubelet's folder whose server is gone (STOR-05, C(Transport endpoint is
+    not connected)) or does not answer (STOR-06), as after a CSI driver's pod was restarted and took
+    its C(s3fs) processes with it.
+  - Each FUSE filesystem is asked once, by C(statvfs) and a listing in a child process that is never
+    waited for, since C(stat), C(mountpoint) and mountinfo say that all is well. A filesystem is one
+    finding, with all mounts of it. Staging, publish and subPath mounts share one server.
+  - With O(strategy=remount) the volume is mounted anew in a private folder, by a systemd unit of
+    its own that outlives the connection of Ansible. When that mount lists, and is of the right type
+    and, as far as mountinfo tells, of the same source as the dead one, it takes its place at each
+    mount point. The dead layers are unmounted lazily and the new mount is bound there at once.
+  - With O(strategy=kubelet) nothing is mounted. What the kubelet left behind of pods without any
+    container is unmounted, so that it can unstage the volume and the next pod gets a fresh mount.
+  - A dead mount of C(fuse.glusterfs) is only reported, since its client says so of its servers and
+    may live itself.
+  - Only mounts below O(kubelet_root) are acted on whose whole path is one that Kubernetes gives.
+    Only the dead layers go. A filesystem below them stays, and where a mount that answers lies on
+    them, nothing is done.
+  - A mount that the CSI driver has renewed at the staging path is used as it is; nothing is mounted
+    anew then.
+  - Running containers keep the dead mount, unless it reaches them by mount propagation. RV(stale)
+    lists them.
+  - A run that was interrupted leaves a note in C(/run/storage_ops/fuse), and the next run finishes
+    it.
+  - A repair that fails and was taken back whole keeps no other from its own. The task fails when
+    all are done. Where something is left of it, nothing after it is done.
 requirements:
   - Root's rights (C(become)), in the mount namespace of the node.
   - With O(strategy=remount) the program that serves the mount, on the node itself, and C(systemd).
 options:
   paths:
-    description: Look only at the FUSE mounts with these mount points. One that answers, or is none, fails the task.
+    description: Look only at the FUSE mounts with these mount points. One that answers, or is none,
+      fails the task.
     type: list
     elements: str
     default: []
   strategy:
     description:
       - V(remount) mounts the volume anew; running pods stay. It needs O(volumes).
-      - V(kubelet) unmounts what is left behind by pods that are gone, and leaves the rest to the kubelet. It needs O(volumes[].pods).
+      - V(kubelet) unmounts what is left behind by pods that are gone, and leaves the rest to the
+        kubelet. It needs O(volumes[].pods).
     type: str
     choices:
       - remount
@@ -49,10 +58,12 @@ options:
     default: remount
   volumes:
     description:
-      - What each volume's mount should be. The playbook C(storage_ops.runbooks.recover_fuse_mounts) fills it in from the cluster.
-      - An entry belongs to a mount by O(volumes[].volume), O(volumes[].handle) or O(volumes[].paths). One of them must be given.
-      - A mount of which only the pod's own name for the volume is known, as that of a volume that is no CSI one, is found by
-        O(volumes[].paths) alone.
+      - What each volume's mount should be. The playbook C(storage_ops.runbooks.recover_fuse_mounts)
+        fills it in from the cluster.
+      - An entry belongs to a mount by O(volumes[].volume), O(volumes[].handle) or
+        O(volumes[].paths). One of them must be given.
+      - A mount of which only the pod's own name for the volume is known, as that of a volume that
+        is no CSI one, is found by O(volumes[].paths) alone.
     type: list
     elements: dict
     default: []
@@ -76,25 +87,31 @@ options:
         default: []
       recipe:
         description:
-          - V(s3fs), V(ossfs), V(obsfs), V(geesefs), V(goofys), V(rclone), V(juicefs) or V(cephfs-fuse). Any other is
-            refused. By default it is found by the file system type of the dead mount, which for V(goofys) does not tell it.
-          - V(s3fs) and V(rclone) (a bucket of an S3 server) are tested with the real programs. The others follow the documentation of their
-            programs. V(rclone) of another kind, and the cloud edition of V(juicefs), need a O(volumes[].command).
-          - The source of V(juicefs) is the address of its metadata engine, without a password (that is the credential C(secret_key)).
-            The source of V(cephfs-fuse) is a folder of the file system, its user is the credential C(access_key), and the endpoint is its
-            monitors.
+          - V(s3fs), V(ossfs), V(obsfs), V(geesefs), V(goofys), V(rclone), V(juicefs) or
+            V(cephfs-fuse). Any other is refused. By default it is found by the file system type of
+            the dead mount, which for V(goofys) does not tell it.
+          - V(s3fs) and V(rclone) (a bucket of an S3 server) are tested with the real programs. The
+            others follow the documentation of their programs. V(rclone) of another kind, and the
+            cloud edition of V(juicefs), need a O(volumes[].command).
+          - The source of V(juicefs) is the address of its metadata engine, without a password (that
+            is the credential C(secret_key)). The source of V(cephfs-fuse) is a folder of the file
+            system, its user is the credential C(access_key), and the endpoint is its monitors.
         type: str
         default: ''
       sources:
-        description: What is to be mounted, for example a bucket. Different candidates are refused, since only one can be right.
+        description: What is to be mounted, for example a bucket. Different candidates are refused,
+          since only one can be right.
         type: list
         elements: str
         default: []
       options:
         description:
-          - Mount options. One that begins with a dash is given to the program as it is, any other by C(-o).
-          - C(allow_other) and C(default_permissions) are added when the dead mount had them, and the new one must have them, too.
-          - A password in them is refused, as it is in O(volumes[].sources) and O(volumes[].endpoint).
+          - Mount options. One that begins with a dash is given to the program as it is, any other
+            by C(-o).
+          - C(allow_other) and C(default_permissions) are added when the dead mount had them, and
+            the new one must have them, too.
+          - A password in them is refused, as it is in O(volumes[].sources) and
+            O(volumes[].endpoint).
         type: list
         elements: str
         default: []
@@ -104,43 +121,53 @@ options:
         default: ''
       secret_namespace:
         description:
-          - Namespace of the Secret that the volume is mounted with, if there is one. Who may write that can name any O(volumes[].endpoint).
-          - Where most mounts of a driver at an endpoint are broken, it is counted apart for each such namespace.
+          - Namespace of the Secret that the volume is mounted with, if there is one. Who may write
+            that can name any O(volumes[].endpoint).
+          - Where most mounts of a driver at an endpoint are broken, it is counted apart for each
+            such namespace.
         type: str
         default: ''
       region:
         description:
-          - Region of the server. The recipe V(rclone) uses it; others take it as one of O(volumes[].options).
-          - Letters, digits, dots, dashes and underscores. Any other is refused, as is an address, a bucket or a key that is none.
+          - Region of the server. The recipe V(rclone) uses it; others take it as one of
+            O(volumes[].options).
+          - Letters, digits, dots, dashes and underscores. Any other is refused, as is an address, a
+            bucket or a key that is none.
         type: str
         default: ''
       command:
         description:
-          - Command line to use in place of a recipe. C({source}), C({target}), C({endpoint}) and C({credentials_file}) are filled in, and
-            C({options}) becomes the mount options.
-          - The credentials file holds the credential C(file) as it is, or else a line C(KEY=VALUE) for each credential. Whoever gives
-            C(file) may have root run what the program's configuration can say, so take none from a Secret that tenants may write.
+          - Command line to use in place of a recipe. C({source}), C({target}), C({endpoint}) and
+            C({credentials_file}) are filled in, and C({options}) becomes the mount options.
+          - The credentials file holds the credential C(file) as it is, or else a line C(KEY=VALUE)
+            for each credential. Whoever gives C(file) may have root run what the program's
+            configuration can say, so take none from a Secret that tenants may write.
           - On a node without systemd it is run as it is, and must go into the background by itself.
         type: list
         elements: str
         default: []
       foreground:
-        description: Whether O(volumes[].command) stays in the foreground. If not, systemd waits until it has gone into the background.
+        description: Whether O(volumes[].command) stays in the foreground. If not, systemd waits
+          until it has gone into the background.
         type: bool
         default: true
       memory_max:
         description:
           - Mebibytes of memory that the program may have; at least V(64).
-          - By default what the container of the driver on this node may have, or its pod if that is less; V(1024) where they have no
-            limit, or the container is not found. It is the one that has the folder of the driver's socket and mounts for pods.
-          - What needs more, as for a listing without end, is ended by the kernel, and its mount is dead again.
+          - By default what the container of the driver on this node may have, or its pod if that is
+            less; V(1024) where they have no limit, or the container is not found. It is the one
+            that has the folder of the driver's socket and mounts for pods.
+          - What needs more, as for a listing without end, is ended by the kernel, and its mount is
+            dead again.
         type: int
       tasks_max:
-        description: Threads and processes that the program may have; at least V(16). The default is found likewise, or V(512).
+        description: Threads and processes that the program may have; at least V(16). The default is
+          found likewise, or V(512).
         type: int
       pods:
         description:
-          - The pods of the volume on this node. An empty list says that the cluster knows none; without it nobody has said.
+          - The pods of the volume on this node. An empty list says that the cluster knows none;
+            without it nobody has said.
         type: list
         elements: dict
         suboptions:
@@ -162,15 +189,18 @@ options:
             default: false
   credentials:
     description:
-      - By the name, the handle or a path of a volume, as its entry in O(volumes) has it, a dictionary of C(access_key), C(secret_key) and,
-        where the recipe knows it, C(session_token). A O(volumes[].command) may have any keys.
-      - They are written to a file that only root can read, and that is removed as soon as the mount is there, or has failed. The systemd
-        unit does so, too, should this module be killed.
-      - They are no part of O(volumes), which Ansible writes to the node's log by C(repr), where not every secret is known again.
+      - By the name, the handle or a path of a volume, as its entry in O(volumes) has it, a
+        dictionary of C(access_key), C(secret_key) and, where the recipe knows it, C(session_token).
+        A O(volumes[].command) may have any keys.
+      - They are written to a file that only root can read, and that is removed as soon as the mount
+        is there, or has failed. The systemd unit does so, too, should this module be killed.
+      - They are no part of O(volumes), which Ansible writes to the node's log by C(repr), where not
+        every secret is known again.
     type: dict
     default: {}
   probe_timeout:
-    description: Seconds after which a mount that does not answer counts as hung. All mounts are asked in parallel.
+    description: Seconds after which a mount that does not answer counts as hung. All mounts are
+      asked in parallel.
     type: float
     default: 5
   node_name:
@@ -185,34 +215,38 @@ options:
     default: 30
   containers_timeout:
     description:
-      - With O(strategy=kubelet), seconds to wait for the containers of the volume's pods to end. The wait ends with the deadline.
-      - V(0) refuses at once while one runs. Whatever it is, a pod that is not being deleted (O(volumes[].pods[].terminating)) is refused.
+      - With O(strategy=kubelet), seconds to wait for the containers of the volume's pods to end.
+        The wait ends with the deadline.
+      - V(0) refuses at once while one runs. Whatever it is, a pod that is not being deleted
+        (O(volumes[].pods[].terminating)) is refused.
     type: float
     default: 0
   unstage_timeout:
     description:
-      - With O(strategy=kubelet), seconds to wait for the kubelet to unstage the volume. A staging mount that is left after that, and of
-        which no pod has a folder any more, is unmounted.
+      - With O(strategy=kubelet), seconds to wait for the kubelet to unstage the volume. A staging
+        mount that is left after that, and of which no pod has a folder any more, is unmounted.
       - Nothing is unmounted when the deadline leaves it less.
     type: float
     default: 60
   abort_hung_connections:
     description:
-      - Accept that the connection to a server that hangs is cut, after another look. What it has not written yet is lost, and
-        processes that wait for it get an error.
+      - Accept that the connection to a server that hangs is cut, after another look. What it has
+        not written yet is lost, and processes that wait for it get an error.
       - Without it a hung mount is refused, since it may only be slow.
     type: bool
     default: false
   max_repairs:
-    description: Repair at most this many filesystems in one run; the others are refused until the next run.
+    description: Repair at most this many filesystems in one run; the others are refused until the
+      next run.
     type: int
     default: 10
   accept_majority_broken:
     description:
-      - Accept repairs although more than half of the FUSE filesystems look broken, as after a restart of their driver.
-      - Without it that counts as an outage. It is counted for each driver, O(volumes[].endpoint) and
-        O(volumes[].secret_namespace), and what talks to that is refused. An endpoint that is not known is one for all of a
-        driver's.
+      - Accept repairs although more than half of the FUSE filesystems look broken, as after a
+        restart of their driver.
+      - Without it that counts as an outage. It is counted for each driver, O(volumes[].endpoint)
+        and O(volumes[].secret_namespace), and what talks to that is refused. An endpoint that is
+        not known is one for all of a driver's.
       - It holds for any number of them, also where there is but one.
     type: bool
     default: false
@@ -253,7 +287,7 @@ EXAMPLES = r"""
   storage_ops.runbooks.fuse_remount:
     volumes:
       - paths:
-          - /var/lib/kubelet/pods/0a1b2c3d-1111-2222-3333-444455556666/volumes/kubernetes.io~csi/pvc-7f3f2f0e/mount
+          - /var/lib/kubelet/pods/0a1b2c3d-1111-2222-3333-4444/volumes/kubernetes.io~csi/pv-7/mount
         sources:
           - /srv/data
         command:
@@ -296,10 +330,14 @@ findings:
       returned: always
       sample: major
     object:
-      description: What it is about, by C(kind), C(name) and C(node). The name is the staging path, or else the first mount point.
+      description: What it is about, by C(kind), C(name) and C(node). The name is the staging path,
+        or else the first mount point.
       type: dict
       returned: always
-      sample: {"kind": "FUSE mount", "name": "/var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-1/globalmount", "node": "worker01"}
+      sample:
+        kind: FUSE mount
+        name: /var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-1/globalmount
+        node: worker01
     summary:
       description: One sentence.
       type: str
@@ -335,8 +373,9 @@ actions:
   contains:
     action:
       description:
-        - V(mount), V(adopt_mount), V(abort_connection), V(replace_mount), V(clean_up), V(wait_for_containers), V(unmount) or
-          V(wait_unstaged); to take something back, V(bind_mount) or V(stop_service).
+        - V(mount), V(adopt_mount), V(abort_connection), V(replace_mount), V(clean_up),
+          V(wait_for_containers), V(unmount) or V(wait_unstaged); to take something back,
+          V(bind_mount) or V(stop_service).
       type: str
       returned: always
       sample: replace_mount
@@ -346,9 +385,11 @@ actions:
       returned: always
     command:
       description:
-        - Exactly what is run, or the command line that does the same as the system calls that are made.
-        - C(write FILE TEXT) stands for a write to a file, C(use MOUNT) for a mount that is there, C(wait SECONDS ...) for waiting. To abort
-          a connection C(fusectl) is mounted first, and stays, where it is not.
+        - Exactly what is run, or the command line that does the same as the system calls that are
+          made.
+        - C(write FILE TEXT) stands for a write to a file, C(use MOUNT) for a mount that is there,
+          C(wait SECONDS ...) for waiting. To abort a connection C(fusectl) is mounted first, and
+          stays, where it is not.
       type: list
       elements: str
       returned: always
@@ -363,21 +404,25 @@ actions:
       returned: always
 undone:
   description:
-    - Names of the findings whose repair failed and was taken back whole; their verdict is V(refuse), and why is in their C(reason).
-    - The task has failed then. A playbook may go on with what was repaired, and end with M(storage_ops.runbooks.conclude).
+    - Names of the findings whose repair failed and was taken back whole; their verdict is
+      V(refuse), and why is in their C(reason).
+    - The task has failed then. A playbook may go on with what was repaired, and end with
+      M(storage_ops.runbooks.conclude).
   returned: if that, and nothing else, failed the task
   type: list
   elements: str
 stale:
   description:
-    - Mounts in other mount namespaces that stay dead whatever becomes of the node's own, as those of running containers.
+    - Mounts in other mount namespaces that stay dead whatever becomes of the node's own, as those
+      of running containers.
     - What it says is from after the repair; in check mode it is what there is now.
   returned: always, once the node could be read
   type: list
   elements: dict
   contains:
     pod:
-      description: Uid of the pod, by the control group of the process; empty if it is none of a pod.
+      description: Uid of the pod, by the control group of the process; empty if it is none of a
+        pod.
       type: str
       returned: always
     container:
@@ -409,13 +454,24 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import OPTIONS_SPEC, FuseRecovery, fuse_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, REFUSAL, make_host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
+    OPTIONS_SPEC,
+    FuseRecovery,
+    fuse_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
+    BOUNDS,
+    KUBELET,
+    REFUSAL,
+    make_host,
+)
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **OPTIONS_SPEC.merge(KUBELET, BOUNDS, REFUSAL).to_kwargs())
+    module = AnsibleModule(
+        supports_check_mode=True, **OPTIONS_SPEC.merge(KUBELET, BOUNDS, REFUSAL).to_kwargs()
+    )
     params: dict[str, Any] = module.params
     run(module, lambda: FuseRecovery(make_host(params), fuse_options(params)), params["strict"])
 

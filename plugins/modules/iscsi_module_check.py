@@ -11,10 +11,11 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Checks that a node is ready for iSCSI volumes (STOR-04). The kernel modules are loaded or built in, installed for the running
-    kernel and loaded again at the next boot; iscsid is active; the initiator name is there, well formed and no other node's.
-  - Loads and persists modules. Says so when a module is installed for another kernel than the running one, as after a kernel
-    upgrade without a reboot.
+  - Checks that a node is ready for iSCSI volumes (STOR-04). The kernel modules are loaded or built
+    in, installed for the running kernel and loaded again at the next boot; iscsid is active; the
+    initiator name is there, well formed and no other node's.
+  - Loads and persists modules. Says so when a module is installed for another kernel than the
+    running one, as after a kernel upgrade without a reboot.
   - An initiator name is never made up, since it is the node's identity at the array.
 requirements:
   - Root's rights (C(become)).
@@ -27,11 +28,13 @@ options:
     default:
       - iscsi_tcp
   persist:
-    description: Whether a module must be loaded at boot by C(modules-load.d) too. Without it iSCSI volumes do not come back after a reboot.
+    description: Whether a module must be loaded at boot by C(modules-load.d) too. Without it iSCSI
+      volumes do not come back after a reboot.
     type: bool
     default: true
   load_blacklisted:
-    description: Accept that a module is loaded although C(modprobe.d) forbids it. It holds until the next reboot; the line itself stays.
+    description: Accept that a module is loaded although C(modprobe.d) forbids it. It holds until
+      the next reboot; the line itself stays.
     type: bool
     default: false
   start_iscsid:
@@ -163,8 +166,16 @@ python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import Options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import IscsiReady
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, PEERS, REFUSAL, ArgumentSpec, make_host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import (
+    IscsiReady,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
+    BOUNDS,
+    PEERS,
+    REFUSAL,
+    ArgumentSpec,
+    make_host,
+)
 
 READINESS = ArgumentSpec(
     {
@@ -178,12 +189,16 @@ READINESS = ArgumentSpec(
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **READINESS.merge(PEERS, BOUNDS, REFUSAL).to_kwargs())
+    module = AnsibleModule(
+        supports_check_mode=True, **READINESS.merge(PEERS, BOUNDS, REFUSAL).to_kwargs()
+    )
     params: dict[str, Any] = module.params
     options = {name: params[name] for name in (*READINESS.options, *PEERS.options)}
     run(
         module,
-        lambda: IscsiReady(make_host(params), Options(**{**options, "modules": tuple(options["modules"])})),
+        lambda: IscsiReady(
+            make_host(params), Options(**{**options, "modules": tuple(options["modules"])})
+        ),
         params["strict"],
     )
 

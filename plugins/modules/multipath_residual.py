@@ -11,18 +11,22 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds multipath maps whose LUN the array took away (STOR-01), paths that answer as another LUN since their number was reused
-    or as another volume with the same WWID (STOR-02), and disks in no map that the array no longer serves (STOR-03).
-  - Every disk is asked itself, by a fresh SCSI inquiry, since sysfs, udev and multipathd remember what it said when it was found.
-    What is suspicious is asked several times.
-  - Removes what is proven dead and unused, in the only order that is safe. Disable queueing for that map, flush it, prove that it
-    is gone, look at each path again, delete it, and prove that kernel, multipathd and C(/dev/disk/by-id) have forgotten it.
-  - Refuses everything else and says why. A path that is down with its transport, a map that is mounted in any mount namespace,
-    held, swapped on or open, a LUN that the target still lists, and a sense code that does not say that the LUN is gone are never
-    touched.
-  - No path is deleted while a map stands on it. A flush that fails ends the run, and queueing is restored.
-  - No disk is scanned for that would join a map with a path that is not proven to serve it. Volumes that got each other's LUN numbers
-    are one finding. All of their maps are flushed and all of their wrong paths deleted before the first scan, or none.
+  - Finds multipath maps whose LUN the array took away (STOR-01), paths that answer as another LUN
+    since their number was reused or as another volume with the same WWID (STOR-02), and disks in no
+    map that the array no longer serves (STOR-03).
+  - Every disk is asked itself, by a fresh SCSI inquiry, since sysfs, udev and multipathd remember
+    what it said when it was found. What is suspicious is asked several times.
+  - Removes what is proven dead and unused, in the only order that is safe. Disable queueing for
+    that map, flush it, prove that it is gone, look at each path again, delete it, and prove that
+    kernel, multipathd and C(/dev/disk/by-id) have forgotten it.
+  - Refuses everything else and says why. A path that is down with its transport, a map that is
+    mounted in any mount namespace, held, swapped on or open, a LUN that the target still lists, and
+    a sense code that does not say that the LUN is gone are never touched.
+  - No path is deleted while a map stands on it. A flush that fails ends the run, and queueing is
+    restored.
+  - No disk is scanned for that would join a map with a path that is not proven to serve it. Volumes
+    that got each other's LUN numbers are one finding. All of their maps are flushed and all of
+    their wrong paths deleted before the first scan, or none.
   - The proof asks every path of every map of the node once more.
 requirements:
   - Root's rights (C(become)).
@@ -30,37 +34,43 @@ requirements:
 options:
   max_repairs:
     description:
-      - Repair at most this many maps and disks in one run; the others are refused until the next run.
+      - Repair at most this many maps and disks in one run; the others are refused until the next
+        run.
       - Of volumes that got each other's LUN numbers each map and disk counts.
     type: int
     default: 10
   fail_hung_readers:
     description:
-      - Accept that the I/O of processes that hang in D state on a residual map is failed, so that they let go of it. It also
-        covers an opener that C(/proc) does not name. A process that is not hung keeps its map, and so does one that has it open
-        for writing.
+      - Accept that the I/O of processes that hang in D state on a residual map is failed, so that
+        they let go of it. It also covers an opener that C(/proc) does not name. A process that is
+        not hung keeps its map, and so does one that has it open for writing.
       - Without it a map that is open is refused.
     type: bool
     default: false
   flush_empty_maps:
-    description: Accept that a map which has no path at all is flushed, if no disk answers as its LUN and every session is up.
+    description: Accept that a map which has no path at all is flushed, if no disk answers as its
+      LUN and every session is up.
     type: bool
     default: false
   accept_majority_dead:
     description:
-      - Accept repairs although more than half of the node's maps look broken, as after all pods of a node have moved away; or, where
-        disks in no map are broken, more than half of the LUNs of one of their targets.
-      - Without it that counts as an outage, and everything is refused. It holds for any number of them, also where there is but one.
+      - Accept repairs although more than half of the node's maps look broken, as after all pods of
+        a node have moved away; or, where disks in no map are broken, more than half of the LUNs of
+        one of their targets.
+      - Without it that counts as an outage, and everything is refused. It holds for any number of
+        them, also where there is but one.
     type: bool
     default: false
   rescan_targets:
     description:
-      - After all paths of a map, or a disk in no map, are gone, scan the targets they belonged to, and no others, so that the node finds
-        a LUN that the old disk has hidden. It works the same for iSCSI and Fibre Channel.
-      - Off by default, since a scan also finds a LUN that a driver is just about to detach. Where the array has given the very LUN
-        number to another LUN, that one is scanned for in any case.
+      - After all paths of a map, or a disk in no map, are gone, scan the targets they belonged to,
+        and no others, so that the node finds a LUN that the old disk has hidden. It works the same
+        for iSCSI and Fibre Channel.
+      - Off by default, since a scan also finds a LUN that a driver is just about to detach. Where
+        the array has given the very LUN number to another LUN, that one is scanned for in any case.
       - Targets of which nothing was removed are not scanned.
-      - The scans come at the end of the run. Everything is refused if a map stays that a new disk must not join.
+      - The scans come at the end of the run. Everything is refused if a map stays that a new disk
+        must not join.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -154,7 +164,8 @@ actions:
   contains:
     action:
       description:
-        - V(disable_queueing), V(flush_map), V(delete_path), V(replace_path), V(replace_paths), V(scan_target) or V(restore_queueing).
+        - V(disable_queueing), V(flush_map), V(delete_path), V(replace_path), V(replace_paths),
+          V(scan_target) or V(restore_queueing).
       type: str
       returned: always
       sample: flush_map
@@ -187,8 +198,17 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, REFUSAL, RESIDUAL, ArgumentSpec, make_host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import ResidualPaths, residual_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
+    BOUNDS,
+    REFUSAL,
+    RESIDUAL,
+    ArgumentSpec,
+    make_host,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import (
+    ResidualPaths,
+    residual_options,
+)
 
 RISKS = ArgumentSpec(
     {
@@ -203,9 +223,13 @@ RISKS = ArgumentSpec(
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **RISKS.merge(RESIDUAL, BOUNDS, REFUSAL).to_kwargs())
+    module = AnsibleModule(
+        supports_check_mode=True, **RISKS.merge(RESIDUAL, BOUNDS, REFUSAL).to_kwargs()
+    )
     params: dict[str, Any] = module.params
-    run(module, lambda: ResidualPaths(make_host(params), residual_options(params)), params["strict"])
+    run(
+        module, lambda: ResidualPaths(make_host(params), residual_options(params)), params["strict"]
+    )
 
 
 if __name__ == "__main__":

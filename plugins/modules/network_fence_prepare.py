@@ -6,37 +6,46 @@
 
 DOCUMENTATION = r"""
 module: network_fence_prepare
-short_description: Make an Unfenced NetworkFence for each node, so that a lost one can be fenced by a patch
+short_description: Make an Unfenced NetworkFence for each node, so that a lost one can be fenced by
+  a patch
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Makes one C(NetworkFence) of CSI-Addons for each node, with C(fenceState) V(Unfenced), while the nodes are well. When a node is lost,
-    M(storage_ops.runbooks.node_fence) only has to patch it.
-  - The addresses are those that the driver on the node reports to its C(NetworkFenceClass) (C(networkFenceClientStatus) of its
-    C(CSIAddonsNode)), else the node's C(InternalIP). Ceph may see other addresses than the latter, for example with a storage network of
-    its own; then give O(addresses). The annotation C(runbooks.storage-ops/addresses-from) of the NetworkFence says which it was
-    (V(driver), V(option) or V(node)), and M(storage_ops.runbooks.node_fence) takes the last kind for no evidence of the node's address.
-  - CSI-Addons calls the driver's UnFence for every Unfenced NetworkFence when it is made, and again whenever its controller starts. So
-    a node that is not Ready, that has a ledger, or one of whose addresses is in Ceph's blocklist (O(ceph)) or in a Fenced NetworkFence is
-    refused. So is one whose address another node has as well, and one for which there is a NetworkFence with other settings.
-  - Node, ledger and NetworkFences are read again right before each one is made. Between that look and the creation a small window remains,
-    so do not run this while somebody fences the same node.
-  - After each one it waits for the message V(unfencing operation successful), which proves that the controller and the driver work.
-  - A NetworkFence that is there is never changed and never deleted. One that has the right driver, cluster and addresses will do,
-    whatever its name.
+  - Makes one C(NetworkFence) of CSI-Addons for each node, with C(fenceState) V(Unfenced), while the
+    nodes are well. When a node is lost, M(storage_ops.runbooks.node_fence) only has to patch it.
+  - The addresses are those that the driver on the node reports to its C(NetworkFenceClass)
+    (C(networkFenceClientStatus) of its C(CSIAddonsNode)), else the node's C(InternalIP). Ceph may
+    see other addresses than the latter, for example with a storage network of its own; then give
+    O(addresses). The annotation C(runbooks.storage-ops/addresses-from) of the NetworkFence says
+    which it was (V(driver), V(option) or V(node)), and M(storage_ops.runbooks.node_fence) takes the
+    last kind for no evidence of the node's address.
+  - CSI-Addons calls the driver's UnFence for every Unfenced NetworkFence when it is made, and again
+    whenever its controller starts. So a node that is not Ready, that has a ledger, or one of whose
+    addresses is in Ceph's blocklist (O(ceph)) or in a Fenced NetworkFence is refused. So is one
+    whose address another node has as well, and one for which there is a NetworkFence with other
+    settings.
+  - Node, ledger and NetworkFences are read again right before each one is made. Between that look
+    and the creation a small window remains, so do not run this while somebody fences the same node.
+  - After each one it waits for the message V(unfencing operation successful), which proves that the
+    controller and the driver work.
+  - A NetworkFence that is there is never changed and never deleted. One that has the right driver,
+    cluster and addresses will do, whatever its name.
 options:
   driver:
-    description: Name of the CSI driver, for example V(rbd.csi.ceph.com) or V(rook-ceph.rbd.csi.ceph.com). Not with O(network_fence_class).
+    description: Name of the CSI driver, for example V(rbd.csi.ceph.com) or
+      V(rook-ceph.rbd.csi.ceph.com). Not with O(network_fence_class).
     type: str
     default: ''
   cluster_id:
-    description: The Ceph cluster as the driver knows it, C(clusterID) in its StorageClasses. Not with O(network_fence_class).
+    description: The Ceph cluster as the driver knows it, C(clusterID) in its StorageClasses. Not
+      with O(network_fence_class).
     type: str
     default: ''
   secret_name:
     description:
-      - Name of the Secret by which the driver may change Ceph's blocklist, mostly that of its provisioner.
+      - Name of the Secret by which the driver may change Ceph's blocklist, mostly that of its
+        provisioner.
       - Not with O(network_fence_class).
     type: str
     default: ''
@@ -46,7 +55,8 @@ options:
     default: ''
   network_fence_class:
     description:
-      - Name of a NetworkFenceClass, which has driver, cluster and Secret. CSI-Addons has them since 0.11.0.
+      - Name of a NetworkFenceClass, which has driver, cluster and Secret. CSI-Addons has them since
+        0.11.0.
       - Give this, or the four options above.
     type: str
     default: ''
@@ -56,25 +66,30 @@ options:
     elements: str
     default: []
   name_prefix:
-    description: The NetworkFence of a node is called this and the node's name. Take another one for each further driver or Ceph cluster.
+    description: The NetworkFence of a node is called this and the node's name. Take another one for
+      each further driver or Ceph cluster.
     type: str
     default: storage-ops-
   addresses:
-    description: Lists of addresses or ranges (CIDR) by node, for nodes that Ceph sees by other addresses than those found.
+    description: Lists of addresses or ranges (CIDR) by node, for nodes that Ceph sees by other
+      addresses than those found.
     type: dict
     default: {}
   ceph:
     description:
-      - What M(storage_ops.runbooks.rbd_watcher_info) returned as RV(storage_ops.runbooks.rbd_watcher_info#module:ceph), for its blocklist.
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as
+        RV(storage_ops.runbooks.rbd_watcher_info#module:ceph), for its blocklist.
       - Without it, what is in the blocklist is not known, and the evidence says so.
     type: dict
   ledger_namespace:
-    description: Namespace of the ConfigMaps by which M(storage_ops.runbooks.node_fence) remembers what it has fenced.
+    description: Namespace of the ConfigMaps by which M(storage_ops.runbooks.node_fence) remembers
+      what it has fenced.
     type: str
     default: storage-ops
   timeout:
     description:
-      - Seconds that the controller gets for each NetworkFence, 1 to 3600. A failure that lasts for 10 seconds ends the wait earlier.
+      - Seconds that the controller gets for each NetworkFence, 1 to 3600. A failure that lasts for
+        10 seconds ends the wait earlier.
     type: float
     default: 60
   max_repairs:
@@ -158,8 +173,8 @@ findings:
       returned: always
     evidence:
       description:
-        - What was read; lists are cut after 50 items, with a count. C(cidrs) are the node's ranges, C(addresses_from) says whence, and
-          C(proof) what the controller has answered.
+        - What was read; lists are cut after 50 items, with a count. C(cidrs) are the node's ranges,
+          C(addresses_from) says whence, and C(proof) what the controller has answered.
       type: dict
       returned: always
     verdict:
@@ -222,10 +237,20 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_preparation.plan import make_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_preparation.runbook import FencePreparation
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import PLACE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    ArgumentSpec,
+    make_cluster,
+    reveal,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences.plan import (
+    make_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences.runbook import (
+    FencePreparation,
+)
 
 SCOPE = ArgumentSpec(
     {
@@ -250,7 +275,11 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **SCOPE.merge(PLACE, AUTH, BOUNDS).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
-    run(module, lambda: FencePreparation(make_cluster(params), make_options(params)), params["strict"])
+    run(
+        module,
+        lambda: FencePreparation(make_cluster(params), make_options(params)),
+        params["strict"],
+    )
 
 
 if __name__ == "__main__":

@@ -11,45 +11,53 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds out whether a node can mount NFS shares, in time and in the version that is wanted (STOR-09). Looks up the server's name, its
-    routes and its TCP ports, then mounts each share in each version, with a deadline, and takes the time.
-  - Tells apart a name without an address, no route, a connection that is refused or gets no answer, a version that the server does not
-    offer, an export that it denies or does not have, and a mount that is slow. Names the C(mountOptions) for the StorageClass that worked.
-  - Finds container runtimes that let containers open far too many files (STOR-10), by their systemd unit and by the running process.
-    A program of NFSv3 that closes all files it might have open then takes minutes.
-  - Changes nothing. The shares are mounted read-only in mount namespaces of their own, which end with the mount, so that nobody else sees
-    them. The kernel may load its NFS modules for it.
-  - Linux lets no NFS mount begin as long as that of another server gets no answer. So while a server is being found out not to answer, for
-    at most O(mount_timeout) at a time, other mounts of the node wait, as they do with any mount of that server.
+  - Finds out whether a node can mount NFS shares, in time and in the version that is wanted
+    (STOR-09). Looks up the server's name, its routes and its TCP ports, then mounts each share in
+    each version, with a deadline, and takes the time.
+  - Tells apart a name without an address, no route, a connection that is refused or gets no answer,
+    a version that the server does not offer, an export that it denies or does not have, and a mount
+    that is slow. Names the C(mountOptions) for the StorageClass that worked.
+  - Finds container runtimes that let containers open far too many files (STOR-10), by their systemd
+    unit and by the running process. A program of NFSv3 that closes all files it might have open
+    then takes minutes.
+  - Changes nothing. The shares are mounted read-only in mount namespaces of their own, which end
+    with the mount, so that nobody else sees them. The kernel may load its NFS modules for it.
+  - Linux lets no NFS mount begin as long as that of another server gets no answer. So while a
+    server is being found out not to answer, for at most O(mount_timeout) at a time, other mounts of
+    the node wait, as they do with any mount of that server.
 requirements:
   - Root's rights (C(become)).
-  - C(mount.nfs) (nfs-common or nfs-utils), C(unshare), C(prlimit) and C(timeout) for the mounts, C(ip) for the routes, C(systemctl) for
-    the limits.
+  - C(mount.nfs) (nfs-common or nfs-utils), C(unshare), C(prlimit) and C(timeout) for the mounts,
+    C(ip) for the routes, C(systemctl) for the limits.
 options:
   shares:
     description:
       - The shares to look at, as V(server:/export), with an IPv6 address in square brackets.
-      - Without any, one share of each server from which there is an NFS mount below O(kubelet_root); if there is none, only STOR-10 is
-        looked at.
+      - Without any, one share of each server from which there is an NFS mount below
+        O(kubelet_root); if there is none, only STOR-10 is looked at.
     type: list
     elements: str
     default: []
   versions:
-    description: The versions of NFS that are tried. NFSv3 is mounted with C(nolock), so that C(rpc.statd) is not started for it.
+    description: The versions of NFS that are tried. NFSv3 is mounted with C(nolock), so that
+      C(rpc.statd) is not started for it.
     type: list
     elements: str
     choices: ['3', '4.0', '4.1', '4.2']
     default: ['3', '4.0', '4.1', '4.2']
   wanted_version:
     description:
-      - The version that the StorageClass asks for by C(nfsvers). It is tried even if it is not in O(versions).
-      - If empty, that of the mounts of the share on this node; if there are none, the one that C(mount.nfs) comes to, which is the highest
-        that the server offers. V(4) means the highest of NFSv4.
+      - The version that the StorageClass asks for by C(nfsvers). It is tried even if it is not in
+        O(versions).
+      - If empty, that of the mounts of the share on this node; if there are none, the one that
+        C(mount.nfs) comes to, which is the highest that the server offers. V(4) means the highest
+        of NFSv4.
     type: str
     choices: ['', '3', '4', '4.0', '4.1', '4.2']
     default: ''
   mount_options:
-    description: More options for the mounts, such as V(sec=krb5), as they are in C(mountOptions) of the StorageClass; but not the version.
+    description: More options for the mounts, such as V(sec=krb5), as they are in C(mountOptions) of
+      the StorageClass; but not the version.
     type: list
     elements: str
     default: []
@@ -58,26 +66,31 @@ options:
     type: float
     default: 30
   slow_seconds:
-    description: Seconds from which on a mount counts as slow. A healthy one takes less than a second.
+    description: Seconds from which on a mount counts as slow. A healthy one takes less than a
+      second.
     type: float
     default: 10
   connect_timeout:
-    description: Seconds to wait for a TCP connection; what did not answer by then is taken for dropped.
+    description: Seconds to wait for a TCP connection; what did not answer by then is taken for
+      dropped.
     type: float
     default: 3
   runtimes:
-    description: The container runtimes whose limits are looked at. If empty, all that systemd knows on the node.
+    description: The container runtimes whose limits are looked at. If empty, all that systemd knows
+      on the node.
     type: list
     elements: str
     choices: [containerd, crio, docker]
     default: []
   limit_nofile_max:
-    description: The largest C(LimitNOFILE) that is in order. The default is what runtimes were shipped with before they used V(infinity).
+    description: The largest C(LimitNOFILE) that is in order. The default is what runtimes were
+      shipped with before they used V(infinity).
     type: int
     default: 1048576
 attributes:
   check_mode:
-    details: This module never changes anything. In check mode too it mounts the shares, where nobody else sees them.
+    details: This module never changes anything. In check mode too it mounts the shares, where
+      nobody else sees them.
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._attributes.actiongroup_node
@@ -89,7 +102,7 @@ seealso:
 
 EXAMPLES = r"""
 ---
-- name: Show whether the NFS servers of this node's volumes can be mounted from, and the limits of the container runtime
+- name: Show whether the NFS servers of this node's volumes answer, and the runtime's limits
   storage_ops.runbooks.nfs_mount_check:
   become: true
 
@@ -167,7 +180,8 @@ findings:
       elements: dict
       returned: always
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
+    with the findings of the others.
   returned: when there are any
   type: dict
   sample: {"STOR-09": "/run/storage_ops-nfs-4711 cannot be made"}
@@ -207,17 +221,20 @@ shares:
       returned: always
     ports:
       description: >-
-        What became of each TCP connection. C(service) is V(nfs), V(portmapper) or V(mountd); C(state) is V(ok), V(refused), V(no answer),
-        V(no route) or V(failed); then C(address), C(port), C(seconds) and C(text).
+        What became of each TCP connection. C(service) is V(nfs), V(portmapper) or V(mountd);
+        C(state) is V(ok), V(refused), V(no answer), V(no route) or V(failed); then C(address),
+        C(port), C(seconds) and C(text).
       type: list
       elements: dict
       returned: always
-      sample: [{"service": "nfs", "address": "192.0.2.10", "port": 2049, "state": "ok", "seconds": 0.001, "text": ""}]
+      sample:
+        - {service: nfs, address: 192.0.2.10, port: 2049, state: ok, seconds: 0.001, text: ""}
     versions:
       description: >-
-        What became of the mount in each version, empty if the server could not be reached. C(ok); C(state) is V(ok), V(not offered),
-        V(denied), V(no such export), V(no answer), V(refused), V(no route), V(no mount.nfs), V(failed) or V(not tried); C(seconds);
-        C(error), what C(mount.nfs) said; C(alone), V(false) if other mounts may have held it up.
+        What became of the mount in each version, empty if the server could not be reached. C(ok);
+        C(state) is V(ok), V(not offered), V(denied), V(no such export), V(no answer), V(refused),
+        V(no route), V(no mount.nfs), V(failed) or V(not tried); C(seconds); C(error), what
+        C(mount.nfs) said; C(alone), V(false) if other mounts may have held it up.
       type: dict
       returned: always
       sample: {"4.1": {"ok": true, "state": "ok", "seconds": 0.042, "error": "", "alone": true}}
@@ -257,7 +274,8 @@ runtimes:
       returned: always
       sample: 1073741816
     limit_after_restart:
-      description: What the limit will be after a restart, which for V(infinity) is systemd's own, mostly C(fs.nr_open).
+      description: What the limit will be after a restart, which for V(infinity) is systemd's own,
+        mostly C(fs.nr_open).
       type: int
       returned: always
     pid:
@@ -278,8 +296,8 @@ runtimes:
       returned: always
     keeps_containers:
       description: >-
-        Whether containers outlive a restart of the runtime; V(false) where the unit's C(KillMode) is not C(process), and for a docker
-        without C(live-restore).
+        Whether containers outlive a restart of the runtime; V(false) where the unit's C(KillMode)
+        is not C(process), and for a docker without C(live-restore).
       type: bool
       returned: always
 """
@@ -292,21 +310,42 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Part, report_parts
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runbook import NFS_SPEC, NfsShares, nfs_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import LIMIT_SPEC, RuntimeLimits, limit_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import BOUNDS, KUBELET, make_host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Part,
+    report_parts,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runbook import (
+    NFS_SPEC,
+    NfsShares,
+    nfs_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import (
+    LIMIT_SPEC,
+    RuntimeLimits,
+    limit_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
+    BOUNDS,
+    KUBELET,
+    make_host,
+)
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **NFS_SPEC.merge(LIMIT_SPEC, KUBELET, BOUNDS).to_kwargs())
+    module = AnsibleModule(
+        supports_check_mode=True, **NFS_SPEC.merge(LIMIT_SPEC, KUBELET, BOUNDS).to_kwargs()
+    )
     params: dict[str, Any] = module.params
 
     def parts() -> list[Part]:
         host, limits = make_host(params), limit_options(params)
         return [
-            Part(frozenset({"STOR-09"}), lambda: NfsShares(host, nfs_options(params), limits, params["kubelet_root"]), host.deadline),
+            Part(
+                frozenset({"STOR-09"}),
+                lambda: NfsShares(host, nfs_options(params), limits, params["kubelet_root"]),
+                host.deadline,
+            ),
             Part(frozenset({"STOR-10"}), lambda: RuntimeLimits(host, limits), host.deadline),
         ]
 

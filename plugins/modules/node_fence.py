@@ -11,77 +11,95 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Keeps a node that is lost, but may be alive, from writing to its Ceph RBD volumes, before they are moved to another node.
-  - With O(state=intended) it decides from what Ceph saw whom to fence and by what means, writes that down in a ledger, and cordons the
-    node. Nothing is fenced yet. With O(state=fenced) it has NetworkFences patched, or takes the word of
-    M(storage_ops.runbooks.rbd_watcher_info) for what M(storage_ops.runbooks.ceph_blocklist) has done, and notes the fence as proven.
-  - The node's volumes are those that are attached to it, and those that Kubernetes has detached from it by force, which it does six minutes
-    after the pods are gone. They are known by pods of the node, and by what its kubelet last called in use (C(status.volumesInUse)). Where
-    such a volume is attached to another node now, what holds it at an address of that node is not fenced, and not in the way.
-  - The role P(storage_ops.runbooks.node_fence#role) calls all of them in order. No volume is detached here, which is what
-    M(storage_ops.runbooks.volume_failover) does.
-  - The ledger is kept in a ConfigMap, and then noted as an annotation of the node (C(runbooks.storage-ops/fence)). Only the ConfigMap
-    counts, since whoever has the node's kubelet may write its annotations. A run that was killed is finished by the next one, which goes on
-    from the ledger. A Lease keeps two runs from working at one node at once.
-  - Refuses a node that is Ready, or reports Ready=False, or became Unknown only now; what Ceph shows too briefly or not at all; images
-    that a client holds whose address is that of another node; addresses that another node has too, or that are protected; and whatever else
-    leaves open who would be hit. A refusal fails the task, since the node was named, and nothing was changed.
-  - The fence protects the storage, not the application. Containers on the node may go on running, and serve what they have cached.
+  - Keeps a node that is lost, but may be alive, from writing to its Ceph RBD volumes, before they
+    are moved to another node.
+  - With O(state=intended) it decides from what Ceph saw whom to fence and by what means, writes
+    that down in a ledger, and cordons the node. Nothing is fenced yet. With O(state=fenced) it has
+    NetworkFences patched, or takes the word of M(storage_ops.runbooks.rbd_watcher_info) for what
+    M(storage_ops.runbooks.ceph_blocklist) has done, and notes the fence as proven.
+  - The node's volumes are those that are attached to it, and those that Kubernetes has detached
+    from it by force, which it does six minutes after the pods are gone. They are known by pods of
+    the node, and by what its kubelet last called in use (C(status.volumesInUse)). Where such a
+    volume is attached to another node now, what holds it at an address of that node is not fenced,
+    and not in the way.
+  - The role P(storage_ops.runbooks.node_fence#role) calls all of them in order. No volume is
+    detached here, which is what M(storage_ops.runbooks.volume_failover) does.
+  - The ledger is kept in a ConfigMap, and then noted as an annotation of the node
+    (C(runbooks.storage-ops/fence)). Only the ConfigMap counts, since whoever has the node's kubelet
+    may write its annotations. A run that was killed is finished by the next one, which goes on from
+    the ledger. A Lease keeps two runs from working at one node at once.
+  - Refuses a node that is Ready, or reports Ready=False, or became Unknown only now; what Ceph
+    shows too briefly or not at all; images that a client holds whose address is that of another
+    node; addresses that another node has too, or that are protected; and whatever else leaves open
+    who would be hit. A refusal fails the task, since the node was named, and nothing was changed.
+  - The fence protects the storage, not the application. Containers on the node may go on running,
+    and serve what they have cached.
 options:
   state:
     description:
       - V(intended) decides, writes the ledger and cordons the node.
-      - V(fenced) brings the fence of the ledger about where that is the cluster's part, judges what proves it, and notes it.
-      - V(held) renews the Lease and reads the node again, and changes nothing else. It fails if another run has the Lease, the node is
-        back, or its fence is no more this run's to bring about. Use it directly before M(storage_ops.runbooks.ceph_blocklist), which knows
-        nothing of the Lease. O(lease_seconds) must be longer than that module's O(storage_ops.runbooks.ceph_blocklist#module:deadline),
-        so that nobody else can begin meanwhile. In check mode it does nothing.
-      - V(unlocked) only gives back the Lease of O(run_id), for a run that ends early. Without it the next run waits until it runs out.
+      - V(fenced) brings the fence of the ledger about where that is the cluster's part, judges what
+        proves it, and notes it.
+      - V(held) renews the Lease and reads the node again, and changes nothing else. It fails if
+        another run has the Lease, the node is back, or its fence is no more this run's to bring
+        about. Use it directly before M(storage_ops.runbooks.ceph_blocklist), which knows nothing of
+        the Lease. O(lease_seconds) must be longer than that module's
+        O(storage_ops.runbooks.ceph_blocklist#module:deadline), so that nobody else can begin
+        meanwhile. In check mode it does nothing.
+      - V(unlocked) only gives back the Lease of O(run_id), for a run that ends early. Without it
+        the next run waits until it runs out.
     type: str
     choices: [intended, held, fenced, unlocked]
     required: true
   method:
     description:
-      - V(network_fence) has CSI-Addons fence, by patching the NetworkFences that cover the addresses. They must have been prepared.
-      - V(ceph) writes into Ceph's blocklist, by M(storage_ops.runbooks.ceph_blocklist). Refused where a NetworkFence covers an address,
-        since its controller undoes that whenever it starts.
+      - V(network_fence) has CSI-Addons fence, by patching the NetworkFences that cover the
+        addresses. They must have been prepared.
+      - V(ceph) writes into Ceph's blocklist, by M(storage_ops.runbooks.ceph_blocklist). Refused
+        where a NetworkFence covers an address, since its controller undoes that whenever it starts.
       - V(none) fences nobody, for a node that is proven to be off; needs O(node_confirmed_off).
-      - V(auto) is V(network_fence) where a NetworkFence covers an address, else V(ceph), and never V(none).
-      - A fence that was begun keeps its method, or becomes a stronger one; from V(ceph) it goes over to V(network_fence) by itself where a
-        NetworkFence was made meanwhile. What is in the blocklist by then stays in the ledger, and goes with the release.
-      - A NetworkFence of another driver and another C(clusterID) than the volumes have is that of another storage, and counts for
-        nothing.
+      - V(auto) is V(network_fence) where a NetworkFence covers an address, else V(ceph), and never
+        V(none).
+      - A fence that was begun keeps its method, or becomes a stronger one; from V(ceph) it goes
+        over to V(network_fence) by itself where a NetworkFence was made meanwhile. What is in the
+        blocklist by then stays in the ledger, and goes with the release.
+      - A NetworkFence of another driver and another C(clusterID) than the volumes have is that of
+        another storage, and counts for nothing.
     type: str
     choices: [auto, network_fence, ceph, none]
     default: auto
   ceph:
     description:
-      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), at most 10 minutes ago, for all volumes of the node.
-      - For O(state=intended) whom to fence is read from it. For O(state=fenced) it proves the fence, so it must be read after the ledger
-        was written, by the clock of the Ceph host, and after the fence. Have it look twice or more, since of a client that was seen once
-        nobody knows whether it stays.
-      - Without it only V(network_fence) and V(none) are possible, and the ledger says V(unverified).
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), at most 10 minutes ago,
+        for all volumes of the node.
+      - For O(state=intended) whom to fence is read from it. For O(state=fenced) it proves the
+        fence, so it must be read after the ledger was written, by the clock of the Ceph host, and
+        after the fence. Have it look twice or more, since of a client that was seen once nobody
+        knows whether it stays.
+      - Without it only V(network_fence) and V(none) are possible, and the ledger says
+        V(unverified).
     type: dict
   proof:
     description:
       - What proves the fence of a NetworkFence, or of method V(none), for O(state=fenced).
-      - With V(message) what the controller says is enough, or the word of the user. O(ceph), if it is given, is judged as well.
-      - With V(ceph) the ledger stays C(intended) until a call that is given O(ceph). So the first call, without O(ceph), patches, and the
-        second one, with what was read after it, proves.
+      - With V(message) what the controller says is enough, or the word of the user. O(ceph), if it
+        is given, is judged as well.
+      - With V(ceph) the ledger stays C(intended) until a call that is given O(ceph). So the first
+        call, without O(ceph), patches, and the second one, with what was read after it, proves.
       - Method V(ceph) always needs O(ceph).
     type: str
     choices: [message, ceph]
     default: message
   grace_seconds:
     description:
-      - Seconds that the node must have been Unknown, by the API server's clock. Shorter, and a node that only restarts, or that a
-        network has cut off for a moment, would be fenced.
+      - Seconds that the node must have been Unknown, by the API server's clock. Shorter, and a node
+        that only restarts, or that a network has cut off for a moment, would be fenced.
     type: float
     default: 120
   min_observations:
     description:
-      - How often Ceph must have been looked at. On a healthy node every try to stage a volume opens its image for a moment, so only a
-        client that is there every time is evidence. At least 2.
+      - How often Ceph must have been looked at. On a healthy node every try to stage a volume opens
+        its image for a moment, so only a client that is there every time is evidence. At least 2.
     type: int
     default: 3
   min_observation_seconds:
@@ -90,38 +108,45 @@ options:
     default: 60
   fence_addresses:
     description:
-      - Addresses of the node on Ceph's network, where Ceph does not tell them, as after a power failure, or tells others.
+      - Addresses of the node on Ceph's network, where Ceph does not tell them, as after a power
+        failure, or tells others.
       - They are fenced in any case, so be sure.
-      - Needed where a client holds an image at an address that nobody knows. Known are the addresses of the node's status, those that
-        ceph-csi noted for it, and those of a NetworkFence that was prepared with what the driver reported or the user gave. An unknown one
-        is taken for the node's only if it has both an image of the node open and the lock on it, all that is seen of the node's images is
-        at this address, and they are attached nowhere else. How many images it holds does not count.
+      - Needed where a client holds an image at an address that nobody knows. Known are the
+        addresses of the node's status, those that ceph-csi noted for it, and those of a
+        NetworkFence that was prepared with what the driver reported or the user gave. An unknown
+        one is taken for the node's only if it has both an image of the node open and the lock on
+        it, all that is seen of the node's images is at this address, and they are attached nowhere
+        else. How many images it holds does not count.
     type: list
     elements: str
     default: []
   protected_addresses:
-    description: Addresses, or networks as V(10.0.0.0/24), that are never fenced, for example those of gateways and backup hosts.
+    description: Addresses, or networks as V(10.0.0.0/24), that are never fenced, for example those
+      of gateways and backup hosts.
     type: list
     elements: str
     default: []
   other_addresses:
     description:
-      - Addresses of hosts that open images and are no nodes, as for backups. They are never fenced, and never taken for the node's.
-      - An rbd-mirror daemon is known without, by what M(storage_ops.runbooks.rbd_watcher_info) returned as C(mirror).
+      - Addresses of hosts that open images and are no nodes, as for backups. They are never fenced,
+        and never taken for the node's.
+      - An rbd-mirror daemon is known without, by what M(storage_ops.runbooks.rbd_watcher_info)
+        returned as C(mirror).
     type: list
     elements: str
     default: []
   node_confirmed_off:
     description:
-      - Accept the user's word that the node has no power. A client that holds one of its images contradicts it, and is refused.
+      - Accept the user's word that the node has no power. A client that holds one of its images
+        contradicts it, and is refused.
     type: bool
     default: false
   expiry_seconds:
     description:
-      - Seconds after which Ceph forgets an entry of its blocklist. Under 604800 (7 days) is refused, since a node that comes back later
-        writes again; Ceph's own default is one hour.
-      - Give M(storage_ops.runbooks.ceph_blocklist) the same. An entry that is there already with less than half of this left is renewed,
-        and counts as ours from then on.
+      - Seconds after which Ceph forgets an entry of its blocklist. Under 604800 (7 days) is
+        refused, since a node that comes back later writes again; Ceph's own default is one hour.
+      - Give M(storage_ops.runbooks.ceph_blocklist) the same. An entry that is there already with
+        less than half of this left is renewed, and counts as ours from then on.
     type: float
     default: 31536000
   namespaces:
@@ -141,16 +166,18 @@ options:
     default: []
   cluster_id:
     description:
-      - Mean only volumes of this C(clusterID), as ceph-csi names its Ceph clusters. Needed where a node has volumes of several Ceph
-        clusters, since O(ceph) is read from one of them, and a node has one fence; what is of another Ceph cluster has to be fenced by
-        hand. Several names of one Ceph cluster do not matter.
+      - Mean only volumes of this C(clusterID), as ceph-csi names its Ceph clusters. Needed where a
+        node has volumes of several Ceph clusters, since O(ceph) is read from one of them, and a
+        node has one fence; what is of another Ceph cluster has to be fenced by hand. Several names
+        of one Ceph cluster do not matter.
       - With V(method=network_fence) every C(clusterID) needs a NetworkFence that covers the node.
     type: str
     default: ''
   accept_majority_lost:
     description:
-      - Fence although more than half of the nodes are not Ready. Then it is rather the control plane
-        or its network that is cut off, and the nodes are at work. One of two is not more than half.
+      - Fence although more than half of the nodes are not Ready. Then it is rather the control
+        plane or its network that is cut off, and the nodes are at work. One of two is not more than
+        half.
     type: bool
     default: false
   fence_timeout:
@@ -248,8 +275,9 @@ msg:
   sample: 1 finding, 1 repaired and proven
 entries:
   description:
-    - What M(storage_ops.runbooks.ceph_blocklist) has to add or renew, with method V(ceph). Not single clients whose whole address is
-      fenced too, since Ceph's entry for one cannot be renewed.
+    - What M(storage_ops.runbooks.ceph_blocklist) has to add or renew, with method V(ceph). Not
+      single clients whose whole address is fenced too, since Ceph's entry for one cannot be
+      renewed.
   returned: success, or when the fence is refused, with O(state=intended) and O(state=fenced)
   type: list
   elements: str
@@ -258,7 +286,8 @@ entries:
 fence:
   description:
     - The ledger, as it is now; in check mode as it would be. Empty when there is none.
-    - M(storage_ops.runbooks.volume_failover) and M(storage_ops.runbooks.node_release) read it from the cluster.
+    - M(storage_ops.runbooks.volume_failover) and M(storage_ops.runbooks.node_release) read it from
+      the cluster.
   returned: success, or when the fence is refused
   type: dict
   contains:
@@ -283,12 +312,14 @@ fence:
       returned: success
     boot_id:
       description:
-        - The C(bootID) that its kubelet last reported, by which it is known whether the node was rebooted since. A node that was, and is
-          lost again, is judged anew, and what was fenced before stays in C(entries) and C(network_fences).
+        - The C(bootID) that its kubelet last reported, by which it is known whether the node was
+          rebooted since. A node that was, and is lost again, is judged anew, and what was fenced
+          before stays in C(entries) and C(network_fences).
       type: str
       returned: success
     machine:
-      description: The C(systemUUID) and C(machineID), with a slash between them, of the machine that was fenced first.
+      description: The C(systemUUID) and C(machineID), with a slash between them, of the machine
+        that was fenced first.
       type: str
       returned: success
     namespace:
@@ -322,22 +353,29 @@ fence:
       sample: ["10.0.0.5"]
     entries:
       description:
-        - The entries of Ceph's blocklist that method V(ceph) makes, or has made before the method was another. C(ours) is V(false) for
-          one that was there before and lasts so long that it is not renewed; it is never removed.
+        - The entries of Ceph's blocklist that method V(ceph) makes, or has made before the method
+          was another. C(ours) is V(false) for one that was there before and lasts so long that it
+          is not renewed; it is never removed.
       type: list
       elements: dict
       returned: success
-      sample: [{"entry": "10.0.0.5", "kind": "address", "ours": true, "until": "2027-01-31T10:00:00Z"}]
+      sample:
+        - {entry: 10.0.0.5, kind: address, ours: true, until: "2027-01-31T10:00:00Z"}
     network_fences:
-      description: The NetworkFences, for method V(network_fence). C(ours) is V(false) for one that was Fenced before.
+      description: The NetworkFences, for method V(network_fence). C(ours) is V(false) for one that
+        was Fenced before.
       type: list
       elements: dict
       returned: success
-      sample: [{"name": "storage-ops-worker01", "uid": "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11", "cidrs": ["10.0.0.5/32"], "ours": true}]
+      sample:
+        - name: storage-ops-worker01
+          uid: 5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11
+          cidrs: [10.0.0.5/32]
+          ours: true
     source:
       description:
-        - How each address is known. V(watcher), V(lock), V(metadata) (ceph-csi noted it), V(network_fence), V(fence_addresses) or
-          V(ledger).
+        - How each address is known. V(watcher), V(lock), V(metadata) (ceph-csi noted it),
+          V(network_fence), V(fence_addresses) or V(ledger).
       type: dict
       returned: success
       sample: {"10.0.0.5": "watcher"}
@@ -372,8 +410,9 @@ fence:
       returned: success
 alone:
   description:
-    - No other node can have a volume of the fence yet, since all of them are attached to this one and nowhere else. Then an entry that Ceph
-      cannot prolong may be removed and added, O(storage_ops.runbooks.ceph_blocklist#module:accept_gap).
+    - No other node can have a volume of the fence yet, since all of them are attached to this one
+      and nowhere else. Then an entry that Ceph cannot prolong may be removed and added,
+      O(storage_ops.runbooks.ceph_blocklist#module:accept_gap).
     - With O(state=held) it is read again, right before the entries are changed.
   returned: unless the module fails before it has read it, or with O(state=unlocked)
   type: bool
@@ -403,8 +442,8 @@ findings:
       type: str
       returned: always
     evidence:
-      description: What was read, for example the watchers and the addresses; lists are cut after 50 items, with a count. C(proof) says
-        what has come of it.
+      description: What was read, for example the watchers and the addresses; lists are cut after 50
+        items, with a count. C(proof) says what has come of it.
       type: dict
       returned: always
     verdict:
@@ -433,8 +472,9 @@ actions:
   elements: dict
   contains:
     action:
-      description: V(write_fence_ledger) and V(cordon_node) for V(state=intended), V(fence_network) and V(record_fence) for V(state=fenced);
-        V(uncordon_node) and V(remove_fence_ledger) take back an intent that could not be written whole.
+      description: V(write_fence_ledger) and V(cordon_node) for V(state=intended), V(fence_network)
+        and V(record_fence) for V(state=fenced); V(uncordon_node) and V(remove_fence_ledger) take
+        back an intent that could not be written whole.
       type: str
       returned: always
       sample: write_fence_ledger
@@ -468,9 +508,23 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report, run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import RUN, run_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runbook import SCOPE, Fence, Hold, Unlock, fence_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    RUN,
+    run_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runbook import (
+    SCOPE,
+    Fence,
+    Hold,
+    Unlock,
+    fence_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    make_cluster,
+    reveal,
+)
 
 
 def main() -> None:
@@ -484,7 +538,9 @@ def main() -> None:
     def fence() -> Fence:
         options = run_options(params, check)
         wanted = fence_options(params, options, check)
-        begun.append(Fence(make_cluster(params), options, wanted, params["state"], params["fence_timeout"]))
+        begun.append(
+            Fence(make_cluster(params), options, wanted, params["state"], params["fence_timeout"])
+        )
         return begun[0]
 
     def hold() -> Hold:
@@ -492,7 +548,9 @@ def main() -> None:
         return Hold(make_cluster(params), options, fence_options(params, options, check))
 
     if params["state"] == "unlocked":
-        report(module, lambda: Unlock(make_cluster(params), run_options(params, check), check), set())
+        report(
+            module, lambda: Unlock(make_cluster(params), run_options(params, check), check), set()
+        )
     if params["state"] == "held":
         report(module, hold, set())
     try:

@@ -11,19 +11,23 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds nodes that are lost and still hold volumes, and fences that nobody took back, and changes nothing.
-  - STOR-16 a volume of a lost node is still held, by its VolumeAttachment or, with O(ceph), by a watcher of its image; or the node may use
-    an RBD volume that Kubernetes has detached from it by force, which it does six minutes after the pods are gone; or its fail-over was
-    interrupted.
-  - STOR-17 a fence was left behind. A node that is back still has a ledger, the taint C(node.kubernetes.io/out-of-service) or a
-    NetworkFence that is Fenced; a fence has expired by itself; a ledger has lost its annotation, or the annotation is old; a node has the
-    annotation and there is no ledger, or a ledger that it contradicts, which counts for nothing, as its kubelet may have written it;
-    with O(ceph), a ledger has no entry in the blocklist any more, or the blocklist has an entry for a whole address or a range that no
-    ledger knows. Entries for a single client are made by Ceph itself whenever a lock is broken, so they are never reported.
-  - Returns what M(storage_ops.runbooks.rbd_watcher_info) and M(storage_ops.runbooks.node_fence) need to know of the lost nodes.
-  - A healthy cluster is read by four requests, the long ones answered from the memory of its API server. VolumeAttachments and
-    PersistentVolumes are read only where a node is lost or named, and pods where it is not Ready. For named nodes everything is read as it
-    is now.
+  - Finds nodes that are lost and still hold volumes, and fences that nobody took back, and changes
+    nothing.
+  - STOR-16 a volume of a lost node is still held, by its VolumeAttachment or, with O(ceph), by a
+    watcher of its image; or the node may use an RBD volume that Kubernetes has detached from it by
+    force, which it does six minutes after the pods are gone; or its fail-over was interrupted.
+  - STOR-17 a fence was left behind. A node that is back still has a ledger, the taint
+    C(node.kubernetes.io/out-of-service) or a NetworkFence that is Fenced; a fence has expired by
+    itself; a ledger has lost its annotation, or the annotation is old; a node has the annotation
+    and there is no ledger, or a ledger that it contradicts, which counts for nothing, as its
+    kubelet may have written it; with O(ceph), a ledger has no entry in the blocklist any more, or
+    the blocklist has an entry for a whole address or a range that no ledger knows. Entries for a
+    single client are made by Ceph itself whenever a lock is broken, so they are never reported.
+  - Returns what M(storage_ops.runbooks.rbd_watcher_info) and M(storage_ops.runbooks.node_fence)
+    need to know of the lost nodes.
+  - A healthy cluster is read by four requests, the long ones answered from the memory of its API
+    server. VolumeAttachments and PersistentVolumes are read only where a node is lost or named, and
+    pods where it is not Ready. For named nodes everything is read as it is now.
 options:
   controls:
     description: Controls to run, at least one.
@@ -42,7 +46,8 @@ options:
     default: []
   ceph:
     description:
-      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), for example without any image, to have the blocklist compared.
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph), for example without any
+        image, to have the blocklist compared.
       - Ledgers of another Ceph cluster than this reading's are left out of the comparison.
     type: dict
   grace_seconds:
@@ -96,7 +101,8 @@ msg:
 lost:
   description:
     - The nodes of O(nodes), or else every node that is not Ready.
-    - Of nodes that were not named, volumes are left out where the result would become too long for AWX.
+    - Of nodes that were not named, volumes are left out where the result would become too long for
+      AWX.
   returned: success
   type: list
   elements: dict
@@ -131,7 +137,8 @@ lost:
       type: dict
       returned: always
     volumes:
-      description: The volumes that have a VolumeAttachment on it, are in its ledger, or may be in use there without.
+      description: The volumes that have a VolumeAttachment on it, are in its ledger, or may be in
+        use there without.
       type: list
       elements: dict
       returned: always
@@ -164,16 +171,19 @@ lost:
           returned: always
         used:
           description:
-            - It has no VolumeAttachment on this node, which is not Ready, but may be open there. A pod on the node uses it, or its kubelet
-              last called it in use. Only RBD volumes, and none of a fence that is proven.
+            - It has no VolumeAttachment on this node, which is not Ready, but may be open there. A
+              pod on the node uses it, or its kubelet last called it in use. Only RBD volumes, and
+              none of a fence that is proven.
           type: bool
           returned: always
         pv:
-          description: Of the PersistentVolume, what O(storage_ops.runbooks.rbd_watcher_info#module:volumes) needs. Empty when it is gone.
+          description: Of the PersistentVolume, what
+            O(storage_ops.runbooks.rbd_watcher_info#module:volumes) needs. Empty when it is gone.
           type: dict
           returned: always
     volumes_left_out:
-      description: How many volumes are left out of C(volumes), since the result would become too long. Name the node to see them.
+      description: How many volumes are left out of C(volumes), since the result would become too
+        long. Name the node to see them.
       type: int
       returned: always
       sample: 0
@@ -221,12 +231,14 @@ findings:
       returned: always
       sample: storage_ops.runbooks.release_fenced_node
     repair:
-      description: Always empty; the playbook decides anew, from more evidence than this audit reads.
+      description: Always empty; the playbook decides anew, from more evidence than this audit
+        reads.
       type: list
       elements: dict
       returned: always
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
+    with the findings of the others.
   returned: when there are any
   type: dict
   sample: {"STOR-16": "cannot list nodes"}
@@ -246,9 +258,17 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import make_audit
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import (
+    make_audit,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import PLACE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    ArgumentSpec,
+    make_cluster,
+    reveal,
+)
 
 CONTROLS = ["STOR-16", "STOR-17"]
 WANTED = ArgumentSpec(
@@ -263,7 +283,9 @@ WANTED = ArgumentSpec(
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **WANTED.merge(PLACE, AUTH, BOUNDS).to_kwargs())
+    module = AnsibleModule(
+        supports_check_mode=True, **WANTED.merge(PLACE, AUTH, BOUNDS).to_kwargs()
+    )
     reveal(module)
     params: dict[str, Any] = module.params
     report(module, lambda: make_audit(make_cluster(params), params), params["controls"])

@@ -11,58 +11,72 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Takes back what M(storage_ops.runbooks.node_fence) and M(storage_ops.runbooks.volume_failover) have left on a node and noted in its
-    ledger, and nothing else. Blocklist entries that were there before, and those that Ceph makes by itself, stay.
-  - Without the fence, a client that has lived through it goes on writing where it stopped. So the node must be Ready, and it must have
-    been rebooted since (another C(bootID) of the same C(systemUUID) and C(machineID)), or it must itself show that it
-    holds no client of the fenced storage
-    any more, as M(storage_ops.runbooks.ceph_client_info) reads it. Otherwise it is refused, and the node has to be rebooted.
-  - A node that was replaced comes back under its name as another machine, while the old one may still run. It is refused without
-    O(old_machine_confirmed_off).
-  - It is called step by step. O(state=releasing) judges the node, takes the Lease of the node and notes in the ledger that the release
-    has begun. O(state=unfenced) takes back NetworkFences, by patching them to Unfenced. O(state=released) wants to see that the fence is
-    gone, and then removes the taint, the cordon and the ledger, in this order. For blocklist entries run
-    M(storage_ops.runbooks.ceph_blocklist) before the last one, with those entries of the ledger that are C(ours), and right before it
-    this module with O(state=held).
-  - What also fences another node, says that node's ledger, is not taken back. The release is refused, and names that node.
-  - A node whose fail-over was stopped before anything of ours fenced it needs neither a reboot nor O(clients), only O(ceph) to show it
-    where blocklist entries were to be the fence.
+  - Takes back what M(storage_ops.runbooks.node_fence) and M(storage_ops.runbooks.volume_failover)
+    have left on a node and noted in its ledger, and nothing else. Blocklist entries that were there
+    before, and those that Ceph makes by itself, stay.
+  - Without the fence, a client that has lived through it goes on writing where it stopped. So the
+    node must be Ready, and it must have been rebooted since (another C(bootID) of the same
+    C(systemUUID) and C(machineID)), or it must itself show that it holds no client of the fenced
+    storage any more, as M(storage_ops.runbooks.ceph_client_info) reads it. Otherwise it is refused,
+    and the node has to be rebooted.
+  - A node that was replaced comes back under its name as another machine, while the old one may
+    still run. It is refused without O(old_machine_confirmed_off).
+  - It is called step by step. O(state=releasing) judges the node, takes the Lease of the node and
+    notes in the ledger that the release has begun. O(state=unfenced) takes back NetworkFences, by
+    patching them to Unfenced. O(state=released) wants to see that the fence is gone, and then
+    removes the taint, the cordon and the ledger, in this order. For blocklist entries run
+    M(storage_ops.runbooks.ceph_blocklist) before the last one, with those entries of the ledger
+    that are C(ours), and right before it this module with O(state=held).
+  - What also fences another node, says that node's ledger, is not taken back. The release is
+    refused, and names that node.
+  - A node whose fail-over was stopped before anything of ours fenced it needs neither a reboot nor
+    O(clients), only O(ceph) to show it where blocklist entries were to be the fence.
   - A run that was killed is finished by running all of it again. The ledger goes last.
-  - Where there is no ledger, there is nothing to do. A node that carries the out-of-service taint without one is reported.
-  - The role P(storage_ops.runbooks.node_release#role) of the collection calls all of it in the right order.
+  - Where there is no ledger, there is nothing to do. A node that carries the out-of-service taint
+    without one is reported.
+  - The role P(storage_ops.runbooks.node_release#role) of the collection calls all of it in the
+    right order.
 options:
   state:
     description:
       - How far to go; see above.
-      - V(held) changes nothing but renews the Lease, and fails unless the run still has it, the ledger is V(releasing), the node is Ready,
-        and no other node needs the fence. In check mode it does without the Lease.
+      - V(held) changes nothing but renews the Lease, and fails unless the run still has it, the
+        ledger is V(releasing), the node is Ready, and no other node needs the fence. In check mode
+        it does without the Lease.
     type: str
     choices: [releasing, held, unfenced, released]
     required: true
   clients:
     description:
-      - What M(storage_ops.runbooks.ceph_client_info) returned as C(clients) on the node itself, since it has come back.
-      - Needed where the node was not rebooted since it was fenced, as when only its kubelet had died.
+      - What M(storage_ops.runbooks.ceph_client_info) returned as C(clients) on the node itself,
+        since it has come back.
+      - Needed where the node was not rebooted since it was fenced, as when only its kubelet had
+        died.
     type: dict
   ceph:
     description:
-      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph). Its C(blocklist) proves that the fence is gone.
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph). Its C(blocklist) proves
+        that the fence is gone.
       - It must be at most 10 minutes old, and of the Ceph cluster of the fence.
-      - For O(state=released) needed where blocklist entries were the fence, and read after they were removed. A NetworkFence can do
-        without; then its message is the only proof. What still blocks the node and is not ours is told, not removed.
-      - For O(state=releasing) optional. A watcher that it still shows from a fenced address refuses, whatever the node says of a reboot.
-        What M(storage_ops.runbooks.ceph_blocklist) has left of a renewal that was killed (its C(stand_in)) is added to the ledger's
-        entries, so that it is removed with them.
+      - For O(state=released) needed where blocklist entries were the fence, and read after they
+        were removed. A NetworkFence can do without; then its message is the only proof. What still
+        blocks the node and is not ours is told, not removed.
+      - For O(state=releasing) optional. A watcher that it still shows from a fenced address
+        refuses, whatever the node says of a reboot. What M(storage_ops.runbooks.ceph_blocklist) has
+        left of a renewal that was killed (its C(stand_in)) is added to the ledger's entries, so
+        that it is removed with them.
     type: dict
   old_machine_confirmed_off:
     description:
-      - The machine that was fenced is off for good, or is this one and was rebooted since. Only you can know.
-      - Counts only where the node is another machine than the one that was fenced, by its C(systemUUID) and C(machineID), or
-        where one of these is not known.
+      - The machine that was fenced is off for good, or is this one and was rebooted since. Only you
+        can know.
+      - Counts only where the node is another machine than the one that was fenced, by its
+        C(systemUUID) and C(machineID), or where one of these is not known.
     type: bool
     default: false
   release_timeout:
-    description: Seconds within which the controller of a NetworkFence must say that its fence is gone, V(1) to V(86400).
+    description: Seconds within which the controller of a NetworkFence must say that its fence is
+      gone, V(1) to V(86400).
     type: float
     default: 60
 extends_documentation_fragment:
@@ -108,7 +122,9 @@ EXAMPLES = r"""
     - name: Take back exactly our blocklist entries
       storage_ops.runbooks.ceph_blocklist:
         entries: "{{ begun.fence.entries | selectattr('ours') | map(attribute='entry') }}"
-        ends: "{{ begun.fence.entries | selectattr('before') | items2dict(key_name='entry', value_name='before') }}"
+        ends: >-
+          {{ begun.fence.entries | selectattr('before')
+             | items2dict(key_name='entry', value_name='before') }}
         state: absent
       delegate_to: ceph01
       vars:
@@ -137,11 +153,16 @@ msg:
   sample: 1 finding, 1 repaired and proven
 fence:
   description:
-    - The ledger of the node's fence as it is now, or, in check mode, would be. Empty when there is none, or none any more.
+    - The ledger of the node's fence as it is now, or, in check mode, would be. Empty when there is
+      none, or none any more.
     - Its C(entries) tell which blocklist entries are C(ours).
   returned: unless the module fails before it has read it
   type: dict
-  sample: {"node": "worker01", "phase": "releasing", "method": "ceph", "entries": [{"entry": "10.0.0.5", "kind": "address", "ours": true}]}
+  sample:
+    node: worker01
+    phase: releasing
+    method: ceph
+    entries: [{entry: 10.0.0.5, kind: address, ours: true}]
 findings:
   description: The fence that is taken back or was refused; one for the node.
   returned: always
@@ -168,7 +189,8 @@ findings:
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count. C(proof) says what has come of it.
+      description: What was read; lists are cut after 50 items, with a count. C(proof) says what has
+        come of it.
       type: dict
       returned: always
     verdict:
@@ -198,8 +220,8 @@ actions:
   contains:
     action:
       description:
-        - V(mark_release) for O(state=releasing), V(unfence_network) for O(state=unfenced), and V(untaint_node), V(uncordon_node) and
-          V(remove_fence_ledger) for O(state=released).
+        - V(mark_release) for O(state=releasing), V(unfence_network) for O(state=unfenced), and
+          V(untaint_node), V(uncordon_node) and V(remove_fence_ledger) for O(state=released).
       type: str
       returned: always
       sample: uncordon_node
@@ -233,12 +255,24 @@ python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import RUN
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.runbook import make_release
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    ArgumentSpec,
+    make_cluster,
+    reveal,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.runbook import (
+    make_release,
+)
 
 RELEASE = ArgumentSpec(
     {
-        "state": {"type": "str", "choices": ["releasing", "held", "unfenced", "released"], "required": True},
+        "state": {
+            "type": "str",
+            "choices": ["releasing", "held", "unfenced", "released"],
+            "required": True,
+        },
         "clients": {"type": "dict"},
         "ceph": {"type": "dict"},
         "old_machine_confirmed_off": {"type": "bool", "default": False},
@@ -252,7 +286,11 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **RUN.merge(RELEASE, AUTH, BOUNDS).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
-    run(module, lambda: make_release(make_cluster(params), params, module.check_mode), fail_on_refusal=True)
+    run(
+        module,
+        lambda: make_release(make_cluster(params), params, module.check_mode),
+        fail_on_refusal=True,
+    )
 
 
 if __name__ == "__main__":

@@ -11,16 +11,20 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Runs all node controls in one call and changes nothing. It reads and decides with the same code as the modules that repair.
-  - STOR-01 residual multipath maps, STOR-02 paths that read another LUN, STOR-03 residual SCSI disks, STOR-04 iSCSI readiness,
-    STOR-05 dead FUSE mounts, STOR-06 FUSE mounts that do not answer, STOR-07 pod mounts with another source or twice, STOR-08 filesystems
-    that turned read-only after I/O errors, STOR-09 NFS servers that cannot be mounted from, STOR-10 container runtimes that let
-    containers open far too many files.
-  - Only the code of the controls that are asked for is loaded, which is most of what an audit takes.
-  - For STOR-09 a share of each NFS server in use is mounted where nobody else sees it, and unmounted again; see
-    M(storage_ops.runbooks.nfs_mount_check).
-  - What cannot be read, as for missing rights, or since O(deadline) has passed, is told in RV(not_assessed) for the controls that need it.
-    The others are looked at all the same, and the task fails.
+  - Runs all node controls in one call and changes nothing. It reads and decides with the same code
+    as the modules that repair.
+  - STOR-01 residual multipath maps, STOR-02 paths that read another LUN, STOR-03 residual SCSI
+    disks, STOR-04 iSCSI readiness, STOR-05 dead FUSE mounts, STOR-06 FUSE mounts that do not
+    answer, STOR-07 pod mounts with another source or twice, STOR-08 filesystems that turned
+    read-only after I/O errors, STOR-09 NFS servers that cannot be mounted from, STOR-10 container
+    runtimes that let containers open far too many files.
+  - Only the code of the controls that are asked for is loaded, which is most of what an audit
+    takes.
+  - For STOR-09 a share of each NFS server in use is mounted where nobody else sees it, and
+    unmounted again; see M(storage_ops.runbooks.nfs_mount_check).
+  - What cannot be read, as for missing rights, or since O(deadline) has passed, is told in
+    RV(not_assessed) for the controls that need it. The others are looked at all the same, and the
+    task fails.
 requirements:
   - Root's rights (C(become)).
 options:
@@ -53,7 +57,8 @@ options:
   shares:
     description:
       - NFS shares to look at for STOR-09, as V(server:/export).
-      - Without any, one share of each server from which there is an NFS mount below O(kubelet_root).
+      - Without any, one share of each server from which there is an NFS mount below
+        O(kubelet_root).
     type: list
     elements: str
     default: []
@@ -157,7 +162,8 @@ findings:
       elements: dict
       returned: always
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
+    with the findings of the others.
   returned: when there are any
   type: dict
   sample: {"STOR-08": "the kernel's log cannot be read"}
@@ -196,7 +202,8 @@ stale:
   type: list
   elements: dict
 pods:
-  description: Pods of which a container cannot be restarted alone; see M(storage_ops.runbooks.container_restart).
+  description: Pods of which a container cannot be restarted alone; see
+    M(storage_ops.runbooks.container_restart).
   returned: with STOR-05 or STOR-06
   type: list
   elements: dict
@@ -220,7 +227,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Audit, Part, report_parts
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Audit,
+    Part,
+    report_parts,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
     BOUNDS,
@@ -235,52 +246,77 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options
 )
 
 CONTROLS = [f"STOR-{number:02d}" for number in range(1, 11)]
-SCOPE = ArgumentSpec({"controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS}})
+SCOPE = ArgumentSpec(
+    {"controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS}}
+)
 
 # A node has no compiled copy of what Ansible sends it, so each of these imports compiles what it
 # brings, which takes longer than to look. Each is made only where one of its controls is asked for.
 
 
 def _fuse_mounts(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import FuseRecovery, fuse_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
+        FuseRecovery,
+        fuse_options,
+    )
 
     return FuseRecovery(host, fuse_options(params))
 
 
 def _containers(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers.runbook import StaleContainers, container_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.runbook import (
+        StaleContainers,
+        container_options,
+    )
 
     return StaleContainers(host, container_options(params))
 
 
 def _pod_mounts(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import PodMounts, pod_mount_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.runbook import (
+        PodMounts,
+        pod_mount_options,
+    )
 
     return PodMounts(host, pod_mount_options(params))
 
 
 def _residual(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import ResidualPaths, residual_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
+        runbook,
+    )
 
-    return ResidualPaths(host, residual_options(params))
+    return runbook.ResidualPaths(host, runbook.residual_options(params))
 
 
 def _iscsi(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import Options
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import IscsiReady
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
+        Options,
+    )
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import (
+        IscsiReady,
+    )
 
     return IscsiReady(host, Options(**{name: params[name] for name in PEERS.options}))
 
 
 def _runtime_limits(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import RuntimeLimits, limit_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import (
+        RuntimeLimits,
+        limit_options,
+    )
 
     return RuntimeLimits(host, limit_options(params))
 
 
 def _nfs_shares(host: Host, params: dict[str, Any]) -> Audit[Any]:
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runbook import NfsShares, nfs_options
-    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import limit_options
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runbook import (
+        NfsShares,
+        nfs_options,
+    )
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import (
+        limit_options,
+    )
 
     return NfsShares(host, nfs_options(params), limit_options(params), params["kubelet_root"])
 

@@ -11,12 +11,14 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Finds the pods of a namespace, a node or the whole cluster that are stuck, and reports one finding for each, with the control it belongs
-    to, what was read, and in RV(findings[].reason) the one command that repairs it. Changes nothing.
-  - A pod is stuck when it waits for its node, its volumes or its containers for O(stuck_seconds), when it is being deleted and its grace
-    period has been over for a minute, or when it runs without being ready and an event says that a volume is the cause.
-  - What the VolumeAttachments, nodes, claims and volumes prove counts more than what a message says. Messages are looked up in a catalogue;
-    one that is not in there is shown as it is.
+  - Finds the pods of a namespace, a node or the whole cluster that are stuck, and reports one
+    finding for each, with the control it belongs to, what was read, and in RV(findings[].reason)
+    the one command that repairs it. Changes nothing.
+  - A pod is stuck when it waits for its node, its volumes or its containers for O(stuck_seconds),
+    when it is being deleted and its grace period has been over for a minute, or when it runs
+    without being ready and an event says that a volume is the cause.
+  - What the VolumeAttachments, nodes, claims and volumes prove counts more than what a message
+    says. Messages are looked up in a catalogue; one that is not in there is shown as it is.
   - Pods that wait for something else than storage are reported too, with severity V(info).
 requirements:
   - The rights of C(playbooks/files/rbac-audit.yml) in this collection.
@@ -41,8 +43,10 @@ options:
     default: 120
   required_metadata:
     description:
-      - Keys that a driver needs in C(status.attachmentMetadata) of its VolumeAttachments, as a dictionary of driver name to list of keys.
-      - It adds to what the collection knows, or replaces it for that driver. Known are C(csi.huawei.com) with C(publishInfo).
+      - Keys that a driver needs in C(status.attachmentMetadata) of its VolumeAttachments, as a
+        dictionary of driver name to list of keys.
+      - It adds to what the collection knows, or replaces it for that driver. Known are
+        C(csi.huawei.com) with C(publishInfo).
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -80,7 +84,8 @@ msg:
 findings:
   description:
     - One for each stuck pod, most severe first.
-    - Where a result would be too long for AWX, the rest is counted in one finding about V(findings).
+    - Where a result would be too long for AWX, the rest is counted in one finding about
+      V(findings).
   returned: always
   type: list
   elements: dict
@@ -108,8 +113,9 @@ findings:
       returned: always
     evidence:
       description:
-        - What was read. C(messages) are events and waiting states, newest first, with count and age; C(claims), C(attachments), C(node),
-          C(volumes_attached) and C(volumes_in_use) as the API has them.
+        - What was read. C(messages) are events and waiting states, newest first, with count and
+          age; C(claims), C(attachments), C(node), C(volumes_attached) and C(volumes_in_use) as the
+          API has them.
         - Lists are cut after 50 items, with a count.
       type: dict
       returned: always
@@ -133,12 +139,14 @@ findings:
       elements: dict
       returned: always
     workload:
-      description: What M(storage_ops.runbooks.workload_reattach) would move, by C(namespace) and C(claims).
+      description: What M(storage_ops.runbooks.workload_reattach) would move, by C(namespace) and
+        C(claims).
       type: dict
       returned: when the pod has claims
       sample: {"namespace": "shop", "claims": ["data-web-0"]}
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
+    with the findings of the others.
   returned: when there are any
   type: dict
   sample: {"STOR-15": "cannot list pods"}
@@ -158,9 +166,18 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    ArgumentSpec,
+    make_cluster,
+    reveal,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import CONTROLS
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import Triage, triage_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import (
+    Triage,
+    triage_options,
+)
 
 SCOPE = ArgumentSpec(
     {

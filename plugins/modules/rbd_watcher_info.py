@@ -11,15 +11,18 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Reads the watchers of RBD images and the owners of their locks, what ceph-csi has noted about the clients' addresses, and the
-    blocklist, and changes nothing. Images are named, or found through the PersistentVolumes they are behind.
-  - A node that tries to stage a volume opens the image for a moment at each try. So watchers are observed several times, and one is
-    V(persistent) only if the same client with the same cookie was there each time.
+  - Reads the watchers of RBD images and the owners of their locks, what ceph-csi has noted about
+    the clients' addresses, and the blocklist, and changes nothing. Images are named, or found
+    through the PersistentVolumes they are behind.
+  - A node that tries to stage a volume opens the image for a moment at each try. So watchers are
+    observed several times, and one is V(persistent) only if the same client with the same cookie
+    was there each time.
   - It can wait until clients are gone that were blocked, which is the proof of a fence.
-  - An image that cannot be read is a finding (STOR-16), and never one without watchers. Neither does it, nor a watch that is left, fail
-    the task.
-  - No image is opened for writing, so the module itself is never a watcher. That is why the notes of ceph-csi are read from the image's
-    header object by C(rados), since C(rbd image-meta) opens the image for writing.
+  - An image that cannot be read is a finding (STOR-16), and never one without watchers. Neither
+    does it, nor a watch that is left, fail the task.
+  - No image is opened for writing, so the module itself is never a watcher. That is why the notes
+    of ceph-csi are read from the image's header object by C(rados), since C(rbd image-meta) opens
+    the image for writing.
 options:
   images:
     description: Images to look at.
@@ -42,39 +45,48 @@ options:
   volumes:
     description:
       - PersistentVolumes whose images to look at, as M(kubernetes.core.k8s_info) returns them, or
-        M(storage_ops.runbooks.node_fence_info) in RV(storage_ops.runbooks.node_fence_info#module:lost).
-      - Known are volumes of ceph-csi, also static ones, and of the kubelet's own C(rbd) plugin. Others are ignored and listed in
-        RV(ignored).
+        M(storage_ops.runbooks.node_fence_info) in
+        RV(storage_ops.runbooks.node_fence_info#module:lost).
+      - Known are volumes of ceph-csi, also static ones, and of the kubelet's own C(rbd) plugin.
+        Others are ignored and listed in RV(ignored).
     type: list
     elements: dict
     default: []
   rados_namespaces:
     description:
-      - RADOS namespace by C(clusterID), as the configuration of ceph-csi has it (C(rbd.radosNamespace), or C(radosNamespace)), for those of
-        O(volumes) that do not name theirs. Newer releases of ceph-csi write it into the volumes that they make; static ones lack it.
+      - RADOS namespace by C(clusterID), as the configuration of ceph-csi has it
+        (C(rbd.radosNamespace), or C(radosNamespace)), for those of O(volumes) that do not name
+        theirs. Newer releases of ceph-csi write it into the volumes that they make; static ones
+        lack it.
       - The image of a volume whose namespace is not known is not found, which is a finding.
     type: dict
     default: {}
   observations:
-    description: How often the watchers are read, V(1) to V(1000). After one observation no watcher is V(persistent).
+    description: How often the watchers are read, V(1) to V(1000). After one observation no watcher
+      is V(persistent).
     type: int
     default: 1
   observation_seconds:
-    description: Seconds from the first observation to the last, up to V(3600). Needed with more than one.
+    description: Seconds from the first observation to the last, up to V(3600). Needed with more
+      than one.
     type: float
     default: 0
   gone:
     description:
-      - Addresses, clients and ranges, written as in O(storage_ops.runbooks.ceph_blocklist#module:entries), that shall have no image
-        open any more.
-      - Where one has, it is waited for the end of the watch, and what is returned was observed after that.
+      - Addresses, clients and ranges, written as in
+        O(storage_ops.runbooks.ceph_blocklist#module:entries), that shall have no image open any
+        more.
+      - Where one has, it is waited for the end of the watch, and what is returned was observed
+        after that.
     type: list
     elements: str
     default: []
   gone_timeout:
     description:
-      - Seconds to wait for the clients in O(gone), up to V(3600). A watch that is left then is a finding.
-      - The watch of a client that was blocked ends at once; that of a client that died, after 30 seconds.
+      - Seconds to wait for the clients in O(gone), up to V(3600). A watch that is left then is a
+        finding.
+      - The watch of a client that was blocked ends at once; that of a client that died, after 30
+        seconds.
     type: float
     default: 60
 extends_documentation_fragment:
@@ -121,7 +133,9 @@ msg:
   description: What came of it, in one line.
   returned: always
   type: str
-  sample: "nothing to do: 1 images with 1 watchers, 0 entries in the blocklist of e85137c6-a788-4727-9328-d29102331453"
+  sample: >-
+    nothing to do: 1 images with 1 watchers, 0 entries in the blocklist of
+    e85137c6-a788-4727-9328-d29102331453
 ceph:
   description: What was read. Other modules of this collection take it as it is.
   returned: when Ceph could be read
@@ -138,7 +152,8 @@ ceph:
       returned: always
       sample: "2026-11-21T11:57:57Z"
     observations:
-      description: How many observations this is about. V(1) if it was waited for a client in O(gone).
+      description: How many observations this is about. V(1) if it was waited for a client in
+        O(gone).
       type: int
       returned: always
       sample: 3
@@ -148,7 +163,8 @@ ceph:
       returned: always
       sample: 61.0
     blocklist:
-      description: The blocklist, as in RV(storage_ops.runbooks.ceph_blocklist#module:blocklist), read after the last observation.
+      description: The blocklist, as in RV(storage_ops.runbooks.ceph_blocklist#module:blocklist),
+        read after the last observation.
       type: list
       elements: dict
       returned: always
@@ -178,7 +194,8 @@ ceph:
           returned: always
           sample: csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002
         problem:
-          description: Why the image could not be read, also since there is none; then the lists below are empty, which says nothing.
+          description: Why the image could not be read, also since there is none; then the lists
+            below are empty, which says nothing.
           type: str
           returned: always
         features:
@@ -214,7 +231,8 @@ ceph:
               returned: always
               sample: "18446462598732840961"
             mirror:
-              description: It is an rbd-mirror daemon, of this site or another. Known for mirrored images only.
+              description: It is an rbd-mirror daemon, of this site or another. Known for mirrored
+                images only.
               type: bool
               returned: always
             seen:
@@ -248,7 +266,8 @@ ceph:
               returned: always
               sample: 10.0.0.5:0/319745466
         client_addresses:
-          description: Addresses by which nodes staged the image, as newer releases of ceph-csi note them.
+          description: Addresses by which nodes staged the image, as newer releases of ceph-csi note
+            them.
           type: list
           elements: dict
           returned: always
@@ -288,7 +307,10 @@ findings:
       description: The image, by C(kind) and C(name); C(node) is empty.
       type: dict
       returned: always
-      sample: {"kind": "RBD image", "name": "rbd/csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002", "node": ""}
+      sample:
+        kind: RBD image
+        name: rbd/csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002
+        node: ""
     summary:
       description: One sentence.
       type: str
@@ -317,7 +339,8 @@ findings:
       elements: dict
       returned: always
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
+    with the findings of the others.
   returned: when there are any
   type: dict
   sample: {"STOR-16": "ceph does not answer"}
@@ -336,8 +359,16 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import CONNECTION, ArgumentSpec, make_ceph
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.watchers import CONTROL, Watchers, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import (
+    CONNECTION,
+    ArgumentSpec,
+    make_ceph,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.watchers import (
+    CONTROL,
+    Watchers,
+    make_options,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
 
 SCOPE = ArgumentSpec(
@@ -369,7 +400,9 @@ def main() -> None:
 
     def make_audit() -> Watchers:
         options = make_options(params)
-        return Watchers(make_ceph(params, options.observation_seconds + options.gone_timeout), options)
+        return Watchers(
+            make_ceph(params, options.observation_seconds + options.gone_timeout), options
+        )
 
     report(module, make_audit, {CONTROL})
 

@@ -11,50 +11,61 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Takes the volumes that a fence covers off a lost node, waits until they are attached where pods wait for them and these pods run,
-    and proves all of it.
-  - Does nothing without a fence that is proven. The ledger that M(storage_ops.runbooks.node_fence) has written must be in phase
-    C(fenced) or C(detached), its entries must not have run out, its NetworkFences must still be Fenced, and no other NetworkFence that
-    covers a fenced address may be Unfenced, since its controller would take the fence back.
-  - The node and its fence are read again before every single step. It must still be the one that was fenced, and its C(Ready) must
-    still be C(Unknown). A node whose object was deleted is judged by the ledger alone, which is in a ConfigMap too.
-  - There are two ways to detach. From Kubernetes 1.28 on the taint C(node.kubernetes.io/out-of-service=nodeshutdown:NoExecute) makes
-    Kubernetes itself end the pods of the node and detach its volumes, of every driver. Otherwise the pods of the volumes are
+  - Takes the volumes that a fence covers off a lost node, waits until they are attached where pods
+    wait for them and these pods run, and proves all of it.
+  - Does nothing without a fence that is proven. The ledger that M(storage_ops.runbooks.node_fence)
+    has written must be in phase C(fenced) or C(detached), its entries must not have run out, its
+    NetworkFences must still be Fenced, and no other NetworkFence that covers a fenced address may
+    be Unfenced, since its controller would take the fence back.
+  - The node and its fence are read again before every single step. It must still be the one that
+    was fenced, and its C(Ready) must still be C(Unknown). A node whose object was deleted is judged
+    by the ledger alone, which is in a ConfigMap too.
+  - There are two ways to detach. From Kubernetes 1.28 on the taint
+    C(node.kubernetes.io/out-of-service=nodeshutdown:NoExecute) makes Kubernetes itself end the pods
+    of the node and detach its volumes, of every driver. Otherwise the pods of the volumes are
     deleted by force, and then the VolumeAttachments, one by one, each by its uid.
-  - Pods are deleted by force without asking a PodDisruptionBudget, since the node is lost and nobody can end them there. Only pods
-    are, whose volumes are all fenced, or hold nothing that another node could write to (C(emptyDir), C(configMap), C(secret),
-    C(projected), C(downwardAPI), C(gitRepo), C(image), C(hostPath), and inline volumes of the CSI drivers that deliver secrets and
-    certificates). What is in an C(emptyDir) of such a pod is lost to the new one.
-  - A finalizer is never removed, and no status is ever written. What the attacher does not detach ends the run, with what it says.
-  - The containers on the lost node may go on running. Storage is protected from them by the fence, the application is not. They may
-    still answer requests, and read what they have cached.
-  - A ledger tells of the past, and an entry can be taken off Ceph's blocklist at any time. So O(ceph) must show the fence right before
-    anything is detached. With O(state=detached) the module ends as soon as the volumes have left the node. Call it then with
-    O(state=held) and what was read right afterwards, which fails if the fence went in between, and last with O(state=attached). The role
-    P(storage_ops.runbooks.volume_failover#role) does all of that.
-  - A run that was killed at any point is finished by the next one. A run right after a successful one changes nothing.
+  - Pods are deleted by force without asking a PodDisruptionBudget, since the node is lost and
+    nobody can end them there. Only pods are, whose volumes are all fenced, or hold nothing that
+    another node could write to (C(emptyDir), C(configMap), C(secret), C(projected), C(downwardAPI),
+    C(gitRepo), C(image), C(hostPath), and inline volumes of the CSI drivers that deliver secrets
+    and certificates). What is in an C(emptyDir) of such a pod is lost to the new one.
+  - A finalizer is never removed, and no status is ever written. What the attacher does not detach
+    ends the run, with what it says.
+  - The containers on the lost node may go on running. Storage is protected from them by the fence,
+    the application is not. They may still answer requests, and read what they have cached.
+  - A ledger tells of the past, and an entry can be taken off Ceph's blocklist at any time. So
+    O(ceph) must show the fence right before anything is detached. With O(state=detached) the module
+    ends as soon as the volumes have left the node. Call it then with O(state=held) and what was
+    read right afterwards, which fails if the fence went in between, and last with
+    O(state=attached). The role P(storage_ops.runbooks.volume_failover#role) does all of that.
+  - A run that was killed at any point is finished by the next one. A run right after a successful
+    one changes nothing.
 options:
   state:
     description:
       - V(detached) detaches, and ends as soon as the volumes have left the node.
-      - V(attached) detaches what is left to be detached, waits until the volumes are attached where pods wait for them and these pods
-        run, and notes in the ledger that nothing of the fence is on the node any more.
-      - V(held) changes nothing and needs no Lease. It fails unless the node is fenced still, by its ledger, its NetworkFences and O(ceph).
+      - V(attached) detaches what is left to be detached, waits until the volumes are attached where
+        pods wait for them and these pods run, and notes in the ledger that nothing of the fence is
+        on the node any more.
+      - V(held) changes nothing and needs no Lease. It fails unless the node is fenced still, by its
+        ledger, its NetworkFences and O(ceph).
     type: str
     choices: [attached, detached, held]
     default: attached
   awaited:
     description:
-      - With O(state=attached), the PersistentVolumes that O(state=detached) took off the node, as it returned them in RV(left). They are
-        awaited as well.
+      - With O(state=attached), the PersistentVolumes that O(state=detached) took off the node, as
+        it returned them in RV(left). They are awaited as well.
     type: list
     elements: str
     default: []
   ceph:
     description:
-      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph). Only its blocklist is looked at.
+      - What M(storage_ops.runbooks.rbd_watcher_info) returned as C(ceph). Only its blocklist is
+        looked at.
       - Nothing is detached by what was read more than 2 minutes before.
-      - Not needed in check mode, for a fence that is V(unverified) since Ceph cannot be asked, and for method V(none).
+      - Not needed in check mode, for a fence that is V(unverified) since Ceph cannot be asked, and
+        for method V(none).
     type: dict
   namespaces:
     description: Only volumes of claims in these namespaces.
@@ -62,7 +73,8 @@ options:
     elements: str
     default: []
   claims:
-    description: Only volumes of these claims, each as C(namespace/name). A claim without a fenced volume is refused.
+    description: Only volumes of these claims, each as C(namespace/name). A claim without a fenced
+      volume is refused.
     type: list
     elements: str
     default: []
@@ -74,9 +86,10 @@ options:
   detach:
     description:
       - How the volumes are detached.
-      - V(taint) is refused before Kubernetes 1.28, with O(namespaces), O(claims) or O(storage_classes), and while the node has volumes that
-        are not fenced. These are its VolumeAttachments, what its C(status.volumesAttached) and C(status.volumesInUse) list, the claims of
-        its pods, and their inline volumes, as C(iscsi) or C(nfs).
+      - V(taint) is refused before Kubernetes 1.28, with O(namespaces), O(claims) or
+        O(storage_classes), and while the node has volumes that are not fenced. These are its
+        VolumeAttachments, what its C(status.volumesAttached) and C(status.volumesInUse) list, the
+        claims of its pods, and their inline volumes, as C(iscsi) or C(nfs).
       - V(volumes) detaches one by one.
       - V(auto) takes the taint where it is not refused.
     type: str
@@ -84,9 +97,11 @@ options:
     default: auto
   accept_unfenced_volumes:
     description:
-      - Accept that pods with volumes which the fence does not cover are ended too, and that the taint detaches such volumes. If the
-        node still runs, a new pod then is a second writer on them.
-      - Where volumes are detached one by one, those stay attached, so the new pod may have to wait for them.
+      - Accept that pods with volumes which the fence does not cover are ended too, and that the
+        taint detaches such volumes. If the node still runs, a new pod then is a second writer on
+        them.
+      - Where volumes are detached one by one, those stay attached, so the new pod may have to wait
+        for them.
     type: bool
     default: false
   detach_timeout:
@@ -95,29 +110,33 @@ options:
     default: 120
   attach_timeout:
     description:
-      - Seconds within which the volumes must be attached where pods wait for them. A workload without a new pod is only reported.
-      - Where volumes are detached one by one it is 90 at least, since the controller manager finds out only once a minute that an
-        attachment is gone, and reports C(Multi-Attach) until then.
+      - Seconds within which the volumes must be attached where pods wait for them. A workload
+        without a new pod is only reported.
+      - Where volumes are detached one by one it is 90 at least, since the controller manager finds
+        out only once a minute that an attachment is gone, and reports C(Multi-Attach) until then.
     type: float
     default: 120
   ready_timeout:
     description:
-      - Seconds within which the new pods that have a node must be Running and Ready, since what is attached can still fail to be mounted.
-        Otherwise the run fails and says what the pod says. The volumes stay where they are, and the next run waits again.
-      - Of a volume that several nodes can have at once, only pods that are younger than the loss of the node are waited for.
+      - Seconds within which the new pods that have a node must be Running and Ready, since what is
+        attached can still fail to be mounted. Otherwise the run fails and says what the pod says.
+        The volumes stay where they are, and the next run waits again.
+      - Of a volume that several nodes can have at once, only pods that are younger than the loss of
+        the node are waited for.
       - A new pod that no node takes is not waited for, but reported as a finding of its own.
       - V(0) does not wait, and the proof says so.
     type: float
     default: 120
   release_lease:
-    description: Whether other runs may work at the node as soon as this module has ended, be it by an error.
+    description: Whether other runs may work at the node as soon as this module has ended, be it by
+      an error.
     type: bool
     default: true
   deadline:
     description:
       - Seconds after which the module ends, whatever hangs. At least 60.
-      - Longer than that of other modules, since it has O(lease_timeout), O(detach_timeout), O(attach_timeout) and O(ready_timeout) to
-        wait for.
+      - Longer than that of other modules, since it has O(lease_timeout), O(detach_timeout),
+        O(attach_timeout) and O(ready_timeout) to wait for.
     type: float
     default: 900
 extends_documentation_fragment:
@@ -173,7 +192,8 @@ msg:
   type: str
   sample: 1 finding, 1 repaired and proven
 fence:
-  description: The ledger of the fence as it is then, or in check mode as it would be; see M(storage_ops.runbooks.node_fence).
+  description: The ledger of the fence as it is then, or in check mode as it would be; see
+    M(storage_ops.runbooks.node_fence).
   returned: when there is one, and nothing failed
   type: dict
   sample: {"node": "worker01", "phase": "detached", "method": "ceph", "tainted": true}
@@ -184,7 +204,8 @@ left:
   elements: str
   sample: [pvc-0b5c]
 findings:
-  description: One for the node with all that leaves it, one for each volume that stays, and one for each new pod that no node takes.
+  description: One for the node with all that leaves it, one for each volume that stays, and one for
+    each new pod that no node takes.
   returned: always
   type: list
   elements: dict
@@ -200,7 +221,8 @@ findings:
       returned: always
       sample: critical
     object:
-      description: The node, the PersistentVolume that stays, or the pod, by C(kind), C(namespace), C(name) and C(node).
+      description: The node, the PersistentVolume that stays, or the pod, by C(kind), C(namespace),
+        C(name) and C(node).
       type: dict
       returned: always
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
@@ -211,8 +233,10 @@ findings:
     evidence:
       description:
         - What was read; lists are cut after 50 items, with a count.
-        - C(detach) is the way taken, C(why_no_taint) why it is not the taint, C(not_fenced) what else is on the node.
-        - C(warning) says what the fence does not protect. C(proof) says what has come of it, with times by the API server's clock.
+        - C(detach) is the way taken, C(why_no_taint) why it is not the taint, C(not_fenced) what
+          else is on the node.
+        - C(warning) says what the fence does not protect. C(proof) says what has come of it, with
+          times by the API server's clock.
       type: dict
       returned: always
     verdict:
@@ -242,9 +266,11 @@ actions:
   contains:
     action:
       description:
-        - V(taint_node), V(force_delete_pod), V(delete_volumeattachment), V(wait_detached), V(wait_attached), V(wait_ready) or
-          V(record_detached). O(state=detached) ends with V(wait_detached).
-        - V(record_detached) notes in the ledger that nothing of the fence is on the node any more. It is missing where something stays.
+        - V(taint_node), V(force_delete_pod), V(delete_volumeattachment), V(wait_detached),
+          V(wait_attached), V(wait_ready) or V(record_detached). O(state=detached) ends with
+          V(wait_detached).
+        - V(record_detached) notes in the ledger that nothing of the fence is on the node any more.
+          It is missing where something stays.
       type: str
       returned: always
       sample: taint_node
@@ -277,13 +303,30 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report, run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.runbook import Failover, StillFenced, failover_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import RUN, run_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.runbook import (
+    Failover,
+    StillFenced,
+    failover_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    RUN,
+    run_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    ArgumentSpec,
+    make_cluster,
+    reveal,
+)
 
 SCOPE = ArgumentSpec(
     {
-        "state": {"type": "str", "choices": ["attached", "detached", "held"], "default": "attached"},
+        "state": {
+            "type": "str",
+            "choices": ["attached", "detached", "held"],
+            "default": "attached",
+        },
         "awaited": {"type": "list", "elements": "str", "default": []},
         "ceph": {"type": "dict"},
         "namespaces": {"type": "list", "elements": "str", "default": []},
@@ -310,11 +353,22 @@ def main() -> None:
 
     def failover() -> Failover:
         options = failover_options(params, module.check_mode)
-        begun.append(Failover(make_cluster(params), run_options(params, module.check_mode), options, module.check_mode))
+        begun.append(
+            Failover(
+                make_cluster(params),
+                run_options(params, module.check_mode),
+                options,
+                module.check_mode,
+            )
+        )
         return begun[0]
 
     def still_fenced() -> StillFenced:
-        return StillFenced(make_cluster(params), run_options(params, module.check_mode), failover_options(params, module.check_mode))
+        return StillFenced(
+            make_cluster(params),
+            run_options(params, module.check_mode),
+            failover_options(params, module.check_mode),
+        )
 
     if params["state"] == "held":
         report(module, still_fenced, set())

@@ -11,15 +11,19 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Runs the cluster controls in one call and changes nothing. It reads and decides with the same code as the module that repairs.
-  - STOR-11 VolumeAttachments that no pod needs any more, STOR-12 volumes that hit the 68-character name collision, STOR-13 volumes that
-    are attached and missing from their node's C(volumesAttached), STOR-14 VolumeAttachments without what their driver needs, STOR-15
-    pods that wait for a volume that nobody attaches.
-  - A node that M(storage_ops.runbooks.workload_reattach) still keeps new pods off, as after it was killed, is reported with the
-    command that finishes it, by every control that reads nodes (all but STOR-12 and STOR-14).
-  - A healthy cluster is read by five requests that its API server answers from memory. Pods are read only where something is
-    suspicious, and where they are pending. Where much is suspicious, a watch tells what has changed in the long lists since they were read;
-    without the right to watch they are read again.
+  - Runs the cluster controls in one call and changes nothing. It reads and decides with the same
+    code as the module that repairs.
+  - STOR-11 VolumeAttachments that no pod needs any more, STOR-12 volumes that hit the 68-character
+    name collision, STOR-13 volumes that are attached and missing from their node's
+    C(volumesAttached), STOR-14 VolumeAttachments without what their driver needs, STOR-15 pods that
+    wait for a volume that nobody attaches.
+  - A node that M(storage_ops.runbooks.workload_reattach) still keeps new pods off, as after it was
+    killed, is reported with the command that finishes it, by every control that reads nodes (all
+    but STOR-12 and STOR-14).
+  - A healthy cluster is read by five requests that its API server answers from memory. Pods are
+    read only where something is suspicious, and where they are pending. Where much is suspicious, a
+    watch tells what has changed in the long lists since they were read; without the right to watch
+    they are read again.
 options:
   controls:
     description: Controls to run, at least one. What the others need is not read.
@@ -82,7 +86,8 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it; empty for a node that an unfinished move keeps new pods off.
+      description: Control that found it; empty for a node that an unfinished move keeps new pods
+        off.
       type: str
       returned: always
       sample: STOR-11
@@ -110,9 +115,11 @@ findings:
       returned: always
     workload:
       description:
-        - What has to be moved, on the first finding of each workload and control, and there for all of them; never cut.
-        - It has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it off, the uids of the C(attachments)
-          that must go, and for STOR-14 the keys that are C(missing).
+        - What has to be moved, on the first finding of each workload and control, and there for all
+          of them; never cut.
+        - It has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it
+          off, the uids of the C(attachments) that must go, and for STOR-14 the keys that are
+          C(missing).
       type: dict
       returned: for STOR-13 and STOR-14 that a move repairs
     verdict:
@@ -135,7 +142,8 @@ findings:
       elements: dict
       returned: always
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then, with the findings of the others.
+  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
+    with the findings of the others.
   returned: when there are any
   type: dict
   sample: {"STOR-11": "cannot list volumeattachments"}
@@ -178,20 +186,38 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 python.require()
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.runbook import (
+    SCOPE,
+    VolumeAttachments,
+    make_options,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments.runbook import SCOPE, VolumeAttachments, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    ArgumentSpec,
+    make_cluster,
+    reveal,
+)
 
 CONTROLS = ["STOR-11", "STOR-12", "STOR-13", "STOR-14", "STOR-15"]
-WANTED = ArgumentSpec({"controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS}})
+WANTED = ArgumentSpec(
+    {"controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS}}
+)
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(supports_check_mode=True, **WANTED.merge(SCOPE, AUTH, BOUNDS).to_kwargs())
+    module = AnsibleModule(
+        supports_check_mode=True, **WANTED.merge(SCOPE, AUTH, BOUNDS).to_kwargs()
+    )
     reveal(module)
     params: dict[str, Any] = module.params
-    report(module, lambda: VolumeAttachments(make_cluster(params), make_options(params)), params["controls"])
+    report(
+        module,
+        lambda: VolumeAttachments(make_cluster(params), make_options(params)),
+        params["controls"],
+    )
 
 
 if __name__ == "__main__":

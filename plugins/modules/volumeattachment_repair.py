@@ -11,39 +11,48 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Runs the controls of M(storage_ops.runbooks.volumeattachment_info), and repairs what STOR-11 finds. The others are only reported, with
-    the command that repairs them.
-  - Deletes a VolumeAttachment if no pod on its node needs the volume, nor its kubelet, nor the controller manager by
-    C(volumesAttached), in two observations, and there is a sign that it is left over. Its PersistentVolume is released, failed,
-    available or gone, or a pod on another node waits for a volume that may be on one node only and is kept off by this attachment,
-    or this version of Kubernetes takes the volume's name for another one (68 characters), or it was named by O(names) and observed
-    for longer than a controller manager waits between two tries to detach (O(observation_seconds) of 130 or more).
-  - Right before, everything is read again from etcd. The object is deleted by its uid, and what came of it is proven. In check mode the
-    API server is asked for a dry run.
-  - Refuses everything else and says why. A node that is not ready or is gone may still write to the volume, and so may the host that
-    had the name of a node that was made again after the attachment. A finalizer is never removed, and no status is ever written.
-  - A VolumeAttachment for which several PersistentVolumes stand, since they have the same driver and handle, is refused. Volumes of
-    former in-tree plugins count by the driver and handle that Kubernetes gives them.
-  - Without its PersistentVolume, a pod on its node whose claim does not exist, or is younger than the pod, may use the volume.
-  - One that is gone, replaced or needed by the time of that last look is refused too, and the run goes on with the next one. The run
-    ends where the API server does not answer, or refuses the deletion.
+  - Runs the controls of M(storage_ops.runbooks.volumeattachment_info), and repairs what STOR-11
+    finds. The others are only reported, with the command that repairs them.
+  - Deletes a VolumeAttachment if no pod on its node needs the volume, nor its kubelet, nor the
+    controller manager by C(volumesAttached), in two observations, and there is a sign that it is
+    left over. Its PersistentVolume is released, failed, available or gone, or a pod on another node
+    waits for a volume that may be on one node only and is kept off by this attachment, or this
+    version of Kubernetes takes the volume's name for another one (68 characters), or it was named
+    by O(names) and observed for longer than a controller manager waits between two tries to detach
+    (O(observation_seconds) of 130 or more).
+  - Right before, everything is read again from etcd. The object is deleted by its uid, and what
+    came of it is proven. In check mode the API server is asked for a dry run.
+  - Refuses everything else and says why. A node that is not ready or is gone may still write to the
+    volume, and so may the host that had the name of a node that was made again after the
+    attachment. A finalizer is never removed, and no status is ever written.
+  - A VolumeAttachment for which several PersistentVolumes stand, since they have the same driver
+    and handle, is refused. Volumes of former in-tree plugins count by the driver and handle that
+    Kubernetes gives them.
+  - Without its PersistentVolume, a pod on its node whose claim does not exist, or is younger than
+    the pod, may use the volume.
+  - One that is gone, replaced or needed by the time of that last look is refused too, and the run
+    goes on with the next one. The run ends where the API server does not answer, or refuses the
+    deletion.
   - A scope of nodes, drivers or namespaces that nothing in the cluster knows fails.
-  - Between that last look and the deletion a small window remains, in which a pod can come to need the VolumeAttachment. The pods are
-    read once more afterwards, and the run fails by the name of such a pod, which then has to be re-driven.
+  - Between that last look and the deletion a small window remains, in which a pod can come to need
+    the VolumeAttachment. The pods are read once more afterwards, and the run fails by the name of
+    such a pod, which then has to be re-driven.
 options:
   max_repairs:
-    description: Delete at most this many VolumeAttachments in one run; the others are refused until the next run.
+    description: Delete at most this many VolumeAttachments in one run; the others are refused until
+      the next run.
     type: int
     default: 10
   accept_majority_broken:
     description:
-      - Accept repairs although more than half of a node's VolumeAttachments look left over, as after all pods of a node have moved
-        away. Of up to three, each counts as most of them.
+      - Accept repairs although more than half of a node's VolumeAttachments look left over, as
+        after all pods of a node have moved away. Of up to three, each counts as most of them.
       - Without it that counts as an outage, and everything of that node is refused.
     type: bool
     default: false
   detach_timeout:
-    description: Seconds that a deleted VolumeAttachment gets to be gone, and the node's status to follow.
+    description: Seconds that a deleted VolumeAttachment gets to be gone, and the node's status to
+      follow.
     type: float
     default: 60
   strict:
@@ -92,7 +101,8 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it; empty for a node that an unfinished move keeps new pods off.
+      description: Control that found it; empty for a node that an unfinished move keeps new pods
+        off.
       type: str
       returned: always
       sample: STOR-11
@@ -120,9 +130,11 @@ findings:
       returned: always
     workload:
       description:
-        - What has to be moved, on the first finding of each workload and control, and there for all of them; never cut.
-        - It has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it off, the uids of the C(attachments)
-          that must go, and for STOR-14 the keys that are C(missing).
+        - What has to be moved, on the first finding of each workload and control, and there for all
+          of them; never cut.
+        - It has C(kind), C(namespace) and C(name) of the pods' controller, the C(claims) to move it
+          off, the uids of the C(attachments) that must go, and for STOR-14 the keys that are
+          C(missing).
       type: dict
       returned: for STOR-13 and STOR-14 that a move repairs
     verdict:
@@ -183,9 +195,19 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 python.require()
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.runbook import (
+    SCOPE,
+    VolumeAttachments,
+    make_options,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments.runbook import SCOPE, VolumeAttachments, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    ArgumentSpec,
+    make_cluster,
+    reveal,
+)
 
 RISKS = ArgumentSpec(
     {
@@ -204,7 +226,9 @@ def main() -> None:
     params: dict[str, Any] = module.params
 
     def runbook() -> VolumeAttachments:
-        return VolumeAttachments(make_cluster(params), make_options(params), params["detach_timeout"], strict=True)
+        return VolumeAttachments(
+            make_cluster(params), make_options(params), params["detach_timeout"], strict=True
+        )
 
     run(module, runbook, params["strict"])
 

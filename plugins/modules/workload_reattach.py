@@ -11,26 +11,32 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Moves the pods that use the named claims off their node, waits until the volume has left that node, and proves that the pods are
-    back on an attachment that is new.
-  - A pod that is only deleted is mostly made again on the same node, before the volume was unmounted and detached, and then it
-    gets the old attachment with its old fault. So a taint of its own (C(runbooks.storage-ops/moving:NoSchedule)) keeps new pods
-    off the node until the volume has left it. A pod that can run on no other node is made again there after that.
-  - Pods are evicted, so a PodDisruptionBudget can refuse. They are evicted by uid, so no other pod is hit.
-  - Claims that no pod shares, and the nodes of a shared volume, are left one after the other, each proven before the next one. A
-    pod that comes to a node whose turn is yet to come is moved once more.
-  - The taint is written on the node together with an annotation that says for which claims; a Lease in O(ledger_namespace) says the
-    same, and counts. The annotation alone may be its kubelet's word, and is only reported. All of it is taken back, also after a failure,
-    and when the module is ended by SIGTERM, SIGINT or SIGHUP. C(spec.unschedulable) is an operator's and is never touched, so a
-    node that is cordoned before or meanwhile stays so.
-  - Where a run was killed, the next one for the same claims finishes its work, and takes its taint back. While that run may still
-    be going on, another one for the same claims is refused, until the O(deadline) of the former is over. On the host of the former
-    it is known at once that it was killed.
-  - Refuses pods without a controller, pods of a controller that is gone or not known to make them again, DaemonSets, Jobs,
-    static pods, pods on a node that is not Ready or was made again after the attachment, pods that have been Terminating for
-    too long, pods with a generic ephemeral volume, and claims that are missing, not bound, being deleted or belong to a pod.
-    What is in an C(emptyDir) of a pod is lost, as with every eviction; the evidence names them. Since the claims were named, a
-    refusal fails the task.
+  - Moves the pods that use the named claims off their node, waits until the volume has left that
+    node, and proves that the pods are back on an attachment that is new.
+  - A pod that is only deleted is mostly made again on the same node, before the volume was
+    unmounted and detached, and then it gets the old attachment with its old fault. So a taint of
+    its own (C(runbooks.storage-ops/moving:NoSchedule)) keeps new pods off the node until the volume
+    has left it. A pod that can run on no other node is made again there after that.
+  - Pods are evicted, so a PodDisruptionBudget can refuse. They are evicted by uid, so no other pod
+    is hit.
+  - Claims that no pod shares, and the nodes of a shared volume, are left one after the other, each
+    proven before the next one. A pod that comes to a node whose turn is yet to come is moved once
+    more.
+  - The taint is written on the node together with an annotation that says for which claims; a Lease
+    in O(ledger_namespace) says the same, and counts. The annotation alone may be its kubelet's
+    word, and is only reported. All of it is taken back, also after a failure, and when the module
+    is ended by SIGTERM, SIGINT or SIGHUP. C(spec.unschedulable) is an operator's and is never
+    touched, so a node that is cordoned before or meanwhile stays so.
+  - Where a run was killed, the next one for the same claims finishes its work, and takes its taint
+    back. While that run may still be going on, another one for the same claims is refused, until
+    the O(deadline) of the former is over. On the host of the former it is known at once that it was
+    killed.
+  - Refuses pods without a controller, pods of a controller that is gone or not known to make them
+    again, DaemonSets, Jobs, static pods, pods on a node that is not Ready or was made again after
+    the attachment, pods that have been Terminating for too long, pods with a generic ephemeral
+    volume, and claims that are missing, not bound, being deleted or belong to a pod. What is in an
+    C(emptyDir) of a pod is lost, as with every eviction; the evidence names them. Since the claims
+    were named, a refusal fails the task.
 options:
   namespace:
     description: Namespace of the claims.
@@ -43,7 +49,8 @@ options:
     required: true
   nodes:
     description:
-      - Move only the pods on these nodes, for example of a volume that is used on many and is broken on one.
+      - Move only the pods on these nodes, for example of a volume that is used on many and is
+        broken on one.
       - By default the pods on all nodes are moved.
     type: list
     elements: str
@@ -51,15 +58,17 @@ options:
   attachments:
     description:
       - Uids of the VolumeAttachments that must go. Only the pods that stand on them are moved.
-      - When none of them exists any more, there is nothing to do. This makes a second run do nothing.
+      - When none of them exists any more, there is nothing to do. This makes a second run do
+        nothing.
     type: list
     elements: str
     default: []
   required_metadata:
     description:
-      - Keys that C(status.attachmentMetadata) of the new VolumeAttachments must have, for example V(publishInfo).
-      - Without O(attachments), only the pods are moved whose VolumeAttachment lacks one of them, and when none lacks any, there is
-        nothing to do.
+      - Keys that C(status.attachmentMetadata) of the new VolumeAttachments must have, for example
+        V(publishInfo).
+      - Without O(attachments), only the pods are moved whose VolumeAttachment lacks one of them,
+        and when none lacks any, there is nothing to do.
     type: list
     elements: str
     default: []
@@ -67,15 +76,17 @@ options:
     description:
       - What the volume must come to before pods may return to its node.
       - V(detached) means that its VolumeAttachment is gone.
-      - V(unstaged) means that the node's C(volumesInUse) no longer lists it. It may still be attached.
+      - V(unstaged) means that the node's C(volumesInUse) no longer lists it. It may still be
+        attached.
     type: str
     choices: [detached, unstaged]
     default: detached
   unstage_seconds:
     description:
-      - With O(wait_for=unstaged), seconds for which new pods are kept off a node after the last one, where the volume has no
-        VolumeAttachment.
-      - Such a volume is in no C(volumesInUse). Its kubelet unmounts it for good some moments after its last pod is gone.
+      - With O(wait_for=unstaged), seconds for which new pods are kept off a node after the last
+        one, where the volume has no VolumeAttachment.
+      - Such a volume is in no C(volumesInUse). Its kubelet unmounts it for good some moments after
+        its last pod is gone.
     type: float
     default: 10
   eviction_timeout:
@@ -83,7 +94,8 @@ options:
     type: float
     default: 120
   detach_timeout:
-    description: Seconds, beyond the grace period of the pods, within which the volume must have left the node.
+    description: Seconds, beyond the grace period of the pods, within which the volume must have
+      left the node.
     type: float
     default: 120
   ready_timeout:
@@ -91,34 +103,40 @@ options:
     type: float
     default: 300
   max_repairs:
-    description: Evict at most this many pods in one run; claims and nodes that need more are refused.
+    description: Evict at most this many pods in one run; claims and nodes that need more are
+      refused.
     type: int
     default: 10
   scale_down:
     description:
-      - Accept that a Deployment or StatefulSet is scaled to no replica and back where a taint would not keep its pods away, since
-        they tolerate it or name their node. All its pods are down meanwhile.
-      - The number of replicas is kept in an annotation, so that a later run can restore it. PodDisruptionBudgets are asked first.
-        What has a HorizontalPodAutoscaler is refused, and so is a StatefulSet that would delete its claims
+      - Accept that a Deployment or StatefulSet is scaled to no replica and back where a taint would
+        not keep its pods away, since they tolerate it or name their node. All its pods are down
+        meanwhile.
+      - The number of replicas is kept in an annotation, so that a later run can restore it.
+        PodDisruptionBudgets are asked first. What has a HorizontalPodAutoscaler is refused, and so
+        is a StatefulSet that would delete its claims
         (C(persistentVolumeClaimRetentionPolicy.whenScaled)).
     type: bool
     default: false
   accept_unknown_owners:
     description:
-      - Accept that pods are evicted whose controller is of a kind that is not known to make them again. If it does not, they are gone
-        for good.
-      - Known are C(ReplicaSet) and C(StatefulSet) of the API group C(apps), and C(ReplicationController).
+      - Accept that pods are evicted whose controller is of a kind that is not known to make them
+        again. If it does not, they are gone for good.
+      - Known are C(ReplicaSet) and C(StatefulSet) of the API group C(apps), and
+        C(ReplicationController).
     type: bool
     default: false
   ledger_namespace:
     description:
-      - Namespace of the Leases by which a node counts as held by this module. The same for all runs. No kubelet may write there.
+      - Namespace of the Leases by which a node counts as held by this module. The same for all
+        runs. No kubelet may write there.
     type: str
     default: storage-ops
   deadline:
     description:
       - Seconds after which the module ends, whatever hangs. At least 60.
-      - The last 20 seconds are kept for taking back the taint. After a failure, all that is left is spent on it if need be.
+      - The last 20 seconds are kept for taking back the taint. After a failure, all that is left is
+        spent on it if need be.
     type: float
     default: 900
 extends_documentation_fragment:
@@ -130,7 +148,8 @@ attributes:
   idempotent:
     description: A second run right after a successful one finds nothing and changes nothing.
     support: partial
-    details: With O(attachments) or O(required_metadata). With neither, the pods are moved each time.
+    details: With O(attachments) or O(required_metadata). With neither, the pods are moved each
+      time.
   platform:
     description: Where the module runs.
     platforms: Linux
@@ -177,7 +196,8 @@ msg:
   type: str
   sample: 1 finding, 1 repaired and proven
 findings:
-  description: What was moved or refused, and what earlier runs have left behind; one for all claims that are moved together and node.
+  description: What was moved or refused, and what earlier runs have left behind; one for all claims
+    that are moved together and node.
   returned: always
   type: list
   elements: dict
@@ -201,7 +221,8 @@ findings:
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count. C(proof) says what has come of it.
+      description: What was read; lists are cut after 50 items, with a count. C(proof) says what has
+        come of it.
       type: dict
       returned: always
     verdict:
@@ -231,7 +252,8 @@ actions:
   contains:
     action:
       description:
-        - V(cordon_node), V(scale_down), V(evict_pod), V(wait_detached), V(wait_unstaged), V(uncordon_node) or V(scale_up).
+        - V(cordon_node), V(scale_down), V(evict_pod), V(wait_detached), V(wait_unstaged),
+          V(uncordon_node) or V(scale_up).
       type: str
       returned: always
       sample: evict_pod
@@ -264,9 +286,20 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, BOUNDS, ArgumentSpec, make_cluster, reveal
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.runbook import Reattach, reattach_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    OWN_NAMESPACE,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    ArgumentSpec,
+    make_cluster,
+    reveal,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.runbook import (
+    Reattach,
+    reattach_options,
+)
 
 SCOPE = ArgumentSpec(
     {
@@ -298,7 +331,11 @@ def main() -> None:
 
     def reattach() -> Reattach:
         options = reattach_options(params)
-        return Reattach(lambda seconds: make_cluster({**params, "deadline": seconds}), params["deadline"], options)
+        return Reattach(
+            lambda seconds: make_cluster({**params, "deadline": seconds}),
+            params["deadline"],
+            options,
+        )
 
     run(module, reattach, fail_on_refusal=False)
 

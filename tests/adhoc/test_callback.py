@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The callback, as somebody at a shell uses it, with both ansible-cores. The host is this machine, so there is little to find."""
+"""The callback, as somebody at a shell uses it, with both ansible-cores.
+
+The host is this machine, so there is little to find.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,13 @@ PLAYBOOK = """
 
 def hostile(fails: bool) -> dict[str, Any]:
     """A result of which every text would clear the screen."""
-    repair = {"action": "unmount", "target": EVIL, "command": ["umount", EVIL], "outcome": "planned", "seconds": 0.0}
+    repair = {
+        "action": "unmount",
+        "target": EVIL,
+        "command": ["umount", EVIL],
+        "outcome": "planned",
+        "seconds": 0.0,
+    }
     finding = {
         "control": "STOR-05",
         "severity": "major",
@@ -54,7 +63,15 @@ def hostile(fails: bool) -> dict[str, Any]:
         "repair": [repair],
     }
     diff = {"before": f"{EVIL}\n", "after": ""}
-    return {"fails": fails, "msg": EVIL, "changed": True, "findings": [finding], "actions": [repair], "diff": diff, "exception": EVIL}
+    return {
+        "fails": fails,
+        "msg": EVIL,
+        "changed": True,
+        "findings": [finding],
+        "actions": [repair],
+        "diff": diff,
+        "exception": EVIL,
+    }
 
 
 @pytest.fixture(params=["current", "lowest"])
@@ -84,15 +101,28 @@ def run(*command: str | Path) -> str:
         timeout=patient(120),
         check=False,
     )
-    assert "Traceback" not in answer.stdout + answer.stderr and "Callback" not in answer.stderr, answer.stdout + answer.stderr
+    assert "Traceback" not in answer.stdout + answer.stderr and "Callback" not in answer.stderr, (
+        answer.stdout + answer.stderr
+    )
     return answer.stdout + answer.stderr
 
 
 def test_ad_hoc(programs: Path) -> None:
-    """A table and no JSON; on one line what found nothing; -v adds evidence, -vvv is what it always was."""
+    """A table and no JSON; on one line what found nothing; -v adds evidence, -vvv is what it always
+    was.
+    """
 
     def look(*arguments: str) -> str:
-        return run(programs / "ansible", "all", "-m", MODULE, "--check", "-a", '{"modules": ["not_a_module"]}', *arguments)
+        return run(
+            programs / "ansible",
+            "all",
+            "-m",
+            MODULE,
+            "--check",
+            "-a",
+            '{"modules": ["not_a_module"]}',
+            *arguments,
+        )
 
     text = look()
     assert "SEVERITY  CONTROL  OBJECT" in text and "kernel module" in text and "{" not in text, text
@@ -103,9 +133,20 @@ def test_ad_hoc(programs: Path) -> None:
 
 
 def test_hostile_results(programs: Path) -> None:
-    """Nothing reaches the terminal that it would obey: not in a table, a failure, evidence or a diff. Other modules print as ever."""
+    """Nothing reaches the terminal that it would obey: not in a table, a failure, evidence or a
+    diff. Other modules print as ever.
+    """
     for fails in (False, True):
-        text = run(programs / "ansible", "all", "-m", "says", "-a", json.dumps({"result": json.dumps(hostile(fails))}), "-v", "--diff")
+        text = run(
+            programs / "ansible",
+            "all",
+            "-m",
+            "says",
+            "-a",
+            json.dumps({"result": json.dumps(hostile(fails))}),
+            "-v",
+            "--diff",
+        )
         assert f"{'FAILED!' if fails else 'changed: [localhost]'} => {SHOWN}\n" in text, text
         assert f"  planned   unmount {SHOWN}: umount '{SHOWN}'\n" in text, text
         assert f"    source: {SHOWN}\n" in text
@@ -113,7 +154,9 @@ def test_hostile_results(programs: Path) -> None:
         assert all(character.isprintable() or character == "\n" for character in text), text
     pong = run(programs / "ansible", "all", "-m", "ansible.builtin.ping")
     assert "ok: [localhost] => {" in pong and '"pong"' in pong, pong
-    assert "UNREACHABLE! => {" in run(programs / "ansible", "all", "-m", MODULE, "-e", "ansible_connection=ssh ansible_port=1")
+    assert "UNREACHABLE! => {" in run(
+        programs / "ansible", "all", "-m", MODULE, "-e", "ansible_connection=ssh ansible_port=1"
+    )
 
 
 @pytest.mark.smoke

@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the audit of a big cluster costs, against the k8s_info tasks that an operator's playbook needs today to see the same objects.
+"""What the audit of a big cluster costs, against the k8s_info tasks that an operator's playbook
+needs today to see the same objects.
 
-5,000 nodes, 20,000 volumes with attachments and 50,000 pods in a real API server; of each kind none, 10 and 1000 are broken. Then twice as
-many of everything. Prints seconds (what Ansible itself needs to start is taken off), the memory of the biggest process, the seconds that
-curl takes for the same lists, which is the limit, and ratios of one run; asserts nothing.
+5,000 nodes, 20,000 volumes with attachments and 50,000 pods in a real API server; of each kind
+none, 10 and 1000 are broken. Then twice as many of everything. Prints seconds (what Ansible itself
+needs to start is taken off), the memory of the biggest process, the seconds that curl takes for the
+same lists, which is the limit, and ratios of one run; asserts nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +30,21 @@ from node import COLLECTION, environment
 
 # (nodes, volumes, pods, how many of each kind are broken)
 SIZES = ((5_000, 20_000, 50_000, (0, 10, 1_000)), (10_000, 40_000, 100_000, (0, 1_000)))
-BY_HAND = [("storage.k8s.io/v1", "VolumeAttachment"), ("v1", "PersistentVolume"), ("v1", "Node"), ("v1", "Pod")]
+BY_HAND = [
+    ("storage.k8s.io/v1", "VolumeAttachment"),
+    ("v1", "PersistentVolume"),
+    ("v1", "Node"),
+    ("v1", "Pod"),
+]
 # Seconds between two observations. That is a choice, not a cost, and taken off.
 WINDOW = 1
-AUDIT = {f"{COLLECTION}.volumeattachment_info": {"min_age": 0, "observation_seconds": WINDOW, "deadline": 1800}}
+AUDIT = {
+    f"{COLLECTION}.volumeattachment_info": {
+        "min_age": 0,
+        "observation_seconds": WINDOW,
+        "deadline": 1800,
+    }
+}
 # What an audit reads of a healthy cluster, and what of one with suspects on many nodes besides.
 HEALTHY = [
     "/version",
@@ -43,7 +56,8 @@ HEALTHY = [
 SUSPECTS = ["/api/v1/persistentvolumeclaims?resourceVersion=0", "/api/v1/pods?resourceVersion=0"]
 MANY = 500
 
-# Runs a command and tells how big its biggest process became, in kilobytes: of a child, the system says that only for all it ever had.
+# Runs a command and tells how big its biggest process became, in kilobytes: of a child, the system
+# says that only for all it ever had.
 MEASURE = """
 import os, resource, subprocess, sys
 status = subprocess.call(sys.argv[2:])
@@ -65,7 +79,14 @@ def run(kubeconfig: Path, tasks: list[dict[str, Any]]) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "play.yml"
         path.write_text(json.dumps(play), encoding="utf-8")
-        command = ["ansible-playbook", "-i", "localhost,", "-e", "ansible_python_interpreter={{ansible_playbook_python}}", str(path)]
+        command = [
+            "ansible-playbook",
+            "-i",
+            "localhost,",
+            "-e",
+            "ansible_python_interpreter={{ansible_playbook_python}}",
+            str(path),
+        ]
         reader, writer = os.pipe()
         begun = time.monotonic()
         with subprocess.Popen(
@@ -88,7 +109,15 @@ def run(kubeconfig: Path, tasks: list[dict[str, Any]]) -> Cost:
 
 def by_curl(plane: ControlPlane, lists: list[str]) -> float:
     """Seconds for the answers alone, one after the other, over one connection."""
-    command = ["curl", "--silent", "--fail", "--cacert", str(plane.ca), "--header", f"Authorization: Bearer {plane.token('admin')}"]
+    command = [
+        "curl",
+        "--silent",
+        "--fail",
+        "--cacert",
+        str(plane.ca),
+        "--header",
+        f"Authorization: Bearer {plane.token('admin')}",
+    ]
     for where in lists:
         command += ["--output", os.devnull, f"https://127.0.0.1:{plane.port()}{where}"]
     begun = time.monotonic()
@@ -97,26 +126,45 @@ def by_curl(plane: ControlPlane, lists: list[str]) -> float:
 
 
 def measure(plane: ControlPlane, broken: int, healthy: float, by_hand: bool) -> float:
-    """The lines of one cluster, and the seconds of its audit. ``healthy``: the seconds of one where nothing is broken, if known."""
+    """The lines of one cluster, and the seconds of its audit.
+
+    ``healthy``: the seconds of one where nothing is broken, if known.
+    """
     kubeconfig = plane.kubeconfig()
     start = run(kubeconfig, [{"ansible.builtin.ping": {}}])
     audit = run(kubeconfig, [AUDIT])
     seconds = audit.seconds - start.seconds - (WINDOW if broken else 0)
     curl = by_curl(plane, HEALTHY + (SUSPECTS if broken >= MANY else []))
     print(f"{broken} of each kind broken")
-    print(f"  ansible-playbook with ping            {start.seconds:7.1f} s {start.megabytes:6.0f} MB")
-    print(f"  volumeattachment_info, STOR-11 to 15  {seconds:7.1f} s {audit.megabytes:6.0f} MB", flush=True)
-    print(f"  the same lists by curl                {curl:7.1f} s   ratio of the audit to it: {seconds / curl:.1f}")
+    print(
+        f"  ansible-playbook with ping            {start.seconds:7.1f} s {start.megabytes:6.0f} MB"
+    )
+    print(
+        f"  volumeattachment_info, STOR-11 to 15  {seconds:7.1f} s {audit.megabytes:6.0f} MB",
+        flush=True,
+    )
+    print(
+        f"  the same lists by curl                {curl:7.1f} s   ratio of the audit to it: "
+        f"{seconds / curl:.1f}"
+    )
     if healthy:
         print(f"  ratio to the audit of a healthy cluster: {seconds / healthy:.1f}", flush=True)
     # Reading everything costs the same whatever is broken. Of the bigger cluster it takes more
     # memory than many machines have.
     if by_hand and not broken:
-        tasks = [{"kubernetes.core.k8s_info": {"api_version": version, "kind": kind}} for version, kind in BY_HAND]
+        tasks = [
+            {"kubernetes.core.k8s_info": {"api_version": version, "kind": kind}}
+            for version, kind in BY_HAND
+        ]
         hand = run(kubeconfig, tasks)
-        print(f"  4 tasks with kubernetes.core.k8s_info {hand.seconds - start.seconds:7.1f} s {hand.megabytes:6.0f} MB")
         print(
-            f"  ratio: {(hand.seconds - start.seconds) / seconds:.1f} in time, {hand.megabytes / audit.megabytes:.1f} in memory", flush=True
+            f"  4 tasks with kubernetes.core.k8s_info {hand.seconds - start.seconds:7.1f} s "
+            f"{hand.megabytes:6.0f} MB"
+        )
+        print(
+            f"  ratio: {(hand.seconds - start.seconds) / seconds:.1f} in time, "
+            f"{hand.megabytes / audit.megabytes:.1f} in memory",
+            flush=True,
         )
     return seconds
 
@@ -125,7 +173,9 @@ def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", choices=VERSIONS, default=CURRENT)
-    parser.add_argument("--size", type=int, choices=range(len(SIZES)), nargs="*", default=range(len(SIZES)))
+    parser.add_argument(
+        "--size", type=int, choices=range(len(SIZES)), nargs="*", default=range(len(SIZES))
+    )
     parser.add_argument("--broken", type=int, nargs="*")
     options = parser.parse_args()
     for size in options.size:
@@ -134,7 +184,9 @@ def main() -> None:
         healthy = 0.0
         for number in options.broken if options.broken is not None else broken:
             # Nobody shall put in order what is broken on purpose.
-            plane = ControlPlane(f"bench-{number}", options.version, controller_manager=False, scheduler=False)
+            plane = ControlPlane(
+                f"bench-{number}", options.version, controller_manager=False, scheduler=False
+            )
             plane.start()
             try:
                 load.fill(plane, load.Load(nodes, volumes, pods, number))

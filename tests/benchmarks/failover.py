@@ -2,13 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How long a failover takes: by the playbook, by hand, and by waiting for Kubernetes; and whether the lost node could still write.
+"""How long a failover takes: by the playbook, by hand, and by waiting for Kubernetes; and whether
+the lost node could still write.
 
-A node with an RBD image open is lost, on a real control plane and a real Ceph, and its pod's replacement waits on another one. Measured
-from the first command to the volume's attachment there. By hand are the commands that an operator types, one after the other, without the
-time to read, think and type. Waiting is what remains when only the pod is deleted, by force: Kubernetes gives its volume up after six
-minutes, and fences nobody. Prints seconds and ratios of one run; asserts nothing. How long a node has to be lost before the runbook acts
-is left out: that is a choice. Run with python -P: the folder has namesakes of the tests' modules.
+A node with an RBD image open is lost, on a real control plane and a real Ceph, and its pod's
+replacement waits on another one. Measured from the first command to the volume's attachment there.
+By hand are the commands that an operator types, one after the other, without the time to read,
+think and type. Waiting is what remains when only the pod is deleted, by force: Kubernetes gives its
+volume up after six minutes, and fences nobody. Prints seconds and ratios of one run; asserts
+nothing. How long a node has to be lost before the runbook acts is left out: that is a choice. Run
+with python -P: the folder has namesakes of the tests' modules.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from lab.kubernetes.controlplane import ControlPlane
 from node import environment
 from storage import fresh_storage
 
-# The controller manager gives a volume up after 6 min; a pod that could not have it tries again within 2 min.
+# The controller manager gives a volume up after 6 min; a pod that could not have it tries again
+# within 2 min.
 GIVE_UP = 600.0
 A_WHILE = 2.0
 # For one that nobody wants to wait for.
@@ -46,7 +50,12 @@ class Result(NamedTuple):
 def by_playbook(scenario: Failover, **options: int) -> None:
     """The whole runbook."""
     ceph = scenario.storage.connection()
-    role = {"ceph_host": "localhost", "grace_seconds": 1, **{f"ceph_{key}": value for key, value in ceph.items()}, **options}
+    role = {
+        "ceph_host": "localhost",
+        "grace_seconds": 1,
+        **{f"ceph_{key}": value for key, value in ceph.items()},
+        **options,
+    }
     extra = {"lost_node": NODE_A, **{f"node_fence_{key}": value for key, value in role.items()}}
     played = scenario.cluster.playbook("fail_over_volumes", **extra)
     if played.rc:
@@ -62,7 +71,14 @@ def by_hand(scenario: Failover) -> None:
     delete_pod(scenario)
     attachment = scenario.attachment()
     if attachment is not None:
-        delete(scenario, {"api_version": "storage.k8s.io/v1", "kind": "VolumeAttachment", "name": attachment["metadata"]["name"]})
+        delete(
+            scenario,
+            {
+                "api_version": "storage.k8s.io/v1",
+                "kind": "VolumeAttachment",
+                "name": attachment["metadata"]["name"],
+            },
+        )
 
 
 def delete_pod(scenario: Failover) -> None:
@@ -75,15 +91,28 @@ def delete_pod(scenario: Failover) -> None:
 def delete(scenario: Failover, options: Mapping[str, object]) -> None:
     """An ad-hoc command that deletes one object."""
     arguments = {"kubeconfig": str(scenario.cluster.kubeconfig()), "state": "absent", **options}
-    command = ["ansible", "localhost", *LOCAL, "-m", "kubernetes.core.k8s", "-a", json.dumps(arguments)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment())
+    command = [
+        "ansible",
+        "localhost",
+        *LOCAL,
+        "-m",
+        "kubernetes.core.k8s",
+        "-a",
+        json.dumps(arguments),
+    ]
+    answer = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, env=environment()
+    )
     if answer.returncode:
         sys.exit(answer.stdout + answer.stderr)
 
 
 WAYS: dict[str, tuple[str, Callable[[Failover], None]]] = {
     "playbook": ("fail_over_volumes, defaults (61 s of looking)", by_playbook),
-    "impatient": ("fail_over_volumes, 2 s of looking", lambda scenario: by_playbook(scenario, **IMPATIENT)),
+    "impatient": (
+        "fail_over_volumes, 2 s of looking",
+        lambda scenario: by_playbook(scenario, **IMPATIENT),
+    ),
     "hand": ("by hand, no time to think", by_hand),
     "wait": ("only the pod deleted, then waiting", delete_pod),
 }
@@ -121,14 +150,21 @@ def main() -> None:
                     results[name] = measure(scenario, way)
                     scenario.close()
             seconds, written = results[name]
-            print(f"  {text:<46} {seconds:7.1f} s until B has the volume; A wrote {written} blocks in the 2 s after that", flush=True)
+            print(
+                f"  {text:<46} {seconds:7.1f} s until B has the volume; A wrote {written} blocks "
+                "in the 2 s after that",
+                flush=True,
+            )
     finally:
         plane.remove()
         ceph.remove()
     if "playbook" in results:
         for name, result in results.items():
             if name != "playbook":
-                print(f"  ratio of {WAYS[name][0]} to the playbook with its defaults: {result.seconds / results['playbook'].seconds:.1f}")
+                print(
+                    f"  ratio of {WAYS[name][0]} to the playbook with its defaults: "
+                    f"{result.seconds / results['playbook'].seconds:.1f}"
+                )
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a night costs: the compliance run on a fleet of 200 nodes, 7 of them with a fault, against the same looks as command tasks.
+"""What a night costs: the compliance run on a fleet of 200 nodes, 7 of them with a fault, against
+the same looks as command tasks.
 
-The nodes are namespaces of this machine (see tests/fleet.py), so their own work is paid by it, too; both ways pay it alike. Prints wall
-time, memory of the controller's processes at 50 forks, and ratios of one run; then what becomes of it when one node hangs. Asserts nothing
-but what the report says. Run with python -P: the folder has namesakes of the tests' modules.
+The nodes are namespaces of this machine (see tests/fleet.py), so their own work is paid by it, too;
+both ways pay it alike. Prints wall time, memory of the controller's processes at 50 forks, and
+ratios of one run; then what becomes of it when one node hangs. Asserts nothing but what the report
+says. Run with python -P: the folder has namesakes of the tests' modules.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from fleet import Fleet, Run
 
 FAULTY = 7
 TIMEOUT = 60
-# What one looks at by hand for the same controls, a task each. Everything is registered, as whoever makes a report of it has to.
+# What one looks at by hand for the same controls, a task each. Everything is registered, as whoever
+# makes a report of it has to.
 BY_HAND = [
     "multipath -ll",
     "multipathd show maps json",
@@ -55,7 +58,12 @@ BY_HAND = [
 def by_hand(fleet: Fleet) -> Run:
     """The playbook of command tasks."""
     tasks: list[dict[str, Any]] = [
-        {"ansible.builtin.command": command, "register": f"said_{number}", "failed_when": False, "changed_when": False}
+        {
+            "ansible.builtin.command": command,
+            "register": f"said_{number}",
+            "failed_when": False,
+            "changed_when": False,
+        }
         for number, command in enumerate(BY_HAND)
     ]
     playbook = fleet.folder / "by_hand.json"
@@ -67,9 +75,16 @@ def told(fleet: Fleet) -> str:
     """What the report says of the hosts; stops where it is not what was made."""
     report = fleet.report()
     hosts, found = report["summary"]["hosts"], {finding["host"] for finding in report["findings"]}
-    lost = {host["name"] for host in report["hosts"] if host["kind"] == "node" and host["status"] == "not_assessed"}
+    lost = {
+        host["name"]
+        for host in report["hosts"]
+        if host["kind"] == "node" and host["status"] == "not_assessed"
+    }
     if (found, lost) != (set(fleet.faulty), set(fleet.hanging)):
-        sys.exit(f"findings on {sorted(found)}, not assessed {sorted(lost)}, and made were {fleet.faulty} and {fleet.hanging}")
+        sys.exit(
+            f"findings on {sorted(found)}, not assessed {sorted(lost)}, and made were "
+            f"{fleet.faulty} and {fleet.hanging}"
+        )
     return f"findings on {len(found)}, assessed {hosts['assessed']}, not assessed {len(lost)}"
 
 
@@ -84,7 +99,11 @@ def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=200)
-    parser.add_argument("--without-tasks", action="store_true", help="leave out the command tasks, which take ten times as long")
+    parser.add_argument(
+        "--without-tasks",
+        action="store_true",
+        help="leave out the command tasks, which take ten times as long",
+    )
     given = parser.parse_args()
     nodes = given.nodes
     with tempfile.TemporaryDirectory() as folder:
@@ -99,7 +118,11 @@ def main() -> None:
             hand = by_hand(fleet)
             line(f"{len(BY_HAND)} command tasks", hand)
             ratios = hand.seconds / audit.seconds, hand.megabytes / audit.megabytes
-            print(f"  ratio of the tasks to the run: {ratios[0]:.1f} in time, {ratios[1]:.1f} in memory", flush=True)
+            print(
+                f"  ratio of the tasks to the run: {ratios[0]:.1f} "
+                f"in time, {ratios[1]:.1f} in memory",
+                flush=True,
+            )
     with tempfile.TemporaryDirectory() as folder:
         fleet = Fleet(Path(folder) / "fleet", nodes, FAULTY, hanging=1)
         run = fleet.compliance(compliance_node_timeout=TIMEOUT)

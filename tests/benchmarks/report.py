@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the report on a big fleet costs: to make, on the controller, and to open and filter, in Chromium.
+"""What the report on a big fleet costs: to make, on the controller, and to open and filter, in
+Chromium.
 
-5,000 hosts with 20,000 findings that do not exist. Prints seconds and megabytes; asserts nothing. What Ansible needs to start with such an
-inventory, in which the results stand here, is taken off.
+5,000 hosts with 20,000 findings that do not exist. Prints seconds and megabytes; asserts nothing.
+What Ansible needs to start with such an inventory, in which the results stand here, is taken off.
 """
 
 from __future__ import annotations
@@ -50,10 +51,26 @@ def play(folder: Path, name: str, tasks: list[dict[str, object]]) -> Cost:
     playbook.write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
     # Of a child, the system says only how big the biggest was that it ever had.
     measure = "import resource, subprocess, sys; status = subprocess.call(sys.argv[1:], stdout=2); "
-    measure += "used = resource.getrusage(resource.RUSAGE_CHILDREN); print(used.ru_utime + used.ru_stime, used.ru_maxrss); sys.exit(status)"
-    command = ["ansible-playbook", "-i", str(folder / "inventory.json"), "-e", f"compliance_report_folder={folder / 'out'}", str(playbook)]
+    measure += (
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN); print(used.ru_utime + "
+        "used.ru_stime, used.ru_maxrss); sys.exit(status)"
+    )
+    command = [
+        "ansible-playbook",
+        "-i",
+        str(folder / "inventory.json"),
+        "-e",
+        f"compliance_report_folder={folder / 'out'}",
+        str(playbook),
+    ]
     begun = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", measure, *command], env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", measure, *command],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         sys.exit(done.stderr[-3000:])
     processor, kilobytes = done.stdout.split()
@@ -63,18 +80,28 @@ def play(folder: Path, name: str, tasks: list[dict[str, object]]) -> Cost:
 def make(folder: Path, hosts: int, findings: int) -> None:
     """Through the role, as a playbook does, then by parts."""
     results = sample.make_results(hosts, findings)
-    inventory = {"all": {"hosts": {name: {"compliance_node": result} for name, result in results.nodes.items()}}}
+    inventory = {
+        "all": {
+            "hosts": {name: {"compliance_node": result} for name, result in results.nodes.items()}
+        }
+    }
     (folder / "inventory.json").write_text(json.dumps(inventory))
     nothing = play(folder, "nothing", [{"ansible.builtin.debug": {"msg": "nothing"}}])
     whole = play(folder, "report", [TASK])
     taken, used = whole.seconds - nothing.seconds, whole.processor - nothing.processor
     print(f"role: {taken:.1f} s, {used:.1f} s of the processor, {whole.megabytes:.0f} MB")
-    print(f"  (an empty play with this inventory: {nothing.seconds:.1f} s, {nothing.megabytes:.0f} MB)")
+    print(
+        f"  (an empty play with this inventory: {nothing.seconds:.1f} "
+        f"s, {nothing.megabytes:.0f} MB)"
+    )
     for format_ in ("json", "html", "prometheus", "junit"):
         rows = results.rows()
         begun = time.process_time()
         sample.request(folder / "parts", formats=[format_]).write(rows)
-        print(f"  with {format_} only, without Ansible: {time.process_time() - begun:.1f} s of the processor")
+        print(
+            f"  with {format_} only, without Ansible: "
+            f"{time.process_time() - begun:.1f} s of the processor"
+        )
     for path in sorted((folder / "out").iterdir()):
         if path.is_file():
             print(f"  {path.name}: {path.stat().st_size / 1e6:.1f} MB")
@@ -82,7 +109,13 @@ def make(folder: Path, hosts: int, findings: int) -> None:
 
 def look(file: Path) -> None:
     """Open the page and use it."""
-    seconds: dict[str, list[float]] = {"open": [], "search": [], "search again": [], "filter": [], "hosts": []}
+    seconds: dict[str, list[float]] = {
+        "open": [],
+        "search": [],
+        "search again": [],
+        "filter": [],
+        "hosts": [],
+    }
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for _round in range(ROUNDS):
@@ -94,14 +127,22 @@ def look(file: Path) -> None:
             for what, change in (
                 ("search", "q.value = 'worker-0042'; q.dispatchEvent(new Event('input'))"),
                 ("search again", "q.value = 'mpathc'; q.dispatchEvent(new Event('input'))"),
-                ("filter", "severity.value = 'critical'; severity.dispatchEvent(new Event('input'))"),
+                (
+                    "filter",
+                    "severity.value = 'critical'; severity.dispatchEvent(new Event('input'))",
+                ),
                 ("hosts", "document.getElementById('view-hosts').click()"),
             ):
                 before = page.locator("#count").inner_text()
-                script = "const [q, severity] = ['q', 'severity'].map((id) => document.getElementById(id));"
+                script = (
+                    "const [q, severity] = ['q', 'severity'].map((id) => "
+                    "document.getElementById(id));"
+                )
                 begun = time.monotonic()
                 page.evaluate(f"() => {{ {script} {change} }}")
-                page.wait_for_function("(before) => document.getElementById('count').innerText !== before", arg=before)
+                page.wait_for_function(
+                    "(before) => document.getElementById('count').innerText !== before", arg=before
+                )
                 seconds[what].append(time.monotonic() - begun)
             page.close()
         browser.close()

@@ -25,7 +25,15 @@ from lab.common import LabError
 from lab.vm import Vm
 from node import Node
 
-COLUMNS = ("fault", "by", "s", "residual left", "served paths lost", "reads another volume", "hangs")
+COLUMNS = (
+    "fault",
+    "by",
+    "s",
+    "residual left",
+    "served paths lost",
+    "reads another volume",
+    "hangs",
+)
 # Seconds until a way counts as one that does not end.
 LIMIT = 600.0
 # Seconds for a read of one block. What has not come by then, hangs or fails.

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Addresses: whatever is written means what the monitor stores, or is refused. The monitor is a real one."""
+"""Addresses: whatever is written means what the monitor stores, or is refused.
+
+The monitor is a real one.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,24 @@ from lab.ceph.client import PYTHON
 from lab.ceph.cluster import Ceph
 from lab.common import patient
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import RANGE, Entry, parse_entry, parse_stored
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import ADD, REMOVE, Step, parse_dump
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import (
+    RANGE,
+    Entry,
+    parse_entry,
+    parse_stored,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import (
+    ADD,
+    REMOVE,
+    Step,
+    parse_dump,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
-# Ceph's own tool takes 0.2 s for each command, most of it for its start. Like it, but one process for all of them.
+# Ceph's own tool takes 0.2 s for each command, most of it for its start. Like it, but one process
+# for all of them.
 MONITOR = """
 import json, sys
 import rados
@@ -41,7 +57,9 @@ class Monitor:
 
     def __init__(self, ceph: Ceph) -> None:
         command = [PYTHON, "-c", MONITOR, str(ceph.conf)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True
+        )
 
     def ask(self, **command: Any) -> tuple[int, str]:
         """Exit status, and what it said."""
@@ -57,14 +75,20 @@ class Monitor:
         ranged = {"range": rest.pop(0)} if rest[0] == "range" else {}
         operation, address, *expire = rest
         expiry = {"expire": float(expire[0])} if expire else {}
-        rc, said = self.ask(prefix=f"{osd} {word}", blocklistop=operation, addr=address, **ranged, **expiry)
+        rc, said = self.ask(
+            prefix=f"{osd} {word}", blocklistop=operation, addr=address, **ranged, **expiry
+        )
         assert rc == 0, said
 
     def stored(self) -> list[tuple[str, bool]]:
         """The entries as Ceph spells them, and whether they are ranges."""
         dump = json.loads(self.ask(prefix="osd dump", format="json")[1])
-        assert len(parse_dump(dump).entries) == len(dump["blocklist"]) + len(dump["range_blocklist"])
-        return [(text, False) for text in dump["blocklist"]] + [(text, True) for text in dump["range_blocklist"]]
+        assert len(parse_dump(dump).entries) == len(dump["blocklist"]) + len(
+            dump["range_blocklist"]
+        )
+        return [(text, False) for text in dump["blocklist"]] + [
+            (text, True) for text in dump["range_blocklist"]
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +103,10 @@ def monitor(ceph: Ceph) -> Iterator[Monitor]:
 
 
 def check(monitor: Monitor, written: str) -> Entry | None:
-    """The entry that a text means: it is what the monitor stores, and it goes again. None if the text is refused."""
+    """The entry that a text means: it is what the monitor stores, and it goes again.
+
+    None if the text is refused.
+    """
     try:
         entry = parse_entry(written)
     except StorageOpsError:
@@ -87,7 +114,11 @@ def check(monitor: Monitor, written: str) -> Entry | None:
     monitor.run(Step(ADD, entry.kind, entry.text, EXPIRE))
     ((stored, is_range),) = monitor.stored()
     assert parse_stored(stored, is_range) == entry and is_range == (entry.kind == RANGE)
-    host = f"[{entry.network.network_address}]" if entry.network.version == 6 else str(entry.network.network_address)
+    host = (
+        f"[{entry.network.network_address}]"
+        if entry.network.version == 6
+        else str(entry.network.network_address)
+    )
     assert stored == (f"cidr:{host}:0/{entry.network.prefixlen}" if is_range else entry.text)
     monitor.run(Step(REMOVE, entry.kind, entry.text))
     assert monitor.stored() == []
@@ -98,9 +129,32 @@ def check(monitor: Monitor, written: str) -> Entry | None:
 @pytest.mark.parametrize(
     "written",
     [
-        *("10.0.0.5", "v1:10.0.0.5", "10.0.0.5:0/0", "10.0.0.5:0/00012", "any:10.0.0.5:0/4294967295", "10.0.0.7/24", "10.0.0.5/32"),
-        *("FD00:0::A", "[fd00::5]", "[fd00::5]:0/12", "fd00::5/64", "cidr:[fd00::5]:0/64", "2001::5:0:0:0/80", "2001:db8:0:1:1:1:1:1"),
-        *("::1", "fd00::1:0:0:0:0", "64:ff9b::a00:5", "fe80::1", "255.255.255.255", "169.254.0.1/32"),
+        *(
+            "10.0.0.5",
+            "v1:10.0.0.5",
+            "10.0.0.5:0/0",
+            "10.0.0.5:0/00012",
+            "any:10.0.0.5:0/4294967295",
+            "10.0.0.7/24",
+            "10.0.0.5/32",
+        ),
+        *(
+            "FD00:0::A",
+            "[fd00::5]",
+            "[fd00::5]:0/12",
+            "fd00::5/64",
+            "cidr:[fd00::5]:0/64",
+            "2001::5:0:0:0/80",
+            "2001:db8:0:1:1:1:1:1",
+        ),
+        *(
+            "::1",
+            "fd00::1:0:0:0:0",
+            "64:ff9b::a00:5",
+            "fe80::1",
+            "255.255.255.255",
+            "169.254.0.1/32",
+        ),
     ],
 )
 def test_what_is_understood(monitor: Monitor, written: str) -> None:
@@ -108,7 +162,16 @@ def test_what_is_understood(monitor: Monitor, written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["10.0.0.0/24", "::ffff:10.0.0.5", "10.0.0.5:0/0x10", "10.0.0.5:0/-1", "10.0.0.5foo", "-", "fe80::1%eth0"]
+    "written",
+    [
+        "10.0.0.0/24",
+        "::ffff:10.0.0.5",
+        "10.0.0.5:0/0x10",
+        "10.0.0.5:0/-1",
+        "10.0.0.5foo",
+        "-",
+        "fe80::1%eth0",
+    ],
 )
 def test_what_ceph_itself_misreads(monitor: Monitor, written: str) -> None:
     """Without our reading of it, each of these is stored as something else."""
@@ -118,7 +181,9 @@ def test_what_ceph_itself_misreads(monitor: Monitor, written: str) -> None:
     assert written not in dump["blocklist"] and dump["range_blocklist"] == {}
     for stored in dump["blocklist"]:
         monitor.ask(
-            prefix="osd blocklist", blocklistop="rm", addr="-" if stored.startswith("(") else stored.replace("::255.255.0.16", "::ffff:10")
+            prefix="osd blocklist",
+            blocklistop="rm",
+            addr="-" if stored.startswith("(") else stored.replace("::255.255.0.16", "::ffff:10"),
         )
     assert monitor.stored() == []
     understood = check(monitor, written)
@@ -137,20 +202,37 @@ NONCES = st.one_of(st.integers(0, 200), st.integers(0, 2**32 - 1)).map(lambda no
 TYPES = st.sampled_from(["", "", "v1:", "v2:", "any:"])
 WELL_FORMED = st.one_of(
     st.builds(lambda *parts: "".join(parts), TYPES, FOUR, st.one_of(st.just(""), NONCES)),
-    st.builds(lambda kind, host, nonce: f"{kind}[{host}]{nonce}", TYPES, SIX, st.one_of(st.just(""), NONCES)),
+    st.builds(
+        lambda kind, host, nonce: f"{kind}[{host}]{nonce}",
+        TYPES,
+        SIX,
+        st.one_of(st.just(""), NONCES),
+    ),
     st.builds(lambda host, prefix: f"{host}/{prefix}", FOUR, st.integers(14, 33)),
     st.builds(lambda host, prefix: f"{host}/{prefix}", SIX, st.integers(44, 130)),
     SIX,
 )
 PARTS = st.one_of(
-    FOUR, SIX, NONCES, TYPES, st.sampled_from(["cidr:", "[", "]", ":", ":0", "/", "%eth0", " ", "-1", "0x10", "/24", ":3300"])
+    FOUR,
+    SIX,
+    NONCES,
+    TYPES,
+    st.sampled_from(
+        ["cidr:", "[", "]", ":", ":0", "/", "%eth0", " ", "-1", "0x10", "/24", ":3300"]
+    ),
 )
 TEXTS = st.one_of(
-    WELL_FORMED, WELL_FORMED, st.lists(PARTS, max_size=4).map("".join), st.text(alphabet="0123456789abf.:/[]v", max_size=30), st.text()
+    WELL_FORMED,
+    WELL_FORMED,
+    st.lists(PARTS, max_size=4).map("".join),
+    st.text(alphabet="0123456789abf.:/[]v", max_size=30),
+    st.text(),
 )
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS)
-def test_any_text_means_what_the_monitor_stores_or_is_refused(monitor: Monitor, written: str) -> None:
+def test_any_text_means_what_the_monitor_stores_or_is_refused(
+    monitor: Monitor, written: str
+) -> None:
     check(monitor, written)

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""ceph_blocklist against a real monitor: every kind of entry, four ways, and everything that is refused."""
+"""ceph_blocklist against a real monitor: every kind of entry, four ways, and everything that is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ KINDS = {
     "fd00::/64": "cidr:[fd00::]:0/64",
 }
 THREE = tuple(KINDS)[:3]
-# Somebody else's: another kind for the same address, a neighbour, what Ceph itself adds for a lock that was broken.
+# Somebody else's: another kind for the same address, a neighbour, what Ceph itself adds for a lock
+# that was broken.
 FOREIGN = ("10.0.0.5:0/7", "10.0.0.50:0/0", "192.0.2.9:0/123456")
 YEAR = 31_536_000
 DAY = 86_400
@@ -47,7 +50,14 @@ def blocklist(storage: Storage, *entries: str, check: bool = False, **options: A
 def add(storage: Storage, *entries: str, seconds: int = YEAR) -> None:
     """Entries that are there already, by hand."""
     for entry in entries:
-        storage.ceph.run("osd", "blocklist", *(["range"] if entry.endswith(("/24", "/32")) else []), "add", entry, str(seconds))
+        storage.ceph.run(
+            "osd",
+            "blocklist",
+            *(["range"] if entry.endswith(("/24", "/32")) else []),
+            "add",
+            entry,
+            str(seconds),
+        )
 
 
 def epoch(storage: Storage) -> int:
@@ -97,7 +107,11 @@ def test_every_kind_is_added_and_taken_back_and_foreign_entries_stay(storage: St
     assert four_ways(storage, *KINDS, verbs=(ADD,)) == {*foreign, *KINDS.values()}
     told = {found["entry"]: found for found in blocklist(storage, *KINDS).result["blocklist"]}
     assert {told[name]["kind"] for name in ("10.0.0.5:0/0", "[fd00::5]:0/0")} == {"address"}
-    assert (told["10.0.0.5:0/7"]["kind"], told["10.0.0.0/24"]["kind"], told["fd00::/64"]["address"]) == ("client", "range", "fd00::/64")
+    assert (
+        told["10.0.0.5:0/7"]["kind"],
+        told["10.0.0.0/24"]["kind"],
+        told["fd00::/64"]["address"],
+    ) == ("client", "range", "fd00::/64")
     assert told["[fd00::5]:0/12"]["until"].startswith(str(time.gmtime(time.time() + YEAR).tm_year))
     assert four_ways(storage, *KINDS, verbs=(REMOVE,), state="absent") == set(foreign)
     assert storage.ceph.blocklist() == foreign
@@ -111,7 +125,11 @@ def test_another_kind_for_the_same_address_is_another_entry(storage: Storage) ->
     gone = blocklist(storage, "10.0.0.5:0/24", state="absent")
     assert storage.entries() == there
     proof = gone.finding("10.0.0.5:0/24")["evidence"]["proof"]
-    assert sorted(proof) == ["10.0.0.0/24 still blocks it", "10.0.0.5:0/0 still blocks it", "10.0.0.5:0/24 is gone from the blocklist"]
+    assert sorted(proof) == [
+        "10.0.0.0/24 still blocks it",
+        "10.0.0.5:0/0 still blocks it",
+        "10.0.0.5:0/24 is gone from the blocklist",
+    ]
 
 
 @pytest.mark.smoke
@@ -122,15 +140,22 @@ def test_what_soon_ends_is_renewed_and_nothing_else(storage: Storage) -> None:
     before = storage.ceph.blocklist()
     planned = blocklist(storage, *ending, "10.0.0.6", check=True)
     assert [finding["summary"].split(" until ")[0] for finding in planned.findings] == [
-        f"{name} is in the blocklist for only 100.0 more days," for name in ("10.0.0.5:0/0", "10.0.1.0/24", "10.0.2.5/32")
+        f"{name} is in the blocklist for only 100.0 more days,"
+        for name in ("10.0.0.5:0/0", "10.0.1.0/24", "10.0.2.5/32")
     ]
     done = blocklist(storage, *ending, "10.0.0.6")
     assert done.outcomes == [(verb, "done") for verb in (ADD, REMOVE, ADD, REMOVE)] * 3
-    assert [command(action) for action in done.result["actions"]] == [command(action) for action in planned.result["actions"]]
-    assert [(entry["was_there"], entry["renewed"]) for entry in done.result["entries"]] == [(True, True)] * 3 + [(True, False)]
+    assert [command(action) for action in done.result["actions"]] == [
+        command(action) for action in planned.result["actions"]
+    ]
+    assert [(entry["was_there"], entry["renewed"]) for entry in done.result["entries"]] == [
+        (True, True)
+    ] * 3 + [(True, False)]
     after = storage.ceph.blocklist()
     assert set(after) == set(before)
-    assert after.pop("10.0.0.6:0/0") == before["10.0.0.6:0/0"] and all(after[name] > before[name] for name in after)
+    assert after.pop("10.0.0.6:0/0") == before["10.0.0.6:0/0"] and all(
+        after[name] > before[name] for name in after
+    )
     # An entry that lasts longer than was asked for is not made shorter.
     assert not blocklist(storage, *ending, expire_seconds=30 * DAY).changed
 
@@ -161,7 +186,9 @@ exit $rc
 def test_a_renewal_that_is_killed_lets_nobody_in_and_is_finished_by_the_next(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between each of its commands: every run is killed after its first, and goes on where the one before was killed."""
+    """Between each of its commands: every run is killed after its first, and goes on where the one
+    before was killed.
+    """
     ceph = tmp_path / "ceph"
     ceph.write_text(FATAL.format(ceph=shutil.which("ceph")))
     ceph.chmod(0o755)
@@ -176,7 +203,10 @@ def test_a_renewal_that_is_killed_lets_nobody_in_and_is_finished_by_the_next(
                 patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
                 assert blocklist(storage, "127.0.0.11").failed
             assert storage.entries() == left
-        assert [(found["kind"], found["stand_in"]) for found in told(storage)] == [("address", False), ("range", True)]
+        assert [(found["kind"], found["stand_in"]) for found in told(storage)] == [
+            ("address", False),
+            ("range", True),
+        ]
         done = blocklist(storage, "127.0.0.11")
         assert done.outcomes == [(REMOVE, "done")] and storage.entries() == {"127.0.0.11:0/0"}
         assert not blocklist(storage, "127.0.0.11").changed
@@ -184,7 +214,10 @@ def test_a_renewal_that_is_killed_lets_nobody_in_and_is_finished_by_the_next(
         assert (a.acknowledged, a.error) == (written, "ESHUTDOWN")
         for number in range(first, epoch(storage) + 1):
             found = storage.ceph.json("osd", "dump", str(number))
-            assert {*found["blocklist"], *found["range_blocklist"]} & {"127.0.0.11:0/0", "cidr:127.0.0.11:0/32"}, number
+            assert {*found["blocklist"], *found["range_blocklist"]} & {
+                "127.0.0.11:0/0",
+                "cidr:127.0.0.11:0/32",
+            }, number
         storage.ceph.run("osd", "blocklist", "rm", "127.0.0.11")
         wait(lambda: a.acknowledged > written, "the client writes again")
 
@@ -207,7 +240,10 @@ def test_a_range_that_is_there_with_host_bits_is_the_same_range(storage: Storage
 @pytest.mark.smoke
 def test_a_blocked_writer_loses_its_watch(storage: Storage) -> None:
     storage.ceph.create_image("data")
-    with Writer(storage.ceph, "data", "127.0.0.11") as a, Writer(storage.ceph, "data", "127.0.0.12") as b:
+    with (
+        Writer(storage.ceph, "data", "127.0.0.11") as a,
+        Writer(storage.ceph, "data", "127.0.0.12") as b,
+    ):
         assert blocklist(storage, "127.0.0.11").changed
         wait(lambda: a.error, "the blocked client gets an error")
         assert a.error == "ESHUTDOWN" and not b.error
@@ -221,13 +257,22 @@ HITTING = ("10.0.0.6", "10.0.0.6:0/9", "10.0.0.0/24", "fd00::6", "fd00::/56")
 
 def test_protected_addresses_and_this_very_host_are_never_hit(storage: Storage) -> None:
     before = epoch(storage)
-    refused = blocklist(storage, "10.0.0.50", *HITTING, "127.0.0.0/16", protected_addresses=["10.0.0.6", "fd00::6"], accept_daemons=True)
+    refused = blocklist(
+        storage,
+        "10.0.0.50",
+        *HITTING,
+        "127.0.0.0/16",
+        protected_addresses=["10.0.0.6", "fd00::6"],
+        accept_daemons=True,
+    )
     assert refused.failed and not refused.changed
     reasons = {finding["object"]["name"]: finding["reason"] for finding in refused.findings}
     assert reasons.pop("127.0.0.0/16") == "it would hit this very host"
     # Neither is the other one blocked.
     assert reasons.pop("10.0.0.50:0/0").startswith("nothing is changed, since ")
-    assert len(reasons) == len(HITTING) and all("protected_addresses" in reason for reason in reasons.values())
+    assert len(reasons) == len(HITTING) and all(
+        "protected_addresses" in reason for reason in reasons.values()
+    )
     assert epoch(storage) == before
     assert blocklist(storage, "10.0.0.50", protected_addresses=["10.0.0.6"]).changed
 
@@ -240,18 +285,33 @@ def test_a_missing_capability_is_named_before_anything_is_changed(storage: Stora
     add(storage, "10.0.0.6:0/1", "10.0.0.0/24")
     before = epoch(storage)
     for user, entries, state, said in (
-        ("reader", ["10.0.0.5", "10.0.0.5:0/1", "10.0.1.0/24"], "present", ["add a whole address", "add a single client", "add a range"]),
-        ("adder", ["10.0.0.6:0/1", "10.0.0.0/24"], "absent", ["remove a single client", "remove a range"]),
+        (
+            "reader",
+            ["10.0.0.5", "10.0.0.5:0/1", "10.0.1.0/24"],
+            "present",
+            ["add a whole address", "add a single client", "add a range"],
+        ),
+        (
+            "adder",
+            ["10.0.0.6:0/1", "10.0.0.0/24"],
+            "absent",
+            ["remove a single client", "remove a range"],
+        ),
         # It may add clients, but not look whether they are Ceph's own.
         ("rbd", ["10.0.0.5:0/1"], "present", ["whether it hits a daemon of Ceph is not known"]),
     ):
         for check in (True, False):
             refused = blocklist(storage, *entries, check=check, user=user, state=state)
-            assert refused.failed and not refused.changed and len(refused.findings) == len(said), refused.msg
+            assert refused.failed and not refused.changed and len(refused.findings) == len(said), (
+                refused.msg
+            )
             for finding, words in zip(refused.findings, said, strict=True):
                 assert words in finding["reason"]
                 if "lacks" in finding["reason"]:
-                    assert f"client.{user} lacks the mon capability to {words} (Error EACCES: access denied" in finding["reason"]
+                    assert (
+                        f"client.{user} lacks the mon capability to {words} "
+                        "(Error EACCES: access denied" in finding["reason"]
+                    )
                     assert f"ceph auth caps client.{user} mon '{CAPS}'" in finding["reason"]
     refused = blocklist(storage, "10.0.0.5", user="nobody")
     assert refused.failed and "EACCES" in refused.msg and "client.nobody" in refused.msg
@@ -273,7 +333,10 @@ def test_a_cluster_that_cannot_be_asked(storage: Storage, tmp_path: Path) -> Non
     storage.ceph.freeze()
     unreachable = blocklist(storage, "10.0.0.5")
     assert unreachable.failed and not unreachable.changed and "findings" in unreachable.result
-    assert f"{storage.ceph.conf} (mon_host: [v2:127.0.0.1:" in unreachable.msg and "does not answer" in unreachable.msg
+    assert (
+        f"{storage.ceph.conf} (mon_host: [v2:127.0.0.1:" in unreachable.msg
+        and "does not answer" in unreachable.msg
+    )
     assert "mon stat" in unreachable.msg
     storage.ceph.thaw()
     missing = blocklist(storage, "10.0.0.5", conf=str(tmp_path / "none.conf"))
@@ -295,13 +358,20 @@ def test_two_operators_at_once(storage: Storage) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert [outcome.failed for outcome in outcomes] == [False, False], [outcome.msg for outcome in outcomes]
+        assert [outcome.failed for outcome in outcomes] == [False, False], [
+            outcome.msg for outcome in outcomes
+        ]
         assert {done for outcome in outcomes for done in outcome.outcomes} == {(verb, "done")}
-        assert storage.entries() == ({"10.0.0.5:0/0", "cidr:10.0.0.0:0/24"} if state == "present" else set())
+        assert storage.entries() == (
+            {"10.0.0.5:0/0", "cidr:10.0.0.0:0/24"} if state == "present" else set()
+        )
 
 
 def test_the_standard_library_is_enough(storage: Storage, tmp_path: Path) -> None:
-    """As in a toolbox pod, whose Python has nothing else. The connection to a pod itself cannot be had here."""
+    """As in a toolbox pod, whose Python has nothing else.
+
+    The connection to a pod itself cannot be had here.
+    """
     python = tmp_path / "python3"
     python.write_text('#!/bin/sh\nexec /usr/bin/python3 -I -S "$@"\n')
     python.chmod(0o755)
@@ -311,9 +381,28 @@ def test_the_standard_library_is_enough(storage: Storage, tmp_path: Path) -> Non
     inventory = ["-i", "localhost,", "-c", "local", "-e", f"ansible_python_interpreter={python}"]
     for module, arguments in (
         ("ceph_blocklist", options),
-        ("rbd_watcher_info", {**storage.connection(), "images": [{"pool": "rbd", "image": "none"}]}),
+        (
+            "rbd_watcher_info",
+            {**storage.connection(), "images": [{"pool": "rbd", "image": "none"}]},
+        ),
     ):
-        command = ["ansible", "localhost", *inventory, "-m", f"{COLLECTION}.{module}", "-a", json.dumps(arguments), "--diff"]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False, env=surroundings)
+        command = [
+            "ansible",
+            "localhost",
+            *inventory,
+            "-m",
+            f"{COLLECTION}.{module}",
+            "-a",
+            json.dumps(arguments),
+            "--diff",
+        ]
+        answer = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=patient(60),
+            check=False,
+            env=surroundings,
+        )
         assert answer.returncode == 0, answer.stdout + answer.stderr
     assert storage.entries() == {"10.0.0.5:0/0"}

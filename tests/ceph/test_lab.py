@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the other tests on Ceph take for granted: clients that Ceph can tell apart, and what a fence does to them."""
+"""What the other tests on Ceph take for granted: clients that Ceph can tell apart, and what a fence
+does to them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ def image(storage: Storage) -> str:
 
 
 def test_clients_have_addresses_of_their_own(storage: Storage, image: str) -> None:
-    with Writer(storage.ceph, image, "127.0.0.11") as a, Writer(storage.ceph, image, "127.0.0.12") as b:
+    with (
+        Writer(storage.ceph, image, "127.0.0.11") as a,
+        Writer(storage.ceph, image, "127.0.0.12") as b,
+    ):
         assert {found["address"] for found in storage.ceph.watchers(image)} == {a.entry, b.entry}
         assert a.entry.startswith("127.0.0.11:0/") and b.entry.startswith("127.0.0.12:0/")
         assert 0 < a.acknowledged <= a.content() and 0 < b.acknowledged <= b.content()
@@ -37,7 +42,10 @@ def test_clients_have_addresses_of_their_own(storage: Storage, image: str) -> No
 
 @pytest.mark.parametrize("whole_address", [False, True])
 def test_a_fenced_client_writes_no_more(storage: Storage, image: str, whole_address: bool) -> None:
-    with Writer(storage.ceph, image, "127.0.0.11") as a, Writer(storage.ceph, image, "127.0.0.12") as b:
+    with (
+        Writer(storage.ceph, image, "127.0.0.11") as a,
+        Writer(storage.ceph, image, "127.0.0.12") as b,
+    ):
         entry = "127.0.0.11:0/0" if whole_address else a.entry
         storage.ceph.run("osd", "blocklist", "add", entry, "3600")
         assert storage.entries() == {entry}
@@ -50,7 +58,9 @@ def test_a_fenced_client_writes_no_more(storage: Storage, image: str, whole_addr
         assert not b.error and b.acknowledged > other
 
 
-def test_a_client_that_is_let_in_again_writes_on_without_a_watch(storage: Storage, image: str) -> None:
+def test_a_client_that_is_let_in_again_writes_on_without_a_watch(
+    storage: Storage, image: str
+) -> None:
     """Why a release has to know that the old client is gone: no watcher tells of it."""
     with Writer(storage.ceph, image) as a:
         storage.ceph.run("osd", "blocklist", "add", a.entry, "3600")
@@ -92,7 +102,9 @@ def test_a_visitor_comes_and_goes(storage: Storage, image: str) -> None:
 def test_a_frozen_monitor_answers_nobody(storage: Storage) -> None:
     storage.ceph.freeze()
     command = ["ceph", "-c", str(storage.ceph.conf), "--connect-timeout", "2", "osd", "dump"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
+    answer = subprocess.run(
+        command, capture_output=True, text=True, timeout=patient(60), check=False
+    )
     assert answer.returncode == 1 and "timed out" in answer.stderr, answer
     storage.ceph.thaw()
     assert storage.ceph.blocklist() == {}
@@ -102,8 +114,19 @@ def test_a_user_may_do_what_its_capabilities_say(storage: Storage) -> None:
     keyring = storage.user("reader", mon="allow r")
 
     def as_reader(*argv: str) -> int:
-        command = ["ceph", "-c", str(storage.ceph.conf), "--keyring", str(keyring), "--name", "client.reader", *argv]
-        return subprocess.run(command, capture_output=True, timeout=patient(60), check=False).returncode
+        command = [
+            "ceph",
+            "-c",
+            str(storage.ceph.conf),
+            "--keyring",
+            str(keyring),
+            "--name",
+            "client.reader",
+            *argv,
+        ]
+        return subprocess.run(
+            command, capture_output=True, timeout=patient(60), check=False
+        ).returncode
 
     assert as_reader("osd", "dump") == 0
     assert as_reader("osd", "blocklist", "add", "192.0.2.1", "3600") == 13
@@ -150,7 +173,11 @@ def test_everything_ends_with_the_process_that_started_it() -> None:
     """And beside the cluster of the other tests, there can be another one."""
     ceph = Ceph(f"test-nested-{os.getpid()}")
     try:
-        with subprocess.Popen([sys.executable, "-c", STARTED.format(name=ceph.name)], stdout=subprocess.PIPE, text=True) as child:
+        with subprocess.Popen(
+            [sys.executable, "-c", STARTED.format(name=ceph.name)],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as child:
             assert child.stdout is not None
             pids = child.stdout.readline().split()
             assert len(pids) == 3

@@ -21,7 +21,9 @@ OBSERVED: dict[str, Any] = {"observations": 4, "observation_seconds": 4}
 
 def info(storage: Storage, *images: str, **options: Any) -> Outcome:
     """One run."""
-    done = storage.ansible("rbd_watcher_info", images=[{"pool": "rbd", "image": image} for image in images], **options)
+    done = storage.ansible(
+        "rbd_watcher_info", images=[{"pool": "rbd", "image": image} for image in images], **options
+    )
     assert not done.failed and not done.changed, done.msg
     return done
 
@@ -35,14 +37,24 @@ def watchers(outcome: Outcome, number: int = 0) -> dict[str, dict[str, Any]]:
 def test_who_is_always_there_and_who_only_looks_in(storage: Storage) -> None:
     storage.ceph.create_image("data")
     storage.ceph.create_image("quiet")
-    with Writer(storage.ceph, "data", "127.0.0.11") as a, Visitor(storage.ceph, "data", "127.0.0.12") as visitor:
+    with (
+        Writer(storage.ceph, "data", "127.0.0.11") as a,
+        Visitor(storage.ceph, "data", "127.0.0.12") as visitor,
+    ):
         done = info(storage, "data", "quiet", **OBSERVED)
         found = watchers(done)
-        assert found[a.entry]["persistent"] and found[a.entry]["seen"] == 4 and found[a.entry]["address"] == "127.0.0.11"
+        assert (
+            found[a.entry]["persistent"]
+            and found[a.entry]["seen"] == 4
+            and found[a.entry]["address"] == "127.0.0.11"
+        )
         assert not found.get(visitor.entry, {"persistent": False})["persistent"]
         assert watchers(done, 1) == {}
         (known,) = (known for known in storage.ceph.watchers("data") if known["address"] == a.entry)
-        assert (found[a.entry]["client"], found[a.entry]["cookie"]) == (f"client.{known['client']}", str(known["cookie"]))
+        assert (found[a.entry]["client"], found[a.entry]["cookie"]) == (
+            f"client.{known['client']}",
+            str(known["cookie"]),
+        )
         assert done.result["ceph"]["observations"] == 4 and done.result["ceph"]["seconds"] >= 4
         # One observation proves nothing.
         assert not watchers(info(storage, "data"))[a.entry]["persistent"]
@@ -52,7 +64,13 @@ def test_we_are_no_watcher_ourselves(storage: Storage) -> None:
     """``rbd image-meta`` would be one; and a user that may only read is enough."""
     storage.user("storage-ops", mon="allow r", osd="profile rbd-read-only")
     storage.ceph.create_image("data", features="layering,exclusive-lock")
-    storage.ceph.rbd("image-meta", "set", "data", ".rbd.csi.ceph.com/clientaddress/0001-vol/node-a", "127.0.0.11:0/123")
+    storage.ceph.rbd(
+        "image-meta",
+        "set",
+        "data",
+        ".rbd.csi.ceph.com/clientaddress/0001-vol/node-a",
+        "127.0.0.11:0/123",
+    )
     seen: list[Any] = []
     done = threading.Event()
 
@@ -88,24 +106,37 @@ def test_a_dead_owner_of_a_lock(storage: Storage) -> None:
     finally:
         storage.ceph.run("config", "rm", *timeout)
     (image,) = info(storage, "data").result["ceph"]["images"]
-    assert image["watchers"] == [] and [(lock["address"], lock["entry"]) for lock in image["locks"]] == [("127.0.0.11", entry)]
+    assert image["watchers"] == [] and [
+        (lock["address"], lock["entry"]) for lock in image["locks"]
+    ] == [("127.0.0.11", entry)]
 
 
 def test_a_client_is_gone_when_it_is_blocked(storage: Storage) -> None:
     storage.ceph.create_image("data")
-    with Writer(storage.ceph, "data", "127.0.0.11") as a, Writer(storage.ceph, "data", "127.0.0.12") as b:
+    with (
+        Writer(storage.ceph, "data", "127.0.0.11") as a,
+        Writer(storage.ceph, "data", "127.0.0.12") as b,
+    ):
         left = info(storage, "data", gone=["127.0.0.11"], gone_timeout=2)
         (finding,) = left.findings
-        assert (finding["control"], finding["severity"], finding["verdict"]) == ("STOR-16", "critical", "refuse")
+        assert (finding["control"], finding["severity"], finding["verdict"]) == (
+            "STOR-16",
+            "critical",
+            "refuse",
+        )
         assert a.entry in finding["summary"] and b.entry not in finding["summary"]
         assert set(watchers(left)) == {a.entry, b.entry}
 
-        timer = threading.Timer(3, lambda: storage.ceph.run("osd", "blocklist", "add", "127.0.0.11", "3600"))
+        timer = threading.Timer(
+            3, lambda: storage.ceph.run("osd", "blocklist", "add", "127.0.0.11", "3600")
+        )
         timer.start()
         proof = info(storage, "data", gone=["127.0.0.11", a.entry], gone_timeout=60)
         timer.join()
         assert proof.findings == [] and set(watchers(proof)) == {b.entry}
-        assert [(found["entry"], found["kind"]) for found in proof.result["ceph"]["blocklist"]] == [("127.0.0.11:0/0", "address")]
+        assert [(found["entry"], found["kind"]) for found in proof.result["ceph"]["blocklist"]] == [
+            ("127.0.0.11:0/0", "address")
+        ]
 
 
 def test_the_images_of_volumes(storage: Storage) -> None:
@@ -114,14 +145,24 @@ def test_the_images_of_volumes(storage: Storage) -> None:
     storage.ceph.create_pool("other")
     storage.ceph.create_image("tree", pool="other")
 
-    def csi(name: str, handle: str, driver: str = "rbd.csi.ceph.com", **attributes: str) -> dict[str, Any]:
+    def csi(
+        name: str, handle: str, driver: str = "rbd.csi.ceph.com", **attributes: str
+    ) -> dict[str, Any]:
         attributes = {"clusterID": "lab", **attributes}
-        return {"metadata": {"name": name}, "spec": {"csi": {"driver": driver, "volumeHandle": handle, "volumeAttributes": attributes}}}
+        return {
+            "metadata": {"name": name},
+            "spec": {
+                "csi": {"driver": driver, "volumeHandle": handle, "volumeAttributes": attributes}
+            },
+        }
 
     volumes = [
         csi("pv-dynamic", "0001-x", pool="rbd", imageName="csi-vol-1"),
         csi("pv-static", "static", pool="rbd", radosNamespace="space", staticVolume="true"),
-        {"metadata": {"name": "pv-tree"}, "spec": {"rbd": {"pool": "other", "image": "tree", "monitors": ["127.0.0.1"]}}},
+        {
+            "metadata": {"name": "pv-tree"},
+            "spec": {"rbd": {"pool": "other", "image": "tree", "monitors": ["127.0.0.1"]}},
+        },
         csi("pv-missing", "0001-y", pool="rbd", imageName="csi-vol-2"),
         csi("pv-tenant", "0001-w", clusterID="tenants", pool="rbd", imageName="static"),
         csi("pv-files", "0001-z", driver="cephfs.csi.ceph.com", fsName="fs"),
@@ -130,7 +171,9 @@ def test_the_images_of_volumes(storage: Storage) -> None:
         Writer(storage.ceph, "tree", "127.0.0.11", pool="other") as a,
         Writer(storage.ceph, "static", "127.0.0.12", namespace="space") as b,
     ):
-        done = storage.ansible("rbd_watcher_info", volumes=volumes, rados_namespaces={"tenants": "space"})
+        done = storage.ansible(
+            "rbd_watcher_info", volumes=volumes, rados_namespaces={"tenants": "space"}
+        )
     assert not done.failed, done.msg
     images = done.result["ceph"]["images"]
     assert [(found["volume"], bool(found["problem"])) for found in images] == [
@@ -140,10 +183,19 @@ def test_the_images_of_volumes(storage: Storage) -> None:
         ("pv-missing", True),
         ("pv-tenant", False),
     ]
-    assert [set(watchers(done, number)) for number in range(5)] == [set(), {b.entry}, {a.entry}, set(), {b.entry}]
+    assert [set(watchers(done, number)) for number in range(5)] == [
+        set(),
+        {b.entry},
+        {a.entry},
+        set(),
+        {b.entry},
+    ]
     assert done.result["ignored"] == ["pv-files"]
     (finding,) = done.findings
-    assert finding["object"]["name"] == "rbd/csi-vol-2" and "No such file or directory" in finding["reason"]
+    assert (
+        finding["object"]["name"] == "rbd/csi-vol-2"
+        and "No such file or directory" in finding["reason"]
+    )
 
 
 def test_what_may_not_be_read_is_no_image_without_watchers(storage: Storage) -> None:
@@ -151,19 +203,39 @@ def test_what_may_not_be_read_is_no_image_without_watchers(storage: Storage) -> 
     storage.ceph.create_image("data")
     done = info(storage, "data", user="blind")
     (finding,) = done.findings
-    assert "grant osd 'profile rbd-read-only'" in finding["reason"] and done.result["ceph"]["images"][0]["problem"]
+    assert (
+        "grant osd 'profile rbd-read-only'" in finding["reason"]
+        and done.result["ceph"]["images"][0]["problem"]
+    )
 
 
 def test_a_cluster_that_does_not_answer(storage: Storage) -> None:
     storage.ceph.freeze()
-    done = storage.ansible("rbd_watcher_info", images=[{"pool": "rbd", "image": "data"}], **OBSERVED)
+    done = storage.ansible(
+        "rbd_watcher_info", images=[{"pool": "rbd", "image": "data"}], **OBSERVED
+    )
     assert done.failed and "does not answer" in done.msg and "ceph" not in done.result
 
 
 def test_image_meta_would_make_us_a_watcher(storage: Storage) -> None:
-    """Why it is not used: Ceph refuses it to a user that may only read, since it opens the image for writing."""
+    """Why it is not used: Ceph refuses it to a user that may only read, since it opens the image
+    for writing.
+    """
     keyring = storage.user("storage-ops", mon="allow r", osd="profile rbd-read-only")
     storage.ceph.create_image("data")
-    command = ["rbd", "-c", str(storage.ceph.conf), "--keyring", str(keyring), "--name", "client.storage-ops", "image-meta", "ls", "data"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
+    command = [
+        "rbd",
+        "-c",
+        str(storage.ceph.conf),
+        "--keyring",
+        str(keyring),
+        "--name",
+        "client.storage-ops",
+        "image-meta",
+        "ls",
+        "data",
+    ]
+    answer = subprocess.run(
+        command, capture_output=True, text=True, timeout=patient(60), check=False
+    )
     assert answer.returncode == 1 and "failed to register watch" in answer.stderr

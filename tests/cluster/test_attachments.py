@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Attachments that are left over, about to be, or not what they say: audited and repaired with exactly the rights that are shipped."""
+"""Attachments that are left over, about to be, or not what they say: audited and repaired with
+exactly the rights that are shipped.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ def audit(cluster: Cluster, **options: Any) -> list[dict[str, Any]]:
 
 
 def repair(cluster: Cluster, check: bool = False, **options: Any) -> Outcome:
-    """Run the repair. That most attachments of a node look left over, since there are so few, is accepted."""
+    """Run the repair.
+
+    That most attachments of a node look left over, since there are so few, is accepted.
+    """
     given = {**QUICK, "detach_timeout": 10, "accept_majority_broken": True, **options}
     return cluster.ansible("volumeattachment_repair", check, user=REPAIRER, **given)
 
@@ -78,7 +83,9 @@ def repaired_four_ways(cluster: Cluster, name: str) -> None:
     assert done.outcomes == [("delete_volumeattachment", "done")]
     assert f"{name} (uid {before[name]}) is gone" in done.finding(name)["evidence"]["proof"]
     del before[name]
-    assert {known: uid for known, uid in cluster.attachment_uids().items() if known in before} == before
+    assert {
+        known: uid for known, uid in cluster.attachment_uids().items() if known in before
+    } == before
     for check in (False, True):
         again = repair(cluster, check=check)
         assert not again.failed and not again.changed, again.msg
@@ -93,8 +100,14 @@ def phase(cluster: Cluster, name: str) -> str:
 def collide(cluster: Cluster) -> dict[int, faults.Attached]:
     """Volumes with 67, 68 and 69 characters, each attached to its node for a pod."""
     cluster.kubelets("n67", "n68", "n69", "other", drivers=(COLLIDING_DRIVER,))
-    handles = {length: f"vol-{length}-".ljust(length - len(COLLIDING_DRIVER) - 1, "x") for length in (67, 68, 69)}
-    return {length: faults.attach(cluster.api, f"c{length}", COLLIDING_DRIVER, handle, f"n{length}") for length, handle in handles.items()}
+    handles = {
+        length: f"vol-{length}-".ljust(length - len(COLLIDING_DRIVER) - 1, "x")
+        for length in (67, 68, 69)
+    }
+    return {
+        length: faults.attach(cluster.api, f"c{length}", COLLIDING_DRIVER, handle, f"n{length}")
+        for length, handle in handles.items()
+    }
 
 
 def leave(cluster: Cluster, attached: dict[int, faults.Attached]) -> None:
@@ -102,7 +115,10 @@ def leave(cluster: Cluster, attached: dict[int, faults.Attached]) -> None:
     for found in attached.values():
         cluster.api.delete(path("Pod", found.pod), grace=0)
     for found in attached.values():
-        cluster.wait(lambda found=found: found.unique_name not in cluster.api.volumes_attached(found.node), f"{found.handle} detached")
+        cluster.wait(
+            lambda found=found: found.unique_name not in cluster.api.volumes_attached(found.node),
+            f"{found.handle} detached",
+        )
 
 
 @pytest.mark.smoke
@@ -111,7 +127,11 @@ def test_the_collision_is_predicted_found_and_cleaned(old: Cluster) -> None:
     attached = collide(cluster)
     victim = attached[68]
     (predicted,) = audit(cluster)
-    assert (predicted["control"], predicted["severity"], predicted["verdict"]) == ("STOR-12", "critical", "report")
+    assert (predicted["control"], predicted["severity"], predicted["verdict"]) == (
+        "STOR-12",
+        "critical",
+        "report",
+    )
     assert predicted["object"]["name"] == victim.volume
     assert predicted["evidence"]["attached_to"] == ["n68"]
     assert "v1.20.2 is affected; it is attached to n68 now" in predicted["reason"]
@@ -128,9 +148,13 @@ def test_the_collision_is_predicted_found_and_cleaned(old: Cluster) -> None:
     cluster.wait(lambda: phase(cluster, "elsewhere") == "Running", "the pod starts elsewhere")
     cluster.api.delete(path("Pod", "elsewhere"), grace=0)
     cluster.api.delete(path("PersistentVolumeClaim", victim.claim))
-    cluster.wait(lambda: cluster.api.find("PersistentVolumeClaim", victim.claim) is None, "the claim is gone")
+    cluster.wait(
+        lambda: cluster.api.find("PersistentVolumeClaim", victim.claim) is None, "the claim is gone"
+    )
     cluster.api.delete(path("PersistentVolume", victim.volume))
-    cluster.wait(lambda: cluster.api.find("PersistentVolume", victim.volume) is None, "the volume is gone")
+    cluster.wait(
+        lambda: cluster.api.find("PersistentVolume", victim.volume) is None, "the volume is gone"
+    )
 
 
 def test_the_current_version_has_no_collision(current: Cluster) -> None:
@@ -152,20 +176,28 @@ def test_what_a_killed_controller_manager_left_is_cleaned(old: Cluster) -> None:
     cluster.api.create(k8s.pod("elsewhere", [orphan.claim], "other"))
 
     def refused() -> bool:
-        return any((found.get("status") or {}).get("attachError") for found in cluster.api.all("VolumeAttachment"))
+        return any(
+            (found.get("status") or {}).get("attachError")
+            for found in cluster.api.all("VolumeAttachment")
+        )
 
     cluster.wait(refused, "the array refuses the second node")
     (strong,) = audit(cluster)
     assert "other waits for it" in strong["evidence"]["because"][0]
-    # The only attachment of its node is most of them, and an audit is told no word that accepts that.
+    # The only attachment of its node is most of them, and an audit is told no word that accepts
+    # that.
     assert strong["verdict"] == "refuse" and "set accept_majority_broken" in strong["reason"]
     repaired_four_ways(cluster, orphan.attachment)
     cluster.wait(lambda: phase(cluster, "elsewhere") == "Running", "the pod starts elsewhere")
 
 
 @pytest.mark.parametrize("sign", ["phase", variation("name")])
-def test_what_a_killed_controller_manager_left_and_no_node_waits_for(old: Cluster, sign: str) -> None:
-    """Its volume was made available by hand; or it is named, and seen unused for longer than a controller manager waits."""
+def test_what_a_killed_controller_manager_left_and_no_node_waits_for(
+    old: Cluster, sign: str
+) -> None:
+    """Its volume was made available by hand; or it is named, and seen unused for longer than a
+    controller manager waits.
+    """
     cluster = old
     cluster.kubelets("killed", drivers=(DRIVER,))
     orphan = faults.killed_in_backoff(cluster.plane)
@@ -192,9 +224,15 @@ def test_a_lost_entry_of_the_node_status(old: Cluster) -> None:
     cluster = old
     cluster.kubelets("lost", drivers=(DRIVER,))
     lost = faults.lost_attachment(cluster.plane)
-    cluster.wait(lambda: lost.unique_name not in cluster.api.volumes_attached("lost"), "the entry is lost")
+    cluster.wait(
+        lambda: lost.unique_name not in cluster.api.volumes_attached("lost"), "the entry is lost"
+    )
     (finding,) = audit(cluster)
-    assert (finding["control"], finding["object"]["name"], finding["verdict"]) == ("STOR-13", lost.attachment, "report")
+    assert (finding["control"], finding["object"]["name"], finding["verdict"]) == (
+        "STOR-13",
+        lost.attachment,
+        "report",
+    )
     assert finding["evidence"]["pods"][0].startswith(f"default/{lost.pod} Pending")
     assert finding["workload"]["claims"] == [lost.claim]
     assert finding["workload"]["attachments"] == [cluster.attachment_uids()[lost.attachment]]
@@ -206,7 +244,9 @@ def test_a_lost_entry_of_the_node_status(old: Cluster) -> None:
 
 @both
 def test_an_entry_that_only_comes_late_is_not_lost(cluster: Cluster) -> None:
-    """The controller manager is slow to write the node's status, as it is for a moment in every attach."""
+    """The controller manager is slow to write the node's status, as it is for a moment in every
+    attach.
+    """
     cluster.kubelets("slow", drivers=(DRIVER,))
     cluster.api.create(k8s.csi_driver(DRIVER))
     cluster.api.add_volume("late", DRIVER, "vol-late")
@@ -218,7 +258,9 @@ def test_an_entry_that_only_comes_late_is_not_lost(cluster: Cluster) -> None:
     os.kill(manager, signal.SIGSTOP)
     try:
         cluster.attacher.behave(DRIVER)
-        cluster.wait(lambda: cluster.api.all("VolumeAttachment")[0]["status"]["attached"], "attached")
+        cluster.wait(
+            lambda: cluster.api.all("VolumeAttachment")[0]["status"]["attached"], "attached"
+        )
         assert cluster.api.volumes_attached("slow") == []
         (transient,) = audit(cluster, controls=["STOR-13"])
         assert transient["control"] == "STOR-13"
@@ -231,7 +273,9 @@ def test_an_entry_that_only_comes_late_is_not_lost(cluster: Cluster) -> None:
 
         # The second observation asks for the attachment by its name.
         rule = proxy.on("GET", r"/volumeattachments/csi-", times=1, before=catch_up)
-        outcome = cluster.ansible("volumeattachment_info", user=AUDITOR, proxy=proxy, **QUICK, controls=["STOR-13"])
+        outcome = cluster.ansible(
+            "volumeattachment_info", user=AUDITOR, proxy=proxy, **QUICK, controls=["STOR-13"]
+        )
         assert rule.matched and outcome.findings == []
     finally:
         os.kill(manager, signal.SIGCONT)
@@ -244,13 +288,28 @@ def left_over(cluster: Cluster, name: str, node: str) -> str:
     # A claim that was deleted: the controller manager calls the volume released.
     volume["spec"]["claimRef"]["uid"] = "00000000-0000-0000-0000-000000000000"
     made = k8s.attachment_name(f"vol-{name}", driver, node)
-    spec = {"attacher": driver, "nodeName": node, "source": {"persistentVolumeName": volume["metadata"]["name"]}}
-    cluster.api.create(volume, {"apiVersion": k8s.STORAGE, "kind": "VolumeAttachment", "metadata": {"name": made}, "spec": spec})
+    spec = {
+        "attacher": driver,
+        "nodeName": node,
+        "source": {"persistentVolumeName": volume["metadata"]["name"]},
+    }
+    cluster.api.create(
+        volume,
+        {
+            "apiVersion": k8s.STORAGE,
+            "kind": "VolumeAttachment",
+            "metadata": {"name": made},
+            "spec": spec,
+        },
+    )
 
     def ready() -> bool:
         found = cluster.api.find("VolumeAttachment", made) or {}
         bound = cluster.api.find("PersistentVolume", volume["metadata"]["name"]) or {"status": {}}
-        return bool((found.get("status") or {}).get("attached")) and bound["status"].get("phase") == "Released"
+        return (
+            bool((found.get("status") or {}).get("attached"))
+            and bound["status"].get("phase") == "Released"
+        )
 
     cluster.wait(ready, f"{name} attached and released")
     return made
@@ -268,12 +327,17 @@ def test_a_finalizer_that_is_held_is_told_and_stays(cluster: Cluster) -> None:
     assert "says nothing: is it running?" in outcome.msg
 
     cluster.attacher.behave(DRIVER, Behaviour(fail="the array is busy"))
-    cluster.wait(lambda: "detachError" in cluster.api.all("VolumeAttachment")[0]["status"], "an error of the attacher")
+    cluster.wait(
+        lambda: "detachError" in cluster.api.all("VolumeAttachment")[0]["status"],
+        "an error of the attacher",
+    )
     (finding,) = audit(cluster)
     assert (finding["control"], finding["verdict"]) == ("STOR-11", "refuse")
     assert "says: the array is busy." in finding["reason"]
     assert finding["evidence"]["deleted_seconds_ago"] >= 1
-    assert cluster.api.find("VolumeAttachment", orphan)["metadata"]["finalizers"] == ["external-attacher/csi-example-com"]  # type: ignore[index]
+    assert cluster.api.find("VolumeAttachment", orphan)["metadata"]["finalizers"] == [
+        "external-attacher/csi-example-com"
+    ]  # type: ignore[index]
     named = repair(cluster, names=[orphan])
     assert named.failed and not named.changed
 
@@ -302,14 +366,19 @@ def test_publish_information_of_forty_attachments(current: Cluster) -> None:
 
     def attached() -> bool:
         found = cluster.api.all("VolumeAttachment")
-        return len(found) == 40 and all((entry.get("status") or {}).get("attached") for entry in found)
+        return len(found) == 40 and all(
+            (entry.get("status") or {}).get("attached") for entry in found
+        )
 
     cluster.wait(attached, "40 attachments", 60)
     before = cluster.attachment_uids()
     findings = audit(cluster, controls=["STOR-14"])
     assert controls(findings) == ["STOR-14"] * 3
     assert {finding["evidence"]["volume"] for finding in findings} == {f"pv-{name}" for name in old}
-    found = {tuple(entry["claims"]): entry for entry in (finding["workload"] for finding in findings if "workload" in finding)}
+    found = {
+        tuple(entry["claims"]): entry
+        for entry in (finding["workload"] for finding in findings if "workload" in finding)
+    }
     assert set(found) == {("old-1", "old-2"), ("old-3",)}
     assert {entry["kind"] for entry in found.values()} == {"ReplicaSet"}
     uids = {finding["evidence"]["uid"] for finding in findings}
@@ -328,7 +397,11 @@ def test_a_controller_manager_that_does_not_attach(current: Cluster) -> None:
     cluster.api.create(k8s.pod("waits", ["waits"], "n1"))
     cluster.wait(lambda: audit(cluster, pending_seconds=2), "found", 60)
     (finding,) = audit(cluster, pending_seconds=2)
-    assert (finding["control"], finding["object"]["namespace"], finding["object"]["name"]) == ("STOR-15", "default", "waits")
+    assert (finding["control"], finding["object"]["namespace"], finding["object"]["name"]) == (
+        "STOR-15",
+        "default",
+        "waits",
+    )
     assert "the controller manager does not attach" in finding["reason"]
     assert finding["evidence"]["leader"]
     cluster.plane.start_controller_manager()
@@ -338,7 +411,9 @@ def test_a_controller_manager_that_does_not_attach(current: Cluster) -> None:
 
 @both
 def test_what_looks_left_over_and_is_not(cluster: Cluster) -> None:
-    """Pods in every state that still need their volumes, on nodes whose kubelets have not said so."""
+    """Pods in every state that still need their volumes, on nodes whose kubelets have
+    not said so.
+    """
     local = "local.example.com"
     kubelets = cluster.kubelets("n1", "n2", drivers=(DRIVER, local))
     cluster.api.create(k8s.csi_driver(DRIVER), k8s.csi_driver(local, attach_required=False))

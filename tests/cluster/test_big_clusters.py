@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Lists that are too long to be read twice, or at once: followed by watches, read in pages; on a filled etcd without controllers."""
+"""Lists that are too long to be read twice, or at once: followed by watches, read in pages; on a
+filled etcd without controllers.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,26 @@ from lab.kubernetes.proxy import Proxy
 from node import Outcome
 from selection import variation
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import client as client_module
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import followed as followed_module
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, KubeError, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import (
+    client as client_module,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import (
+    followed as followed_module,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    KubeError,
+    path,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followed import Followed
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, make_cluster
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    make_cluster,
+)
 
 AUDITOR = Path(__file__).parents[2] / "playbooks/files/rbac-audit.yml"
-# Suspects on more nodes than are asked for their pods one by one, and of each kind more than are read one by one. The pods are more
-# than the buffers between two programs take.
+# Suspects on more nodes than are asked for their pods one by one, and of each kind more than are
+# read one by one. The pods are more than the buffers between two programs take.
 LOAD = load.Load(nodes=800, volumes=800, pods=4_000, broken=200)
 FOUND = 4 * LOAD.broken
 # Seconds after which this API server cuts off who reads slowly.
@@ -72,7 +85,11 @@ def lab(plane: ControlPlane) -> Iterator[Lab]:
 
 def connect(proxy: Proxy | Lab) -> Cluster:
     """The client that a module would have."""
-    given = {"request_timeout": patient(60), "deadline": patient(240), "kubeconfig": str(proxy.kubeconfig())}
+    given = {
+        "request_timeout": patient(60),
+        "deadline": patient(240),
+        "kubeconfig": str(proxy.kubeconfig()),
+    }
     return make_cluster({**dict.fromkeys(AUTH.options), **given})
 
 
@@ -86,7 +103,8 @@ def name(item: dict[str, Any]) -> str:
 def traffic(lab: Lab, what: str) -> Iterator[None]:
     """Changes now and then to an object, as there always are in a cluster that is in use.
 
-    An old API server, and one without requests for the newest state, knows how far it is by changes alone.
+    An old API server, and one without requests for the newest state, knows how far it is by changes
+    alone.
     """
     enough = threading.Event()
 
@@ -107,7 +125,12 @@ def traffic(lab: Lab, what: str) -> Iterator[None]:
 
 def config_map(of: str, **data: str) -> dict[str, Any]:
     """A small object."""
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": of, "namespace": "default"}, "data": data}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": of, "namespace": "default"},
+        "data": data,
+    }
 
 
 def data(item: dict[str, Any]) -> str | None:
@@ -118,7 +141,10 @@ def data(item: dict[str, Any]) -> str | None:
 @pytest.fixture
 def maps(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """Some objects, which are taken away in the end."""
-    lab.api.create(*(config_map(of, **{"is": "old"}) for of in ("changed", "gone", "same")), config_map("touched"))
+    lab.api.create(
+        *(config_map(of, **{"is": "old"}) for of in ("changed", "gone", "same")),
+        config_map("touched"),
+    )
     # They are few, and followed all the same.
     monkeypatch.setattr(followed_module, "SHORT", -1)
     yield lab
@@ -167,7 +193,10 @@ def test_what_has_changed_is_told_by_a_watch(maps: Lab) -> None:
         passed = followed.finish()
     assert passed == PASSED
     assert sorted(followed.items.values()) == NOW
-    assert [request.path.partition("?")[2].partition("&")[0] for request in proxy.requests] == ["limit=1", "watch=1"]
+    assert [request.path.partition("?")[2].partition("&")[0] for request in proxy.requests] == [
+        "limit=1",
+        "watch=1",
+    ]
 
 
 def test_nothing_has_changed_and_nothing_does(maps: Lab) -> None:
@@ -177,8 +206,12 @@ def test_nothing_has_changed_and_nothing_does(maps: Lab) -> None:
     def is_told() -> bool:
         followed = known(maps, proxy)
         # So that etcd has a newer version than any of these objects.
-        maps.api.merge(path("v1", "namespaces", "default"), {"metadata": {"labels": {"touched": None}}})
-        maps.api.merge(path("v1", "namespaces", "default"), {"metadata": {"labels": {"touched": "yes"}}})
+        maps.api.merge(
+            path("v1", "namespaces", "default"), {"metadata": {"labels": {"touched": None}}}
+        )
+        maps.api.merge(
+            path("v1", "namespaces", "default"), {"metadata": {"labels": {"touched": "yes"}}}
+        )
         proxy.clear()
         followed.begin()
         assert followed.finish() == []
@@ -213,7 +246,10 @@ def test_a_version_that_the_api_server_has_forgotten(maps: Lab) -> None:
     version = client.read(MAPS, data).version
     change(maps)
     maps.plane.restart_apiserver()
-    with pytest.raises(KubeError, match="too old resource version|expired") as caught, client.watch(MAPS, version) as told:
+    with (
+        pytest.raises(KubeError, match="too old resource version|expired") as caught,
+        client.watch(MAPS, version) as told,
+    ):
         list(told)
     assert caught.value.status == 410
     followed.begin()
@@ -223,13 +259,19 @@ def test_a_version_that_the_api_server_has_forgotten(maps: Lab) -> None:
 
 
 def test_a_list_that_a_slow_client_cannot_read_at_once(lab: Lab) -> None:
-    """The API server cuts it off each time. Pages are short enough, and they are asked for from then on."""
+    """The API server cuts it off each time.
+
+    Pages are short enough, and they are asked for from then on.
+    """
     proxy = lab.proxy()
-    # The API server writes what it has made of a list, and looks at the clock between two writes: one of 1.20 makes it whole first.
+    # The API server writes what it has made of a list, and looks at the clock between two writes:
+    # one of 1.20 makes it whole first.
     slow = proxy.on("GET", r"/pods\?resourceVersion=0", stall=CUT_OFF + 10)
     client = connect(proxy)
     pods = client.list(PODS, name, cached=True)
-    assert sorted(pods) == sorted({name(pod) for pod in lab.api.all("Pod")}) and len(pods) == LOAD.pods
+    assert (
+        sorted(pods) == sorted({name(pod) for pod in lab.api.all("Pod")}) and len(pods) == LOAD.pods
+    )
     assert slow.matched == 1
     if lab.plane.version == OLD:
         return
@@ -243,7 +285,9 @@ def test_a_list_that_a_slow_client_cannot_read_at_once(lab: Lab) -> None:
 
 
 def audit(lab: Lab, proxy: Proxy) -> Outcome:
-    """Both observations of everything that looks wrong, with exactly the rights that are shipped."""
+    """Both observations of everything that looks wrong, with exactly the rights that
+    are shipped.
+    """
     return lab.ansible(
         "volumeattachment_info",
         user=AUDITOR,
@@ -257,8 +301,14 @@ def audit(lab: Lab, proxy: Proxy) -> Outcome:
 
 def whole_lists(proxy: Proxy, resource: str) -> list[str]:
     """How a collection was read as a whole, page by page."""
-    asked = [request.path.partition("?")[2] for request in proxy.requests if request.path.split("?")[0].endswith(f"/{resource}")]
-    return [query for query in asked if query == "resourceVersion=0" or query.startswith("limit=500")]
+    asked = [
+        request.path.partition("?")[2]
+        for request in proxy.requests
+        if request.path.split("?")[0].endswith(f"/{resource}")
+    ]
+    return [
+        query for query in asked if query == "resourceVersion=0" or query.startswith("limit=500")
+    ]
 
 
 def orphan(number: int) -> str:

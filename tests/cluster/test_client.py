@@ -28,7 +28,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     TooMany,
     path,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, make_cluster
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    make_cluster,
+)
 
 MAPS = path("v1", "configmaps", namespace="default")
 
@@ -48,7 +51,14 @@ def client(lab: Lab) -> Cluster:
 
 def connect(**options: Any) -> Cluster:
     """The client that a module with these options would have."""
-    return make_cluster({**dict.fromkeys(AUTH.options), "request_timeout": patient(10), "deadline": patient(60), **options})
+    return make_cluster(
+        {
+            **dict.fromkeys(AUTH.options),
+            "request_timeout": patient(10),
+            "deadline": patient(60),
+            **options,
+        }
+    )
 
 
 def name(item: dict[str, Any]) -> str:
@@ -59,12 +69,19 @@ def name(item: dict[str, Any]) -> str:
 
 def config_map(of: str, **data: str) -> dict[str, Any]:
     """A small object."""
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": of, "labels": {"app": of[0]}}, "data": data}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": of, "labels": {"app": of[0]}},
+        "data": data,
+    }
 
 
 def test_version(lab: Lab, client: Cluster) -> None:
     assert client.version().text == f"v{lab.plane.number}"
-    assert [client.version().major, client.version().minor] == [int(part) for part in lab.plane.number.split(".")[:2]]
+    assert [client.version().major, client.version().minor] == [
+        int(part) for part in lab.plane.number.split(".")[:2]
+    ]
 
 
 def test_the_clock_is_the_servers(client: Cluster) -> None:
@@ -82,7 +99,9 @@ def test_what_is_not_served_is_not_merely_absent(client: Cluster) -> None:
         path("storage.k8s.io/v9", "volumeattachments", "a"),
         "/apis/apps/v1/things/a",
     ):
-        with pytest.raises(KubeError, match="answered 404: .*does not serve the resource") as caught:
+        with pytest.raises(
+            KubeError, match="answered 404: .*does not serve the resource"
+        ) as caught:
             client.get(where)
         assert not isinstance(caught.value, NotFound)
 
@@ -125,18 +144,33 @@ def test_only_the_object_that_was_meant_is_deleted(client: Cluster) -> None:
 def test_lists(lab: Lab, client: Cluster, cached: bool) -> None:
     names = [f"{'ab'[number % 2]}{number:02d}" for number in range(25)]
     lab.api.create(
-        *[{**config_map(each, text='ü"\\n'), "metadata": {**config_map(each)["metadata"], "namespace": "default"}} for each in names]
+        *[
+            {
+                **config_map(each, text='ü"\\n'),
+                "metadata": {**config_map(each)["metadata"], "namespace": "default"},
+            }
+            for each in names
+        ]
     )
     # The cache may be a moment behind.
-    lab.wait(lambda: set(names) <= set(client.list(MAPS, name, cached=cached, limit=7)), "all listed", 10)
-    assert sorted(client.list(MAPS, name, cached=cached, limit=7, labels="app=b")) == [each for each in names if each[0] == "b"]
+    lab.wait(
+        lambda: set(names) <= set(client.list(MAPS, name, cached=cached, limit=7)), "all listed", 10
+    )
+    assert sorted(client.list(MAPS, name, cached=cached, limit=7, labels="app=b")) == [
+        each for each in names if each[0] == "b"
+    ]
     assert client.list(MAPS, name, cached=cached, limit=7, fields="metadata.name=a00") == ["a00"]
     assert client.list(path("storage.k8s.io/v1", "volumeattachments"), name, cached=cached) == []
 
 
 def test_a_list_whose_pages_expire_is_whole_all_the_same(lab: Lab, client: Cluster) -> None:
     names = [f"m{number:02d}" for number in range(20)]
-    lab.api.create(*[{**config_map(each), "metadata": {"name": each, "namespace": "default"}} for each in names])
+    lab.api.create(
+        *[
+            {**config_map(each), "metadata": {"name": each, "namespace": "default"}}
+            for each in names
+        ]
+    )
     compacted: list[str] = []
 
     def pick(item: dict[str, Any]) -> str | None:
@@ -154,9 +188,14 @@ def test_a_list_whose_pages_expire_is_whole_all_the_same(lab: Lab, client: Clust
 
 class TestCredentials:
     def test_token_as_awx_gives_it(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-        for variable, value in (("HOST", f"https://127.0.0.1:{lab.plane.port()}"), ("API_KEY", lab.plane.token("admin"))):
+        for variable, value in (
+            ("HOST", f"https://127.0.0.1:{lab.plane.port()}"),
+            ("API_KEY", lab.plane.token("admin")),
+        ):
             monkeypatch.setenv(f"K8S_AUTH_{variable}", value)
-        with pytest.raises(KubeError, match="no connection to https://127.0.0.1:.*not trusted.*ca_cert"):
+        with pytest.raises(
+            KubeError, match="no connection to https://127.0.0.1:.*not trusted.*ca_cert"
+        ):
             connect().version()
         monkeypatch.setenv("K8S_AUTH_VERIFY_SSL", "False")
         assert connect().list(path("v1", "nodes"), name) == []
@@ -167,13 +206,18 @@ class TestCredentials:
     def test_kubeconfig_as_a_dictionary_with_its_certificates_inside(self, lab: Lab) -> None:
         config = json.loads(lab.kubeconfig().read_text())
         cluster = config["clusters"][0]["cluster"]
-        cluster["certificate-authority-data"] = base64.b64encode(Path(cluster.pop("certificate-authority")).read_bytes()).decode()
+        cluster["certificate-authority-data"] = base64.b64encode(
+            Path(cluster.pop("certificate-authority")).read_bytes()
+        ).decode()
         assert connect(kubeconfig=config).list(path("v1", "nodes"), name) == []
 
     def test_a_wrong_token(self, lab: Lab) -> None:
         config = json.loads(lab.kubeconfig().read_text())
         config["users"][0]["user"]["token"] = "wrong"
-        with pytest.raises(Forbidden, match="401: Unauthorized.*the credentials of the kubeconfig given as a dictionary") as caught:
+        with pytest.raises(
+            Forbidden,
+            match="401: Unauthorized.*the credentials of the kubeconfig given as a dictionary",
+        ) as caught:
             connect(kubeconfig=config).get(path("v1", "nodes", "n"))
         assert "wrong" not in str(caught.value) and caught.value.status == 401
 
@@ -182,16 +226,23 @@ class TestCredentials:
         rule = '{apiGroups: ["storage.k8s.io"], resources: ["volumeattachments"], verbs: ["list"]}'
         with pytest.raises(Forbidden, match=re.escape(rule)) as caught:
             client.list(path("storage.k8s.io/v1", "volumeattachments"), name)
-        assert 'User "nobody" cannot list resource "volumeattachments"' in str(caught.value) and caught.value.status == 403
+        assert (
+            'User "nobody" cannot list resource "volumeattachments"' in str(caught.value)
+            and caught.value.status == 403
+        )
 
     def test_impersonation(self, lab: Lab) -> None:
-        client = connect(kubeconfig=str(lab.kubeconfig()), impersonate_user="jane", impersonate_groups=["a", "b"])
+        client = connect(
+            kubeconfig=str(lab.kubeconfig()), impersonate_user="jane", impersonate_groups=["a", "b"]
+        )
         with pytest.raises(Forbidden, match='User "jane" cannot get resource "nodes"'):
             client.get(path("v1", "nodes", "n"))
         assert (
-            connect(kubeconfig=str(lab.kubeconfig()), impersonate_user="jane", impersonate_groups=["a", "system:masters"]).list(
-                path("v1", "nodes"), name
-            )
+            connect(
+                kubeconfig=str(lab.kubeconfig()),
+                impersonate_user="jane",
+                impersonate_groups=["a", "system:masters"],
+            ).list(path("v1", "nodes"), name)
             == []
         )
 
@@ -202,16 +253,29 @@ def test_an_eviction_against_a_budget(lab: Lab, client: Cluster) -> None:
     lab.api.create(k8s.workload("Deployment", "web"), k8s.budget("web", "web", 1, version=version))
     pods = path("v1", "pods", namespace="default")
     running = lab.wait(
-        lambda: client.list(pods, lambda pod: name(pod) if pod["status"].get("phase") == "Running" else None, labels="app=web"),
+        lambda: client.list(
+            pods,
+            lambda pod: name(pod) if pod["status"].get("phase") == "Running" else None,
+            labels="app=web",
+        ),
         "a pod that runs",
     )
     budgets = path(version, "poddisruptionbudgets", "web", "default")
-    lab.wait(lambda: (client.get(budgets) or {}).get("status", {}).get("currentHealthy") == 1, "the budget counts it")
-    eviction = {"apiVersion": version, "kind": "Eviction", "metadata": {"name": running[0], "namespace": "default"}}
+    lab.wait(
+        lambda: (client.get(budgets) or {}).get("status", {}).get("currentHealthy") == 1,
+        "the budget counts it",
+    )
+    eviction = {
+        "apiVersion": version,
+        "kind": "Eviction",
+        "metadata": {"name": running[0], "namespace": "default"},
+    }
     proxy = lab.proxy()
     impatient = connect(kubeconfig=str(proxy.kubeconfig("admin")))
     with pytest.raises(
-        TooMany, match=f"cannot create pods/eviction {running[0]} in namespace default: .*The disruption budget web needs 1"
+        TooMany,
+        match=f"cannot create pods/eviction {running[0]} in namespace default: .*The disruption "
+        "budget web needs 1",
     ):
         impatient.create(path("v1", "pods", running[0], "default", "eviction"), eviction)
     assert [request.method for request in proxy.requests] == ["POST"]
@@ -234,7 +298,9 @@ def test_an_api_server_that_stays_away_is_an_error(lab: Lab) -> None:
     lab.plane.stop_apiserver()
     try:
         with pytest.raises(
-            KubeError, match="cannot list configmaps in namespace default: no connection to .*: Connection refused"
+            KubeError,
+            match="cannot list configmaps in namespace default: no "
+            "connection to .*: Connection refused",
         ) as caught:
             client.list(MAPS, name)
         assert caught.value.status == 0

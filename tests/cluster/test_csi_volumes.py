@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""CSI volumes and their pods on a real API server, with exactly the rights of the audit manifest, which may read no Secret."""
+"""CSI volumes and their pods on a real API server, with exactly the rights of the audit manifest,
+which may read no Secret.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,15 @@ def storage_class(name: str, **parameters: str) -> dict[str, Any]:
     }
 
 
-def s3_volume(name: str, provisioner: str = DRIVER, driver: str = DRIVER, **csi: Any) -> list[dict[str, Any]]:
+def s3_volume(
+    name: str, provisioner: str = DRIVER, driver: str = DRIVER, **csi: Any
+) -> list[dict[str, Any]]:
     """A volume of many, and its claim, as an external provisioner makes them."""
     volume, claim = k8s.volume(name, driver, f"shared/pv-{name}", modes=("ReadWriteMany",))
     volume["spec"]["csi"].update(csi)
-    claim["metadata"]["annotations"] = {"volume.beta.kubernetes.io/storage-provisioner": provisioner}
+    claim["metadata"]["annotations"] = {
+        "volume.beta.kubernetes.io/storage-provisioner": provisioner
+    }
     return [volume, claim]
 
 
@@ -47,7 +53,12 @@ def test_from_provisioner_to_path(request: pytest.FixtureRequest, fixture: str) 
     api = cluster.api
     api.create(k8s.csi_driver(DRIVER, attach_required=False))
     api.create(
-        storage_class("lab", bucket="shared", mounter="geesefs", **{f"{STAGE}name": "${pvc.name}", f"{STAGE}namespace": "${pvc.namespace}"})
+        storage_class(
+            "lab",
+            bucket="shared",
+            mounter="geesefs",
+            **{f"{STAGE}name": "${pvc.name}", f"{STAGE}namespace": "${pvc.namespace}"},
+        )
     )
     secret = {
         "apiVersion": "v1",
@@ -58,10 +69,17 @@ def test_from_provisioner_to_path(request: pytest.FixtureRequest, fixture: str) 
     api.create(secret)
     for node in ("n1", "n2"):
         api.create(k8s.node(node))
-    api.create(*s3_volume("web", volumeAttributes={"akSecret": SECRET}), *s3_volume("idle"), *s3_volume("other", "x", "y"))
+    api.create(
+        *s3_volume("web", volumeAttributes={"akSecret": SECRET}),
+        *s3_volume("idle"),
+        *s3_volume("other", "x", "y"),
+    )
     for name in ("web", "idle", "other"):
         claim = path("PersistentVolumeClaim", name)
-        cluster.wait(lambda claim=claim: (api.get(claim) or {}).get("status", {}).get("phase") == "Bound", f"{name} is bound")
+        cluster.wait(
+            lambda claim=claim: (api.get(claim) or {}).get("status", {}).get("phase") == "Bound",
+            f"{name} is bound",
+        )
     for node in ("n1", "n2"):
         pod = k8s.pod(f"web-{node}", ["web"], node)
         pod["spec"]["containers"][0]["livenessProbe"] = {"exec": {"command": ["ls", "/web"]}}
@@ -77,14 +95,26 @@ def test_from_provisioner_to_path(request: pytest.FixtureRequest, fixture: str) 
     assert volume["secret"] == {"namespace": "default", "name": "web"}
     (pod,) = volume["pods"]
     assert (pod["name"], pod["uid"], pod["node"]) == ("web-n1", uid, "n1")
-    assert pod["paths"]["publish"] == f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi/pv-web/mount"
+    assert (
+        pod["paths"]["publish"]
+        == f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi/pv-web/mount"
+    )
     (container,) = found.result["containers"]
-    assert (container["container"], container["mount_path"], container["probe"]) == ("main", "/web", True)
+    assert (container["container"], container["mount_path"], container["probe"]) == (
+        "main",
+        "/web",
+        True,
+    )
     assert [entry["volume"] for entry in found.result["unused"]] == ["pv-idle"]
     assert SECRET not in json.dumps(found.result)
 
-    everywhere = cluster.ansible("csi_volume_info", user=RBAC, check=True, claims=["default/web", "default/other"])
-    assert [(entry["volume"], len(entry["pods"])) for entry in everywhere.result["volumes"]] == [("pv-other", 0), ("pv-web", 2)]
+    everywhere = cluster.ansible(
+        "csi_volume_info", user=RBAC, check=True, claims=["default/web", "default/other"]
+    )
+    assert [(entry["volume"], len(entry["pods"])) for entry in everywhere.result["volumes"]] == [
+        ("pv-other", 0),
+        ("pv-web", 2),
+    ]
     # Which host has the mounts of a pod that is older than its node?
     time.sleep(1.1)
     api.delete(path("Node", "n2"))
@@ -96,8 +126,14 @@ def test_from_provisioner_to_path(request: pytest.FixtureRequest, fixture: str) 
     # Somebody who may not read pods must not be told that there are none.
     role = path("ClusterRole", "storage-ops-audit")
     rules = (api.get(role) or {})["rules"]
-    rules = [{**rule, "resources": [name for name in rule.get("resources", []) if name != "pods"]} for rule in rules]
-    api.merge(role, {"rules": [rule for rule in rules if rule["resources"] or rule.get("nonResourceURLs")]})
+    rules = [
+        {**rule, "resources": [name for name in rule.get("resources", []) if name != "pods"]}
+        for rule in rules
+    ]
+    api.merge(
+        role,
+        {"rules": [rule for rule in rules if rule["resources"] or rule.get("nonResourceURLs")]},
+    )
     forbidden = cluster.wait(lambda: _failed(cluster), "the right is gone")
     assert "list pods" in forbidden and "rbac-audit.yml" in forbidden
 

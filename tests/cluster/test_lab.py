@@ -57,9 +57,12 @@ def test_users(cluster: Cluster, tmp_path: Path) -> None:
     manifest.write_text(
         "apiVersion: v1\nkind: List\nitems:\n"
         "  - {apiVersion: v1, kind: ServiceAccount, metadata: {name: reader, namespace: lab}}\n"
-        "  - apiVersion: rbac.authorization.k8s.io/v1\n    kind: ClusterRole\n    metadata: {name: reader}\n"
-        "    rules: [{apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list]}]\n"
-        "  - apiVersion: rbac.authorization.k8s.io/v1\n    kind: ClusterRoleBinding\n    metadata: {name: reader}\n"
+        "  - apiVersion: rbac.authorization.k8s.io/v1\n    kind: ClusterRole\n"
+        "    metadata: {name: reader}\n"
+        "    rules: [{apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, "
+        "list]}]\n"
+        "  - apiVersion: rbac.authorization.k8s.io/v1\n    kind: ClusterRoleBinding\n"
+        "    metadata: {name: reader}\n"
         "    roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}\n"
         "    subjects: [{kind: ServiceAccount, name: reader, namespace: lab}]\n"
     )
@@ -71,13 +74,18 @@ def test_users(cluster: Cluster, tmp_path: Path) -> None:
 
 @both
 def test_attach_and_detach(cluster: Cluster) -> None:
-    """The controller manager attaches and detaches through the stand-in; a second node does not get the volume."""
+    """The controller manager attaches and detaches through the stand-in; a second node does not get
+    the volume.
+    """
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     found = faults.attach(cluster.api, "data", DRIVER, "vol-1", "n1")
     attachment = cluster.api.find("VolumeAttachment", found.attachment)
     assert attachment
     assert attachment["metadata"]["finalizers"] == ["external-attacher/csi-example-com"]
-    wait(lambda: (cluster.api.find("Pod", found.pod) or {})["status"]["phase"] == "Running", "the pod runs")
+    wait(
+        lambda: (cluster.api.find("Pod", found.pod) or {})["status"]["phase"] == "Running",
+        "the pod runs",
+    )
     node = cluster.api.find("Node", "n1")
     assert node and node["status"]["volumesInUse"] == [found.unique_name]
 
@@ -86,8 +94,12 @@ def test_attach_and_detach(cluster: Cluster) -> None:
 
     # The controller itself may refuse (an event), and if it does not, the array does.
     def refused() -> Any:
-        events = [event for event in cluster.api.all("Event") if event["reason"] == "FailedAttachVolume"]
-        return events or (cluster.api.find("VolumeAttachment", name) or {}).get("status", {}).get("attachError")
+        events = [
+            event for event in cluster.api.all("Event") if event["reason"] == "FailedAttachVolume"
+        ]
+        return events or (cluster.api.find("VolumeAttachment", name) or {}).get("status", {}).get(
+            "attachError"
+        )
 
     wait(refused, "refused")
     cluster.api.delete(path("Pod", "thief"), grace=0)
@@ -98,7 +110,9 @@ def test_attach_and_detach(cluster: Cluster) -> None:
 
 
 def test_attacher_modes(control_plane_current: Cluster) -> None:
-    """Failing, silent and slow attachers look as they should, and a change of mind is enough to go on."""
+    """Failing, silent and slow attachers look as they should, and a change of mind is enough to go
+    on.
+    """
     cluster = control_plane_current
     cluster.api.add_node("n1", DRIVER)
     cluster.attacher.behave(DRIVER, Behaviour(fail="no room on the array"))
@@ -109,13 +123,21 @@ def test_attacher_modes(control_plane_current: Cluster) -> None:
     def status() -> Any:
         return (cluster.api.find("VolumeAttachment", name) or {}).get("status") or {}
 
-    assert wait(lambda: status().get("attachError"), "attachError")["message"] == "no room on the array"
+    assert (
+        wait(lambda: status().get("attachError"), "attachError")["message"]
+        == "no room on the array"
+    )
     cluster.attacher.behave(DRIVER, Behaviour(metadata={"publishInfo": "{}"}))
     wait(lambda: status().get("attached"), "attached")
     assert status()["attachmentMetadata"] == {"publishInfo": "{}"}
     cluster.attacher.behave("pv-data", Behaviour(silent=True))
     cluster.api.delete(path("Pod", "web"), grace=0)
-    wait(lambda: "deletionTimestamp" in (cluster.api.find("VolumeAttachment", name) or {})["metadata"], "deletion asked for")
+    wait(
+        lambda: (
+            "deletionTimestamp" in (cluster.api.find("VolumeAttachment", name) or {})["metadata"]
+        ),
+        "deletion asked for",
+    )
     time.sleep(1)
     assert cluster.api.find("VolumeAttachment", name)
     cluster.attacher.behave("pv-data", Behaviour(slow=2))
@@ -129,12 +151,19 @@ def test_scheduler(cluster: Cluster) -> None:
     cluster.api.create(k8s.csi_driver(DRIVER))
     cluster.api.add_volume("data", DRIVER, "vol-1")
     cluster.api.create(k8s.workload("Deployment", "web", ["data"]))
-    wait(lambda: (cluster.api.call("GET", path("Deployment", "web"))["status"].get("readyReplicas")) == 1, "web is ready")
+    wait(
+        lambda: (
+            (cluster.api.call("GET", path("Deployment", "web"))["status"].get("readyReplicas")) == 1
+        ),
+        "web is ready",
+    )
     (pod,) = cluster.api.all("Pod")
     assert pod["spec"]["nodeName"] == "n1"
     kubelets.stop_node("n1")
     cluster.api.heartbeat("n1", ready="False")
-    wait(lambda: (cluster.api.find("Node", "n1") or {})["spec"].get("taints"), "the node has taints")
+    wait(
+        lambda: (cluster.api.find("Node", "n1") or {})["spec"].get("taints"), "the node has taints"
+    )
 
 
 @pytest.mark.smoke
@@ -146,7 +175,13 @@ def test_hollow_kubelet(control_plane_1_20: Cluster) -> None:
     cluster.api.add_volume("data", DRIVER, "vol-1")
     cluster.api.create(k8s.pod("web", ["data"], "hollow"))
     unique = k8s.unique_name(DRIVER, "vol-1")
-    wait(lambda: (cluster.api.find("Node", "hollow") or {})["status"].get("volumesInUse") == [unique], "volumesInUse", 60)
+    wait(
+        lambda: (
+            (cluster.api.find("Node", "hollow") or {})["status"].get("volumesInUse") == [unique]
+        ),
+        "volumesInUse",
+        60,
+    )
     wait(lambda: "not attached according to node status" in kubelet.log, "it waits", 60)
     assert "Controller attach succeeded" not in kubelet.log
     cluster.attacher.behave(DRIVER)
@@ -155,7 +190,9 @@ def test_hollow_kubelet(control_plane_1_20: Cluster) -> None:
 
 @both
 def test_no_kubelet_no_answer(cluster: Cluster) -> None:
-    """A deleted pod stays Terminating while its node is silent, and as long as the stand-in is told so."""
+    """A deleted pod stays Terminating while its node is silent, and as long as the stand-in is told
+    so.
+    """
     kubelets = cluster.kubelets("n1", drivers=(DRIVER,))
     cluster.api.create(k8s.pod("web", node_name="n1", grace=1))
     wait(lambda: (cluster.api.find("Pod", "web") or {})["status"]["phase"] == "Running", "running")
@@ -176,9 +213,14 @@ def test_proxy(control_plane_current: Cluster) -> None:
 
     def get(where: str = "/api/v1/namespaces") -> tuple[int, bytes, str | None]:
         connection = http.client.HTTPSConnection(
-            "127.0.0.1", proxy.port, context=ssl.create_default_context(cafile=cluster.plane.ca), timeout=patient(30)
+            "127.0.0.1",
+            proxy.port,
+            context=ssl.create_default_context(cafile=cluster.plane.ca),
+            timeout=patient(30),
         )
-        connection.request("GET", where, headers={"Authorization": f"Bearer {token}", "User-Agent": "me"})
+        connection.request(
+            "GET", where, headers={"Authorization": f"Bearer {token}", "User-Agent": "me"}
+        )
         answer = connection.getresponse()
         found = answer.status, answer.read(), answer.getheader("Retry-After")
         connection.close()
@@ -197,14 +239,23 @@ def test_proxy(control_plane_current: Cluster) -> None:
     # Large answers come without a length.
     for number in range(3):
         cluster.api.create(
-            {**k8s.namespace(f"large-{number}"), "metadata": {"name": f"large-{number}", "annotations": {"x": "x" * 100000}}}
+            {
+                **k8s.namespace(f"large-{number}"),
+                "metadata": {"name": f"large-{number}", "annotations": {"x": "x" * 100000}},
+            }
         )
     proxy.on("GET", "namespaces", times=1, cut=0.5)
     with pytest.raises(http.client.IncompleteRead):
         get()
     assert len(get()[1]) > 300000
     seen = []
-    proxy.on("GET", "namespaces", times=1, before=lambda: seen.append("before"), after=lambda: seen.append("after"))
+    proxy.on(
+        "GET",
+        "namespaces",
+        times=1,
+        before=lambda: seen.append("before"),
+        after=lambda: seen.append("after"),
+    )
     assert get()[0] == 200
     assert seen == ["before", "after"]
     released = threading.Event()
@@ -250,27 +301,44 @@ def test_stop_leaves_nothing(version: str, request: pytest.FixtureRequest) -> No
     plane.start()
     pids = [process.pid for process in plane.processes.values() if process.pid]
     assert len(pids) == 3
-    lease = wait(lambda: plane.api().find("Lease", "kube-controller-manager", "kube-system"), "the leader's lease")
+    lease = wait(
+        lambda: plane.api().find("Lease", "kube-controller-manager", "kube-system"),
+        "the leader's lease",
+    )
     assert lease["spec"]["holderIdentity"]
     plane.remove()
-    assert not [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert not [
+        pid
+        for pid in pids
+        if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
     assert not plane.folder.exists()
 
 
 def left(cluster: Cluster, found: faults.Attached) -> tuple[bool, bool]:
-    """Whether the VolumeAttachment still says attached, undisturbed, and whether its node's status does."""
+    """Whether the VolumeAttachment still says attached, undisturbed, and whether its node's status
+    does.
+    """
     attachment = cluster.api.find("VolumeAttachment", found.attachment)
-    whole = bool(attachment and attachment["status"]["attached"] and "deletionTimestamp" not in attachment["metadata"])
+    whole = bool(
+        attachment
+        and attachment["status"]["attached"]
+        and "deletionTimestamp" not in attachment["metadata"]
+    )
     return whole, found.unique_name in cluster.api.volumes_attached(found.node)
 
 
 @pytest.mark.smoke
 @both
 def test_collision(cluster: Cluster) -> None:
-    """In 1.20 the volume with 68 characters keeps its attachment; in a current version none does."""
+    """In 1.20 the volume with 68 characters keeps its attachment; in a current version
+    none does.
+    """
     made = faults.collision(cluster.plane)
     bug = cluster.plane.version == OLD
-    wait(lambda: len(cluster.api.all("VolumeAttachment")) == (1 if bug else 0), "the others detached")
+    wait(
+        lambda: len(cluster.api.all("VolumeAttachment")) == (1 if bug else 0), "the others detached"
+    )
     time.sleep(1)
     assert {length: left(cluster, found) for length, found in made.items()} == {
         67: (False, False),
@@ -280,7 +348,9 @@ def test_collision(cluster: Cluster) -> None:
 
 
 def test_lost_attachment(control_plane_1_20: Cluster) -> None:
-    """Attached, needed, in use, and missing from volumesAttached for good; a restart of the controller manager finds it again."""
+    """Attached, needed, in use, and missing from volumesAttached for good; a restart of the
+    controller manager finds it again.
+    """
     cluster = control_plane_1_20
     cluster.kubelets("n1", drivers=(faults.DRIVER,))
     found = faults.lost_attachment(cluster.plane, node="n1")
@@ -291,7 +361,10 @@ def test_lost_attachment(control_plane_1_20: Cluster) -> None:
     assert (cluster.api.find("Pod", found.pod) or {})["status"]["phase"] == "Pending"
     cluster.plane.restart_controller_manager()
     wait(lambda: left(cluster, found) == (True, True), "found again")
-    wait(lambda: (cluster.api.find("Pod", found.pod) or {})["status"]["phase"] == "Running", "the pod runs")
+    wait(
+        lambda: (cluster.api.find("Pod", found.pod) or {})["status"]["phase"] == "Running",
+        "the pod runs",
+    )
 
 
 def test_killed_in_backoff(control_plane_1_20: Cluster) -> None:

@@ -40,9 +40,16 @@ def test_a_deployment_is_moved_once_and_proven(cluster: Cluster) -> None:
 
     run = cluster.ansible("workload_reattach", user=REPAIR, **given)
     assert not run.failed, run.msg
-    assert run.outcomes == [(verb, "done") for verb in ("cordon_node", "evict_pod", "wait_detached", "uncordon_node")]
+    assert run.outcomes == [
+        (verb, "done") for verb in ("cordon_node", "evict_pod", "wait_detached", "uncordon_node")
+    ]
     finding = run.finding("web")
-    assert finding["object"] == {"kind": "Deployment", "namespace": "default", "name": "web", "node": node}
+    assert finding["object"] == {
+        "kind": "Deployment",
+        "namespace": "default",
+        "name": "web",
+        "node": node,
+    }
     new = web.attachment()
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
     assert web.node() != node
@@ -75,11 +82,15 @@ def test_a_stateful_set_is_moved(cluster: Cluster) -> None:
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     db = Workload(cluster, "db", "StatefulSet")
     old, pods, node = db.attachment()["metadata"]["uid"], db.pods(), db.node()
-    check = cluster.ansible("workload_reattach", check=True, user=REPAIR, namespace="default", claims=["db"])
+    check = cluster.ansible(
+        "workload_reattach", check=True, user=REPAIR, namespace="default", claims=["db"]
+    )
     assert not check.failed and db.pods() == pods, check.msg
     run = cluster.ansible("workload_reattach", user=REPAIR, namespace="default", claims=["db"])
     assert not run.failed, run.msg
-    assert run.outcomes == [(verb, "done") for verb in ("cordon_node", "evict_pod", "wait_detached", "uncordon_node")]
+    assert run.outcomes == [
+        (verb, "done") for verb in ("cordon_node", "evict_pod", "wait_detached", "uncordon_node")
+    ]
     assert run.finding("db")["object"]["kind"] == "StatefulSet"
     assert db.attachment()["metadata"]["uid"] != old and not db.pods() & pods and db.node() != node
     no_trace(cluster)
@@ -90,7 +101,9 @@ def test_a_stateful_set_is_scaled_down_and_up(cluster: Cluster) -> None:
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     db = Workload(cluster, "db", "StatefulSet", **TOLERANT)
     old, pods = db.attachment()["metadata"]["uid"], db.pods()
-    run = cluster.ansible("workload_reattach", user=SCALING, namespace="default", claims=["db"], scale_down=True)
+    run = cluster.ansible(
+        "workload_reattach", user=SCALING, namespace="default", claims=["db"], scale_down=True
+    )
     assert not run.failed, run.msg
     assert run.outcomes == [(verb, "done") for verb in ("scale_down", "wait_detached", "scale_up")]
     assert db.attachment()["metadata"]["uid"] != old and not db.pods() & pods
@@ -100,9 +113,15 @@ def test_a_stateful_set_is_scaled_down_and_up(cluster: Cluster) -> None:
 
 @both
 def test_a_shared_volume_leaves_its_nodes_one_after_the_other(cluster: Cluster) -> None:
-    """There are only these nodes, so pods come to one whose turn is yet to come, and are moved once more."""
+    """There are only these nodes, so pods come to one whose turn is yet to come, and are moved once
+    more.
+    """
     cluster.kubelets("n1", "n2", "n3", drivers=(DRIVER,))
-    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+    }
     spread |= {"labelSelector": {"matchLabels": {"app": "web"}}}
     web = Workload(cluster, "web", replicas=3, topologySpreadConstraints=[spread])
     old, pods = {found["metadata"]["uid"] for found in web.attachments()}, web.pods()
@@ -115,10 +134,19 @@ def test_a_shared_volume_leaves_its_nodes_one_after_the_other(cluster: Cluster) 
         cordoned.append(sum(is_held(found) for found in cluster.api.all("Node")))
 
     proxy.on("PATCH", "/nodes/", after=count)
-    run = cluster.ansible("workload_reattach", user=REPAIR, proxy=proxy, namespace="default", claims=["web"], attachments=sorted(old))
+    run = cluster.ansible(
+        "workload_reattach",
+        user=REPAIR,
+        proxy=proxy,
+        namespace="default",
+        claims=["web"],
+        attachments=sorted(old),
+    )
     assert not run.failed, run.msg
     assert max(cordoned) == 1
-    assert [outcome for verb, outcome in run.outcomes if verb == "cordon_node"] == ["done"] * len(nodes)
+    assert [outcome for verb, outcome in run.outcomes if verb == "cordon_node"] == ["done"] * len(
+        nodes
+    )
     web.wait_ready()
     assert not web.pods() & pods
     assert not old & {found["metadata"]["uid"] for found in web.attachments()}
@@ -129,6 +157,11 @@ def test_rights_for_the_audit_are_not_enough(control_plane_current: Cluster) -> 
     cluster = control_plane_current
     cluster.kubelets("n1", drivers=(DRIVER,))
     Workload(cluster, "web")
-    run = cluster.ansible("workload_reattach", user=REPAIR.with_name("rbac-audit.yml"), namespace="default", claims=["web"])
+    run = cluster.ansible(
+        "workload_reattach",
+        user=REPAIR.with_name("rbac-audit.yml"),
+        namespace="default",
+        claims=["web"],
+    )
     assert run.failed and not run.changed
     assert 'resources: ["deployments"], verbs: ["list"]' in run.msg

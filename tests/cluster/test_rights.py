@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rights that are shipped are those that are used: what the auditor could do and did not, by the audit log."""
+"""The rights that are shipped are those that are used: what the auditor could do and did not, by
+the audit log.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ from lab.runs import temporary
 HERE = Path(__file__).parent
 
 def left(name, pids, paths):
-    (HERE / f"{name}.new").write_text(json.dumps({"pids": pids, "paths": [str(path) for path in paths]}))
+    told = json.dumps({"pids": pids, "paths": [str(path) for path in paths]})
+    (HERE / f"{name}.new").write_text(told)
     (HERE / f"{name}.new").rename(HERE / f"{name}.made")
     signal.pause()
 
@@ -69,7 +70,9 @@ def lives(pid: int) -> bool:
 def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
     """A command in a session of its own, with a pipe to its input and from its output."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=cwd, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, cwd=cwd, start_new_session=True
+    ) as process:
         try:
             yield process
         finally:
@@ -102,7 +105,11 @@ def test_nothing_is_left_of_a_killed_run(tmp_path: Path, number: int) -> None:
     paths = [Path(path) for one in found for path in one["paths"]]
     (folder,) = (path for path in paths if path.name.startswith("lab-test-"))
     # Else the sweep would have nothing to do.
-    assert any(map(lives, pids)) and all(map(Path.exists, paths)) and os.path.ismount(folder / "mounted")
+    assert (
+        any(map(lives, pids))
+        and all(map(Path.exists, paths))
+        and os.path.ismount(folder / "mounted")
+    )
     assert list((cache_dir() / "runs").glob(f"{run.pid}.*"))
 
     runs.sweep()
@@ -114,8 +121,12 @@ def test_nothing_is_left_of_a_killed_run(tmp_path: Path, number: int) -> None:
 
 
 def test_a_living_run_is_left_alone(tmp_path: Path) -> None:
-    """The shell names itself as we do, so what it has claimed stays, and what it has started lives, until it ends."""
-    script = f". {TOOLS}/env.sh; temporary shell; sleep 3600 & echo $! $temporary $STORAGE_OPS_RUN; read"
+    """The shell names itself as we do, so what it has claimed stays, and what it has started lives,
+    until it ends.
+    """
+    script = (
+        f". {TOOLS}/env.sh; temporary shell; sleep 3600 & echo $! $temporary $STORAGE_OPS_RUN; read"
+    )
     with started("bash", "-c", script, cwd=tmp_path) as shell:
         assert shell.stdout is not None
         pid, folder, name = shell.stdout.readline().split()
@@ -168,16 +179,27 @@ def test_which_runs_are_over() -> None:
 def test_what_was_never_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what is being built nothing is taken away, nor of what is done."""
     monkeypatch.setenv("STORAGE_OPS_CACHE", str(tmp_path))
-    halves = [tmp_path / name for name in ("images/.bookworm-1", "states/ready-1/.containers-2", "venv-abc.12")]
+    halves = [
+        tmp_path / name
+        for name in ("images/.bookworm-1", "states/ready-1/.containers-2", "venv-abc.12")
+    ]
     for half in (*halves, tmp_path / "venv-abc.13", tmp_path / "venv-def.14"):
         half.mkdir(parents=True)
     (tmp_path / "venv-abc").symlink_to("venv-abc.13")
-    builder = "import fcntl, sys; file = open(sys.argv[1], 'a'); fcntl.flock(file, 2); print(1, flush=True); sys.stdin.read()"
-    with started("python3", "-c", builder, str(tmp_path / "venv-def.lock"), cwd=tmp_path) as building:
+    builder = (
+        "import fcntl, sys; file = open(sys.argv[1], 'a'); fcntl.flock(file, 2); print(1, "
+        "flush=True); sys.stdin.read()"
+    )
+    with started(
+        "python3", "-c", builder, str(tmp_path / "venv-def.lock"), cwd=tmp_path
+    ) as building:
         assert building.stdout is not None
         building.stdout.readline()
         runs.sweep()
-        assert sorted(found.name for found in tmp_path.glob("venv-*.[0-9]*")) == ["venv-abc.13", "venv-def.14"]
+        assert sorted(found.name for found in tmp_path.glob("venv-*.[0-9]*")) == [
+            "venv-abc.13",
+            "venv-def.14",
+        ]
     assert not [half for half in halves if half.exists()]
 
 
@@ -185,4 +207,7 @@ def test_a_half_built_folder_is_one_thing(tmp_path: Path) -> None:
     """What is in it may come and go meanwhile, and is not looked at."""
     (tmp_path / ".bookworm-1/root/.cache-1").mkdir(parents=True)
     (tmp_path / "ready-1/.containers-2").mkdir(parents=True)
-    assert runs._half_built(tmp_path) == [tmp_path / ".bookworm-1", tmp_path / "ready-1/.containers-2"]
+    assert runs._half_built(tmp_path) == [
+        tmp_path / ".bookworm-1",
+        tmp_path / "ready-1/.containers-2",
+    ]

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Attachments that look left over by their names, and are not: each would have let two nodes write."""
+"""Attachments that look left over by their names, and are not: each would have let two
+nodes write.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ QUICK: dict[str, Any] = {
     "detach_timeout": 10,
     "accept_majority_broken": True,
 }
-both = pytest.mark.parametrize("fixture", ["control_plane_current", variation("control_plane_1_20")])
+both = pytest.mark.parametrize(
+    "fixture", ["control_plane_current", variation("control_plane_1_20")]
+)
 
 
 @pytest.fixture
@@ -51,7 +55,9 @@ def attachment(volume: str, driver: str, handle: str, node: str) -> k8s.Object:
 
 
 def phase_of(cluster: Cluster, name: str) -> str:
-    return str((cluster.api.find("PersistentVolume", name) or {"status": {}})["status"].get("phase"))
+    return str(
+        (cluster.api.find("PersistentVolume", name) or {"status": {}})["status"].get("phase")
+    )
 
 
 def is_attached(cluster: Cluster, name: str) -> bool:
@@ -187,7 +193,9 @@ def by_force(cluster: Cluster, kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("again", [False, variation(True)], ids=["gone", "made again"])
-def test_a_running_pod_whose_claim_was_removed_by_force(control_plane_current: Cluster, again: bool) -> None:
+def test_a_running_pod_whose_claim_was_removed_by_force(
+    control_plane_current: Cluster, again: bool
+) -> None:
     """Nor does a new claim of that name tell what the pod, which is older, has mounted."""
     cluster = control_plane_current
     kubelets = cluster.kubelets("n1", drivers=(DRIVER,))
@@ -255,7 +263,9 @@ def test_an_error_elsewhere_is_no_sign_without_a_pod_that_waits(
 
 
 @pytest.mark.parametrize("resource", ["pods", variation("persistentvolumeclaims")])
-def test_a_list_without_items_is_no_empty_list(control_plane_current: Cluster, resource: str) -> None:
+def test_a_list_without_items_is_no_empty_list(
+    control_plane_current: Cluster, resource: str
+) -> None:
     cluster = control_plane_current
     cluster.api.create(k8s.csi_driver(DRIVER))
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The world changes, or the API server fails, in mid-run: nothing is deleted on stale knowledge, and every run ends with a clear word."""
+"""The world changes, or the API server fails, in mid-run: nothing is deleted on stale knowledge,
+and every run ends with a clear word.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,25 @@ from selection import variation
 
 REPAIRER = Path(__file__).parents[2] / "playbooks/files/rbac-repair.yml"
 # There is one attachment, so each that is left over is most of them.
-QUICK: dict[str, Any] = {"min_age": 1, "observation_seconds": 1, "detach_timeout": 10, "accept_majority_broken": True}
+QUICK: dict[str, Any] = {
+    "min_age": 1,
+    "observation_seconds": 1,
+    "detach_timeout": 10,
+    "accept_majority_broken": True,
+}
 HANDLE = "vol-a"
 NAME = k8s.attachment_name(HANDLE, DRIVER, "n1")
 WHERE = path("VolumeAttachment", NAME)
-# The attachment is asked for by its name in the second observation, and then in the last look before it is deleted.
+# The attachment is asked for by its name in the second observation, and then in the last look
+# before it is deleted.
 LAST_LOOK = 2
 
 
 @pytest.fixture
 def cluster(control_plane_current: Cluster) -> Cluster:
-    """A cluster with one attachment that is left over: its volume is released, and no controller manager knows of it."""
+    """A cluster with one attachment that is left over: its volume is released, and no controller
+    manager knows of it.
+    """
     found = control_plane_current
     found.api.create(k8s.csi_driver(DRIVER))
     found.kubelets("n1", "n2", drivers=(DRIVER,))
@@ -54,7 +64,12 @@ def cluster(control_plane_current: Cluster) -> Cluster:
 
 def attachment() -> k8s.Object:
     spec = {"attacher": DRIVER, "nodeName": "n1", "source": {"persistentVolumeName": "pv-a"}}
-    return {"apiVersion": k8s.STORAGE, "kind": "VolumeAttachment", "metadata": {"name": NAME}, "spec": spec}
+    return {
+        "apiVersion": k8s.STORAGE,
+        "kind": "VolumeAttachment",
+        "metadata": {"name": NAME},
+        "spec": spec,
+    }
 
 
 def attached(cluster: Cluster) -> bool:
@@ -62,28 +77,43 @@ def attached(cluster: Cluster) -> bool:
 
 
 def phase(cluster: Cluster) -> str:
-    return str((cluster.api.find("PersistentVolume", "pv-a") or {"status": {}})["status"].get("phase"))
+    return str(
+        (cluster.api.find("PersistentVolume", "pv-a") or {"status": {}})["status"].get("phase")
+    )
 
 
 def run(cluster: Cluster, proxy: Proxy, check: bool = False, **options: Any) -> Outcome:
-    return cluster.ansible("volumeattachment_repair", check, user=REPAIRER, proxy=proxy, **{**QUICK, **options})
+    return cluster.ansible(
+        "volumeattachment_repair", check, user=REPAIRER, proxy=proxy, **{**QUICK, **options}
+    )
 
 
-def refused(cluster: Cluster, proxy: Proxy, *words: str, failed: bool = False, **options: Any) -> None:
-    """The run changes nothing and says why. It fails where it could not go on, and not where the world did the right thing meanwhile."""
+def refused(
+    cluster: Cluster, proxy: Proxy, *words: str, failed: bool = False, **options: Any
+) -> None:
+    """The run changes nothing and says why.
+
+    It fails where it could not go on, and not where the world did the right thing meanwhile.
+    """
     uids = cluster.attachment_uids()
     outcome = run(cluster, proxy, **options)
     assert outcome.failed == failed and not outcome.changed, outcome.msg
     assert outcome.outcomes in ([], [("delete_volumeattachment", "skipped")])
     for word in words:
         assert word in outcome.msg
-    deletions = [request for request in proxy.requests if request.method == "DELETE" and request.status == 200]
+    deletions = [
+        request
+        for request in proxy.requests
+        if request.method == "DELETE" and request.status == 200
+    ]
     assert deletions == []
     assert set(cluster.attachment_uids()) == set(uids)
 
 
 def done(outcome: Outcome) -> None:
-    assert not outcome.failed and outcome.outcomes == [("delete_volumeattachment", "done")], outcome.msg
+    assert not outcome.failed and outcome.outcomes == [("delete_volumeattachment", "done")], (
+        outcome.msg
+    )
 
 
 def replace(cluster: Cluster) -> str:
@@ -139,7 +169,13 @@ def test_a_pod_appears_while_it_is_deleted(cluster: Cluster) -> None:
 
 def test_the_node_goes_away_between_plan_and_apply(cluster: Cluster) -> None:
     proxy = cluster.proxy()
-    proxy.on("GET", f"{NAME}$", first=LAST_LOOK, times=1, before=lambda: cluster.api.heartbeat("n1", "False"))
+    proxy.on(
+        "GET",
+        f"{NAME}$",
+        first=LAST_LOOK,
+        times=1,
+        before=lambda: cluster.api.heartbeat("n1", "False"),
+    )
     refused(cluster, proxy, "its node n1 is not ready")
 
 
@@ -191,7 +227,13 @@ def test_too_many_requests(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "action", [{"status": 429, "headers": {"Retry-After": "1"}}, variation({"status": 503}), variation({"reset": True})], ids=str
+    "action",
+    [
+        {"status": 429, "headers": {"Retry-After": "1"}},
+        variation({"status": 503}),
+        variation({"reset": True}),
+    ],
+    ids=str,
 )
 def test_a_storm_that_does_not_end(cluster: Cluster, action: dict[str, Any]) -> None:
     proxy = cluster.proxy()
@@ -209,7 +251,12 @@ def test_the_deadline_ends_a_storm(cluster: Cluster) -> None:
 
 def test_connections_are_reset(cluster: Cluster) -> None:
     proxy = cluster.proxy()
-    for method, where in (("GET", "/version"), ("GET", "/volumeattachments"), ("GET", "/pods"), ("DELETE", NAME)):
+    for method, where in (
+        ("GET", "/version"),
+        ("GET", "/volumeattachments"),
+        ("GET", "/pods"),
+        ("DELETE", NAME),
+    ):
         proxy.on(method, where, times=1, reset=True)
     done(run(cluster, proxy))
 
@@ -220,7 +267,9 @@ def test_the_answer_to_the_deletion_is_lost(cluster: Cluster) -> None:
     done(run(cluster, proxy))
 
 
-@pytest.mark.parametrize("resource", ["volumeattachments", "persistentvolumes", "nodes", "pods", "csidrivers"])
+@pytest.mark.parametrize(
+    "resource", ["volumeattachments", "persistentvolumes", "nodes", "pods", "csidrivers"]
+)
 def test_one_list_is_forbidden(cluster: Cluster, resource: str) -> None:
     proxy = cluster.proxy()
     proxy.on("GET", rf"/{resource}\?", status=403)
@@ -262,10 +311,23 @@ def test_forbidden_to_delete_is_told_in_check_mode(cluster: Cluster) -> None:
 def killed(cluster: Cluster, proxy: Proxy, arm: Callable[[Callable[[], None]], object]) -> None:
     """Start a run, and let it be killed where ``arm`` has put the blow."""
     options = {"kubeconfig": str(cluster.kubeconfig(REPAIRER, proxy)), **QUICK}
-    command = ["ansible", "localhost", *LOCAL, "-m", f"{COLLECTION}.volumeattachment_repair", "-a", json.dumps(options)]
+    command = [
+        "ansible",
+        "localhost",
+        *LOCAL,
+        "-m",
+        f"{COLLECTION}.volumeattachment_repair",
+        "-a",
+        json.dumps(options),
+    ]
     struck = threading.Event()
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment(), start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
+        start_new_session=True,
     )
 
     def blow() -> None:
@@ -282,7 +344,9 @@ def killed(cluster: Cluster, proxy: Proxy, arm: Callable[[Callable[[], None]], o
 
 def _children(parent: int) -> list[int]:
     """All descendants of a process, youngest first."""
-    table = subprocess.run(["ps", "-eo", "pid=,ppid="], check=True, capture_output=True, text=True).stdout
+    table = subprocess.run(
+        ["ps", "-eo", "pid=,ppid="], check=True, capture_output=True, text=True
+    ).stdout
     parents = {int(pid): int(above) for pid, above in (line.split() for line in table.splitlines())}
     found = [parent]
     for pid in found:
@@ -292,7 +356,11 @@ def _children(parent: int) -> list[int]:
 
 def test_killed_before_the_deletion_and_run_again(cluster: Cluster) -> None:
     proxy = cluster.proxy()
-    killed(cluster, proxy, lambda blow: proxy.on("GET", f"{NAME}$", first=LAST_LOOK, times=1, before=blow))
+    killed(
+        cluster,
+        proxy,
+        lambda blow: proxy.on("GET", f"{NAME}$", first=LAST_LOOK, times=1, before=blow),
+    )
     assert NAME in cluster.attachment_uids()
     proxy.clear()
     done(run(cluster, proxy))

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The playbook repair_volumeattachments on what only it puts together: moving workloads, restarting the leader, setting a prefix."""
+"""The playbook repair_volumeattachments on what only it puts together: moving workloads, restarting
+the leader, setting a prefix.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ PROVISIONING = (REPAIR, REPAIR.with_name("rbac-repair-provisioner.yml"))
 HUAWEI = "csi.huawei.com"
 RACK = "csi-rack.example.com"
 PLAYBOOK = "repair_volumeattachments"
-QUICK: dict[str, Any] = {"attachment_repair_observation_seconds": "3", "workload_reattach_ready_timeout": "40", "target": "cluster"}
+QUICK: dict[str, Any] = {
+    "attachment_repair_observation_seconds": "3",
+    "workload_reattach_ready_timeout": "40",
+    "target": "cluster",
+}
 
 
 def play(cluster: Cluster, check: bool = False, name: str = PLAYBOOK, **given: Any) -> Played:
@@ -41,12 +47,19 @@ def play(cluster: Cluster, check: bool = False, name: str = PLAYBOOK, **given: A
 # STOR-14
 
 
-def test_missing_publish_info_is_repaired_workload_by_workload(control_plane_current: Cluster) -> None:
-    """3 of 40 attachments, 2 workloads, one of which can run on one node only: all are made anew, the others are never touched."""
+def test_missing_publish_info_is_repaired_workload_by_workload(
+    control_plane_current: Cluster,
+) -> None:
+    """3 of 40 attachments, 2 workloads, one of which can run on one node only: all are made anew,
+    the others are never touched.
+    """
     cluster = control_plane_current
     cluster.kubelets("n1", "n2", drivers=(HUAWEI,))
     cluster.attacher.behave(HUAWEI, Behaviour(metadata={"publishInfo": "{}"}))
-    broken = [Workload(cluster, "shared", replicas=2, driver=HUAWEI, **SPREAD), Workload(cluster, "bound", driver=HUAWEI, **ON_N1)]
+    broken = [
+        Workload(cluster, "shared", replicas=2, driver=HUAWEI, **SPREAD),
+        Workload(cluster, "bound", driver=HUAWEI, **ON_N1),
+    ]
     crowd = [f"other-{number}" for number in range(37)]
     for name in crowd:
         cluster.api.add_volume(name, HUAWEI, f"vol-{name}")
@@ -70,7 +83,8 @@ def test_missing_publish_info_is_repaired_workload_by_workload(control_plane_cur
 
     run = play(cluster, attachment_repair_reattach_missing_metadata="true")
     assert run.rc == 0, run.text
-    # The pod that leaves the first node of the shared volume comes to the second one, whose turn is yet to come.
+    # The pod that leaves the first node of the shared volume comes to the second one, whose turn is
+    # yet to come.
     assert run.text.count("done: evict_pod") == 4
     assert "with publishInfo" in run.text
     for workload in broken:
@@ -84,7 +98,10 @@ def test_missing_publish_info_is_repaired_workload_by_workload(control_plane_cur
     no_trace(cluster)
 
     now = cluster.attachment_uids(), all_pods(cluster)
-    for again in (play(cluster, attachment_repair_reattach_missing_metadata="true"), play(cluster, check=True)):
+    for again in (
+        play(cluster, attachment_repair_reattach_missing_metadata="true"),
+        play(cluster, check=True),
+    ):
         assert again.rc == 0 and "| CHANGED" not in again.text, again.text
     assert (cluster.attachment_uids(), all_pods(cluster)) == now
 
@@ -96,7 +113,10 @@ SPREAD = {
             "preferredDuringSchedulingIgnoredDuringExecution": [
                 {
                     "weight": 100,
-                    "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "shared"}}},
+                    "podAffinityTerm": {
+                        "topologyKey": "kubernetes.io/hostname",
+                        "labelSelector": {"matchLabels": {"app": "shared"}},
+                    },
                 }
             ]
         }
@@ -105,37 +125,59 @@ SPREAD = {
 
 
 def attached(cluster: Cluster) -> list[dict[str, Any]]:
-    return [found for found in cluster.api.all("VolumeAttachment") if (found.get("status") or {}).get("attached")]
+    return [
+        found
+        for found in cluster.api.all("VolumeAttachment")
+        if (found.get("status") or {}).get("attached")
+    ]
 
 
 def all_pods(cluster: Cluster) -> set[str]:
     return {found["metadata"]["uid"] for found in cluster.api.all("Pod")}
 
 
-def test_a_workload_that_is_refused_does_not_keep_the_others_out(control_plane_current: Cluster) -> None:
-    """Not even where only one may be moved; the run fails at its end, with its name. No repairs means none."""
+def test_a_workload_that_is_refused_does_not_keep_the_others_out(
+    control_plane_current: Cluster,
+) -> None:
+    """Not even where only one may be moved; the run fails at its end, with its name.
+
+    No repairs means none.
+    """
     cluster = control_plane_current
     cluster.kubelets("n1", drivers=(HUAWEI,))
     cluster.attacher.behave(HUAWEI, Behaviour(metadata={"publishInfo": "{}"}))
     # The first of the list is the one that is refused.
-    bare, name = sorted(("a", "b"), key=lambda name: k8s.attachment_name(f"vol-{name}", HUAWEI, "n1"))
+    bare, name = sorted(
+        ("a", "b"), key=lambda name: k8s.attachment_name(f"vol-{name}", HUAWEI, "n1")
+    )
     cluster.api.add_volume(bare, HUAWEI, f"vol-{bare}")
     cluster.api.create(k8s.pod(bare, [bare], "n1"))
     workload = Workload(cluster, name, kind="StatefulSet", driver=HUAWEI)
     cluster.wait(lambda: len(attached(cluster)) == 2, "2 attachments")
     for found in attached(cluster):
-        cluster.api.merge(path("VolumeAttachment", found["metadata"]["name"]) + "/status", {"status": {"attachmentMetadata": None}})
+        cluster.api.merge(
+            path("VolumeAttachment", found["metadata"]["name"]) + "/status",
+            {"status": {"attachmentMetadata": None}},
+        )
     before, pods, moved = cluster.attachment_uids(), all_pods(cluster), workload.pods()
-    given = {"attachment_repair_reattach_missing_metadata": "true", "attachment_repair_required_metadata": ""}
+    given = {
+        "attachment_repair_reattach_missing_metadata": "true",
+        "attachment_repair_required_metadata": "",
+    }
 
     none = play(cluster, attachment_repair_max_repairs=0, **given)
-    assert none.rc != 0 and f"StatefulSet default/{name}" in none.text.partition("left for the next run")[2], none.text
+    assert (
+        none.rc != 0
+        and f"StatefulSet default/{name}" in none.text.partition("left for the next run")[2]
+    ), none.text
     assert (cluster.attachment_uids(), all_pods(cluster)) == (before, pods)
     check = play(cluster, check=True, attachment_repair_max_repairs="1", **given)
     assert check.rc != 0 and "planned: evict_pod" in check.text, check.text
     assert (cluster.attachment_uids(), all_pods(cluster)) == (before, pods)
     run = play(cluster, attachment_repair_max_repairs="1", **given)
-    assert run.rc != 0 and f"1 workloads could not be moved: Pod default/{bare}: " in run.text, run.text
+    assert run.rc != 0 and f"1 workloads could not be moved: Pod default/{bare}: " in run.text, (
+        run.text
+    )
     assert "has no controller that would make it again" in run.text
     workload.wait_ready()
     assert all_pods(cluster) & pods == pods - moved
@@ -149,20 +191,30 @@ def test_the_first_workload_that_fails_ends_the_run(control_plane_current: Clust
     workloads = [Workload(cluster, name, driver=HUAWEI) for name in ("a", "b")]
     for workload in workloads:
         workload.lose_metadata()
-    given = {"attachment_repair_reattach_missing_metadata": "true", "workload_reattach_ready_timeout": "3"}
+    given = {
+        "attachment_repair_reattach_missing_metadata": "true",
+        "workload_reattach_ready_timeout": "3",
+    }
     # The attacher publishes nothing: what did not help the first one is not tried on the second.
     pods = [workload.pods() for workload in workloads]
     run = play(cluster, **given)
     assert run.rc != 0
     assert "the driver does not publish it" in run.text
-    assert sum(bool(workload.pods() & before) for workload, before in zip(workloads, pods, strict=True)) == 1
+    assert (
+        sum(
+            bool(workload.pods() & before) for workload, before in zip(workloads, pods, strict=True)
+        )
+        == 1
+    )
     no_trace(cluster)
 
 
 # STOR-13
 
 
-def lose(cluster: Cluster, name: str = "lost", node: str = "n1", ready: bool = True) -> faults.Attached:
+def lose(
+    cluster: Cluster, name: str = "lost", node: str = "n1", ready: bool = True
+) -> faults.Attached:
     """A Deployment's volume is attached, and missing from its node's status for good."""
     api = cluster.api
     found = faults.Attached(DRIVER, f"vol-{name}", name, node, "")
@@ -170,14 +222,20 @@ def lose(cluster: Cluster, name: str = "lost", node: str = "n1", ready: bool = T
         Workload(cluster, name, nodeSelector={"kubernetes.io/hostname": node})
     else:
         api.add_volume(name, DRIVER, f"vol-{name}")
-        api.create(k8s.workload("Deployment", name, [name], nodeSelector={"kubernetes.io/hostname": node}))
+        api.create(
+            k8s.workload("Deployment", name, [name], nodeSelector={"kubernetes.io/hostname": node})
+        )
     cluster.wait(lambda: found.unique_name in api.volumes_attached(node), "attached", 60)
     with faults.detach_denied(api):
         api.merge(path("Deployment", name), {"spec": {"replicas": 0}})
         faults._wait_for_failed_detach(cluster.plane, found, 90, failures=3)
         time.sleep(0.5)
         api.merge(path("Deployment", name), {"spec": {"replicas": 1}})
-        cluster.wait(lambda: [pod for pod in api.all("Pod") if pod["spec"].get("nodeName") == node], "scheduled", 10)
+        cluster.wait(
+            lambda: [pod for pod in api.all("Pod") if pod["spec"].get("nodeName") == node],
+            "scheduled",
+            10,
+        )
         time.sleep(0.5)
     time.sleep(3)
     assert found.unique_name not in api.volumes_attached(node)
@@ -198,27 +256,46 @@ def test_a_lost_status_is_repaired_by_moving_the_pod(control_plane_1_20: Cluster
     run = play(cluster, attachment_repair_lost_status="reattach")
     assert run.rc == 0 and "done: uncordon_node n1" in run.text, run.text
     assert found.unique_name in cluster.api.volumes_attached("n1")
-    assert cluster.attachment_uids().keys() == before[0].keys() and cluster.attachment_uids() != before[0]
+    assert (
+        cluster.attachment_uids().keys() == before[0].keys()
+        and cluster.attachment_uids() != before[0]
+    )
     again = play(cluster, attachment_repair_lost_status="reattach")
-    assert again.rc == 0 and "| CHANGED" not in again.text and "STOR-13 major" not in again.text, again.text
+    assert again.rc == 0 and "| CHANGED" not in again.text and "STOR-13 major" not in again.text, (
+        again.text
+    )
     no_trace(cluster)
 
 
 @pytest.mark.variation
 def test_a_hollow_kubelet_proceeds_after_the_pod_was_moved(control_plane_1_20: Cluster) -> None:
-    """It has no CSI driver, so its pod never runs and the run says so; but it waits for the status no longer."""
+    """It has no CSI driver, so its pod never runs and the run says so; but it waits for the status
+    no longer.
+    """
     cluster = control_plane_1_20
     kubelet = cluster.hollow_kubelet("hollow")
     found = lose(cluster, node="hollow", ready=False)
-    cluster.wait(lambda: "not attached according to node status" in kubelet.log, "the kubelet waits", 60)
-    run = play(cluster, attachment_repair_lost_status="reattach", workload_reattach_ready_timeout="3")
-    assert run.rc != 0 and "done: uncordon_node hollow" in run.text and "new pods are Ready" in run.text, run.text
+    cluster.wait(
+        lambda: "not attached according to node status" in kubelet.log, "the kubelet waits", 60
+    )
+    run = play(
+        cluster, attachment_repair_lost_status="reattach", workload_reattach_ready_timeout="3"
+    )
+    assert (
+        run.rc != 0
+        and "done: uncordon_node hollow" in run.text
+        and "new pods are Ready" in run.text
+    ), run.text
     proceeds(cluster, found, kubelet)
     no_trace(cluster)
 
 
 def proceeds(cluster: Cluster, found: faults.Attached, kubelet: Any) -> None:
-    cluster.wait(lambda: found.unique_name in cluster.api.volumes_attached("hollow"), "the status is complete", 30)
+    cluster.wait(
+        lambda: found.unique_name in cluster.api.volumes_attached("hollow"),
+        "the status is complete",
+        30,
+    )
     (pod,) = cluster.api.all("Pod")
     uid = pod["metadata"]["uid"]
 
@@ -231,7 +308,11 @@ def proceeds(cluster: Cluster, found: faults.Attached, kubelet: Any) -> None:
 @pytest.fixture(scope="module")
 def elected() -> Iterator[ControlPlane]:
     """A control plane whose controller manager holds a lease, so that its leader has a name."""
-    plane = ControlPlane(f"elected-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0')}-{os.getpid()}", OLD, leader_elect=True)
+    plane = ControlPlane(
+        f"elected-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0')}-{os.getpid()}",
+        OLD,
+        leader_elect=True,
+    )
     plane.start()
     yield plane
     plane.remove()
@@ -239,7 +320,9 @@ def elected() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def led(elected: ControlPlane) -> Iterator[Cluster]:
-    """The cluster of it; its controller manager is started again when it ends, as a kubelet does with a static pod."""
+    """The cluster of it; its controller manager is started again when it ends, as a kubelet does
+    with a static pod.
+    """
     for cluster in fresh(elected):
         elected.supervise()
         yield cluster
@@ -252,7 +335,8 @@ def inventory(tmp_path: Path) -> str:
     book = tmp_path / "play.yml"
     book.write_text(
         "- hosts: localhost\n  gather_facts: false\n  tasks:\n"
-        f"    - ansible.builtin.add_host: {{name: {socket.gethostname()}, ansible_connection: local}}\n"
+        f"    - ansible.builtin.add_host: {{name: {socket.gethostname()}, ansible_connection: "
+        f"local}}\n"
         f"- import_playbook: storage_ops.runbooks.{PLAYBOOK}\n"
     )
     return str(book)
@@ -266,7 +350,11 @@ def test_a_lost_status_is_repaired_by_a_restart_of_the_leader(led: Cluster, inve
     old, before = cluster_manager.pid, cluster_manager.pid
     uids = led.attachment_uids(), all_pods(led)
     ours = rf"^[^ ]*kube-controller-manager .*--kubeconfig={led.plane.folder}/"
-    given = {"attachment_repair_lost_status": "restart_leader", "ansible_become": False, "attachment_repair_leader_process": ours}
+    given = {
+        "attachment_repair_lost_status": "restart_leader",
+        "ansible_become": False,
+        "attachment_repair_leader_process": ours,
+    }
 
     check = play(led, check=True, name=inventory, **given)
     assert check.rc == 0 and "A restart makes it read the world anew" in check.text, check.text
@@ -306,7 +394,9 @@ def test_a_restart_by_a_command(led: Cluster, tmp_path: Path) -> None:
 def provisioner(args: list[str] | None) -> dict[str, Any]:
     made = k8s.workload("Deployment", "unity-controller", namespace="csi-unity")
     containers = made["spec"]["template"]["spec"]["containers"]
-    containers.append({"name": "csi-provisioner", "image": "lab", **({"args": args} if args is not None else {})})
+    containers.append(
+        {"name": "csi-provisioner", "image": "lab", **({"args": args} if args is not None else {})}
+    )
     return made
 
 
@@ -317,20 +407,42 @@ HANDLE = "{}-0123456789-iSCSI-fnm00153800463-sv_99"
     ("fixture", "prefix", "args", "wanted"),
     [
         ("control_plane_1_20", "pvc", None, ["--volume-name-prefix=pvcxxxxxxxx"]),
-        variation("control_plane_1_20", "csivol", ["--volume-name-prefix", "csivol"], ["--volume-name-prefix", "csivolxxxxx"]),
-        variation("control_plane_current", "pvc", ["--v=5"], ["--v=5", "--volume-name-prefix=pvcxxxxxxxx"]),
-        ("control_plane_current", "csivol", ["--volume-name-prefix=csivol", "--v=5"], ["--volume-name-prefix=csivolxxxxx", "--v=5"]),
+        variation(
+            "control_plane_1_20",
+            "csivol",
+            ["--volume-name-prefix", "csivol"],
+            ["--volume-name-prefix", "csivolxxxxx"],
+        ),
+        variation(
+            "control_plane_current", "pvc", ["--v=5"], ["--v=5", "--volume-name-prefix=pvcxxxxxxxx"]
+        ),
+        (
+            "control_plane_current",
+            "csivol",
+            ["--volume-name-prefix=csivol", "--v=5"],
+            ["--volume-name-prefix=csivolxxxxx", "--v=5"],
+        ),
     ],
 )
 def test_the_prefix_of_new_volumes(
-    request: pytest.FixtureRequest, fixture: str, prefix: str, args: list[str] | None, wanted: list[str]
+    request: pytest.FixtureRequest,
+    fixture: str,
+    prefix: str,
+    args: list[str] | None,
+    wanted: list[str],
 ) -> None:
-    """Check, run, run again. With one digit at its end "pvc-..." is 61 bytes long, "csivol-..." 64."""
+    """Check, run, run again.
+
+    With one digit at its end "pvc-..." is 61 bytes long, "csivol-..." 64.
+    """
     cluster: Cluster = request.getfixturevalue(fixture)
     cluster.api.create(k8s.namespace("csi-unity"), provisioner(args))
     cluster.api.add_volume("old", RACK, HANDLE.format(prefix))
     where = {"namespace": "csi-unity", "name": "unity-controller"}
-    given = {**QUICK, "attachment_repair_provisioner": {"driver": RACK, **where, "container": "csi-provisioner"}}
+    given = {
+        **QUICK,
+        "attachment_repair_provisioner": {"driver": RACK, **where, "container": "csi-provisioner"},
+    }
 
     def play(check: bool = False, user: User = PROVISIONING) -> Played:
         return cluster.playbook(PLAYBOOK, check, user, **given)
@@ -357,7 +469,13 @@ def test_the_prefix_of_new_volumes(
 def test_the_prefix_in_a_custom_resource(control_plane_current: Cluster) -> None:
     """Any object will do: here a ConfigMap, which the shipped rights do not cover."""
     cluster = control_plane_current
-    cluster.api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rack", "annotations": {"rack/prefix": "csivol"}}})
+    cluster.api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "rack", "annotations": {"rack/prefix": "csivol"}},
+        }
+    )
     named: dict[str, Any] = {
         "driver": RACK,
         "api_version": "v1",
@@ -371,14 +489,21 @@ def test_the_prefix_in_a_custom_resource(control_plane_current: Cluster) -> None
     for given, changed in ((json.dumps(named), True), (named, False)):
         run = cluster.playbook(PLAYBOOK, **QUICK, attachment_repair_provisioner=given)
         assert run.rc == 0 and ("| CHANGED" in run.text) == changed, run.text
-        assert (cluster.api.find("ConfigMap", "rack") or {})["metadata"]["annotations"] == {"rack/prefix": "csivolxxxxx"}
+        assert (cluster.api.find("ConfigMap", "rack") or {})["metadata"]["annotations"] == {
+            "rack/prefix": "csivolxxxxx"
+        }
 
 
 # the target
 
 
-@pytest.mark.parametrize(("given", "word"), [({}, "Say where to look"), ({"target": "worker01"}, "can only be the word cluster")])
-def test_without_a_target_nothing_is_looked_at(control_plane_current: Cluster, given: dict[str, str], word: str) -> None:
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [({}, "Say where to look"), ({"target": "worker01"}, "can only be the word cluster")],
+)
+def test_without_a_target_nothing_is_looked_at(
+    control_plane_current: Cluster, given: dict[str, str], word: str
+) -> None:
     proxy = control_plane_current.proxy()
     run = control_plane_current.playbook(PLAYBOOK, user=REPAIR, proxy=proxy, **given)
     assert run.rc != 0 and word in " ".join(run.text.split()), run.text
@@ -388,16 +513,26 @@ def test_without_a_target_nothing_is_looked_at(control_plane_current: Cluster, g
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        ({"attachment_repair_lost_status": "restart"}, "must be one of report, reattach, restart_leader"),
-        ({"attachment_repair_reattach_missing_metadata": "flase"}, "Only true or false may be given here"),
+        (
+            {"attachment_repair_lost_status": "restart"},
+            "must be one of report, reattach, restart_leader",
+        ),
+        (
+            {"attachment_repair_reattach_missing_metadata": "flase"},
+            "Only true or false may be given here",
+        ),
     ],
 )
-def test_misspelt_words_stop_the_run(control_plane_current: Cluster, given: dict[str, str], word: str) -> None:
+def test_misspelt_words_stop_the_run(
+    control_plane_current: Cluster, given: dict[str, str], word: str
+) -> None:
     run = play(control_plane_current, **given)
     assert run.rc != 0 and word in run.text
 
 
 def test_a_part_of_the_cluster_is_target_enough(control_plane_current: Cluster) -> None:
     control_plane_current.kubelets("n1", "n2")
-    run = control_plane_current.playbook(PLAYBOOK, user=REPAIR, target="", attachment_repair_nodes="n1, n2")
+    run = control_plane_current.playbook(
+        PLAYBOOK, user=REPAIR, target="", attachment_repair_nodes="n1, n2"
+    )
     assert run.rc == 0, run.text

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What keeps a workload from being moved, and what is left when it fails or is killed in the middle: nothing."""
+"""What keeps a workload from being moved, and what is left when it fails or is killed in the
+middle: nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,24 @@ from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from node import Outcome
-from reattach import DRIVER, REPAIR, SCALING, TOLERANT, Workload, is_held, kill_module, leases, no_trace
+from reattach import (
+    DRIVER,
+    REPAIR,
+    SCALING,
+    TOLERANT,
+    Workload,
+    is_held,
+    kill_module,
+    leases,
+    no_trace,
+)
 from selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import client
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import AUTH, make_cluster
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    make_cluster,
+)
 
 QUICK = {"eviction_timeout": 6, "detach_timeout": 8, "ready_timeout": 30}
 
@@ -69,7 +84,9 @@ def budgets(old: bool) -> str:
 
 @pytest.mark.parametrize("fixture", [variation("control_plane_1_20"), "control_plane_current"])
 def test_a_budget_that_allows_no_disruption(request: pytest.FixtureRequest, fixture: str) -> None:
-    """Check mode has found it out by a rehearsal; a real run has tried for a while, and has left nothing behind."""
+    """Check mode has found it out by a rehearsal; a real run has tried for a while, and has left
+    nothing behind.
+    """
     cluster: Cluster = request.getfixturevalue(fixture)
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     web = Workload(cluster, "web")
@@ -87,11 +104,18 @@ def test_a_budget_that_allows_no_disruption(request: pytest.FixtureRequest, fixt
 
 
 def test_a_daemonset(cluster: Cluster) -> None:
-    refused(cluster, Workload(cluster, "web", "DaemonSet"), "a DaemonSet's pod comes back to its node at once", scale_down=True)
+    refused(
+        cluster,
+        Workload(cluster, "web", "DaemonSet"),
+        "a DaemonSet's pod comes back to its node at once",
+        scale_down=True,
+    )
 
 
 def test_what_tolerates_a_cordon_is_refused(cluster: Cluster) -> None:
-    refused(cluster, Workload(cluster, "web", **TOLERANT), "set scale_down to scale Deployment web down")
+    refused(
+        cluster, Workload(cluster, "web", **TOLERANT), "set scale_down to scale Deployment web down"
+    )
 
 
 def test_what_tolerates_a_cordon_is_scaled_when_that_is_accepted(cluster: Cluster) -> None:
@@ -109,7 +133,9 @@ def test_scaling_takes_rights_of_its_own(cluster: Cluster) -> None:
     web = Workload(cluster, "web", **TOLERANT)
     pods = web.pods()
     for check in (True, False):
-        run = cluster.ansible("workload_reattach", check, REPAIR, namespace="default", claims=["web"], scale_down=True)
+        run = cluster.ansible(
+            "workload_reattach", check, REPAIR, namespace="default", claims=["web"], scale_down=True
+        )
         assert run.failed and not run.changed and "rbac-repair-scale-down.yml" in run.msg, run.msg
         assert web.pods() == pods
     no_trace(cluster)
@@ -160,7 +186,9 @@ def stays_cordoned(cluster: Cluster, node: str) -> None:
 
 
 def kubectl_cordon(cluster: Cluster, node: str) -> None:
-    """As kubectl does: it sends nothing where the node is cordoned already (CordonHelper.UpdateIfRequired of k8s.io/kubectl)."""
+    """As kubectl does: it sends nothing where the node is cordoned already
+    (CordonHelper.UpdateIfRequired of k8s.io/kubectl).
+    """
     if not (cluster.api.find("Node", node) or {})["spec"].get("unschedulable"):
         cluster.api.merge(path("Node", node), {"spec": {"unschedulable": True}})
 
@@ -178,8 +206,17 @@ def test_a_node_that_an_operator_cordons_meanwhile_stays_cordoned(cluster: Clust
 def test_an_owner_that_makes_nothing_again(cluster: Cluster) -> None:
     """The pod would be gone for good, as check mode says; whoever knows better says so."""
     api = cluster.api
-    widget = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "widget", "namespace": "default"}}
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "widget", "uid": api.create(widget)["metadata"]["uid"]}
+    widget = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "widget", "namespace": "default"},
+    }
+    owner = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "widget",
+        "uid": api.create(widget)["metadata"]["uid"],
+    }
     api.add_volume("web", DRIVER, "vol-web")
     pod = k8s.pod("web", ["web"], "n1")
     pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
@@ -189,7 +226,10 @@ def test_an_owner_that_makes_nothing_again(cluster: Cluster) -> None:
     for check in (True, False):
         run = reattach(cluster, check=check)
         assert run.failed and not run.changed, run.msg
-        assert "belongs to ConfigMap widget, a kind that is not known to make its pods again" in run.msg
+        assert (
+            "belongs to ConfigMap widget, a kind that is not known to make its pods again"
+            in run.msg
+        )
         assert api.get(where)
     run = reattach(cluster, accept_unknown_owners=True, ready_timeout=2)
     assert run.failed and "0 of 1 new pods are Ready" in run.msg and api.get(where) is None
@@ -200,8 +240,21 @@ def test_the_second_eviction_fails(cluster: Cluster) -> None:
     web = Workload(cluster, "web", replicas=2, nodeSelector={"kubernetes.io/hostname": "n1"})
     pods = web.pods()
     proxy = cluster.proxy()
-    refusal = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "admission webhook says no", "code": 400}
-    proxy.on("POST", r"/eviction", first=2, status=400, headers={"Content-Type": "application/json"}, body=refusal)
+    refusal = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": "admission webhook says no",
+        "code": 400,
+    }
+    proxy.on(
+        "POST",
+        r"/eviction",
+        first=2,
+        status=400,
+        headers={"Content-Type": "application/json"},
+        body=refusal,
+    )
     run = reattach(cluster, proxy=proxy)
     assert run.failed and run.changed
     assert "admission webhook says no" in run.msg and "uncordon_node" in run.msg
@@ -231,7 +284,12 @@ def test_an_attacher_that_never_detaches(cluster: Cluster) -> None:
     cluster.attacher.behave(DRIVER, Behaviour(fail="array is busy", attach=False))
     run = reattach(cluster)
     assert run.failed and run.changed
-    for text in ("held by external-attacher/csi-example-com", "array is busy", "A finalizer is never removed here", "uncordon_node"):
+    for text in (
+        "held by external-attacher/csi-example-com",
+        "array is busy",
+        "A finalizer is never removed here",
+        "uncordon_node",
+    ):
         assert text in run.msg, run.msg
     (held,) = [found for found in web.attachments() if "deletionTimestamp" in found["metadata"]]
     assert held["metadata"]["finalizers"] == ["external-attacher/csi-example-com"]
@@ -240,14 +298,26 @@ def test_an_attacher_that_never_detaches(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(
     ("moment", "scaled"),
-    [("held", False), variation("evicted", False), variation("detached", False), variation("held", True), ("detached", True)],
+    [
+        ("held", False),
+        variation("evicted", False),
+        variation("detached", False),
+        variation("held", True),
+        ("detached", True),
+    ],
 )
 def test_killed_and_run_again(cluster: Cluster, moment: str, scaled: bool) -> None:
-    """Without any condition: the next run takes up what was begun, evicts nobody twice, and leaves nothing behind."""
+    """Without any condition: the next run takes up what was begun, evicts nobody twice, and leaves
+    nothing behind.
+    """
     web = Workload(cluster, "web", **(TOLERANT if scaled else {}))
     old, pods = web.attachment()["metadata"]["uid"], web.pods()
     proxy = cluster.proxy()
-    at = {"held": ("PATCH", r"/nodes/|/deployments/"), "evicted": ("POST", r"/eviction$"), "detached": ("GET", r"/volumeattachments/csi-")}
+    at = {
+        "held": ("PATCH", r"/nodes/|/deployments/"),
+        "evicted": ("POST", r"/eviction$"),
+        "detached": ("GET", r"/volumeattachments/csi-"),
+    }
     kill = proxy.on(*at[moment], times=1, after=kill_module)
     died = reattach(cluster, proxy=proxy, scale_down=scaled)
     assert died.failed and "findings" not in died.result, died.result
@@ -277,13 +347,18 @@ def test_killed_and_the_rest_was_done_by_others(cluster: Cluster) -> None:
     run = reattach(cluster)
     assert not run.failed, run.msg
     assert run.outcomes == [("uncordon_node", "done")]
-    assert run.findings[0]["object"]["kind"] == "node" and "left behind by a move of web" in run.findings[0]["summary"]
+    assert (
+        run.findings[0]["object"]["kind"] == "node"
+        and "left behind by a move of web" in run.findings[0]["summary"]
+    )
     assert web.pods() == pods
     no_trace(cluster)
 
 
 @pytest.mark.usefixtures("heard")
-@pytest.mark.parametrize("number", [signal.SIGTERM, variation(signal.SIGINT), variation(signal.SIGHUP)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, variation(signal.SIGINT), variation(signal.SIGHUP)]
+)
 @pytest.mark.parametrize("scaled", [False, True])
 def test_cancelled(cluster: Cluster, scaled: bool, number: signal.Signals) -> None:
     """As by Ctrl-C, or "Cancel" in AWX."""
@@ -317,7 +392,11 @@ def leave_behind(cluster: Cluster, **changes: str) -> str:
     (node,) = [found for found in cluster.api.all("Node") if is_held(found)]
     name = str(node["metadata"]["name"])
     (lease,) = leases(cluster)
-    noted = {key: value for key, value in node["metadata"]["annotations"].items() if key.startswith("runbooks.storage-ops/")}
+    noted = {
+        key: value
+        for key, value in node["metadata"]["annotations"].items()
+        if key.startswith("runbooks.storage-ops/")
+    }
     ((key, value),) = noted.items()
     assert lease["metadata"]["annotations"][key] == value
     changed = {"metadata": {"annotations": {key: json.dumps({**json.loads(value), **changes})}}}
@@ -343,7 +422,11 @@ def test_another_run_is_at_work(cluster: Cluster) -> None:
     node = leave_behind(cluster, process="another host", until="2999-01-01T00:00:00Z", by="awx-7")
     for check in (True, False):
         run = reattach(cluster, check=check)
-        assert run.failed and not run.changed and "another run is at work on these claims, begun by awx-7" in run.msg, run.msg
+        assert (
+            run.failed
+            and not run.changed
+            and "another run is at work on these claims, begun by awx-7" in run.msg
+        ), run.msg
     assert web.pods() == pods
     assert is_held(cluster.api.find("Node", node) or {})
 
@@ -353,7 +436,10 @@ def restricted(cluster: Cluster) -> Iterator[Cluster]:
     """Kubelets may write what they may in a real cluster, and no more."""
     plane = cluster.plane
     before = plane.apiserver_args
-    plane.apiserver_args = ("--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction")
+    plane.apiserver_args = (
+        "--authorization-mode=Node",
+        "--enable-admission-plugins=NodeRestriction",
+    )
     plane.restart_apiserver()
     yield cluster
     plane.apiserver_args = before
@@ -368,20 +454,31 @@ def as_kubelet(cluster: Cluster, node: str) -> client.Cluster:
 
 
 def test_a_kubelet_keeps_no_run_away(restricted: Cluster) -> None:
-    """It makes of the annotation of a run that was killed one that is at work for ever, and of other pods; a Lease it cannot write."""
+    """It makes of the annotation of a run that was killed one that is at work for ever, and of
+    other pods; a Lease it cannot write.
+    """
     web, other = Workload(restricted, "web"), Workload(restricted, "other")
     node = leave_behind(restricted)
     (lease,) = leases(restricted)
     kubelet, stay = as_kubelet(restricted, node), other.pods()
     where = path("Lease", lease["metadata"]["name"], "storage-ops")
-    ((key, value),) = [each for each in lease["metadata"]["annotations"].items() if "/cordon." in each[0]]
-    forever = {"process": "another host", "until": "2999-01-01T00:00:00Z", "by": "evil", "pods": sorted(stay)}
+    ((key, value),) = [
+        each for each in lease["metadata"]["annotations"].items() if "/cordon." in each[0]
+    ]
+    forever = {
+        "process": "another host",
+        "until": "2999-01-01T00:00:00Z",
+        "by": "evil",
+        "pods": sorted(stay),
+    }
     body = {"metadata": {"annotations": {key: json.dumps({**json.loads(value), **forever})}}}
     kubelet.patch(path("Node", node), body)
     for act in (
         lambda: kubelet.patch(where, body),
         lambda: kubelet.delete(where, lease["metadata"]["uid"]),
-        lambda: kubelet.create(where.rpartition("/")[0], {**lease, "metadata": {**lease["metadata"], "name": "x"}}),
+        lambda: kubelet.create(
+            where.rpartition("/")[0], {**lease, "metadata": {**lease["metadata"], "name": "x"}}
+        ),
         lambda: kubelet.patch(path("Node", node), {"spec": {"taints": []}}),
     ):
         with pytest.raises(client.Forbidden):
@@ -389,7 +486,10 @@ def test_a_kubelet_keeps_no_run_away(restricted: Cluster) -> None:
     run = reattach(restricted)
     assert not run.failed, run.msg
     told = run.finding(node)
-    assert (told["verdict"], "its kubelet may have written that" in told["reason"]) == ("report", True)
+    assert (told["verdict"], "its kubelet may have written that" in told["reason"]) == (
+        "report",
+        True,
+    )
     assert ("uncordon_node", "done") in run.outcomes
     assert other.pods() == stay
     web.wait_ready()
@@ -401,7 +501,11 @@ def test_a_claim_that_is_being_deleted(cluster: Cluster) -> None:
     web = Workload(cluster, "web")
     cluster.api.delete(path("PersistentVolumeClaim", "web"))
     cluster.wait(
-        lambda: "deletionTimestamp" in (cluster.api.find("PersistentVolumeClaim", "web") or {}).get("metadata", {}), "it is being deleted"
+        lambda: (
+            "deletionTimestamp"
+            in (cluster.api.find("PersistentVolumeClaim", "web") or {}).get("metadata", {})
+        ),
+        "it is being deleted",
     )
     refused(cluster, web, "claim web is being deleted, and only its pods keep the data")
     assert cluster.api.find("PersistentVolume", "pv-web")
@@ -410,7 +514,9 @@ def test_a_claim_that_is_being_deleted(cluster: Cluster) -> None:
 def test_scaling_a_stateful_set_that_would_delete_its_claims(cluster: Cluster) -> None:
     db = Workload(cluster, "db", "StatefulSet", **TOLERANT)
     policy = {"whenDeleted": "Retain", "whenScaled": "Delete"}
-    cluster.api.merge(path("StatefulSet", "db"), {"spec": {"persistentVolumeClaimRetentionPolicy": policy}})
+    cluster.api.merge(
+        path("StatefulSet", "db"), {"spec": {"persistentVolumeClaimRetentionPolicy": policy}}
+    )
     refused(cluster, db, "whenScaled: Delete", scale_down=True)
     assert cluster.api.find("PersistentVolumeClaim", "db")
 

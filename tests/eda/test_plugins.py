@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The filter and the event source by themselves: nothing but names gets through, whatever comes in; a watch is resumed, and bounded."""
+"""The filter and the event source by themselves: nothing but names gets through, whatever comes in;
+a watch is resumed, and bounded.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,29 @@ FILTER = runpy.run_path(str(PLUGINS / "event_filter" / "alerts.py"))
 SOURCE = runpy.run_path(str(PLUGINS / "event_source" / "kubernetes_events.py"))
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?|")
 
-JSON = st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
-WORDS = st.text() | st.sampled_from(["shop", "web-0", "{{ 1 }}", "{% raw %}", "$(id)", "a\nb", "1e5", "2024", "0x10", "'", "-x", "x" * 300])
-LABELS = st.dictionaries(st.sampled_from(["alertname", "namespace", "exported_namespace", "pod", "node", "other"]), WORDS)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+WORDS = st.text() | st.sampled_from(
+    [
+        "shop",
+        "web-0",
+        "{{ 1 }}",
+        "{% raw %}",
+        "$(id)",
+        "a\nb",
+        "1e5",
+        "2024",
+        "0x10",
+        "'",
+        "-x",
+        "x" * 300,
+    ]
+)
+LABELS = st.dictionaries(
+    st.sampled_from(["alertname", "namespace", "exported_namespace", "pod", "node", "other"]), WORDS
+)
 
 
 @given(JSON)
@@ -42,10 +64,23 @@ def test_filter_takes_anything(payload: Any) -> None:
 
 @given(st.lists(LABELS, max_size=5))
 def test_filter_lets_only_names_through(alerts: list[dict[str, str]]) -> None:
-    payload = {"alerts": [{"status": "firing", "labels": labels, "annotations": {"summary": "{{ 1 }}"}} for labels in alerts]}
+    payload = {
+        "alerts": [
+            {"status": "firing", "labels": labels, "annotations": {"summary": "{{ 1 }}"}}
+            for labels in alerts
+        ]
+    }
     for event in FILTER["main"]({"payload": payload, "meta": {"hosts": "everywhere"}}):
-        assert set(event) == {"alert"} and set(event["alert"]) == {"name", "namespace", "pod", "node"}
-        assert all(NAME.fullmatch(event["alert"][label]) and len(event["alert"][label]) < 254 for label in ("namespace", "pod", "node"))
+        assert set(event) == {"alert"} and set(event["alert"]) == {
+            "name",
+            "namespace",
+            "pod",
+            "node",
+        }
+        assert all(
+            NAME.fullmatch(event["alert"][label]) and len(event["alert"][label]) < 254
+            for label in ("namespace", "pod", "node")
+        )
         assert event["alert"]["namespace"] or not event["alert"]["pod"]
 
 
@@ -54,8 +89,12 @@ def firing(**labels: Any) -> dict[str, Any]:
 
 
 def test_filter() -> None:
-    """One event for each pod, by the name that kube-state-metrics means; a number that is a name stays as it is."""
-    alerts = [firing(namespace="monitoring", exported_namespace="shop", pod="ksm", exported_pod="web-0")]
+    """One event for each pod, by the name that kube-state-metrics means; a number that is a name
+    stays as it is.
+    """
+    alerts = [
+        firing(namespace="monitoring", exported_namespace="shop", pod="ksm", exported_pod="web-0")
+    ]
     alerts += [firing(namespace="shop", pod="web-0"), firing()]
     alerts += [
         {**firing(namespace="old"), "status": "resolved"},
@@ -69,7 +108,13 @@ def test_filter() -> None:
         firing(pod="ksm", namespace="monitoring", exported_node="n1"),
     ]
     kept = [event["alert"] for event in FILTER["main"]({"payload": {"alerts": alerts}})]
-    assert [(alert["namespace"], alert["pod"]) for alert in kept] == [("shop", "web-0"), ("", ""), ("2024", ""), ("mail", ""), ("", "")]
+    assert [(alert["namespace"], alert["pod"]) for alert in kept] == [
+        ("shop", "web-0"),
+        ("", ""),
+        ("2024", ""),
+        ("mail", ""),
+        ("", ""),
+    ]
     assert [alert["node"] for alert in kept] == ["", "", "", "", "n1"]
     flood = {"payload": {"alerts": [firing(namespace=f"n{number}") for number in range(500)]}}
     assert len(FILTER["main"](flood)) == 100 and len(FILTER["main"](flood, max_alerts=7)) == 7
@@ -78,8 +123,12 @@ def test_filter() -> None:
 def test_guide_routes_the_alerts_of_the_report() -> None:
     """What the guide tells Alertmanager to send has the alerts that this collection ships."""
     root = PLUGINS.parents[2]
-    rules = yaml.safe_load((root / "roles/compliance_report/files/prometheus-rules.yml").read_text())
-    names = [rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
+    rules = yaml.safe_load(
+        (root / "roles/compliance_report/files/prometheus-rules.yml").read_text()
+    )
+    names = [
+        rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule
+    ]
     routed = re.search(r'alertname =~ "(.*)"', (root / "docs/guides/event_driven.md").read_text())
     assert routed and names and all(re.fullmatch(routed[1], name) for name in names)
 
@@ -108,9 +157,20 @@ def event(**more: Any) -> dict[str, Any]:
         ({}, True),
         ({"lastTimestamp": "2026-11-21T20:00:30Z"}, False),
         # Of the newer kind of events.
-        ({"firstTimestamp": None, "lastTimestamp": None, "eventTime": "2026-11-21T20:00:00.000001Z"}, False),
         (
-            {"firstTimestamp": None, "lastTimestamp": None, "eventTime": "2026-11-21T20:00:00.000001Z"}
+            {
+                "firstTimestamp": None,
+                "lastTimestamp": None,
+                "eventTime": "2026-11-21T20:00:00.000001Z",
+            },
+            False,
+        ),
+        (
+            {
+                "firstTimestamp": None,
+                "lastTimestamp": None,
+                "eventTime": "2026-11-21T20:00:00.000001Z",
+            }
             | {"series": {"count": 3, "lastObservedTime": "2026-11-21T20:05:00.000001Z"}},
             True,
         ),
@@ -123,10 +183,17 @@ def event(**more: Any) -> dict[str, Any]:
 )
 def test_picked(more: dict[str, Any], kept: bool) -> None:
     found = SOURCE["pick"](event(**more), SOURCE["Wanted"]())
-    assert found == ({"reason": "FailedMount", "namespace": "shop", "pod": "web-0", "node": "worker01"} if kept else None)
+    assert found == (
+        {"reason": "FailedMount", "namespace": "shop", "pod": "web-0", "node": "worker01"}
+        if kept
+        else None
+    )
 
 
-@given(st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)), st.lists(st.integers(1, 40)))
+@given(
+    st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)),
+    st.lists(st.integers(1, 40)),
+)
 def test_lines_whatever_the_chunks(wanted: list[bytes], cuts: list[int]) -> None:
     whole = b"".join(line + b"\n" for line in wanted)
     chunks, at = [], 0
@@ -140,7 +207,9 @@ def test_a_line_without_end() -> None:
     """Passed over as it comes, and what follows it is read."""
     endless = (b"x" * 100_000 for _chunk in range(100))
     assert list(SOURCE["lines"](endless)) == []
-    assert list(SOURCE["lines"]([*(b"x" * 100_000 for _chunk in range(100)), b"x\nnext\nla", b"st\n"])) == [b"next", b"last"]
+    assert list(
+        SOURCE["lines"]([*(b"x" * 100_000 for _chunk in range(100)), b"x\nnext\nla", b"st\n"])
+    ) == [b"next", b"last"]
 
 
 @pytest.mark.parametrize(
@@ -155,9 +224,14 @@ def test_a_line_without_end() -> None:
         {"source": "x", "involvedObject": {"kind": "Pod", "namespace": 5, "name": {}}},
     ],
 )
-def test_no_event_hides_those_that_follow(evil: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_no_event_hides_those_that_follow(
+    evil: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """A tenant's one ended the watch at the same version for ever."""
-    changes = [{"type": "ADDED", "object": event(metadata={"resourceVersion": str(at)})} for at in (1, 2, 3)]
+    changes = [
+        {"type": "ADDED", "object": event(metadata={"resourceVersion": str(at)})}
+        for at in (1, 2, 3)
+    ]
     changes[1]["object"].update(evil)
     chunks = [json.dumps(change).encode() + b"\n" for change in changes]
     kept = [found for _version, found in SOURCE["follow"](chunks, SOURCE["Wanted"]()) if found]
@@ -168,7 +242,10 @@ def test_no_event_hides_those_that_follow(evil: dict[str, Any], caplog: pytest.L
 @given(JSON)
 def test_changes_whatever_they_are(payload: Any) -> None:
     good = {"type": "ADDED", "object": event()}
-    chunks = [json.dumps(change).encode() + b"\n" for change in (payload, {"type": "ADDED", "object": payload}, good)]
+    chunks = [
+        json.dumps(change).encode() + b"\n"
+        for change in (payload, {"type": "ADDED", "object": payload}, good)
+    ]
     assert list(SOURCE["follow"](chunks, SOURCE["Wanted"]()))[-1][1]
 
 
@@ -185,7 +262,9 @@ def test_said_once() -> None:
 
 @pytest.fixture
 def server() -> Iterator[tuple[str, list[str], list[Any]]]:
-    """An API server that says what it is told to: (its URL, the versions that were asked for, its answers to watches, in order)."""
+    """An API server that says what it is told to: (its URL, the versions that were asked for, its
+    answers to watches, in order).
+    """
     asked: list[str] = []
     answers: list[Any] = []
 
@@ -193,7 +272,12 @@ def server() -> Iterator[tuple[str, list[str], list[Any]]]:
         def do_GET(self) -> None:
             query = parse_qs(urlsplit(self.path).query)
             if "watch" not in query:
-                status, body = 200, json.dumps({"kind": "EventList", "metadata": {"resourceVersion": "100"}, "items": []})
+                status, body = (
+                    200,
+                    json.dumps(
+                        {"kind": "EventList", "metadata": {"resourceVersion": "100"}, "items": []}
+                    ),
+                )
             else:
                 asked.append(query["resourceVersion"][0])
                 status, body = answers.pop(0) if answers else (200, "")
@@ -211,27 +295,48 @@ def server() -> Iterator[tuple[str, list[str], list[Any]]]:
     server.server_close()
 
 
-def test_a_watch_is_resumed(server: tuple[str, list[str], list[Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Where it was, after its end, after an error, and from now on when its place is no longer known. The token is told to nobody."""
+def test_a_watch_is_resumed(
+    server: tuple[str, list[str], list[Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where it was, after its end, after an error, and from now on when its place is no longer
+    known. The token is told to nobody.
+    """
     url, asked, answers = server
     kubeconfig = tmp_path / "kubeconfig"
     user = {"name": "u", "user": {"token": "c3ecre7"}}
     context = {"name": "c", "context": {"cluster": "k", "user": "u"}}
-    whole = {"clusters": [{"name": "k", "cluster": {"server": url}}], "users": [user], "contexts": [context], "current-context": "c"}
+    whole = {
+        "clusters": [{"name": "k", "cluster": {"server": url}}],
+        "users": [user],
+        "contexts": [context],
+        "current-context": "c",
+    }
     kubeconfig.write_text(yaml.safe_dump(whole))
 
     def change(version: str, name: str, kind: str = "ADDED") -> str:
-        found = event(metadata={"resourceVersion": version}, involvedObject={"kind": "Pod", "namespace": "shop", "name": name})
+        found = event(
+            metadata={"resourceVersion": version},
+            involvedObject={"kind": "Pod", "namespace": "shop", "name": name},
+        )
         return json.dumps({"type": kind, "object": found}) + "\n"
 
-    bookmark = json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "103"}}}) + "\n"
+    bookmark = (
+        json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "103"}}}) + "\n"
+    )
     gone = json.dumps({"type": "ERROR", "object": {"code": 410}}) + "\n"
-    answers += [(200, change("101", "a") + change("102", "a") + bookmark), (500, "c3ecre7"), (200, change("104", "b")), (200, gone)]
+    answers += [
+        (200, change("101", "a") + change("102", "a") + bookmark),
+        (500, "c3ecre7"),
+        (200, change("104", "b")),
+        (200, gone),
+    ]
     answers += [(200, change("105", "gone", "DELETED") + change("106", "d"))]
 
     async def watch() -> list[dict[str, Any]]:
         queue: asyncio.Queue[Any] = asyncio.Queue()
-        task = asyncio.create_task(SOURCE["main"](queue, {"kubeconfig": str(kubeconfig), "reasons": "FailedMount, Other"}))
+        task = asyncio.create_task(
+            SOURCE["main"](queue, {"kubeconfig": str(kubeconfig), "reasons": "FailedMount, Other"})
+        )
         found = [await asyncio.wait_for(queue.get(), patient(20)) for _event in range(3)]
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

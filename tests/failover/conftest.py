@@ -7,6 +7,21 @@
 from __future__ import annotations
 
 from csi_addons import addons
-from fixtures import ceph, failover_1_20, failover_current, plane_failover_1_20, plane_failover_current, storage
+from fixtures import (
+    ceph,
+    failover_1_20,
+    failover_current,
+    plane_failover_1_20,
+    plane_failover_current,
+    storage,
+)
 
-__all__ = ["addons", "ceph", "failover_1_20", "failover_current", "plane_failover_1_20", "plane_failover_current", "storage"]
+__all__ = [
+    "addons",
+    "ceph",
+    "failover_1_20",
+    "failover_current",
+    "plane_failover_1_20",
+    "plane_failover_current",
+    "storage",
+]

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A fail-over as a job of AWX: by its survey's answers, with credentials for the cluster and for Ceph, in ansible-runner."""
+"""A fail-over as a job of AWX: by its survey's answers, with credentials for the cluster and for
+Ceph, in ansible-runner.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,16 @@ from failover import ADDRESSES, NODE_A, NODE_B, Failover
 from fencing import LEASE, QUICK, RBAC, USER, Fencing
 
 # What no survey asks for belongs into the inventory.
-TIMES = {f"{role}_{key}": value for role in ("node_fence", "volume_failover") for key, value in LEASE.items()}
+TIMES = {
+    f"{role}_{key}": value
+    for role in ("node_fence", "volume_failover")
+    for key, value in LEASE.items()
+}
 LOCALHOST = {
-    **{"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"},
+    **{
+        "ansible_connection": "local",
+        "ansible_python_interpreter": "{{ ansible_playbook_python }}",
+    },
     **QUICK,
     **TIMES,
 }
@@ -25,7 +34,11 @@ LOCALHOST = {
 def job(scene: Failover, folder: Path) -> Job:
     """The answers as a person types them; ceph runs in the job."""
     asked = {
-        **{"lost_node": NODE_A, "node_fence_ceph_host": "localhost", "node_fence_expiry_seconds": "1209600"},
+        **{
+            "lost_node": NODE_A,
+            "node_fence_ceph_host": "localhost",
+            "node_fence_expiry_seconds": "1209600",
+        },
         # A text area ends with a newline.
         **{"node_fence_claims": "default/db\n", "volume_failover_claims": "default/db\n"},
     }
@@ -38,7 +51,9 @@ def job(scene: Failover, folder: Path) -> Job:
 
 
 def test_fail_over_by_its_survey(failover_current: Failover, tmp_path: Path) -> None:
-    """The job fences the lost node as the answers say, proves it, and moves its volume; no secret is told."""
+    """The job fences the lost node as the answers say, proves it, and moves its volume; no secret
+    is told.
+    """
     scene, fencing = failover_current, Fencing(failover_current)
     scene.lose()
     scene.wait_waiting()
@@ -50,5 +65,7 @@ def test_fail_over_by_its_survey(failover_current: Failover, tmp_path: Path) -> 
     assert scene.attached(NODE_B) and not scene.attached(NODE_A)
     assert fencing.lease is None and fencing.cordoned
     assert len(json.dumps(done.artifacts)) < 10_000
-    secret = Path(scene.storage.connection(USER)["keyring"]).read_text().split("key = ")[1].split()[0]
+    secret = (
+        Path(scene.storage.connection(USER)["keyring"]).read_text().split("key = ")[1].split()[0]
+    )
     assert secret not in done.everything

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node is lost while it writes: the playbook fences it, moves its volume, and lets no write of it through any more."""
+"""A node is lost while it writes: the playbook fences it, moves its volume, and lets no write of it
+through any more.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ ADDRESS = ADDRESSES[NODE_A]
 
 
 def moved(scene: Failover, fencing: Fencing, entry: str, four_ways: bool = False) -> None:
-    """End to end: the run, and what it comes to on both sides; with four_ways also check mode before, and a second run in both modes."""
+    """End to end: the run, and what it comes to on both sides; with four_ways also check mode
+    before, and a second run in both modes.
+    """
     writer, ceph = scene.writer, scene.storage.ceph
     scene.lose()
     scene.wait_waiting()
@@ -61,12 +65,27 @@ def moved(scene: Failover, fencing: Fencing, entry: str, four_ways: bool = False
 
 @pytest.mark.parametrize(
     ("playbook", "variable", "name"),
-    [(FAIL_OVER, "lost_node", ""), (FAIL_OVER, "lost_node", "all"), (FAIL_OVER, "lost_node", "node-a,node-b"), (RELEASE, "node", "")],
+    [
+        (FAIL_OVER, "lost_node", ""),
+        (FAIL_OVER, "lost_node", "all"),
+        (FAIL_OVER, "lost_node", "node-a,node-b"),
+        (RELEASE, "node", ""),
+    ],
 )
 def test_nothing_without_one_node(playbook: str, variable: str, name: str) -> None:
-    command = ["ansible-playbook", f"{COLLECTION}.{playbook}", *LOCAL, "-e", json.dumps({variable: name})]
-    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=patient(60), env=environment())
-    assert answer.returncode != 0 and f"{variable} is required: the name of one node" in answer.stdout, answer.stdout + answer.stderr
+    command = [
+        "ansible-playbook",
+        f"{COLLECTION}.{playbook}",
+        *LOCAL,
+        "-e",
+        json.dumps({variable: name}),
+    ]
+    answer = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=patient(60), env=environment()
+    )
+    assert (
+        answer.returncode != 0 and f"{variable} is required: the name of one node" in answer.stdout
+    ), answer.stdout + answer.stderr
 
 
 def test_volumes_one_by_one(failover_1_20: Failover) -> None:
@@ -82,7 +101,9 @@ def test_out_of_service_taint(failover_current: Failover) -> None:
     assert OUT_OF_SERVICE in failover_current.taints(NODE_A)
 
 
-def test_nothing_is_changed_that_could_not_be_brought_to_its_end(failover_current: Failover) -> None:
+def test_nothing_is_changed_that_could_not_be_brought_to_its_end(
+    failover_current: Failover,
+) -> None:
     scene, fencing = failover_current, Fencing(failover_current)
     scene.lose()
     scene.wait_waiting()
@@ -111,7 +132,10 @@ def test_nothing_is_changed_that_could_not_be_brought_to_its_end(failover_curren
 
 
 def test_network_fence(failover_current: Failover, addons: Addons) -> None:
-    """What was prepared is taken, by the real controller; Ceph proves it. Its release leaves the NetworkFence, Unfenced."""
+    """What was prepared is taken, by the real controller; Ceph proves it.
+
+    Its release leaves the NetworkFence, Unfenced.
+    """
     scene, fencing = failover_current, Fencing(failover_current)
     addons.create(f"storage-ops-{NODE_A}", f"{ADDRESS}/32")
     moved(scene, fencing, f"cidr:{ADDRESS}:0/32")
@@ -133,9 +157,12 @@ def test_network_fence_without_access_to_ceph(failover_current: Failover, addons
     addons.create(f"storage-ops-{NODE_A}", f"{ADDRESS}/32")
     scene.lose()
     scene.wait_waiting()
-    # A NetworkFence that somebody made says what it covers, and not that this is the node's address on Ceph's network.
+    # A NetworkFence that somebody made says what it covers, and not that this is the node's address
+    # on Ceph's network.
     refused = fencing.fail_over()
-    assert refused.rc != 0 and "fence_addresses" in refused.text and fencing.ledger is None, refused.text
+    assert refused.rc != 0 and "fence_addresses" in refused.text and fencing.ledger is None, (
+        refused.text
+    )
     run = fencing.fail_over(node_fence_fence_addresses=ADDRESS)
     assert run.rc == 0, run.text
     ledger = fencing.ledger

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A fenced node is given back by the playbook: never before its old clients are proven gone, and exactly what is ours.
+"""A fenced node is given back by the playbook: never before its old clients are proven gone, and
+exactly what is ours.
 
 The node is a stand-in, so its reboot is another bootID in its status, which the test writes.
 """
@@ -30,7 +31,9 @@ def test_release(failover_current: Failover) -> None:
     scene.wait_waiting()
     run = fencing.fail_over()
     assert run.rc == 0, run.text
-    assert set(ceph.blocklist()) == {OURS, AUTOMATIC, FOREIGN} and OUT_OF_SERVICE in scene.taints(NODE_A)
+    assert set(ceph.blocklist()) == {OURS, AUTOMATIC, FOREIGN} and OUT_OF_SERVICE in scene.taints(
+        NODE_A
+    )
     scene.wait_running()
 
     def refused(check: bool, *words: str) -> None:
@@ -41,11 +44,17 @@ def test_release(failover_current: Failover) -> None:
             assert word in refusal.text, refusal.text
         assert fencing.state() == before
 
-    # Silent still; then back without a reboot, and nobody has looked on the node; then asked, which is another host here.
+    # Silent still; then back without a reboot, and nobody has looked on the node; then asked, which
+    # is another host here.
     refused(False, "not Ready")
     scene.recover()
     for check in (True, False):
-        refused(check, "was not rebooted since it was fenced", "nobody has looked on the node", "Reboot the node")
+        refused(
+            check,
+            "was not rebooted since it was fenced",
+            "nobody has looked on the node",
+            "Reboot the node",
+        )
     variables = "ansible_connection=local ansible_become=false ansible_python_interpreter"
     fencing.inventory.write_text(f"{INVENTORY}{NODE_A} {variables}=/nowhere/python3\n")
     refused(False, "nobody has looked on the node", "node-a could not be asked for its clients: ")

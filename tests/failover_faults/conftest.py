@@ -6,6 +6,20 @@
 
 from __future__ import annotations
 
-from fixtures import ceph, failover_1_20, failover_current, plane_failover_1_20, plane_failover_current, storage
+from fixtures import (
+    ceph,
+    failover_1_20,
+    failover_current,
+    plane_failover_1_20,
+    plane_failover_current,
+    storage,
+)
 
-__all__ = ["ceph", "failover_1_20", "failover_current", "plane_failover_1_20", "plane_failover_current", "storage"]
+__all__ = [
+    "ceph",
+    "failover_1_20",
+    "failover_current",
+    "plane_failover_1_20",
+    "plane_failover_current",
+    "storage",
+]

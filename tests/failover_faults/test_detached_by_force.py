@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Six minutes after the lost node's pods are gone, Kubernetes has its volume attached to B alone, while A's client goes on writing.
+"""Six minutes after the lost node's pods are gone, Kubernetes has its volume attached to B alone,
+while A's client goes on writing.
 
 The attachment is taken away by hand here, which the controller manager notices within a minute.
 """
@@ -37,7 +38,11 @@ def test_detached_by_force(failover_current: Failover) -> None:
     assert run.rc == 0, run.text
     assert scene.writer.error and not scene.watches()
     ledger = fencing.ledger
-    assert ledger and (ledger["phase"], ledger["addresses"], ledger["volumes"]) == ("detached", [ADDRESSES[NODE_A]], ["pv-db"])
+    assert ledger and (ledger["phase"], ledger["addresses"], ledger["volumes"]) == (
+        "detached",
+        [ADDRESSES[NODE_A]],
+        ["pv-db"],
+    )
     fenced_at = scene.content()
     time.sleep(2)
     assert scene.content() == fenced_at <= scene.writer.acknowledged + 1

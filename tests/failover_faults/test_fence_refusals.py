@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What keeps a node from being fenced, on a real control plane and a real Ceph: nothing is changed then. And what does not."""
+"""What keeps a node from being fenced, on a real control plane and a real Ceph: nothing is changed
+then. And what does not.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from node import Outcome
 from reattach import kill_module
 from selection import variation
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    OWN_NAMESPACE,
+)
 
 A, B = ADDRESSES[NODE_A], ADDRESSES[NODE_B]
 CONFIG_MAP = path("ConfigMap", f"storage-ops-fence-{NODE_A}", OWN_NAMESPACE)
@@ -36,18 +40,32 @@ def lost(failover_current: Failover) -> Failover:
 def read(scenario: Failover, observations: int = 3, **options: Any) -> dict[str, Any]:
     """What rbd_watcher_info says about the volumes of node A."""
     volumes = [
-        found for found in scenario.api.all("PersistentVolume") if (found["spec"].get("csi") or {}).get("driver") == "rbd.csi.ceph.com"
+        found
+        for found in scenario.api.all("PersistentVolume")
+        if (found["spec"].get("csi") or {}).get("driver") == "rbd.csi.ceph.com"
     ]
     run = scenario.storage.ansible(
-        "rbd_watcher_info", volumes=volumes, observations=observations, observation_seconds=3 if observations > 1 else 0, **options
+        "rbd_watcher_info",
+        volumes=volumes,
+        observations=observations,
+        observation_seconds=3 if observations > 1 else 0,
+        **options,
     )
     assert not run.failed, run.msg
     return dict(run.result["ceph"])
 
 
-def fence(scenario: Failover, ceph: dict[str, Any] | None = None, state: str = "intended", check: bool = False, **options: Any) -> Outcome:
+def fence(
+    scenario: Failover,
+    ceph: dict[str, Any] | None = None,
+    state: str = "intended",
+    check: bool = False,
+    **options: Any,
+) -> Outcome:
     options = {"node": NODE_A, "run_id": uuid.uuid4().hex, "state": state, **QUICK, **options}
-    return scenario.cluster.ansible("node_fence", check=check, **options, **({"ceph": ceph} if ceph else {}))
+    return scenario.cluster.ansible(
+        "node_fence", check=check, **options, **({"ceph": ceph} if ceph else {})
+    )
 
 
 def traces(scenario: Failover) -> dict[str, Any]:
@@ -63,11 +81,20 @@ def traces(scenario: Failover) -> dict[str, Any]:
 
 
 def refused(
-    scenario: Failover, reason: str, ceph: dict[str, Any] | None = None, checks: tuple[bool, ...] = (False,), **options: Any
+    scenario: Failover,
+    reason: str,
+    ceph: dict[str, Any] | None = None,
+    checks: tuple[bool, ...] = (False,),
+    **options: Any,
 ) -> None:
     """It says so, and changes nothing."""
     before = traces(scenario)
-    assert not before["cordon"] and not before["annotation"] and not before["ledger"] and not before["lease"]
+    assert (
+        not before["cordon"]
+        and not before["annotation"]
+        and not before["ledger"]
+        and not before["lease"]
+    )
     for check in checks:
         run = fence(scenario, ceph, check=check, **options)
         assert run.failed and not run.changed and run.outcomes == [], run.result
@@ -91,11 +118,15 @@ def test_who_waits_for_the_volumes(lost: Failover) -> None:
     lost.wait_waiting()
     (finding,) = lost.cluster.ansible("node_fence_info", grace_seconds=1).findings
     (pod,) = lost.pods(NODE_B)
-    assert finding["evidence"]["waiting_elsewhere"] == [f"pv-db on {NODE_B} for pod default/{pod['metadata']['name']}"]
+    assert finding["evidence"]["waiting_elsewhere"] == [
+        f"pv-db on {NODE_B} for pod default/{pod['metadata']['name']}"
+    ]
 
 
 def test_whoever_else_holds_the_image(lost: Failover) -> None:
-    """A client on the healthy node that stays refuses; one that comes and goes, as NodeStage makes it, does not."""
+    """A client on the healthy node that stays refuses; one that comes and goes, as NodeStage makes
+    it, does not.
+    """
     writer = lost.node_b_opens()
     refused(lost, f"its address {B} is that of node {NODE_B} (Ready)", read(lost))
     writer.close()
@@ -111,22 +142,37 @@ def test_whoever_else_holds_the_image(lost: Failover) -> None:
 
 
 def test_a_node_that_lost_its_power(lost: Failover) -> None:
-    """Nobody holds its image: then nobody knows its address, unless the user does, or knows that it is off."""
+    """Nobody holds its image: then nobody knows its address, unless the user does, or knows that it
+    is off.
+    """
     lost.writer.close()
     lost.cluster.wait(lambda: not lost.watches(), "the watch is gone")
     gone = read(lost)
     refused(lost, f"nobody knows from which address node {NODE_A} reaches Ceph", gone)
     refused(lost, "Set node_confirmed_off", gone, method="none")
-    assert fence(lost, gone, check=True, fence_addresses=[A]).result["fence"]["source"] == {A: "fence_addresses"}
+    assert fence(lost, gone, check=True, fence_addresses=[A]).result["fence"]["source"] == {
+        A: "fence_addresses"
+    }
     off = fence(lost, gone, check=True, method="none", node_confirmed_off=True)
     assert not off.failed and off.result["fence"]["entries"] == []
     lost.node_a_opens()
-    refused(lost, "is said to be off (node_confirmed_off), but its images are held", read(lost), method="none", node_confirmed_off=True)
+    refused(
+        lost,
+        "is said to be off (node_confirmed_off), but its images are held",
+        read(lost),
+        method="none",
+        node_confirmed_off=True,
+    )
 
 
 def test_addresses_that_are_not_this_nodes_alone(lost: Failover) -> None:
     ceph = read(lost)
-    refused(lost, f"address {A} (watcher) is one of protected_addresses", ceph, protected_addresses=["127.0.0.0/28"])
+    refused(
+        lost,
+        f"address {A} (watcher) is one of protected_addresses",
+        ceph,
+        protected_addresses=["127.0.0.0/28"],
+    )
     refused(lost, f"is that of node {NODE_B} (Ready)", ceph, fence_addresses=[B])
     lost.set_addresses(NODE_B, B, A)
     refused(lost, f"its address {A} is that of node {NODE_B} (Ready)", ceph)
@@ -157,7 +203,11 @@ def network_fence_resource() -> dict[str, Any]:
         "metadata": {"name": "networkfences.csiaddons.openshift.io"},
         "spec": {
             "group": "csiaddons.openshift.io",
-            "names": {"plural": "networkfences", "singular": "networkfence", "kind": "NetworkFence"},
+            "names": {
+                "plural": "networkfences",
+                "singular": "networkfence",
+                "kind": "NetworkFence",
+            },
             "scope": "Cluster",
             "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": schema}],
         },
@@ -165,16 +215,26 @@ def network_fence_resource() -> dict[str, Any]:
 
 
 def test_a_fence_is_proven_by_ceph_alone(lost: Failover) -> None:
-    """Check mode changes nothing; the fence is taken for one once the entry is there and the watch gone; then nothing is left to do."""
+    """Check mode changes nothing; the fence is taken for one once the entry is there and the watch
+    gone; then nothing is left to do.
+    """
     before = traces(lost)
     ceph = read(lost)
     check = fence(lost, ceph, check=True)
     assert check.outcomes == [("write_fence_ledger", "planned"), ("cordon_node", "planned")]
-    handed = fence(lost, read(lost, observations=1), state="fenced", check=True, fence=check.result["fence"])
-    assert handed.outcomes == [("record_fence", "planned")] and handed.result["fence"]["phase"] == "fenced"
+    handed = fence(
+        lost, read(lost, observations=1), state="fenced", check=True, fence=check.result["fence"]
+    )
+    assert (
+        handed.outcomes == [("record_fence", "planned")]
+        and handed.result["fence"]["phase"] == "fenced"
+    )
     assert traces(lost) == before
     begun = fence(lost, ceph, run_id="one")
-    assert not begun.failed and begun.outcomes == [("write_fence_ledger", "done"), ("cordon_node", "done")], begun.msg
+    assert not begun.failed and begun.outcomes == [
+        ("write_fence_ledger", "done"),
+        ("cordon_node", "done"),
+    ], begun.msg
     assert begun.result["fence"]["addresses"] == [A] and begun.result["fence"]["cordoned"]
     # Another run keeps off as long as this one has its Lease.
     other = fence(lost, ceph, run_id="two")
@@ -182,14 +242,23 @@ def test_a_fence_is_proven_by_ceph_alone(lost: Failover) -> None:
     late = fence(lost, state="held", run_id="two")
     assert late.failed and "has lost the Lease" in late.msg
     held = fence(lost, state="held", run_id="one")
-    assert not held.failed and not held.changed and held.result["fence"] == begun.result["fence"], held.msg
+    assert not held.failed and not held.changed and held.result["fence"] == begun.result["fence"], (
+        held.msg
+    )
     unproven = fence(lost, read(lost, observations=1), state="fenced", run_id="one")
-    assert unproven.failed and f"Ceph's blocklist has no entry for {A}" in unproven.msg and unproven.result["fence"]["phase"] == "intended"
+    assert (
+        unproven.failed
+        and f"Ceph's blocklist has no entry for {A}" in unproven.msg
+        and unproven.result["fence"]["phase"] == "intended"
+    )
     entries = [found["entry"] for found in begun.result["fence"]["entries"]]
     assert not lost.storage.ansible("ceph_blocklist", entries=entries, expire_seconds=604800).failed
     proof = read(lost, observations=1, gone=entries)
     proven = fence(lost, proof, state="fenced", run_id="one")
-    assert proven.outcomes == [("record_fence", "done")] and proven.result["fence"]["phase"] == "fenced", proven.msg
+    assert (
+        proven.outcomes == [("record_fence", "done")]
+        and proven.result["fence"]["phase"] == "fenced"
+    ), proven.msg
     assert not lost.watches()
     until = proven.result["fence"]["entries"][0]["until"]
     assert proof["blocklist"][0]["until"] == until
@@ -197,26 +266,45 @@ def test_a_fence_is_proven_by_ceph_alone(lost: Failover) -> None:
     proof = read(lost, observations=1)
     for state in ("intended", "fenced"):
         again = fence(lost, proof, state=state, run_id="one")
-        assert not again.failed and not again.changed and again.result["fence"] == proven.result["fence"], again.msg
+        assert (
+            not again.failed
+            and not again.changed
+            and again.result["fence"] == proven.result["fence"]
+        ), again.msg
     unlocked = fence(lost, state="unlocked", run_id="one")
     assert not unlocked.failed and not unlocked.changed and not traces(lost)["lease"]
 
 
-@pytest.mark.parametrize(("method", "where"), [("POST", "/configmaps"), variation("PATCH", f"/nodes/{NODE_A}")])
+@pytest.mark.parametrize(
+    ("method", "where"), [("POST", "/configmaps"), variation("PATCH", f"/nodes/{NODE_A}")]
+)
 def test_killed_right_after_a_write(lost: Failover, method: str, where: str) -> None:
-    """Its Lease stays; the next run waits for that to run out, and comes to one ledger, and one cordon that is noted as ours."""
+    """Its Lease stays; the next run waits for that to run out, and comes to one ledger, and one
+    cordon that is noted as ours.
+    """
     proxy = lost.cluster.proxy()
     ceph = read(lost)
     proxy.on(method, where, first=1, times=1, after=lambda: kill_module(module="node_fence"))
     killed = lost.cluster.ansible(
-        "node_fence", proxy=proxy, node=NODE_A, run_id="killed", state="intended", ceph=ceph, lease_seconds=2, **QUICK
+        "node_fence",
+        proxy=proxy,
+        node=NODE_A,
+        run_id="killed",
+        state="intended",
+        ceph=ceph,
+        lease_seconds=2,
+        **QUICK,
     )
     assert killed.failed and "findings" not in killed.result
     assert traces(lost)["lease"] and traces(lost)["ledger"]
     run = fence(lost, ceph, lease_timeout=30, run_id="next")
     assert not run.failed, run.msg
     ledger = run.result["fence"]
-    assert ledger["cordoned"] and ledger["addresses"] == [A] and [found["ours"] for found in ledger["entries"]] == [True]
+    assert (
+        ledger["cordoned"]
+        and ledger["addresses"] == [A]
+        and [found["ours"] for found in ledger["entries"]] == [True]
+    )
     assert traces(lost)["cordon"] and traces(lost)["annotation"]
     again = fence(lost, ceph, run_id="next")
     assert not again.changed and again.result["fence"] == ledger, again.msg

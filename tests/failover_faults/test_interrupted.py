@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs that are killed after each step and at each write, and two at once: what is left is safe, and the next run finishes it."""
+"""Runs that are killed after each step and at each write, and two at once: what is left is safe,
+and the next run finishes it.
+"""
 
 from __future__ import annotations
 
@@ -36,27 +38,52 @@ def fencing(failover_current: Failover) -> Fencing:
 
 
 def killed_after_change(fencing: Fencing, playbook: str, spared: list[str]) -> str:
-    """A run that dies after the first task that changed something and is not spared; its name, or nothing if the run came to its end."""
-    more = {"ANSIBLE_CALLBACK_PLUGINS": str(CALLBACKS), "ANSIBLE_CALLBACKS_ENABLED": "kill_after", "SPARED": json.dumps(spared)}
+    """A run that dies after the first task that changed something and is not spared; its name, or
+    nothing if the run came to its end.
+    """
+    more = {
+        "ANSIBLE_CALLBACK_PLUGINS": str(CALLBACKS),
+        "ANSIBLE_CALLBACKS_ENABLED": "kill_after",
+        "SPARED": json.dumps(spared),
+    }
     command = fencing.command(playbook, **SHORT)
-    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DEADLINE, env=fencing.settings(**more))
+    answer = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        env=fencing.settings(**more),
+    )
     assert answer.returncode in (0, -signal.SIGKILL), answer.stdout + answer.stderr
     return answer.stdout.rpartition("killed after: ")[2].strip() if answer.returncode else ""
 
 
 def killed_at_write(fencing: Fencing, playbook: str) -> str:
-    """A run that dies with its first write to the API server that is no Lease's; which one, or nothing if it made none."""
+    """A run that dies with its first write to the API server that is no Lease's; which one, or
+    nothing if it made none.
+    """
     proxy = fencing.proxy = fencing.scene.cluster.proxy()
     process = subprocess.Popen(
-        fencing.command(playbook, **SHORT), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=fencing.settings()
+        fencing.command(playbook, **SHORT),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=fencing.settings(),
     )
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         proxy.on(method, WRITES, times=1, after=lambda: kill(process))
     output, _nothing = process.communicate(timeout=DEADLINE)
     fencing.proxy = None
     assert process.returncode in (0, -signal.SIGKILL), output
-    writes = [request for request in proxy.requests if request.method != "GET" and "/leases" not in request.path]
-    made = [f"{request.method} {request.path}" for request in writes if "dryRun" not in request.path]
+    writes = [
+        request
+        for request in proxy.requests
+        if request.method != "GET" and "/leases" not in request.path
+    ]
+    made = [
+        f"{request.method} {request.path}" for request in writes if "dryRun" not in request.path
+    ]
     assert bool(made) == bool(process.returncode), (made, output)
     return made[0] if made else ""
 
@@ -71,13 +98,17 @@ def safe(fencing: Fencing) -> None:
 
 
 def moved(fencing: Fencing) -> None:
-    """The last run has left one fence and one ledger, and B has the volume; another run finds nothing to do."""
+    """The last run has left one fence and one ledger, and B has the volume; another run finds
+    nothing to do.
+    """
     scene = fencing.scene
     safe(fencing)
     assert set(scene.storage.ceph.blocklist()) == {ENTRY}
     ledger = fencing.ledger
     assert ledger and ledger["phase"] == "detached" and ledger["cordoned"] and fencing.lease is None
-    assert [(entry["entry"], entry["ours"]) for entry in ledger["entries"]] == [(ADDRESSES[NODE_A], True)]
+    assert [(entry["entry"], entry["ours"]) for entry in ledger["entries"]] == [
+        (ADDRESSES[NODE_A], True)
+    ]
     assert scene.attached(NODE_B) and scene.attachment(NODE_A) is None
     before = fencing.state()
     again = fencing.fail_over()
@@ -92,14 +123,20 @@ def fenced_or_free(fencing: Fencing) -> None:
 
 
 def released(fencing: Fencing) -> None:
-    """Nothing is left of the fence, once the Lease of the last run that was killed has run out and somebody has looked."""
-    fencing.scene.cluster.wait(lambda: fencing.release().rc == 0 and fencing.lease is None, "no Lease is left", 60)
+    """Nothing is left of the fence, once the Lease of the last run that was killed has run out and
+    somebody has looked.
+    """
+    fencing.scene.cluster.wait(
+        lambda: fencing.release().rc == 0 and fencing.lease is None, "no Lease is left", 60
+    )
     fencing.nothing_left()
     assert fencing.scene.storage.ceph.blocklist() == {}
 
 
 def each_step(fencing: Fencing, playbook: str, check: Callable[[], None]) -> list[str]:
-    """Kill a run after its first step, the next one after the first of another name, until one comes to its end."""
+    """Kill a run after its first step, the next one after the first of another name, until one
+    comes to its end.
+    """
     names: list[str] = []
     for _number in range(MANY):
         names.append(killed_after_change(fencing, playbook, names))
@@ -139,9 +176,16 @@ def test_killed_at_each_write(fencing: Fencing) -> None:
 
 def test_two_operators_at_once(fencing: Fencing) -> None:
     """The second one waits for the first, and finds nothing left to do."""
-    command = fencing.command(FAIL_OVER, node_fence_lease_seconds="60", volume_failover_lease_seconds="60")
+    command = fencing.command(
+        FAIL_OVER, node_fence_lease_seconds="60", volume_failover_lease_seconds="60"
+    )
     settings = fencing.settings()
-    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=settings) for _run in range(2)]
+    runs = [
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=settings
+        )
+        for _run in range(2)
+    ]
     outputs = [run.communicate(timeout=DEADLINE)[0] for run in runs]
     for run, output in zip(runs, outputs, strict=True):
         assert run.returncode == 0, output
@@ -154,7 +198,9 @@ def test_a_second_operator_who_does_not_wait_is_refused(fencing: Fencing) -> Non
     scene = fencing.scene
     other = fencing.command(FAIL_OVER, node_fence_lease_seconds="60")
     proxy = fencing.proxy = scene.cluster.proxy()
-    process = subprocess.Popen(other, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=fencing.settings())
+    process = subprocess.Popen(
+        other, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=fencing.settings()
+    )
     proxy.on("PATCH", WRITES, times=1, after=lambda: os.kill(process.pid, signal.SIGSTOP))
     scene.cluster.wait(lambda: fencing.lease, "the first run has the Lease", 60)
     fencing.proxy = None

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an operator or a neighbour has done before, and what is known all the same: it must not keep the volumes where they are."""
+"""What an operator or a neighbour has done before, and what is known all the same: it must not keep
+the volumes where they are.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def end(scene: Failover) -> datetime:
 
 
 def test_an_entry_by_hand_and_a_shared_volume(failover_current: Failover) -> None:
-    """Somebody has blocked the node for Ceph's hour, so nobody sees its clients; and B has one of the volumes too, by right."""
+    """Somebody has blocked the node for Ceph's hour, so nobody sees its clients; and B has one of
+    the volumes too, by right.
+    """
     scene, fencing = failover_current, Fencing(failover_current)
     scene.volume("share", modes=["ReadWriteMany"])
     scene.deploy("share", ["share"])
@@ -38,7 +42,12 @@ def test_an_entry_by_hand_and_a_shared_volume(failover_current: Failover) -> Non
         run = fencing.fail_over()
         assert run.rc == 0, run.text
         assert end(scene) - before > timedelta(days=300)
-    assert scene.attached(NODE_B) and not scene.attachment(NODE_A) and not scene.attachment(NODE_A, "share") and not theirs.error
+    assert (
+        scene.attached(NODE_B)
+        and not scene.attachment(NODE_A)
+        and not scene.attachment(NODE_A, "share")
+        and not theirs.error
+    )
 
     scene.recover(rebooted=True)
     run = fencing.release()

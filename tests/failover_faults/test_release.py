@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A fenced node is given back, or refused; and what was left behind is found. The fence is a real one, in a real Ceph's blocklist.
+"""A fenced node is given back, or refused; and what was left behind is found. The fence is a real
+one, in a real Ceph's blocklist.
 
-The node is a stand-in, so a reboot is another bootID in its status, and what the node shows of its clients is given as ceph_client_info
-returns it.
+The node is a stand-in, so a reboot is another bootID in its status, and what the node shows of its
+clients is given as ceph_client_info returns it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,15 @@ from lab.ceph.client import Writer
 from lab.kubernetes.api import path
 from node import Outcome
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import ANNOTATION, Entry, Ledger, Ledgers
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    ANNOTATION,
+    Entry,
+    Ledger,
+    Ledgers,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    OWN_NAMESPACE,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import make_cluster
 
 # Everything here runs with exactly these rights.
@@ -39,12 +47,20 @@ class Fenced:
     """Node A is lost, and was fenced, tainted and cordoned, says its ledger; and it is so."""
 
     def __init__(self, failover: Failover) -> None:
-        self.failover, self.cluster, self.storage, self.api = failover, failover.cluster, failover.storage, failover.api
+        self.failover, self.cluster, self.storage, self.api = (
+            failover,
+            failover.cluster,
+            failover.storage,
+            failover.api,
+        )
         failover.lose()
         self.boot_id = failover.node()["status"]["nodeInfo"]["bootID"]
         self.block("present", BEFORE, ADDRESS)
         spec = failover.node()["spec"]
-        self.api.merge(path("Node", NODE_A), {"spec": {"unschedulable": True, "taints": [*spec.get("taints", []), TAINT]}})
+        self.api.merge(
+            path("Node", NODE_A),
+            {"spec": {"unschedulable": True, "taints": [*spec.get("taints", []), TAINT]}},
+        )
         self.note()
 
     def note(self, **changes: Any) -> None:
@@ -59,7 +75,10 @@ class Fenced:
             cluster_id=self.storage.ceph.fsid,
             fsid=self.storage.ceph.fsid,
             addresses=(ADDRESS,),
-            entries=(Entry(ADDRESS, "address", True, until), Entry(BEFORE, "address", False, until)),
+            entries=(
+                Entry(ADDRESS, "address", True, until),
+                Entry(BEFORE, "address", False, until),
+            ),
             network_fences=(),
             source={ADDRESS: "watcher"},
             volumes=("pv-db",),
@@ -72,7 +91,11 @@ class Fenced:
             machine=self.failover.node()["status"]["nodeInfo"]["systemUUID"],
             namespace=OWN_NAMESPACE,
         )
-        params = {"kubeconfig": str(self.cluster.kubeconfig()), "request_timeout": 30.0, "deadline": 60.0}
+        params = {
+            "kubeconfig": str(self.cluster.kubeconfig()),
+            "request_timeout": 30.0,
+            "deadline": 60.0,
+        }
         Ledgers(make_cluster(params), OWN_NAMESPACE).write(ledger._replace(**changes))
 
     def block(self, state: str, *entries: str) -> None:
@@ -84,7 +107,9 @@ class Fenced:
         """The blocklist as rbd_watcher_info returns it."""
         return dict(self.storage.ansible("rbd_watcher_info").result["ceph"])
 
-    def step(self, state: str, run_id: str = "run-1", check: bool = False, **options: Any) -> Outcome:
+    def step(
+        self, state: str, run_id: str = "run-1", check: bool = False, **options: Any
+    ) -> Outcome:
         """One call of our module."""
         options = {"node": NODE_A, "state": state, "run_id": run_id, **options}
         return self.cluster.ansible("node_release", check=check, user=RIGHTS, **options)
@@ -103,7 +128,9 @@ class Fenced:
 
     def audit(self, **options: Any) -> list[dict[str, Any]]:
         """The findings of node_fence_info."""
-        run = self.cluster.ansible("node_fence_info", user=RIGHTS, ceph=self.reading(), grace_seconds=1, **options)
+        run = self.cluster.ansible(
+            "node_fence_info", user=RIGHTS, ceph=self.reading(), grace_seconds=1, **options
+        )
         assert not run.failed and not run.changed, run.msg
         return run.findings
 
@@ -112,7 +139,10 @@ class Fenced:
         return {"boot_id": self.boot_id, "clients": list(clients), "problem": ""}
 
     def state(self) -> dict[str, Any]:
-        """What a run that changes nothing leaves alone. A node's status and its heartbeat are not ours."""
+        """What a run that changes nothing leaves alone.
+
+        A node's status and its heartbeat are not ours.
+        """
         node, kept = self.failover.node(), self.api.get(CONFIG_MAP)
         return {
             "spec": node["spec"],
@@ -149,14 +179,27 @@ def refused(fenced: Fenced, words: str, **options: Any) -> None:
 
 
 def test_refused_until_the_old_client_is_proven_gone(fenced: Fenced) -> None:
-    """Lost; back without a reboot, with and without a look at the node; and at last with one that shows none: only its kubelet had died."""
+    """Lost; back without a reboot, with and without a look at the node; and at last with one that
+    shows none: only its kubelet had died.
+    """
     failover, writer = fenced.failover, fenced.failover.writer
     refused(fenced, f"{NODE_A} is not Ready (Ready=Unknown")
     failover.recover()
     refused(fenced, "nobody has looked on the node")
-    mapped = {"kind": "krbd", "device": "/dev/rbd0", "pool": "rbd", "image": failover.image(), "entry": writer.entry, "fsid": ""}
+    mapped = {
+        "kind": "krbd",
+        "device": "/dev/rbd0",
+        "pool": "rbd",
+        "image": failover.image(),
+        "entry": writer.entry,
+        "fsid": "",
+    }
     mapped["fsid"] = fenced.storage.ceph.fsid
-    refused(fenced, "still shows 1 clients that were fenced (krbd /dev/rbd0", clients=fenced.clean(mapped))
+    refused(
+        fenced,
+        "still shows 1 clients that were fenced (krbd /dev/rbd0",
+        clients=fenced.clean(mapped),
+    )
     # Why: without its fence it goes on where it stopped.
     assert writer.error and not failover.watches()
     writer.kill()
@@ -167,9 +210,11 @@ def test_refused_until_the_old_client_is_proven_gone(fenced: Fenced) -> None:
 
 
 def test_released_after_a_reboot(fenced: Fenced) -> None:
-    """Exactly what is ours goes: an entry from before and one that Ceph has made by itself stay. The bootID was patched by this test.
+    """Exactly what is ours goes: an entry from before and one that Ceph has made by itself stay.
+    The bootID was patched by this test.
 
-    What stood in for our entry, as if ceph_blocklist had been killed while it renewed that, is ours too.
+    What stood in for our entry, as if ceph_blocklist had been killed while it renewed that, is ours
+    too.
     """
     failover, ceph = fenced.failover, fenced.storage.ceph
     ceph.create_image("locked", features="layering,exclusive-lock")
@@ -178,7 +223,10 @@ def test_released_after_a_reboot(fenced: Fenced) -> None:
         fenced.block("present", ADDRESS)
         # B breaks the lock of a client that is fenced, and Ceph fences that client for itself.
         with Writer(ceph, "locked", ADDRESSES[NODE_B]):
-            failover.cluster.wait(lambda: owner.entry in fenced.storage.entries(), "Ceph has fenced the owner of the lock by itself")
+            failover.cluster.wait(
+                lambda: owner.entry in fenced.storage.entries(),
+                "Ceph has fenced the owner of the lock by itself",
+            )
     ceph.run("osd", "blocklist", "range", "add", f"{ADDRESS}/32", str(until_stand_in_ends()))
     failover.writer.kill()
     failover.recover(rebooted=True)
@@ -186,13 +234,21 @@ def test_released_after_a_reboot(fenced: Fenced) -> None:
     check = fenced.release(check=True)
     assert [run.outcomes for run in check] == [
         [("mark_release", "planned")],
-        [("untaint_node", "planned"), ("uncordon_node", "planned"), ("remove_fence_ledger", "planned")],
+        [
+            ("untaint_node", "planned"),
+            ("uncordon_node", "planned"),
+            ("remove_fence_ledger", "planned"),
+        ],
     ]
     assert fenced.state() == before
     begun, last = fenced.release()
     assert not last.failed, last.msg
     assert begun.outcomes == [("mark_release", "done")]
-    assert last.outcomes == [("untaint_node", "done"), ("uncordon_node", "done"), ("remove_fence_ledger", "done")]
+    assert last.outcomes == [
+        ("untaint_node", "done"),
+        ("uncordon_node", "done"),
+        ("remove_fence_ledger", "done"),
+    ]
     fenced.given_back()
     assert fenced.storage.entries() == {owner.entry, f"{BEFORE}:0/0"}
     # Node A can use its storage again.
@@ -204,32 +260,46 @@ def test_released_after_a_reboot(fenced: Fenced) -> None:
 
 
 def until_stand_in_ends() -> int:
-    """Seconds until what ceph_blocklist has standing in for an entry ends: a week from now, and then at 03:33:33 UTC."""
+    """Seconds until what ceph_blocklist has standing in for an entry ends: a week from now, and
+    then at 03:33:33 UTC.
+    """
     week = datetime.now(UTC) + timedelta(days=7)
     end = week.replace(hour=3, minute=33, second=33, microsecond=0)
     return round((end + timedelta(days=end < week) - datetime.now(UTC)).total_seconds())
 
 
 def summaries(findings: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    return sorted((finding["control"], finding["severity"], finding["summary"]) for finding in findings)
+    return sorted(
+        (finding["control"], finding["severity"], finding["summary"]) for finding in findings
+    )
 
 
 @pytest.mark.variation
 def test_what_is_left_behind_is_found(fenced: Fenced) -> None:
-    """STOR-17 in the forms that need Ceph or both copies of the ledger, on one node after another state."""
+    """STOR-17 in the forms that need Ceph or both copies of the ledger, on one node after another
+    state.
+    """
     failover, api = fenced.failover, fenced.api
     # The fence has expired by itself.
     fenced.block("absent", ADDRESS)
     fenced.storage.ceph.run("osd", "blocklist", "add", f"{ADDRESS}:0/0", "1")
-    over = Entry(ADDRESS, "address", True, f"{datetime.now(UTC) + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}")
+    over = Entry(
+        ADDRESS, "address", True, f"{datetime.now(UTC) + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
+    )
     fenced.note(entries=(over,))
-    failover.cluster.wait(lambda: f"{ADDRESS}:0/0" not in fenced.storage.entries(), "Ceph has dropped the entry", 30)
+    failover.cluster.wait(
+        lambda: f"{ADDRESS}:0/0" not in fenced.storage.entries(), "Ceph has dropped the entry", 30
+    )
     found = summaries(fenced.audit(controls=["STOR-17"]))
-    assert [(severity, "has expired by itself" in summary) for _control, severity, summary in found] == [("critical", True)], found
+    assert [
+        (severity, "has expired by itself" in summary) for _control, severity, summary in found
+    ] == [("critical", True)], found
     # A ledger without its entry.
     fenced.note()
     found = summaries(fenced.audit(controls=["STOR-17"]))
-    assert [(severity, f"has {ADDRESS}, but Ceph's" in summary) for _control, severity, summary in found] == [("critical", True)], found
+    assert [
+        (severity, f"has {ADDRESS}, but Ceph's" in summary) for _control, severity, summary in found
+    ] == [("critical", True)], found
     # It is back, rebooted, by a bootID that this test patches.
     fenced.block("present", ADDRESS)
     failover.writer.kill()
@@ -237,7 +307,8 @@ def test_what_is_left_behind_is_found(fenced: Fenced) -> None:
     (back,) = fenced.audit()
     assert "it was rebooted since" in back["reason"] and back["evidence"]["out_of_service"] is True
     assert back["runbook"] == "storage_ops.runbooks.release_fenced_node"
-    # Half of the ledger is lost. What is left a kubelet may have written, so nothing is taken off by it.
+    # Half of the ledger is lost. What is left a kubelet may have written, so nothing is taken off
+    # by it.
     api.delete(CONFIG_MAP)
     missing = "is nowhere, although the node has the annotation"
     assert len([entry for entry in summaries(fenced.audit()) if missing in entry[-1]]) == 1
@@ -245,15 +316,22 @@ def test_what_is_left_behind_is_found(fenced: Fenced) -> None:
     (only,) = fenced.release()
     assert not only.failed and not only.changed and only.result["fence"] == {}, only.msg
     assert "counts for nothing" in str(only.findings) and fenced.storage.entries() == before
-    # All of it: the taint and the entry are there without it; the entry of nobody's address is none of our business.
+    # All of it: the taint and the entry are there without it; the entry of nobody's address is none
+    # of our business.
     api.merge(path("Node", NODE_A), {"metadata": {"annotations": {ANNOTATION: None}}})
     found = summaries(fenced.audit())
-    assert len(found) == 2 and all(control == "STOR-17" for control, _severity, _summary in found), found
+    assert len(found) == 2 and all(
+        control == "STOR-17" for control, _severity, _summary in found
+    ), found
     assert f"{ADDRESS} of {NODE_A}, and no ledger knows it" in found[0][2] and OUT in found[1][2]
     # An entry for a range, and one for a single client, which Ceph makes itself.
     fenced.block("absent", ADDRESS)
     fenced.block("present", "127.0.0.8/29", f"{ADDRESSES[NODE_B]}:0/12345")
-    entries = [finding["object"] for finding in fenced.audit() if finding["object"]["kind"] == "BlocklistEntry"]
+    entries = [
+        finding["object"]
+        for finding in fenced.audit()
+        if finding["object"]["kind"] == "BlocklistEntry"
+    ]
     assert [(found["name"], found["node"]) for found in entries] == [("127.0.0.8/29", NODE_A)]
 
 
@@ -265,9 +343,18 @@ def test_what_a_fail_over_is_told_of_a_lost_node(failover_current: Failover) -> 
     (finding,) = run.findings
     assert (finding["control"], finding["object"]["node"]) == ("STOR-16", NODE_A)
     (lost,) = run.result["lost"]
-    assert (lost["node"], lost["ready"], lost["addresses"], lost["ledger"]) == (NODE_A, "Unknown", [ADDRESS], {})
+    assert (lost["node"], lost["ready"], lost["addresses"], lost["ledger"]) == (
+        NODE_A,
+        "Unknown",
+        [ADDRESS],
+        {},
+    )
     volumes = [volume["pv"] for volume in lost["volumes"]]
     seen = failover_current.storage.ansible("rbd_watcher_info", volumes=volumes).result["ceph"]
-    assert [watcher["entry"] for image in seen["images"] for watcher in image["watchers"]] == [failover_current.writer.entry]
-    (named,) = failover_current.cluster.ansible("node_fence_info", user=RIGHTS, nodes=[NODE_A], ceph=seen).result["lost"]
+    assert [watcher["entry"] for image in seen["images"] for watcher in image["watchers"]] == [
+        failover_current.writer.entry
+    ]
+    (named,) = failover_current.cluster.ansible(
+        "node_fence_info", user=RIGHTS, nodes=[NODE_A], ceph=seen
+    ).result["lost"]
     assert named["volumes"] == lost["volumes"]

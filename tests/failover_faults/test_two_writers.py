@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What would let the lost node and the new one write to one volume: the fence hits a stranger, not all of the node, or goes again."""
+"""What would let the lost node and the new one write to one volume: the fence hits a stranger, not
+all of the node, or goes again.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,16 @@ def freeze(scene: Failover, *writers: Writer) -> None:
     """They hang, until their watches are over; each may wake up again."""
     for writer in writers:
         writer.pause()
-    scene.cluster.wait(lambda: not any(map(scene.storage.watches, writers)), "the watches are over", 60)
+    scene.cluster.wait(
+        lambda: not any(map(scene.storage.watches, writers)), "the watches are over", 60
+    )
 
 
 def test_rbd_mirror_is_not_the_lost_node(failover_current: Failover) -> None:
-    """The other site's daemon alone watches both images of a node that hangs; that is no evidence. Once the node goes on, it moves."""
+    """The other site's daemon alone watches both images of a node that hangs; that is no evidence.
+
+    Once the node goes on, it moves.
+    """
     scene, fencing = failover_current, Fencing(failover_current)
     scene.deploy("log")
     log, ceph = scene.node_a_opens("log"), scene.storage.ceph
@@ -36,20 +43,31 @@ def test_rbd_mirror_is_not_the_lost_node(failover_current: Failover) -> None:
         scene.wait_waiting()
         freeze(scene, scene.writer, log)
         run = fencing.fail_over()
-        assert run.rc != 0 and f"nobody knows from which address node {NODE_A} reaches Ceph" in run.text, run.text
+        assert (
+            run.rc != 0
+            and f"nobody knows from which address node {NODE_A} reaches Ceph" in run.text
+        ), run.text
         assert ceph.blocklist() == {} and scene.attached(NODE_A) and scene.attached(NODE_A, "log")
 
         for writer in (scene.writer, log):
             writer.resume()
-        scene.cluster.wait(lambda: all(map(scene.storage.watches, (scene.writer, log))), "A goes on", 60)
+        scene.cluster.wait(
+            lambda: all(map(scene.storage.watches, (scene.writer, log))), "A goes on", 60
+        )
         run = fencing.fail_over()
         assert run.rc == 0, run.text
         assert set(ceph.blocklist()) == {f"{A}:0/0"} and scene.writer.error and log.error
-        assert scene.attached(NODE_B) and scene.attached(NODE_B, "log") and mirror.watches(scene.image())
+        assert (
+            scene.attached(NODE_B)
+            and scene.attached(NODE_B, "log")
+            and mirror.watches(scene.image())
+        )
 
 
 def test_every_address_of_the_node_is_fenced(failover_current: Failover) -> None:
-    """One of its clients hangs on its second address, where nobody sees it; it must not go on when it wakes up."""
+    """One of its clients hangs on its second address, where nobody sees it; it must not go on when
+    it wakes up.
+    """
     scene, fencing = failover_current, Fencing(failover_current)
     scene.set_addresses(NODE_A, A, SECOND)
     scene.deploy("log")
@@ -63,12 +81,18 @@ def test_every_address_of_the_node_is_fenced(failover_current: Failover) -> None
     assert scene.attached(NODE_B, "log")
     written = log.acknowledged
     log.resume()
-    scene.cluster.wait(lambda: log.error or log.acknowledged > written + 1, "the client that hung goes on, or is refused", 60)
+    scene.cluster.wait(
+        lambda: log.error or log.acknowledged > written + 1,
+        "the client that hung goes on, or is refused",
+        60,
+    )
     assert log.error and log.acknowledged <= written + 1
 
 
 def test_what_nobody_sees_needs_the_fence_of_the_whole_node(failover_current: Failover) -> None:
-    """The second address is another node's too, so it is not fenced; and nothing says where the image of log is open."""
+    """The second address is another node's too, so it is not fenced; and nothing says where the
+    image of log is open.
+    """
     scene, fencing = failover_current, Fencing(failover_current)
     scene.set_addresses(NODE_A, A, SECOND)
     scene.set_addresses(NODE_B, ADDRESSES[NODE_B], SECOND)
@@ -83,18 +107,25 @@ def test_what_nobody_sees_needs_the_fence_of_the_whole_node(failover_current: Fa
     assert fencing.state() == before
 
 
-# The module's own writes: the ledger says fenced, and nothing is detached yet; and the first thing that is detached.
+# The module's own writes: the ledger says fenced, and nothing is detached yet; and the first thing
+# that is detached.
 FENCED, DETACHED = ("PATCH", "/configmaps/storage-ops-fence-"), ("DELETE", "/volumeattachments/")
 
 
 @pytest.mark.parametrize(("moment", "is_detached"), [(DETACHED, True), variation(FENCED, False)])
-def test_a_fence_that_vanishes(failover_1_20: Failover, moment: tuple[str, str], is_detached: bool) -> None:
-    """Somebody clears the blocklist in the middle of the run: it fails, says so, and detaches nothing that is attached still."""
+def test_a_fence_that_vanishes(
+    failover_1_20: Failover, moment: tuple[str, str], is_detached: bool
+) -> None:
+    """Somebody clears the blocklist in the middle of the run: it fails, says so, and detaches
+    nothing that is attached still.
+    """
     scene, fencing = failover_1_20, Fencing(failover_1_20)
     fencing.proxy = scene.cluster.proxy()
     scene.lose()
     scene.wait_waiting()
-    cleared = fencing.proxy.on(*moment, first=1, times=1, after=lambda: scene.storage.ceph.run("osd", "blocklist", "clear"))
+    cleared = fencing.proxy.on(
+        *moment, first=1, times=1, after=lambda: scene.storage.ceph.run("osd", "blocklist", "clear")
+    )
     run = fencing.fail_over()
     assert cleared.matched and scene.storage.ceph.blocklist() == {}
     assert run.rc != 0 and f"Ceph's blocklist has no entry for {A}" in run.text, run.text
@@ -105,7 +136,9 @@ def test_a_fence_that_vanishes(failover_1_20: Failover, moment: tuple[str, str],
 
 
 def test_a_node_made_again_under_its_name(failover_current: Failover) -> None:
-    """The machine of before hangs with a volume open; the new one of its name, at another address, is lost with a volume of its own."""
+    """The machine of before hangs with a volume open; the new one of its name, at another address,
+    is lost with a volume of its own.
+    """
     scene, fencing = failover_current, Fencing(failover_current)
     freeze(scene, scene.writer)
     scene.kubelets.stop_node(NODE_A)
@@ -117,5 +150,7 @@ def test_a_node_made_again_under_its_name(failover_current: Failover) -> None:
     scene.client_opens("log", SECOND)
     scene.lose()
     run = fencing.fail_over()
-    assert run.rc != 0 and "pv-db was attached before this Node object was made" in run.text, run.text
+    assert run.rc != 0 and "pv-db was attached before this Node object was made" in run.text, (
+        run.text
+    )
     assert scene.storage.ceph.blocklist() == {} and scene.attached(NODE_A)

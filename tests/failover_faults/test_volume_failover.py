@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Volumes of a lost node are detached by real controllers. The fence is one of paper here: its ledger says that it is there."""
+"""Volumes of a lost node are detached by real controllers.
+
+The fence is one of paper here: its ledger says that it is there.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,14 @@ from node import Outcome
 from reattach import kill_module
 from selection import variation
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Entry, Ledger, Ledgers
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    Entry,
+    Ledger,
+    Ledgers,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    OWN_NAMESPACE,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import make_cluster
 
 RBD, OTHER = "rbd.csi.ceph.com", "csi.example.com"
@@ -33,7 +42,8 @@ CONFIG_MAP = path("ConfigMap", "storage-ops-fence-a", OWN_NAMESPACE)
 LEASE = path("Lease", "storage-ops-fence-a", OWN_NAMESPACE)
 # A run that was killed leaves its lease, and the next one waits for that.
 QUICK = {"run_id": "run-1", "lease_seconds": 5, "lease_timeout": 20}
-# Without any, the API server would not wait for the kubelet, and the pods of a lost node would go by themselves.
+# Without any, the API server would not wait for the kubelet, and the pods of a lost node would go
+# by themselves.
 GRACE = {"grace": 30}
 DETACH, ATTACH, READY, RECORD = "wait_detached", "wait_attached", "wait_ready", "record_detached"
 
@@ -57,8 +67,18 @@ class Lost:
 
     def deploy(self, name: str, *claims: str, tolerations: Any = ()) -> None:
         """A Deployment that runs on a, and can run on b. It is evicted as soon as a is lost."""
-        prefer = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}]}
-        affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": prefer}]}}
+        prefer = {
+            "matchExpressions": [
+                {"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}
+            ]
+        }
+        affinity = {
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 100, "preference": prefer}
+                ]
+            }
+        }
         spec = {"affinity": affinity, "tolerations": [*IMPATIENT, *tolerations], **GRACE}
         self.api.create(k8s.workload("Deployment", name, claims, **spec))
         self._wait_running(name, "a")
@@ -67,35 +87,77 @@ class Lost:
         """Node a falls silent, and is fenced, says its ledger: with these volumes."""
         self.kubelets.stop_node("a")
         self.cluster.wait(lambda: self._ready() == "Unknown", "a is lost", 40)
-        self.cluster.wait(lambda: self.taints().count(UNREACHABLE) == 2, "a is tainted, with both effects", 40)
-        self.cluster.wait(self._no_pod_is_ready, "the controller manager has called the pods of a not ready", 40)
+        self.cluster.wait(
+            lambda: self.taints().count(UNREACHABLE) == 2, "a is tainted, with both effects", 40
+        )
+        self.cluster.wait(
+            self._no_pod_is_ready, "the controller manager has called the pods of a not ready", 40
+        )
         node = self.node()
         fence = Ledger(
             **{
-                **{"node": "a", "node_uid": node["metadata"]["uid"], "boot_id": "", "method": "ceph", "phase": "fenced"},
-                **{"cluster_id": "c", "fsid": "f", "addresses": ("192.0.2.1",), "network_fences": (), "source": {"192.0.2.1": "watcher"}},
-                **{"entries": (Entry("192.0.2.1", "address", True, "2999-01-01T00:00:00Z"),), "volumes": volumes, "unverified": False},
-                **{"cordoned": False, "tainted": False, "by": "a test", "run": "run-0", "at": k8s.now(), **changes},
+                **{
+                    "node": "a",
+                    "node_uid": node["metadata"]["uid"],
+                    "boot_id": "",
+                    "method": "ceph",
+                    "phase": "fenced",
+                },
+                **{
+                    "cluster_id": "c",
+                    "fsid": "f",
+                    "addresses": ("192.0.2.1",),
+                    "network_fences": (),
+                    "source": {"192.0.2.1": "watcher"},
+                },
+                **{
+                    "entries": (Entry("192.0.2.1", "address", True, "2999-01-01T00:00:00Z"),),
+                    "volumes": volumes,
+                    "unverified": False,
+                },
+                **{
+                    "cordoned": False,
+                    "tainted": False,
+                    "by": "a test",
+                    "run": "run-0",
+                    "at": k8s.now(),
+                    **changes,
+                },
             }
         )
-        params = {"kubeconfig": str(self.cluster.kubeconfig()), "request_timeout": 30.0, "deadline": 60.0}
+        params = {
+            "kubeconfig": str(self.cluster.kubeconfig()),
+            "request_timeout": 30.0,
+            "deadline": 60.0,
+        }
         Ledgers(make_cluster(params), OWN_NAMESPACE).write(fence)
 
     def wait_waiting(self, name: str) -> None:
         """The new pod is on b, and Kubernetes has said that the volume is still attached to a."""
 
         def told() -> bool:
-            pods = {found["metadata"]["uid"] for found in self.api.all("Pod") if found["spec"].get("nodeName") == "b"}
+            pods = {
+                found["metadata"]["uid"]
+                for found in self.api.all("Pod")
+                if found["spec"].get("nodeName") == "b"
+            }
             events = self.api.all("Event", "default")
-            return any(event["reason"] == "FailedAttachVolume" and event["involvedObject"]["uid"] in pods for event in events)
+            return any(
+                event["reason"] == "FailedAttachVolume" and event["involvedObject"]["uid"] in pods
+                for event in events
+            )
 
         self.cluster.wait(told, f"the new pod of {name} waits", 60)
 
     def come_back(self) -> None:
-        """Its kubelet reports again, and the controller manager has noticed and taken its taints off."""
+        """Its kubelet reports again, and the controller manager has noticed and taken its taints
+        off.
+        """
         self.kubelets.start_node("a")
         self.cluster.wait(lambda: self._ready() == "True", "a is back", 20)
-        self.cluster.wait(lambda: UNREACHABLE not in self.taints(), "a has no taints of a lost node", 40)
+        self.cluster.wait(
+            lambda: UNREACHABLE not in self.taints(), "a has no taints of a lost node", 40
+        )
 
     def run(self, check: bool = False, proxy: Proxy | None = None, **options: Any) -> Outcome:
         """Our module."""
@@ -104,8 +166,20 @@ class Lost:
 
     def reading(self) -> dict[str, Any]:
         """What Ceph would say of the fence."""
-        entry = {"entry": "192.0.2.1:0/0", "kind": "address", "address": "192.0.2.1", "until": "2999-01-01T00:00:00Z"}
-        return {"fsid": "f", "read_at": k8s.now(), "observations": 1, "seconds": 0, "blocklist": [entry], "images": []}
+        entry = {
+            "entry": "192.0.2.1:0/0",
+            "kind": "address",
+            "address": "192.0.2.1",
+            "until": "2999-01-01T00:00:00Z",
+        }
+        return {
+            "fsid": "f",
+            "read_at": k8s.now(),
+            "observations": 1,
+            "seconds": 0,
+            "blocklist": [entry],
+            "images": [],
+        }
 
     def node(self) -> dict[str, Any]:
         """Node a."""
@@ -124,33 +198,66 @@ class Lost:
 
     def attached(self) -> set[tuple[str, str]]:
         """Volume and node of every VolumeAttachment that is attached."""
-        found = [entry for entry in self.api.all("VolumeAttachment") if (entry.get("status") or {}).get("attached")]
-        return {(entry["spec"]["source"]["persistentVolumeName"], entry["spec"]["nodeName"]) for entry in found}
+        found = [
+            entry
+            for entry in self.api.all("VolumeAttachment")
+            if (entry.get("status") or {}).get("attached")
+        ]
+        return {
+            (entry["spec"]["source"]["persistentVolumeName"], entry["spec"]["nodeName"])
+            for entry in found
+        }
 
     def everything(self) -> Any:
-        """What a run that changes nothing leaves as it is. A node's own version changes with its status."""
-        pods = {found["metadata"]["uid"]: found["metadata"]["resourceVersion"] for found in self.api.all("Pod")}
+        """What a run that changes nothing leaves as it is.
+
+        A node's own version changes with its status.
+        """
+        pods = {
+            found["metadata"]["uid"]: found["metadata"]["resourceVersion"]
+            for found in self.api.all("Pod")
+        }
         node = self.node()
-        attachments = [(found["metadata"]["uid"], found["metadata"].get("deletionTimestamp")) for found in self.api.all("VolumeAttachment")]
+        attachments = [
+            (found["metadata"]["uid"], found["metadata"].get("deletionTimestamp"))
+            for found in self.api.all("VolumeAttachment")
+        ]
         kept = self.api.get(CONFIG_MAP)
-        return pods, sorted(attachments), node["spec"], node["metadata"]["annotations"], kept and kept["metadata"]["resourceVersion"]
+        return (
+            pods,
+            sorted(attachments),
+            node["spec"],
+            node["metadata"]["annotations"],
+            kept and kept["metadata"]["resourceVersion"],
+        )
 
     def no_lease(self) -> None:
         """Nobody is kept out."""
         assert self.api.get(LEASE) is None
 
     def _ready(self) -> str:
-        return next(str(found["status"]) for found in self.node()["status"]["conditions"] if found["type"] == "Ready")
+        return next(
+            str(found["status"])
+            for found in self.node()["status"]["conditions"]
+            if found["type"] == "Ready"
+        )
 
     def _no_pod_is_ready(self) -> bool:
         here = [found for found in self.api.all("Pod") if found["spec"].get("nodeName") == "a"]
         conditions = [entry for found in here for entry in found["status"].get("conditions", [])]
-        return not any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+        return not any(
+            entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions
+        )
 
     def _wait_running(self, name: str, node: str) -> None:
         def running() -> bool:
-            pods = [found for found in self.api.all("Pod") if found["metadata"]["name"].startswith(name)]
-            return any(found["spec"].get("nodeName") == node and found["status"].get("phase") == "Running" for found in pods)
+            pods = [
+                found for found in self.api.all("Pod") if found["metadata"]["name"].startswith(name)
+            ]
+            return any(
+                found["spec"].get("nodeName") == node and found["status"].get("phase") == "Running"
+                for found in pods
+            )
 
         self.cluster.wait(running, f"{name} runs on {node}", 60)
 
@@ -196,9 +303,13 @@ def converged(lost: Lost) -> None:
     lost.no_lease()
 
 
-@pytest.mark.parametrize(("fixture", "tainting"), [("lost_current", True), variation("lost_1_20", False)])
+@pytest.mark.parametrize(
+    ("fixture", "tainting"), [("lost_current", True), variation("lost_1_20", False)]
+)
 def test_from_a_to_b(request: pytest.FixtureRequest, fixture: str, tainting: bool) -> None:
-    """Check mode changes nothing; then the new pod, which has waited, gets its volume; a second run changes nothing."""
+    """Check mode changes nothing; then the new pod, which has waited, gets its volume; a second run
+    changes nothing.
+    """
     lost: Lost = request.getfixturevalue(fixture)
     lost.volume("db")
     lost.deploy("db", "db")
@@ -207,7 +318,11 @@ def test_from_a_to_b(request: pytest.FixtureRequest, fixture: str, tainting: boo
     old = {found["metadata"]["uid"] for found in lost.api.all("VolumeAttachment")}
     before = lost.everything()
     check = lost.run(check=True)
-    assert not check.failed and check.changed and {outcome for _verb, outcome in check.outcomes} == {"planned"}, check.result
+    assert (
+        not check.failed
+        and check.changed
+        and {outcome for _verb, outcome in check.outcomes} == {"planned"}
+    ), check.result
     assert lost.everything() == before
     lost.no_lease()
     began = time.monotonic()
@@ -225,10 +340,15 @@ def test_from_a_to_b(request: pytest.FixtureRequest, fixture: str, tainting: boo
     }
     assert (OUT in lost.taints()) == tainting and UNREACHABLE in lost.taints()
     proof = " ".join(run.findings[0]["evidence"]["proof"])
-    assert re.search(r"pv-db has no VolumeAttachment and no pod on a \(seen at \d\d:\d\d:\d\dZ\)", proof), proof
+    assert re.search(
+        r"pv-db has no VolumeAttachment and no pod on a \(seen at \d\d:\d\d:\d\dZ\)", proof
+    ), proof
     assert "pv-db is attached to b for pod default/db-" in proof
     assert re.search(r"pod default/db-\S+ is Running and Ready on b", proof), proof
-    assert "storage is protected from them by the fence, the application is not" in run.findings[0]["evidence"]["warning"]
+    assert (
+        "storage is protected from them by the fence, the application is not"
+        in run.findings[0]["evidence"]["warning"]
+    )
     converged(lost)
     steps = {action["action"]: action["seconds"] for action in run.result["actions"]}
     print(f"\n{fixture}, {'taint' if tainting else 'one by one'}: {seconds:.1f} s; {steps}")
@@ -236,7 +356,10 @@ def test_from_a_to_b(request: pytest.FixtureRequest, fixture: str, tainting: boo
 
 @pytest.mark.variation
 def test_another_drivers_volume_stays(lost_current: Lost) -> None:
-    """It is not fenced, so the taint would go too far, and the only way is one by one. An inline one has no VolumeAttachment at all."""
+    """It is not fenced, so the taint would go too far, and the only way is one by one.
+
+    An inline one has no VolumeAttachment at all.
+    """
     lost = lost_current
     for name, driver in (("db", RBD), ("other", OTHER)):
         lost.volume(name, driver)
@@ -244,7 +367,12 @@ def test_another_drivers_volume_stays(lost_current: Lost) -> None:
     disk = {"targetPortal": "192.0.2.9", "iqn": "iqn.2026-01.com.example:disk", "lun": 0}
     lost.bare("disk", volumes=[{"name": "disk", "iscsi": disk}])
     lost.lose("pv-db")
-    refused(lost, "the taint would detach volumes that are not fenced: pv-other (claim default/other, csi.example.com)", detach="taint")
+    refused(
+        lost,
+        "the taint would detach volumes that are not fenced: pv-other (claim default/other, "
+        "csi.example.com)",
+        detach="taint",
+    )
     run = lost.run()
     assert "taint_node" not in done(run)
     assert lost.attached() == {("pv-other", "a")}
@@ -254,7 +382,11 @@ def test_another_drivers_volume_stays(lost_current: Lost) -> None:
         "the inline iscsi volume disk of pod default/disk",
         "kubernetes.io/iscsi/192.0.2.9:iqn.2026-01.com.example:disk:0 (by the node's status)",
     ]
-    assert lost.api.find("Pod", "other") and lost.api.find("Pod", "disk") and not lost.api.find("Pod", "db")
+    assert (
+        lost.api.find("Pod", "other")
+        and lost.api.find("Pod", "disk")
+        and not lost.api.find("Pod", "db")
+    )
 
 
 @pytest.mark.variation
@@ -272,7 +404,9 @@ def test_all_that_is_fenced_goes_in_one_run(lost_current: Lost) -> None:
 
 
 def test_a_pod_that_tolerates_the_taint(lost_current: Lost) -> None:
-    """Kubernetes leaves it alone, and with it its volume; another one that tolerates, without a fenced volume, stays."""
+    """Kubernetes leaves it alone, and with it its volume; another one that tolerates, without a
+    fenced volume, stays.
+    """
     lost = lost_current
     lost.volume("db")
     lost.deploy("db", "db", tolerations=[TOLERANT])
@@ -285,7 +419,9 @@ def test_a_pod_that_tolerates_the_taint(lost_current: Lost) -> None:
 
 @pytest.mark.variation
 def test_a_new_pod_that_cannot_mount(lost_current: Lost) -> None:
-    """What is attached is not all: the run says what the kubelet says, and so does every further one until the pod runs."""
+    """What is attached is not all: the run says what the kubelet says, and so does every further
+    one until the pod runs.
+    """
     lost = lost_current
     lost.volume("db")
     lost.deploy("db", "db")
@@ -299,7 +435,10 @@ def test_a_new_pod_that_cannot_mount(lost_current: Lost) -> None:
     lost.api.create({**event, "lastTimestamp": "2999-01-01T00:00:00Z"})
     run = lost.run(ready_timeout=2)
     assert run.failed and run.outcomes[-2:] == [(READY, "failed"), (RECORD, "skipped")], run.result
-    assert f"pod default/{new['metadata']['name']} on b is Pending" in run.msg and f"last event: FailedMount: {said}" in run.msg, run.msg
+    assert (
+        f"pod default/{new['metadata']['name']} on b is Pending" in run.msg
+        and f"last event: FailedMount: {said}" in run.msg
+    ), run.msg
     assert lost.attached() == {("pv-db", "b")} and lost.ledger()["phase"] == "fenced"
     lost.kubelets._run = start  # type: ignore[method-assign]
     assert done(lost.run()) == [ATTACH, READY, RECORD]
@@ -308,7 +447,10 @@ def test_a_new_pod_that_cannot_mount(lost_current: Lost) -> None:
 
 @pytest.mark.variation
 def test_a_finalizer_that_holds(lost_1_20: Lost) -> None:
-    """It stays, and the run ends in time and says who holds it. When the driver can again, the next run ends it."""
+    """It stays, and the run ends in time and says who holds it.
+
+    When the driver can again, the next run ends it.
+    """
     lost = lost_1_20
     lost.volume("db")
     lost.bare("db", "db")
@@ -316,11 +458,23 @@ def test_a_finalizer_that_holds(lost_1_20: Lost) -> None:
     lost.cluster.attacher.behave(RBD, Behaviour(fail="array is busy", attach=False))
     run = lost.run(detach_timeout=8)
     assert run.failed and run.changed
-    for text in ("held by external-attacher/rbd-csi-ceph-com", "the attacher says: array is busy", "A finalizer is never removed here"):
+    for text in (
+        "held by external-attacher/rbd-csi-ceph-com",
+        "the attacher says: array is busy",
+        "A finalizer is never removed here",
+    ):
         assert text in run.msg, run.msg
-    assert run.outcomes[-4:] == [(DETACH, "failed"), (ATTACH, "skipped"), (READY, "skipped"), (RECORD, "skipped")]
+    assert run.outcomes[-4:] == [
+        (DETACH, "failed"),
+        (ATTACH, "skipped"),
+        (READY, "skipped"),
+        (RECORD, "skipped"),
+    ]
     (held,) = lost.api.all("VolumeAttachment")
-    assert held["metadata"]["finalizers"] == ["external-attacher/rbd-csi-ceph-com"] and "deletionTimestamp" in held["metadata"]
+    assert (
+        held["metadata"]["finalizers"] == ["external-attacher/rbd-csi-ceph-com"]
+        and "deletionTimestamp" in held["metadata"]
+    )
     assert lost.ledger()["phase"] == "fenced"
     lost.no_lease()
     lost.cluster.attacher.behave(RBD, OK)
@@ -335,7 +489,11 @@ def test_the_node_is_back(request: pytest.FixtureRequest, fixture: str) -> None:
     lost.bare("db", "db")
     lost.lose("pv-db")
     lost.come_back()
-    refused(lost, "node a is back (Ready=True): nothing is detached from it. Its fence stays; release it with")
+    refused(
+        lost,
+        "node a is back (Ready=True): nothing is detached from "
+        "it. Its fence stays; release it with",
+    )
     assert lost.attached() == {("pv-db", "a")}
 
 
@@ -377,14 +535,20 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize(("fixture", "method", "where", "number"), MOMENTS)
-def test_killed_and_run_again(request: pytest.FixtureRequest, fixture: str, method: str, where: str, number: int) -> None:
-    """Right after a change, before the module has heard of it: the next run, which waits for the lease, brings it to the same end."""
+def test_killed_and_run_again(
+    request: pytest.FixtureRequest, fixture: str, method: str, where: str, number: int
+) -> None:
+    """Right after a change, before the module has heard of it: the next run, which waits for the
+    lease, brings it to the same end.
+    """
     lost: Lost = request.getfixturevalue(fixture)
     lost.volume("db")
     lost.bare("db", "db")
     lost.lose("pv-db")
     proxy = lost.cluster.proxy()
-    kill = proxy.on(method, where, first=number, times=1, after=lambda: kill_module(module="volume_failover"))
+    kill = proxy.on(
+        method, where, first=number, times=1, after=lambda: kill_module(module="volume_failover")
+    )
     died = lost.run(proxy=proxy)
     assert died.failed and "findings" not in died.result, died.result
     assert kill.matched >= number
@@ -395,6 +559,14 @@ def test_killed_and_run_again(request: pytest.FixtureRequest, fixture: str, meth
     assert lost.attached() == set() and not lost.api.find("Pod", "db")
     ledger = lost.ledger()
     tainted = fixture == "lost_current"
-    assert (ledger["phase"], ledger["tainted"], lost.taints().count(OUT)) == ("detached", tainted, int(tainted))
-    ours = [found for found in lost.api.all("ConfigMap") if found["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by")]
+    assert (ledger["phase"], ledger["tainted"], lost.taints().count(OUT)) == (
+        "detached",
+        tainted,
+        int(tainted),
+    )
+    ours = [
+        found
+        for found in lost.api.all("ConfigMap")
+        if found["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by")
+    ]
     assert len(ours) == 1

@@ -18,12 +18,24 @@ BINDFS = ["bindfs", "-f", "{options}", "{source}", "{target}"]
 
 def known(volume: Volume, **more: Any) -> dict[str, Any]:
     """What the cluster would tell of a volume that bindfs serves."""
-    return {"volumes": [{"volume": volume.name, "handle": volume.handle, "sources": ["/srv/data"], "command": BINDFS, **more}]}
+    return {
+        "volumes": [
+            {
+                "volume": volume.name,
+                "handle": volume.handle,
+                "sources": ["/srv/data"],
+                "command": BINDFS,
+                **more,
+            }
+        ]
+    }
 
 
 @pytest.mark.variation
 def test_staging_publish_and_subpath_share_one_server(node: Node) -> None:
-    """Check, run, run again; each mount point gets the new mount as it was, also read-only, and nothing of the repair is left."""
+    """Check, run, run again; each mount point gets the new mount as it was, also read-only, and
+    nothing of the repair is left.
+    """
     volume = Kubelet(node).volume()
     server = bindfs(node, volume.stage())
     published = volume.publish()
@@ -37,13 +49,21 @@ def test_staging_publish_and_subpath_share_one_server(node: Node) -> None:
     before = mounts(node)
     planned = remount(node, check=True, **known(volume))
     (finding,) = planned.findings
-    assert (finding["control"], finding["object"]["name"], finding["verdict"]) == ("STOR-05", volume.staging, "repair")
+    assert (finding["control"], finding["object"]["name"], finding["verdict"]) == (
+        "STOR-05",
+        volume.staging,
+        "repair",
+    )
     assert {outcome for _action, outcome in planned.outcomes} == {"planned"}
     assert mounts(node) == before
 
     run = remount(node, **known(volume))
     assert not run.failed, run.msg
-    assert [action for action, _outcome in run.outcomes] == ["mount", *["replace_mount"] * 4, "clean_up"]
+    assert [action for action, _outcome in run.outcomes] == [
+        "mount",
+        *["replace_mount"] * 4,
+        "clean_up",
+    ]
     for point in points:
         assert len(layers(node, point)) == 1
     assert {layers(node, point)[0][0] for point in points} == {layers(node, volume.staging)[0][0]}
@@ -58,7 +78,9 @@ def test_staging_publish_and_subpath_share_one_server(node: Node) -> None:
 
 @pytest.mark.variation
 def test_stacked_dead_mounts_go_and_what_lies_below_stays(node: Node) -> None:
-    """Two dead ones on a filesystem of another kind; elsewhere a dead one below a mount that answers, which is left alone."""
+    """Two dead ones on a filesystem of another kind; elsewhere a dead one below a mount that
+    answers, which is left alone.
+    """
     kubelet = Kubelet(node)
     volume, renewed = kubelet.volume(), kubelet.volume("pvc-2")
     node.sh(f"mkdir -p {volume.stage()} && mount -t tmpfs below {volume.staging}")
@@ -81,9 +103,15 @@ def test_stacked_dead_mounts_go_and_what_lies_below_stays(node: Node) -> None:
         in remount(node, check=True, accept_majority_broken=False, **known(volume)).msg
     )
     planned = remount(node, check=True, **known(volume))
-    assert sorted(finding["object"]["name"] for finding in planned.findings) == sorted([volume.staging, old])
+    assert sorted(finding["object"]["name"] for finding in planned.findings) == sorted(
+        [volume.staging, old]
+    )
     assert len(planned.finding(volume.staging)["evidence"]["devices"]) == 2
-    assert [action["action"] for action in planned.finding(old)["repair"]] == ["adopt_mount", "replace_mount", "clean_up"]
+    assert [action["action"] for action in planned.finding(old)["repair"]] == [
+        "adopt_mount",
+        "replace_mount",
+        "clean_up",
+    ]
 
     run = remount(node, **known(volume))
     assert not run.failed, run.msg
@@ -100,7 +128,9 @@ def test_stacked_dead_mounts_go_and_what_lies_below_stays(node: Node) -> None:
 
 @pytest.mark.variation
 def test_containers_that_keep_the_dead_mount_are_told(node: Node) -> None:
-    """A bind of the mount itself keeps it, private or slave; a slave of the folder above it gets the new one."""
+    """A bind of the mount itself keeps it, private or slave; a slave of the folder above it gets
+    the new one.
+    """
     volume = Kubelet(node).volume()
     server = bindfs(node, volume.stage())
     published = volume.publish()
@@ -113,7 +143,8 @@ def test_containers_that_keep_the_dead_mount_are_told(node: Node) -> None:
         "above": f"mount --rbind {above} /c/above",
     }.items():
         node.sh(
-            f"setsid unshare -m --propagation slave sh -c '{mount} && touch /run/{how} && exec sleep 600' > /dev/null 2>&1 < /dev/null & "
+            f"setsid unshare -m --propagation slave sh -c '{mount} && touch /run/{how} && exec "
+            "sleep 600' > /dev/null 2>&1 < /dev/null & "
         )
         node.wait(lambda how=how: node.sh(f"ls /run/{how}", check=False) != "", f"{how} is bound")
         pids[how] = int(node.sh("pgrep -n -x sleep"))
@@ -123,11 +154,16 @@ def test_containers_that_keep_the_dead_mount_are_told(node: Node) -> None:
     stale = {(entry["pid"], entry["point"]) for entry in run.result["stale"]}
     assert stale == {(pids["private"], "/c/private"), (pids["slave"], "/c/slave")}
     assert lists(node, f"/proc/{pids['above']}/root/c/above/mount") == ["file", "sub"]
-    assert "not connected" in node.sh(f"ls /proc/{pids['private']}/root/c/private 2>&1", check=False)
+    assert "not connected" in node.sh(
+        f"ls /proc/{pids['private']}/root/c/private 2>&1", check=False
+    )
 
 
 def test_a_hung_mount_is_only_cut_when_that_is_allowed(node: Node) -> None:
-    """A stuck backend, and a server that is stopped. Without leave nothing is touched; one that is freed again answers."""
+    """A stuck backend, and a server that is stopped.
+
+    Without leave nothing is touched; one that is freed again answers.
+    """
     kubelet = Kubelet(node)
     stuck, stopped = kubelet.volume(), kubelet.volume("pvc-2")
     served(node, f"{upload(node, 'fuse_stuck')} {stuck.stage()}", stuck.staging)
@@ -143,14 +179,26 @@ def test_a_hung_mount_is_only_cut_when_that_is_allowed(node: Node) -> None:
         assert (finding["control"], finding["verdict"]) == ("STOR-06", "refuse")
         assert "abort_hung_connections" in finding["reason"]
         assert f" {step}: " in finding["evidence"]["answer"]
-    # A question that the server has not even read ends with who asked it; the kernel waits for any other.
+    # A question that the server has not even read ends with who asked it; the kernel waits for any
+    # other.
     (held,) = refused.finding(stuck.staging)["evidence"]["held"]
     assert node.process_state(held) == "D"
     assert refused.finding(stopped.staging)["evidence"]["held"] == []
 
-    run = remount(node, probe_timeout=6, abort_hung_connections=True, paths=[stopped.staging], **known(stopped))
+    run = remount(
+        node,
+        probe_timeout=6,
+        abort_hung_connections=True,
+        paths=[stopped.staging],
+        **known(stopped),
+    )
     assert not run.failed, run.msg
-    assert [action for action, _outcome in run.outcomes] == ["mount", "abort_connection", "replace_mount", "clean_up"]
+    assert [action for action, _outcome in run.outcomes] == [
+        "mount",
+        "abort_connection",
+        "replace_mount",
+        "clean_up",
+    ]
     assert lists(node, stopped.staging) == ["file", "sub"]
 
     node.sh("touch /run/unstuck")
@@ -160,13 +208,16 @@ def test_a_hung_mount_is_only_cut_when_that_is_allowed(node: Node) -> None:
 
 @pytest.mark.variation
 def test_two_hundred_mounts_of_which_fifty_hang(node: Node) -> None:
-    """All of them are found within one time-out and a little; those that answer are asked once, and are what they were."""
+    """All of them are found within one time-out and a little; those that answer are asked once, and
+    are what they were.
+    """
     kubelet = Kubelet(node)
     points = [kubelet.volume(f"pvc-{number}").staging for number in range(200)]
     node.vm.run("xargs mkdir -p", stdin="\n".join(points))
     command = upload(node, "fuse_many")
     node.sh("mkdir -p /run/many")
-    # Ansible connects before systemd has two hundred mounts to digest, which takes the emulated processor a while.
+    # Ansible connects before systemd has two hundred mounts to digest, which takes the emulated
+    # processor a while.
     assert remount(node).findings == []
     server = served(node, f"{command} /run/many 50 {' '.join(points)}", points[-1])
     node.wait(lambda: len(json.loads(node.sh("cat /run/many/counts"))) == 200, "the server counts")
@@ -180,7 +231,11 @@ def test_two_hundred_mounts_of_which_fifty_hang(node: Node) -> None:
     node.sh("sleep 0.5")
     now = json.loads(node.sh("cat /run/many/counts"))
     for point in points[:150]:
-        more = {what: count - asked[point].get(what, 0) for what, count in now[point].items() if count != asked[point].get(what, 0)}
+        more = {
+            what: count - asked[point].get(what, 0)
+            for what, count in now[point].items()
+            if count != asked[point].get(what, 0)
+        }
         assert (more.pop("getattr", 1), more.pop("releasedir", 1)) == (1, 1)
         assert more == {"statfs": 1, "opendir": 1, "readdir": 1}
     held = sorted(pid for finding in run.findings for pid in finding["evidence"]["held"])
@@ -192,7 +247,9 @@ def test_two_hundred_mounts_of_which_fifty_hang(node: Node) -> None:
 
 
 def test_hostile_names_lead_nowhere(node: Node) -> None:
-    """Links, newlines and mounts elsewhere: only what is the kubelet's by its whole path, without a link, is replaced."""
+    """Links, newlines and mounts elsewhere: only what is the kubelet's by its whole path, without a
+    link, is replaced.
+    """
     volume = Kubelet(node).volume()
     server = bindfs(node, volume.stage())
     published = volume.publish()
@@ -208,7 +265,9 @@ def test_hostile_names_lead_nowhere(node: Node) -> None:
         node.sh(["sh", "-c", 'mkdir -p "$1" && mount --bind "$2" "$1"', "sh", path, volume.staging])
     die(node, server)
     # A pod's folder is moved away, mounts and all, and a link is put in its place.
-    node.sh(f"mkdir /srv/decoy && mv {pods}/{uid} /srv/decoy/pod && ln -s /srv/decoy/pod {pods}/{uid}")
+    node.sh(
+        f"mkdir /srv/decoy && mv {pods}/{uid} /srv/decoy/pod && ln -s /srv/decoy/pod {pods}/{uid}"
+    )
     device = layers(node, volume.staging)[0][0]
     count = f"grep -c ' {device} ' /proc/1/mountinfo"
     assert node.sh(count) == "6"

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Drivers that keep their FUSE mount in a folder of their own and bind it for pods, as JuiceFS and Mountpoint for S3 do."""
+"""Drivers that keep their FUSE mount in a folder of their own and bind it for pods, as JuiceFS and
+Mountpoint for S3 do.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,22 @@ BINDFS = ["bindfs", "-f", "{options}", "{source}", "{target}"]
 
 def known(volume: Volume) -> dict[str, Any]:
     """What the cluster would tell of a volume that bindfs serves."""
-    return {"volumes": [{"volume": volume.name, "handle": volume.handle, "sources": ["/srv/data"], "command": BINDFS}]}
+    return {
+        "volumes": [
+            {
+                "volume": volume.name,
+                "handle": volume.handle,
+                "sources": ["/srv/data"],
+                "command": BINDFS,
+            }
+        ]
+    }
 
 
 def test_the_mount_of_the_driver_is_not_left_dead(node: Node) -> None:
-    """The next pod would get it: whose server it is, is said, and nothing is done to the pods' mounts."""
+    """The next pod would get it: whose server it is, is said, and nothing is done to the pods'
+    mounts.
+    """
     volume = Kubelet(node).volume()
     node.sh(f"mkdir -p {FOLDER}")
     server = bindfs(node, FOLDER)

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Dead FUSE mounts from end to end (R5): a real control plane, and a real node under the same name with a real FUSE server.
+"""Dead FUSE mounts from end to end (R5): a real control plane, and a real node under the same name
+with a real FUSE server.
 
-There is no kubelet on the node. A stand-in for it mounts and unmounts volumes there as pods come and go in the API.
+There is no kubelet on the node. A stand-in for it mounts and unmounts volumes there as pods come
+and go in the API.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ SURVEY = {
     "target": NODE,
     "fuse_recovery_cluster": "true",
     "fuse_recovery_provisioners": DRIVER,
-    "fuse_recovery_drivers": json.dumps({DRIVER: {"command": ["bindfs", "-f", "{source}", "{target}"], "sources": ["/srv/web"]}}),
+    "fuse_recovery_drivers": json.dumps(
+        {DRIVER: {"command": ["bindfs", "-f", "{source}", "{target}"], "sources": ["/srv/web"]}}
+    ),
     "fuse_recovery_restart_pods": "",
     "fuse_recovery_max_repairs": "5",
     # Its volume is the node's only one.
@@ -44,7 +48,9 @@ SURVEY = {
 
 
 class Mounter(KubeletStandIn):
-    """Besides what a kubelet says, what it does on one node: it ends the containers of pods that go, and unmounts their volume."""
+    """Besides what a kubelet says, what it does on one node: it ends the containers of pods that
+    go, and unmounts their volume.
+    """
 
     def __init__(self, api: Api, nodes: list[str], scene: Scene) -> None:
         super().__init__(api, nodes)
@@ -88,14 +94,20 @@ class Scene:
             self.api.add_node(name, DRIVER)
         self.published: dict[str, tuple[Volume, str]] = {}
         ends.enter_context(Mounter(self.api, [NODE, "n2"], self))
-        secret: Object = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3", "namespace": "default"}}
+        secret: Object = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "s3", "namespace": "default"},
+        }
         self.api.create({**secret, "stringData": {"accessKeyID": "AK", "secretAccessKey": SECRET}})
         self.server, self.uid, self.pod, self.volume = self.add("web")
         self.point = self.published[self.uid][1]
         self.main: Pod | None = None
 
     def add(self, name: str) -> tuple[int, str, str, Volume]:
-        """A workload with a volume of its own, on the node: the server's pid, the pod's uid and name, and the volume."""
+        """A workload with a volume of its own, on the node: the server's pid, the pod's uid and
+        name, and the volume.
+        """
         mine = Volume(Kubelet(self.node), f"pv-{name}")
         volume, claim = k8s.volume(name, DRIVER, mine.handle, modes=("ReadWriteMany",))
         volume["spec"]["csi"]["nodeStageSecretRef"] = {"namespace": "default", "name": "s3"}
@@ -108,30 +120,49 @@ class Scene:
         return server, uid, pod, mine
 
     def _running(self, app: str) -> tuple[str, str] | None:
-        pods = [pod["metadata"] for pod in self.api.all("Pod", "default") if pod["status"]["phase"] == "Running"]
+        pods = [
+            pod["metadata"]
+            for pod in self.api.all("Pod", "default")
+            if pod["status"]["phase"] == "Running"
+        ]
         mine = [meta for meta in pods if meta["labels"]["app"] == app]
         return (mine[0]["uid"], mine[0]["name"]) if mine else None
 
     def unmounted(self, uid: str) -> bool:
-        """What a kubelet does for a pod that goes. It does not get a dead mount off, so that has to be done for it."""
+        """What a kubelet does for a pod that goes.
+
+        It does not get a dead mount off, so that has to be done for it.
+        """
         node, (volume, point) = self.node, self.published[uid]
-        node.sh(f"test ! -e /run/pod-{uid} || kill $(cat /run/pod-{uid}); rm -f /run/pod-{uid}", check=False)
+        node.sh(
+            f"test ! -e /run/pod-{uid} || kill $(cat /run/pod-{uid}); rm -f /run/pod-{uid}",
+            check=False,
+        )
         if layers(node, point):
             return False
-        node.sh(f"rm -rf {volume.kubelet.root}/pods/{uid}; umount {volume.staging}; rm -rf {volume.stage_folder}", check=False)
+        node.sh(
+            f"rm -rf {volume.kubelet.root}/pods/{uid}; umount {volume.staging}; rm -rf "
+            f"{volume.stage_folder}",
+            check=False,
+        )
         return True
 
     def run_process(self) -> None:
         """A process in the pod's control group, inside of its volume."""
         group = f"/sys/fs/cgroup/kubepods/pod{self.uid}/{'c' * 64}"
         self.node.sh(
-            f"mkdir -p {group} && cd {self.point} && (setsid sleep 1000 > /dev/null 2>&1 < /dev/null & echo $! > /run/pod-{self.uid}) "
-            f"&& cat /run/pod-{self.uid} > {group}/cgroup.procs"
+            f"mkdir -p {group} && cd {self.point} && (setsid sleep 1000 > /dev/null 2>&1 < "
+            f"/dev/null & echo $! > /run/pod-{self.uid}) && cat /run/pod-{self.uid} > "
+            f"{group}/cgroup.procs"
         )
 
     def run_container(self) -> None:
         """The pod's container, of a real runtime."""
-        self.main = Runtime(self.node).run(self.uid, self.pod, {"name": "main", "mounts": [mount("/web", self.point)]}).started()
+        self.main = (
+            Runtime(self.node)
+            .run(self.uid, self.pod, {"name": "main", "mounts": [mount("/web", self.point)]})
+            .started()
+        )
 
     def sees(self) -> str:
         """What the container gets."""
@@ -140,20 +171,44 @@ class Scene:
         return self.node.sh(f"ls /proc/{pid}/root/web 2>&1", check=False)
 
     def play(self, check: bool = False, **extra: Any) -> Played:
-        """The playbook, as AWX runs it: all answers as strings, and the rights that ship, with one Secret."""
-        command = ["ansible-playbook", f"{COLLECTION}.recover_fuse_mounts", *LOCAL[:2], "-i", str(self.node.vm.inventory()), "-v"]
+        """The playbook, as AWX runs it: all answers as strings, and the rights that ship, with one
+        Secret.
+        """
+        command = [
+            "ansible-playbook",
+            f"{COLLECTION}.recover_fuse_mounts",
+            *LOCAL[:2],
+            "-i",
+            str(self.node.vm.inventory()),
+            "-v",
+        ]
         command += ["-e", json.dumps({**SURVEY, **extra}), *(["--check"] if check else [])]
         kubeconfig = self.cluster.kubeconfig(REPAIR)
         settings = {**remote_environment(), "K8S_AUTH_KUBECONFIG": str(kubeconfig)}
-        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
+        answer = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=ANSIBLE_DEADLINE,
+            env=settings,
+        )
         text = answer.stdout + answer.stderr
         assert SECRET not in text
         return Played(answer.returncode, text)
 
     def let_read_the_secret(self) -> None:
         """What the role's README asks for."""
-        kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "s3", "namespace": "default"}}
-        rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["s3"], "verbs": ["get"]}
+        kind = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "metadata": {"name": "s3", "namespace": "default"},
+        }
+        rule = {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": ["s3"],
+            "verbs": ["get"],
+        }
         user = {"kind": "ServiceAccount", "name": "storage-ops-repair", "namespace": "storage-ops"}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "s3"}
         self.api.create({**kind, "kind": "Role", "rules": [rule]})
@@ -161,7 +216,10 @@ class Scene:
 
     def pods(self) -> list[tuple[str, str]]:
         """(uid, node) of the pods."""
-        return [(pod["metadata"]["uid"], pod["spec"].get("nodeName", "")) for pod in self.api.all("Pod", "default")]
+        return [
+            (pod["metadata"]["uid"], pod["spec"].get("nodeName", ""))
+            for pod in self.api.all("Pod", "default")
+        ]
 
 
 @pytest.fixture
@@ -178,14 +236,19 @@ def changed(run: Played) -> bool:
 
 
 def test_mounted_anew_and_the_container_restarted(scene: Scene) -> None:
-    """Planned, done, proven inside of the container, and nothing left to do. A Secret that may not be read stops it before that."""
+    """Planned, done, proven inside of the container, and nothing left to do.
+
+    A Secret that may not be read stops it before that.
+    """
     node, before = scene.node, scene.pods()
     scene.run_container()
     assert scene.main and scene.sees() == "file\nsub"
     old = scene.main.containers()
     die(node, scene.server)
     denied = scene.play()
-    assert denied.rc != 0 and "default/s3 (Exception '403 Reason: Forbidden)" in denied.text, denied.text
+    assert denied.rc != 0 and "default/s3 (Exception '403 Reason: Forbidden)" in denied.text, (
+        denied.text
+    )
     assert not changed(denied)
     scene.let_read_the_secret()
 
@@ -213,7 +276,8 @@ def test_mounted_anew_and_the_container_restarted(scene: Scene) -> None:
 
 @pytest.mark.variation
 def test_left_to_the_kubelet(scene: Scene) -> None:
-    """The pods go, what keeps them is unmounted, the volume is unstaged, and only then may they come back.
+    """The pods go, what keeps them is unmounted, the volume is unstaged, and only then may they
+    come back.
 
     Pods that share nothing go one after the other.
     """
@@ -234,12 +298,20 @@ def test_left_to_the_kubelet(scene: Scene) -> None:
     assert scene.pods() == before and layers(node, scene.point)
     no_trace(scene.cluster)
 
-    done = scene.play(fuse_recovery_strategy="kubelet", fuse_recovery_move_timeout="300", fuse_recovery_unstage_timeout="20")
+    done = scene.play(
+        fuse_recovery_strategy="kubelet",
+        fuse_recovery_move_timeout="300",
+        fuse_recovery_unstage_timeout="20",
+    )
     assert done.rc == 0, done.text
     for pod, point in ((scene.pod, scene.point), (name, volume.staging)):
         assert f"done: unmount {point}" in done.text or f"done: wait_unstaged {point}" in done.text
         assert f"done: evict_pod default/{pod}" in done.text
-    for point in (*(point for _volume, point in scene.published.values()), scene.volume.staging, volume.staging):
+    for point in (
+        *(point for _volume, point in scene.published.values()),
+        scene.volume.staging,
+        volume.staging,
+    ):
         assert layers(node, point) == []
     after = scene.pods()
     assert [place for _uid, place in after] == ["n2", "n2"]
@@ -255,7 +327,11 @@ def test_left_to_the_kubelet(scene: Scene) -> None:
 def test_without_the_cluster_only_the_node_is_repaired(scene: Scene) -> None:
     node = scene.node
     die(node, scene.server)
-    volume = {"volume": "pv-web", "sources": ["/srv/web"], "command": ["bindfs", "-f", "{source}", "{target}"]}
+    volume = {
+        "volume": "pv-web",
+        "sources": ["/srv/web"],
+        "command": ["bindfs", "-f", "{source}", "{target}"],
+    }
     alone = {"fuse_recovery_cluster": "false", "fuse_recovery_volumes": json.dumps([volume])}
     refused = scene.play(**{**alone, "fuse_recovery_volumes": "", "fuse_recovery_strict": "true"})
     assert refused.rc != 0 and not changed(refused), refused.text

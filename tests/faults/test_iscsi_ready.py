@@ -19,7 +19,10 @@ def unloaded(node: Node) -> Node:
     node.guarded = False
     node.labctl("logout")
     node.sh("systemctl stop iscsid.socket iscsid.service; multipath -F", check=False)
-    node.sh("rmmod -f ib_iser 2>/dev/null; rmmod iscsi_tcp libiscsi_tcp libiscsi scsi_transport_iscsi", check=False)
+    node.sh(
+        "rmmod -f ib_iser 2>/dev/null; rmmod iscsi_tcp libiscsi_tcp libiscsi scsi_transport_iscsi",
+        check=False,
+    )
     assert "\niscsi_tcp " not in node.sh("lsmod")
     return node
 
@@ -29,7 +32,11 @@ def test_four_ways(unloaded: Node) -> None:
     node = unloaded
     check = node.ansible("iscsi_module_check", check=True, start_iscsid=True)
     assert check.changed
-    assert [action for action, _outcome in check.outcomes] == ["load_module", "persist_module", "start_service"]
+    assert [action for action, _outcome in check.outcomes] == [
+        "load_module",
+        "persist_module",
+        "start_service",
+    ]
     assert "\niscsi_tcp " not in node.sh("lsmod")
     assert node.sh(f"ls {OURS}", check=False) == ""
     run = node.ansible("iscsi_module_check", start_iscsid=True)
@@ -65,7 +72,10 @@ def test_installed_for_another_kernel(unloaded: Node) -> None:
     node.sh(f"mv /lib/modules/{kernel} /lib/modules/9.9.9-newer")
     finding = node.ansible("iscsi_module_check").finding("iscsi_tcp")
     assert finding["verdict"] == "refuse"
-    assert f"not installed for the running kernel {kernel}, only for 9.9.9-newer: reboot into that kernel" in finding["reason"]
+    assert (
+        f"not installed for the running kernel {kernel}, only for "
+        "9.9.9-newer: reboot into that kernel" in finding["reason"]
+    )
     assert "\niscsi_tcp " not in node.sh("lsmod")
 
 
@@ -92,7 +102,10 @@ def test_a_load_that_must_fail_is_not_planned(unloaded: Node) -> None:
         "install iscsi_tcp :",
         "install \\\\\n  iscsi_tcp /bin/true",
     ):
-        node.sh(f"mkdir -p /usr/local/lib/modprobe.d; printf '%b\\n' \"{line}\" > /usr/local/lib/modprobe.d/no.conf")
+        node.sh(
+            f"mkdir -p /usr/local/lib/modprobe.d; printf '%b\\n' \"{line}\" > "
+            "/usr/local/lib/modprobe.d/no.conf"
+        )
         assert "install " in node.sh("modprobe --show-depends iscsi_tcp"), line
         finding = node.ansible("iscsi_module_check").finding("iscsi_tcp")
         assert finding["verdict"] == "refuse", line
@@ -100,15 +113,24 @@ def test_a_load_that_must_fail_is_not_planned(unloaded: Node) -> None:
     node.sh("echo 'install libiscsi /bin/false' > /usr/local/lib/modprobe.d/no.conf")
     outcome = node.ansible("iscsi_module_check", load_blacklisted=True)
     assert outcome.finding("iscsi_tcp")["verdict"] == "refuse"
-    assert "modprobe runs '/bin/false' in place of a dependency" in outcome.finding("iscsi_tcp")["reason"]
+    assert (
+        "modprobe runs '/bin/false' in place of a dependency"
+        in outcome.finding("iscsi_tcp")["reason"]
+    )
     assert "\niscsi_tcp " not in node.sh("lsmod")
     node.sh("rm /usr/local/lib/modprobe.d/no.conf; systemctl mask iscsid.service")
-    assert "systemctl unmask" in node.ansible("iscsi_module_check", start_iscsid=True).finding("iscsid")["reason"]
+    assert (
+        "systemctl unmask"
+        in node.ansible("iscsi_module_check", start_iscsid=True).finding("iscsid")["reason"]
+    )
 
 
 @pytest.mark.variation
 def test_built_in(node: Node) -> None:
-    name = node.sh("sed -n 's#.*/\\([a-z0-9_]*\\)\\.ko.*#\\1#p' /lib/modules/$(uname -r)/modules.builtin | head -1")
+    name = node.sh(
+        "sed -n 's#.*/\\([a-z0-9_]*\\)\\.ko.*#\\1#p' /lib/modules/$(uname "
+        "-r)/modules.builtin | head -1"
+    )
     assert node.ansible("iscsi_module_check", modules=[name]).findings == []
 
 
@@ -124,7 +146,10 @@ def test_iscsid_is_not_started_unasked(unloaded: Node) -> None:
 @pytest.mark.variation
 def test_initiator_name(node: Node) -> None:
     for command, text in (
-        ("echo InitiatorName=iqn.2026-01.lab.x:b >> /etc/iscsi/initiatorname.iscsi", "2 initiator names"),
+        (
+            "echo InitiatorName=iqn.2026-01.lab.x:b >> /etc/iscsi/initiatorname.iscsi",
+            "2 initiator names",
+        ),
         ("echo InitiatorName=worker > /etc/iscsi/initiatorname.iscsi", "not of the form"),
         ("rm /etc/iscsi/initiatorname.iscsi", "is missing"),
     ):

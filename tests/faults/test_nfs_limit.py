@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The limit of open files of a real containerd with a real container (STOR-10): found, and put right by the playbook when asked."""
+"""The limit of open files of a real containerd with a real container (STOR-10): found, and put
+right by the playbook when asked.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ HUGE = 1073741816
 DROP_IN = "/etc/systemd/system/containerd.service.d/50-storage_ops-nofile.conf"
 POD = "0b1e3f3c-6d0a-4c6e-9f5e-1f1e0d5a7c11"
 # As AWX's survey sends them.
-SURVEY = {"target": "node1\n", "nfs_check_write_limit": "true", "nfs_check_restart_runtime": "true", "nfs_check_deadline": ""}
+SURVEY = {
+    "target": "node1\n",
+    "nfs_check_write_limit": "true",
+    "nfs_check_restart_runtime": "true",
+    "nfs_check_deadline": "",
+}
 
 
 # Infinity means what systemd itself has. On Debian that is 2^20; on other distributions it is 2^30,
@@ -67,9 +74,23 @@ def container(node: Node) -> str:
 
 def play(node: Node, check: bool = False, **extra: str) -> Played:
     """The playbook, as AWX runs it."""
-    command = ["ansible-playbook", f"{COLLECTION}.check_nfs", "-i", str(node.vm.inventory()), "-e", json.dumps({**SURVEY, **extra})]
+    command = [
+        "ansible-playbook",
+        f"{COLLECTION}.check_nfs",
+        "-i",
+        str(node.vm.inventory()),
+        "-e",
+        json.dumps({**SURVEY, **extra}),
+    ]
     command += ["--check"] if check else []
-    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=remote_environment())
+    answer = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=ANSIBLE_DEADLINE,
+        env=remote_environment(),
+    )
     return Played(answer.returncode, answer.stdout + answer.stderr)
 
 
@@ -79,24 +100,44 @@ def test_unit_and_running_process(containers: Node) -> None:
     node = containers
     finding = node.ansible("nfs_mount_check").finding("containerd")
     assert finding["summary"] == f"containerd and its containers may open {HUGE} files each"
-    assert (finding["control"], finding["severity"], finding["evidence"]["unit_limit"]) == ("STOR-10", "major", "infinity")
-    assert f"write {DROP_IN} with the lines '[Service]' and 'LimitNOFILE=1048576'" in finding["reason"]
+    assert (finding["control"], finding["severity"], finding["evidence"]["unit_limit"]) == (
+        "STOR-10",
+        "major",
+        "infinity",
+    )
+    assert (
+        f"write {DROP_IN} with the lines '[Service]' and 'LimitNOFILE=1048576'" in finding["reason"]
+    )
 
-    node.sh(f"mkdir {DROP_IN.rpartition('/')[0]} && printf '[Service]\\nLimitNOFILE=1048576\\n' > {DROP_IN}")
+    node.sh(
+        f"mkdir {DROP_IN.rpartition('/')[0]} && printf "
+        f"'[Service]\\nLimitNOFILE=1048576\\n' > {DROP_IN}"
+    )
     finding = node.ansible("nfs_mount_check").finding("containerd")
-    assert finding["reason"].startswith("systemd has not read the unit's files since they were changed: run 'systemctl daemon-reload'")
+    assert finding["reason"].startswith(
+        "systemd has not read the unit's files since they were changed: run 'systemctl "
+        "daemon-reload'"
+    )
 
     node.sh("systemctl daemon-reload")
     finding = node.ansible("nfs_mount_check", check=True).finding("containerd")
     assert finding["summary"] == f"containerd and its containers may still open {HUGE} files each"
     assert finding["evidence"] == {
         **finding["evidence"],
-        **{"unit_limit": "1048576", "process_limit": HUGE, "limit_after_restart": 1048576, "drop_ins": [DROP_IN]},
+        **{
+            "unit_limit": "1048576",
+            "process_limit": HUGE,
+            "limit_after_restart": 1048576,
+            "drop_ins": [DROP_IN],
+        },
     }
 
     # A CSI driver that was started before keeps what it got.
     slice_name = f"kubepods-besteffort-pod{POD.replace('-', '_')}.slice"
-    node.sh(f"systemd-run -q --slice={slice_name} -p LimitNOFILE={HUGE} sh -c 'sleep 999; :' csi-plugin && systemctl restart containerd")
+    node.sh(
+        f"systemd-run -q --slice={slice_name} -p LimitNOFILE={HUGE} sh -c 'sleep 999; :' "
+        "csi-plugin && systemctl restart containerd"
+    )
     outcome = node.ansible("nfs_mount_check")
     assert [finding["object"]["name"] for finding in outcome.findings] == [POD]
     assert f"(sh) of pod {POD}: {HUGE}" in outcome.findings[0]["evidence"]["processes"][0]
@@ -104,20 +145,42 @@ def test_unit_and_running_process(containers: Node) -> None:
 
 @pytest.mark.variation
 def test_program_that_closes_all_it_might_have_open(nfs: Node) -> None:
-    """As those of NFS 3 do in a container: the mounts get the runtime's limit, so it shows, and goes with the limit."""
+    """As those of NFS 3 do in a container: the mounts get the runtime's limit, so it shows, and
+    goes with the limit.
+    """
     node = nfs
     closing = (
-        "import os, resource\nfor fd in range(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0]):\n try: os.close(fd)\n except OSError: pass"
+        "import os, resource\nfor fd in range(3, "
+        "resource.getrlimit(resource.RLIMIT_NOFILE)[0]):\n try: os.close(fd)\n except "
+        "OSError: pass"
     )
-    script = f'#!/bin/sh\ncase "$*" in *vers=3*) python3 -c \'{closing}\';; esac\nexec /sbin/mount.nfs.real "$@"\n'
-    node.vm.run("mv /sbin/mount.nfs /sbin/mount.nfs.real; cat > /sbin/mount.nfs; chmod +x /sbin/mount.nfs", stdin=script)
+    script = (
+        f"#!/bin/sh\ncase \"$*\" in *vers=3*) python3 -c '{closing}';; esac\nexec "
+        '/sbin/mount.nfs.real "$@"\n'
+    )
+    node.vm.run(
+        "mv /sbin/mount.nfs /sbin/mount.nfs.real; cat > /sbin/mount.nfs; chmod +x /sbin/mount.nfs",
+        stdin=script,
+    )
     unlimited(node)
     node.sh("systemctl start containerd", timeout=120)
-    asked = {"shares": [SHARE], "versions": ["3", "4.1"], "wanted_version": "3", "mount_timeout": 50, "slow_seconds": 50}
+    asked = {
+        "shares": [SHARE],
+        "versions": ["3", "4.1"],
+        "wanted_version": "3",
+        "mount_timeout": 50,
+        "slow_seconds": 50,
+    }
     finding = node.ansible("nfs_mount_check", **asked).finding(SHARE)
     assert finding["summary"].startswith(f"{SHARE}: NFS 3 takes 50 s where NFS 4.1 takes ")
-    assert "lower LimitNOFILE of the runtime (STOR-10); or else set mountOptions [nfsvers=4.1]" in finding["reason"]
-    node.sh(f"mkdir {DROP_IN.rpartition('/')[0]} && printf '[Service]\\nLimitNOFILE=65536\\n' > {DROP_IN}")
+    assert (
+        "lower LimitNOFILE of the runtime (STOR-10); or else set mountOptions [nfsvers=4.1]"
+        in finding["reason"]
+    )
+    node.sh(
+        f"mkdir {DROP_IN.rpartition('/')[0]} && printf "
+        f"'[Service]\\nLimitNOFILE=65536\\n' > {DROP_IN}"
+    )
     node.sh("systemctl daemon-reload && systemctl restart containerd", timeout=120)
     assert node.ansible("nfs_mount_check", **asked).findings == []
 
@@ -150,7 +213,9 @@ def test_playbook_puts_the_limit_right(containers: Node) -> None:
 
 @pytest.mark.variation
 def test_playbook_that_only_writes(containers: Node) -> None:
-    """Then a drop-in that comes after ours: a restart would be in vain, so there is none, and no success."""
+    """Then a drop-in that comes after ours: a restart would be in vain, so there is none, and no
+    success.
+    """
     node = containers
     written = play(node, nfs_check_restart_runtime="")
     # The running process still has the old limit.
@@ -158,7 +223,10 @@ def test_playbook_that_only_writes(containers: Node) -> None:
     assert "in order after the next restart of the runtime" in written.text
     assert f"containerd and its containers may still open {HUGE} files each" in written.text
     assert limit(node) == HUGE
-    node.sh(f"printf '[Service]\\nLimitNOFILE=infinity\\n' > {DROP_IN.rpartition('/')[0]}/99-site.conf && systemctl daemon-reload")
+    node.sh(
+        f"printf '[Service]\\nLimitNOFILE=infinity\\n' > {DROP_IN.rpartition('/')[0]}/99-site.conf "
+        "&& systemctl daemon-reload"
+    )
     pid = node.sh("systemctl show -P MainPID containerd")
     overruled = play(node)
     assert overruled.rc != 0
@@ -169,7 +237,9 @@ def test_playbook_that_only_writes(containers: Node) -> None:
 
 @pytest.mark.variation
 def test_docker_whose_containers_would_end_is_not_restarted(node: Node) -> None:
-    """There is no docker on the node; a unit of its name does for what systemd says of it, and no daemon.json says live-restore."""
+    """There is no docker on the node; a unit of its name does for what systemd says of it, and no
+    daemon.json says live-restore.
+    """
     unlimited(node)
     node.sh(
         "printf '[Service]\\nExecStart=/bin/sleep infinity\\nLimitNOFILE=infinity\\n'"
@@ -178,7 +248,10 @@ def test_docker_whose_containers_would_end_is_not_restarted(node: Node) -> None:
     pid = node.sh("systemctl show -P MainPID docker")
     refused = play(node, nfs_check_runtimes="docker")
     assert refused.rc != 0
-    assert "docker.service is not restarted, since its containers would end with it, and nothing was changed" in refused.text
+    assert (
+        "docker.service is not restarted, since its containers would "
+        "end with it, and nothing was changed" in refused.text
+    )
     assert "| CHANGED" not in refused.text
     assert node.sh("systemctl show -P MainPID docker") == pid
     assert node.sh("ls -d /etc/systemd/system/docker.service.d", check=False) == ""

@@ -9,16 +9,23 @@ from __future__ import annotations
 import pytest
 from node import Node
 
-# More than these, and a busy machine without KVM needs minutes only to make them; 4 more are always there.
+# More than these, and a busy machine without KVM needs minutes only to make them; 4 more are always
+# there.
 MORE = 8
 MAPS = MORE + 4
 
 
 @pytest.mark.variation
 def test_many_hung_maps_cost_about_one_time_out(node: Node) -> None:
-    """Both portals are silent, and nothing has noticed yet: 24 questions hang at once, longer than the deadline if asked one by one."""
+    """Both portals are silent, and nothing has noticed yet: 24 questions hang at once, longer than
+    the deadline if asked one by one.
+    """
     node.labctl(f"lun many {MORE}", timeout=500)
-    node.wait(lambda: sum(len(entry["paths"]) == 2 for entry in node.state()["maps"].values()) == MAPS, f"{MAPS} maps", 300)
+    node.wait(
+        lambda: sum(len(entry["paths"]) == 2 for entry in node.state()["maps"].values()) == MAPS,
+        f"{MAPS} maps",
+        300,
+    )
     for portal in ("127.0.0.1", "127.0.0.2"):
         node.labctl(f"portal down {portal}")
     outcome = node.residual(probe_timeout=12, deadline=240, observation_seconds=3)
@@ -34,7 +41,12 @@ def test_node_without_multipath_and_iscsi(node: Node) -> None:
     """Clear words, no traceback."""
     node.guarded = False
     node.labctl("logout")
-    node.sh("multipath -F; dpkg --purge --no-triggers --force-depends multipath-tools kpartx open-iscsi dmsetup", check=False, timeout=200)
+    node.sh(
+        "multipath -F; dpkg --purge --no-triggers --force-depends multipath-tools kpartx "
+        "open-iscsi dmsetup",
+        check=False,
+        timeout=200,
+    )
     assert "not found" in node.sh("multipath -ll 2>&1", check=False)
     outcome = node.residual()
     assert not outcome.failed

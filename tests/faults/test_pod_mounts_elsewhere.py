@@ -54,7 +54,9 @@ def test_a_bind_from_a_private_folder(node: Node) -> None:
     assert node.ansible("csi_mount_repair", False, publish_from=said).findings == []
     said = {DRIVER: "staging"}
     # It is the only one of the node.
-    refused = node.ansible("csi_mount_repair", False, publish_from=said, accept_majority_broken=True)
+    refused = node.ansible(
+        "csi_mount_repair", False, publish_from=said, accept_majority_broken=True
+    )
     assert (refused.finding(point)["severity"], refused.outcomes) == ("critical", [])
     assert "the volume is not below it" in refused.finding(point)["reason"]
     node.sh(f"umount {point} && mount --bind {volume.staging} {point}")
@@ -65,7 +67,9 @@ def test_a_bind_from_a_private_folder(node: Node) -> None:
 
 
 def test_a_staging_folder_without_its_mount(node: Node) -> None:
-    """The driver failed to mount and published the folder all the same: the pod writes to the node's disk."""
+    """The driver failed to mount and published the folder all the same: the pod writes to the
+    node's disk.
+    """
     volume = Kubelet(node).volume()
     volume.stage()
     point = volume.publish()

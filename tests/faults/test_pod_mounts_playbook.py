@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The playbook repair_pod_mounts: a real control plane and a real node of one name, where a stand-in for the kubelet mounts the volume."""
+"""The playbook repair_pod_mounts: a real control plane and a real node of one name, where a
+stand-in for the kubelet mounts the volume.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ SURVEY = {
 
 
 class Kubelet(KubeletStandIn):
-    """Mounts the volume for each pod that it runs, in which a process of the pod is at work; unmounts it before it calls it unused."""
+    """Mounts the volume for each pod that it runs, in which a process of the pod is at work;
+    unmounts it before it calls it unused.
+    """
 
     def __init__(self, api: Api, mounts: Mounts) -> None:
         super().__init__(api, [NODE])
@@ -63,7 +67,10 @@ class Kubelet(KubeletStandIn):
 
     def _report(self, name: str, volumes: set[str]) -> None:
         for uid in set(self.running) - set(self._mounted[name]):
-            self.mounts.node.sh(f"kill {self.running[uid]}; while [ -e /proc/{self.running[uid]}/root/proc ]; do :; done")
+            self.mounts.node.sh(
+                f"kill {self.running[uid]}; while [ -e "
+                f"/proc/{self.running[uid]}/root/proc ]; do :; done"
+            )
             self.mounts.csi(f"unpublish {uid} {VOLUME}")
             del self.running[uid]
             if not self.running:
@@ -98,10 +105,30 @@ class Scene:
 
     def play(self, check: bool = False, reattach: str = "true", **extra: Any) -> Played:
         """The playbook, as AWX runs it: all answers as strings."""
-        command = ["ansible-playbook", f"{COLLECTION}.repair_pod_mounts", *LOCAL[:2], "-i", str(self.node.vm.inventory())]
-        command += ["-e", json.dumps({**SURVEY, "pod_mounts_reattach": reattach, **extra}), *(["--check"] if check else [])]
-        settings = {**remote_environment(), "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR))}
-        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
+        command = [
+            "ansible-playbook",
+            f"{COLLECTION}.repair_pod_mounts",
+            *LOCAL[:2],
+            "-i",
+            str(self.node.vm.inventory()),
+        ]
+        command += [
+            "-e",
+            json.dumps({**SURVEY, "pod_mounts_reattach": reattach, **extra}),
+            *(["--check"] if check else []),
+        ]
+        settings = {
+            **remote_environment(),
+            "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR)),
+        }
+        answer = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=ANSIBLE_DEADLINE,
+            env=settings,
+        )
         return Played(answer.returncode, answer.stdout + answer.stderr)
 
 
@@ -114,7 +141,9 @@ def scene(control_plane_current: Cluster, volumes: Node) -> Iterator[Scene]:
 
 
 def test_volume_that_turned_read_only(scene: Scene) -> None:
-    """Refused while the error lasts; then the workload is moved: planned, refused without leave, done."""
+    """Refused while the error lasts; then the workload is moved: planned, refused without leave,
+    done.
+    """
     cluster, mounts, node = scene.cluster, scene.mounts, scene.node
     first = scene.pod
     node.sh(f"touch {scene.point}/data && sync -f {scene.point}")
@@ -129,7 +158,9 @@ def test_volume_that_turned_read_only(scene: Scene) -> None:
     assert "planned: evict_pod default/web-" in planned.text
     # Without leave to move it, it is left.
     left = scene.play(reattach="")
-    assert left.rc == 2 and "| CHANGED" not in left.text and "1 left: node1: " in left.text, left.text
+    assert left.rc == 2 and "| CHANGED" not in left.text and "1 left: node1: " in left.text, (
+        left.text
+    )
     assert scene.pod == first
     no_trace(cluster)
 
@@ -145,12 +176,15 @@ def test_volume_that_turned_read_only(scene: Scene) -> None:
 
 @pytest.mark.variation
 def test_wrong_mount_in_use(scene: Scene) -> None:
-    """Another volume lies on it while its container runs: refused without leave, moved, and proven."""
+    """Another volume lies on it while its container runs: refused without leave, moved,
+    and proven.
+    """
     cluster, mounts, node = scene.cluster, scene.mounts, scene.node
     first = scene.pod
     node.sh(f"echo written > {scene.point}/data")
     node.sh(
-        f"mkdir -p /mnt/b && mount {mounts.devices[2]} /mnt/b && mount --make-private {scene.point} && mount --bind /mnt/b {scene.point}"
+        f"mkdir -p /mnt/b && mount {mounts.devices[2]} /mnt/b && mount --make-private "
+        f"{scene.point} && mount --bind /mnt/b {scene.point}"
     )
     old = scene.point
     named = scene.play(reattach="false", pod_mounts_volumes=VOLUME)
@@ -177,8 +211,12 @@ def test_another_cluster(scene: Scene) -> None:
     uid = scene.pod
     note = f"{scene.point.rpartition('/')[0]}/vol_data.json"
     staging = mounts.staging_of(VOLUME)
-    moved = staging.replace(staging.split("/")[-2], scene.node.sh("printf other | sha256sum").split()[0])
-    scene.node.sh(f"sed -i 's/vol-pv-web/other/' {note}; mkdir -p {moved} && mount --bind {staging} {moved}")
+    moved = staging.replace(
+        staging.split("/")[-2], scene.node.sh("printf other | sha256sum").split()[0]
+    )
+    scene.node.sh(
+        f"sed -i 's/vol-pv-web/other/' {note}; mkdir -p {moved} && mount --bind {staging} {moved}"
+    )
     scene.node.sh(f"mount --make-private {scene.point} && mount --bind /mnt {scene.point}")
     run = scene.play()
     assert run.rc != 0 and "is this the cluster that the node belongs to?" in run.text, run.text

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Volumes that turned read-only (STOR-08): real I/O errors below real filesystems, and volumes that are read-only on purpose."""
+"""Volumes that turned read-only (STOR-08): real I/O errors below real filesystems, and volumes that
+are read-only on purpose.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,23 @@ PORTALS = ("127.0.0.1", "127.0.0.2")
 
 
 def turn(mounts: Mounts, *folders: str) -> None:
-    """Change what is known already, which needs nothing but the journal, until the filesystem gives up; each has a file ``data``."""
+    """Change what is known already, which needs nothing but the journal, until the filesystem gives
+    up; each has a file ``data``.
+    """
     sh = mounts.node.sh
 
     def gave_up() -> bool:
         change = "touch {0}/data; timeout 100 sync -f {0}; ls {0}; touch {0}/more"
-        told = {folder: sh(f"({change.format(folder)}) 2>&1", check=False, timeout=120) for folder in folders}
-        # ext4 still lets one read; a new file may also fail since the disk has to be asked where there is room.
-        return all("Read-only file system" in said or f"'{folder}': Input/output error" in said for folder, said in told.items())
+        told = {
+            folder: sh(f"({change.format(folder)}) 2>&1", check=False, timeout=120)
+            for folder in folders
+        }
+        # ext4 still lets one read; a new file may also fail since the disk has to be asked where
+        # there is room.
+        return all(
+            "Read-only file system" in said or f"'{folder}': Input/output error" in said
+            for folder, said in told.items()
+        )
 
     mounts.node.wait(gave_up, "the filesystems give up", 200)
 
@@ -50,7 +61,10 @@ def verdicts(found: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def anew(mounts: Mounts, uid: str, volume: str, lun: int) -> None:
     """What becomes of a volume whose workload is moved: unmounted here, and mounted again."""
-    mounts.csi(f"unpublish {uid} {volume} , unstage {volume} , stage {volume} {mounts.devices[lun]} , publish {uid} {volume}")
+    mounts.csi(
+        f"unpublish {uid} {volume} , unstage {volume} , stage {volume} {mounts.devices[lun]} , "
+        f"publish {uid} {volume}"
+    )
 
 
 @pytest.fixture
@@ -85,7 +99,9 @@ def test_error_below_ext4_xfs_and_btrfs(volumes: Node, btrfs: str) -> None:
     before = mounts.table()
     found = turned(mounts.repair())
     assert verdicts(found) == dict.fromkeys(VOLUMES_OF, "refuse")
-    assert all("cannot be read: Input/output error" in finding["reason"] for finding in found.values())
+    assert all(
+        "cannot be read: Input/output error" in finding["reason"] for finding in found.values()
+    )
     for lun in luns:
         mounts.mend_device(lun)
     run = mounts.repair()
@@ -113,7 +129,10 @@ def test_error_below_ext4_xfs_and_btrfs(volumes: Node, btrfs: str) -> None:
 def test_read_only_on_purpose(volumes: Node) -> None:
     """A pod that only reads, a volume staged read-only, a LUN that cannot be written."""
     node, mounts = volumes, Mounts(volumes)
-    again = f"unpublish {OTHER_UID} pv-b , unstage pv-b , stage pv-b {mounts.devices[2]} ro , publish {OTHER_UID} pv-b"
+    again = (
+        f"unpublish {OTHER_UID} pv-b , unstage pv-b , stage pv-b {mounts.devices[2]} ro , "
+        f"publish {OTHER_UID} pv-b"
+    )
     mounts.csi(f"publish {THIRD_UID} pv-a ro , {again} , unstage pv-c")
     node.sh(f"blockdev --setro {mounts.devices[3]}")
     mounts.csi(f"stage pv-c {mounts.devices[3]}")
@@ -137,12 +156,21 @@ def test_portal_loss(volumes: Node) -> None:
     assert "a path is down" in found["pv-a"]["reason"]
     node.labctl(f"portal up {PORTALS[0]}")
     name = node.map_of(1)[0]
-    node.wait(lambda: "active ready" in node.sh(f"multipathd show map {name} topology"), "one path is back", 120)
+    node.wait(
+        lambda: "active ready" in node.sh(f"multipathd show map {name} topology"),
+        "one path is back",
+        120,
+    )
     assert "a path is down" in turned(mounts.repair())["pv-a"]["reason"]
     node.labctl(f"portal up {PORTALS[1]}")
-    node.wait(lambda: "failed" not in node.sh("multipathd show topology"), "all paths are back", 120)
+    node.wait(
+        lambda: "failed" not in node.sh("multipathd show topology"), "all paths are back", 120
+    )
     found = turned(mounts.repair())
-    assert {volume: finding["verdict"] for volume, finding in found.items()} == {"pv-a": "report", "pv-b": "report"}
+    assert {volume: finding["verdict"] for volume, finding in found.items()} == {
+        "pv-a": "report",
+        "pv-b": "report",
+    }
     assert any("EXT4-fs" in line for line in found["pv-a"]["evidence"]["log"])
     assert any("XFS" in line for line in found["pv-b"]["evidence"]["log"])
     anew(mounts, UID, "pv-a", 1)

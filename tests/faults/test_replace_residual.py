@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A pod that hangs since residual disks on its node hide the new LUN (R7): a real control plane, and a real node under the same name.
+"""A pod that hangs since residual disks on its node hide the new LUN (R7): a real control plane,
+and a real node under the same name.
 
-There is no kubelet on the node. A stand-in for it, and for a Fibre Channel driver's NodeStage, asks the node's real kernel for the LUN.
+There is no kubelet on the node. A stand-in for it, and for a Fibre Channel driver's NodeStage, asks
+the node's real kernel for the LUN.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from node import ANSIBLE_DEADLINE, COLLECTION, QUICK, Node, remote_environment
 from reattach import DRIVER, REPAIR, no_trace
 
 NODE = "node1"
-NOT_FOUND = 'MountVolume.MountDevice failed for volume "pv-web" : rpc error: code = Internal desc = Fibre Channel volume device not found'
+NOT_FOUND = (
+    'MountVolume.MountDevice failed for volume "pv-web" : rpc error: code = Internal desc '
+    "= Fibre Channel volume device not found"
+)
 SURVEY = {
     "replace_namespace": "default\n",
     "replace_hosts": "",
@@ -41,7 +46,9 @@ SURVEY = {
 
 
 class Stager(KubeletStandIn):
-    """Runs a pod once the node's kernel has the disk that its volume is; until then it says what a driver says, and tries again."""
+    """Runs a pod once the node's kernel has the disk that its volume is; until then it says what a
+    driver says, and tries again.
+    """
 
     def __init__(self, api: Api, node: Node, lun: int, wwid: str) -> None:
         super().__init__(api, [NODE])
@@ -79,22 +86,47 @@ class Stager(KubeletStandIn):
                 if self._stage():
                     self._staged.add(uid)
                 else:
-                    self.api.create(k8s.event({**pod, "apiVersion": "v1", "kind": "Pod"}, "FailedMount", NOT_FOUND))
+                    self.api.create(
+                        k8s.event(
+                            {**pod, "apiVersion": "v1", "kind": "Pod"}, "FailedMount", NOT_FOUND
+                        )
+                    )
 
     def _stage(self) -> bool:
         """As drivers do: scan for the LUN at each target, then look for a disk of that name."""
-        scan = f"for host in $(ls /sys/class/iscsi_host); do echo '0 0 {self.lun}' > /sys/class/scsi_host/$host/scan; done"
-        return self.node.sh(f"{scan}; cat /sys/block/sd*/device/wwid 2>/dev/null | grep -c naa.{self.wwid[1:]}", check=False) != "0"
+        scan = (
+            f"for host in $(ls /sys/class/iscsi_host); do echo '0 0 {self.lun}' > "
+            "/sys/class/scsi_host/$host/scan; done"
+        )
+        return (
+            self.node.sh(
+                f"{scan}; cat /sys/block/sd*/device/wwid 2>/dev/null | grep -c naa.{self.wwid[1:]}",
+                check=False,
+            )
+            != "0"
+        )
 
 
 class Scene:
-    """LUN 2 was detached and left its disks behind; the array has given its number to the volume of a new pod, which hangs."""
+    """LUN 2 was detached and left its disks behind; the array has given its number to the volume of
+    a new pod, which hangs.
+    """
 
-    def __init__(self, cluster: Cluster, node: Node, ends: contextlib.ExitStack, mounted: bool = False, bare: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        node: Node,
+        ends: contextlib.ExitStack,
+        mounted: bool = False,
+        bare: bool = False,
+    ) -> None:
         self.cluster, self.node = cluster, node
         self.map, self.wwid = node.map_of(2)
         if mounted:
-            node.sh(f"mkfs.ext4 -q /dev/mapper/{self.map} && mkdir -p /mnt/a && mount /dev/mapper/{self.map} /mnt/a")
+            node.sh(
+                f"mkfs.ext4 -q /dev/mapper/{self.map} && mkdir -p /mnt/a && mount "
+                f"/dev/mapper/{self.map} /mnt/a"
+            )
         self.other = node.labctl("lun new fresh 48 FRESH").split()[-1]
         node.labctl("lun unmap 2")
         node.labctl("lun map 2 fresh")
@@ -103,20 +135,47 @@ class Scene:
         cluster.api.add_volume("web", DRIVER, "vol-web")
         spec = k8s.pod("web", ["web"], NODE) if bare else k8s.workload("Deployment", "web", ["web"])
         cluster.api.create(spec)
-        cluster.wait(lambda: any(event["message"] == NOT_FOUND for event in cluster.api.all("Event")), "the pod hangs", 60)
+        cluster.wait(
+            lambda: any(event["message"] == NOT_FOUND for event in cluster.api.all("Event")),
+            "the pod hangs",
+            60,
+        )
 
     def pods(self) -> dict[str, tuple[str, str]]:
         """Name -> (uid, phase)."""
         found = self.cluster.api.all("Pod", "default")
-        return {pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["status"]["phase"]) for pod in found}
+        return {
+            pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["status"]["phase"])
+            for pod in found
+        }
 
     def play(self, check: bool = False, **extra: Any) -> Played:
         """The playbook, as AWX runs it: both inventories, all answers as strings."""
         (name,) = self.pods()
-        command = ["ansible-playbook", f"{COLLECTION}.replace_residual_volume", *LOCAL[:2], "-i", str(self.node.vm.inventory())]
-        command += ["-e", json.dumps({**SURVEY, "replace_pod": name, **extra}), *(["--check"] if check else [])]
-        settings = {**remote_environment(), "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR))}
-        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSIBLE_DEADLINE, env=settings)
+        command = [
+            "ansible-playbook",
+            f"{COLLECTION}.replace_residual_volume",
+            *LOCAL[:2],
+            "-i",
+            str(self.node.vm.inventory()),
+        ]
+        command += [
+            "-e",
+            json.dumps({**SURVEY, "replace_pod": name, **extra}),
+            *(["--check"] if check else []),
+        ]
+        settings = {
+            **remote_environment(),
+            "K8S_AUTH_KUBECONFIG": str(self.cluster.kubeconfig(REPAIR)),
+        }
+        answer = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=ANSIBLE_DEADLINE,
+            env=settings,
+        )
         return Played(answer.returncode, answer.stdout + answer.stderr)
 
     def refused(self, *said: str, **extra: Any) -> str:
@@ -142,7 +201,10 @@ def make_scene(control_plane_1_20: Cluster, node: Node) -> Iterator[Callable[...
 
 @pytest.mark.variation
 def test_hidden_lun(make_scene: Callable[..., Scene]) -> None:
-    """Planned, done, proven, and nothing left to do. The pod need not be made anew: the kubelet tries again by itself."""
+    """Planned, done, proven, and nothing left to do.
+
+    The pod need not be made anew: the kubelet tries again by itself.
+    """
     scene = make_scene()
     cluster, node = scene.cluster, scene.node
     before, shape = scene.pods(), node.shape()
@@ -162,10 +224,15 @@ def test_hidden_lun(make_scene: Callable[..., Scene]) -> None:
     assert "Running and Ready" in done.text
     assert "done: evict_pod" not in done.text
     # The node was changed, and nothing else.
-    assert [line for line in done.text.splitlines() if "| CHANGED" in line] == ["node1 | CHANGED => {"]
+    assert [line for line in done.text.splitlines() if "| CHANGED" in line] == [
+        "node1 | CHANGED => {"
+    ]
     assert scene.pods() == {name: (uid, "Running")}
     assert scene.wwid not in node.state()["maps"]
-    node.wait(lambda: len(node.state()["maps"].get(scene.other, {}).get("paths", [])) == 2, "the new LUN has a map of its own")
+    node.wait(
+        lambda: len(node.state()["maps"].get(scene.other, {}).get("paths", [])) == 2,
+        "the new LUN has a map of its own",
+    )
     no_trace(cluster)
 
     again = scene.play()
@@ -224,7 +291,9 @@ def test_unscheduled_pod(make_scene: Callable[..., Scene]) -> None:
     cluster.api.merge(path("Node", NODE), {"spec": {"unschedulable": True}})
     (name,) = scene.pods()
     cluster.api.delete(path("Pod", name), grace=0)
-    cluster.wait(lambda: name not in scene.pods() and len(scene.pods()) == 1, "another pod waits for a node")
+    cluster.wait(
+        lambda: name not in scene.pods() and len(scene.pods()) == 1, "another pod waits for a node"
+    )
     time.sleep(1.2)
     before, shape = scene.pods(), node.shape()
     run = scene.play()
@@ -240,7 +309,13 @@ def test_scan_finds_what_was_hidden_and_leaves_no_finding(node: Node) -> None:
     other = node.labctl("lun map 7 fresh").split()[-1]
     shape = node.shape()
     planned = node.residual(check=True, rescan_targets=True)
-    assert [verb for verb, _outcome in planned.outcomes] == ["flush_map", "delete_path", "delete_path", "scan_target", "scan_target"]
+    assert [verb for verb, _outcome in planned.outcomes] == [
+        "flush_map",
+        "delete_path",
+        "delete_path",
+        "scan_target",
+        "scan_target",
+    ]
     assert node.shape() == shape
     run = node.residual(rescan_targets=True)
     assert not run.failed, run.msg
@@ -248,7 +323,10 @@ def test_scan_finds_what_was_hidden_and_leaves_no_finding(node: Node) -> None:
     proof = run.findings[0]["evidence"]["proof"]
     assert sum(f", {other})" in sentence for sentence in proof) == 2, proof
     node.gone(2)
-    node.wait(lambda: len(node.state()["maps"].get(other, {}).get("paths", [])) == 2, "the new LUN has a map")
+    node.wait(
+        lambda: len(node.state()["maps"].get(other, {}).get("paths", [])) == 2,
+        "the new LUN has a map",
+    )
     for check in (False, True):
         again = node.residual(check=check, rescan_targets=True)
         assert (again.findings, again.changed) == ([], False)
@@ -259,6 +337,12 @@ def test_scan_that_brings_nothing(node: Node) -> None:
     node.unmap(2)
     run = node.residual(rescan_targets=True)
     assert not run.failed, run.msg
-    assert sum(sentence.endswith("which brought nothing new") for sentence in run.findings[0]["evidence"]["proof"]) == 2
+    assert (
+        sum(
+            sentence.endswith("which brought nothing new")
+            for sentence in run.findings[0]["evidence"]["proof"]
+        )
+        == 2
+    )
     node.gone(2)
     assert node.residual(rescan_targets=True).findings == []

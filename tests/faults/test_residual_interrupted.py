@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The run is killed after each action, or the world changes under it: a second run converges and nothing is lost."""
+"""The run is killed after each action, or the world changes under it: a second run converges and
+nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,14 @@ def kill_after_command(node: Node, program: str, argument: str) -> None:
 
 
 def kill_after_delete(node: Node, hctl: str) -> None:
-    """As soon as the kernel has let go of the path, kill the module; its child that does the deleting is not the module."""
+    """As soon as the kernel has let go of the path, kill the module; its child that does the
+    deleting is not the module.
+    """
     module = "pgrep -o -f '^/usr/bin/python3 .*AnsiballZ_multipath_residual'"
-    watch = f"while [ -e /sys/class/scsi_device/{hctl} ]; do :; done; kill -9 $({module}); touch /run/killed"
+    watch = (
+        f"while [ -e /sys/class/scsi_device/{hctl} ]; do :; done; "
+        f"kill -9 $({module}); touch /run/killed"
+    )
     node.sh(f"setsid sh -c {node.quote(watch)} >/dev/null 2>&1 </dev/null &")
 
 
@@ -29,7 +36,9 @@ def hctl_of(node: Node, path: str) -> str:
     return str(node.state()["disks"][path]["hctl"])
 
 
-@pytest.mark.parametrize("after", [variation("disable_queueing"), smoke("flush_map"), variation("first delete_path")])
+@pytest.mark.parametrize(
+    "after", [variation("disable_queueing"), smoke("flush_map"), variation("first delete_path")]
+)
 def test_killed_while_removing_a_dead_map(node: Node, after: str) -> None:
     node.queue()
     hctls = [hctl_of(node, path) for path in node.paths_of(2)]
@@ -64,7 +73,10 @@ def test_killed_while_replacing_a_reused_lun(node: Node, after: str) -> None:
     node.sh("rm -f /usr/local/sbin/multipath")
     run = node.residual()
     assert not run.failed, run.msg
-    node.wait(lambda: len(node.state()["maps"].get(other, {}).get("paths", [])) == 2, "the new LUN has a map with both paths")
+    node.wait(
+        lambda: len(node.state()["maps"].get(other, {}).get("paths", [])) == 2,
+        "the new LUN has a map with both paths",
+    )
     assert node.map_of(2)[1] not in node.state()["maps"]
     assert node.residual().findings == []
 
@@ -72,7 +84,9 @@ def test_killed_while_replacing_a_reused_lun(node: Node, after: str) -> None:
 @pytest.mark.variation
 @pytest.mark.parametrize("when", ["after queueing is off", "while it is flushed"])
 def test_somebody_opens_the_map_in_the_middle(node: Node, when: str) -> None:
-    """The flush fails: no path is deleted, queueing is as it was, and the failure names who it was."""
+    """The flush fails: no path is deleted, queueing is as it was, and the failure names
+    who it was.
+    """
     node.queue()
     node.unmap(2)
     name, _wwid = node.map_of(2)

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Maps whose alias libdevmapper mangles: sysfs says my\\x20disk, dmsetup says my disk, and multipathd's JSON is none at times."""
+"""Maps whose alias libdevmapper mangles: sysfs says my\\x20disk, dmsetup says my disk, and
+multipathd's JSON is none at times.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from selection import variation
 
 @pytest.mark.parametrize("alias", ["my disk", variation("dätä")])
 def test_alias_that_multipath_does_not_take(node: Node, alias: str) -> None:
-    """The map is found by it, and refused with the cause and the remedy, which works; other maps are none of its business."""
+    """The map is found by it, and refused with the cause and the remedy, which works; other maps
+    are none of its business.
+    """
     wwid = node.map_of(2)[1]
     node.queue()
     node.sh("cp /etc/multipath.conf /run/before.conf")
@@ -23,7 +27,10 @@ def test_alias_that_multipath_does_not_take(node: Node, alias: str) -> None:
     node.wait(lambda: node.sh(named, check=False) == f"mpath-{wwid}", "the map has its alias")
     node.labctl("lun unmap 2")
     node.unmap(3)
-    node.wait(lambda: node.sh(f"dmsetup status {node.quote(alias)}").count(" F ") == 2, "both paths failed")
+    node.wait(
+        lambda: node.sh(f"dmsetup status {node.quote(alias)}").count(" F ") == 2,
+        "both paths failed",
+    )
     for _time in range(3):
         finding = node.residual(check=True).finding(alias)
         assert finding["verdict"] == "refuse"
@@ -40,7 +47,12 @@ def test_alias_that_multipath_does_not_take(node: Node, alias: str) -> None:
     # The remedy.
     node.sh("cp /run/before.conf /etc/multipath.conf && multipathd reconfigure")
     name = node.map_of(2)[0]
-    node.wait(lambda: node.sh(f"dmsetup info -c --noheadings -o uuid {name}", check=False) == f"mpath-{wwid}", "another alias")
+    node.wait(
+        lambda: (
+            node.sh(f"dmsetup info -c --noheadings -o uuid {name}", check=False) == f"mpath-{wwid}"
+        ),
+        "another alias",
+    )
     run = node.residual(maps=[name])
     assert not run.failed, run.msg
     # Not by the links: udev keeps those of the mangled name at times, whoever removed the map.

@@ -22,14 +22,23 @@ def mounted(node: Node, device: str) -> str:
 def mounted_elsewhere(node: Node, device: str) -> str:
     folder = f"/mnt/{device.rpartition('/')[2]}"
     node.sh(f"mkfs.ext4 -q {device} && mkdir -p {folder}")
-    node.sh(f"setsid unshare --mount sh -c 'mount {device} {folder} && exec sleep 900' >/dev/null 2>&1 </dev/null &")
-    node.wait(lambda: node.sh("dmsetup info -c --noheadings -o open " + device) == "1", "mounted in a namespace of its own")
+    node.sh(
+        f"setsid unshare --mount sh -c 'mount {device} {folder} && exec sleep 900' >/dev/null 2>&1 "
+        "</dev/null &"
+    )
+    node.wait(
+        lambda: node.sh("dmsetup info -c --noheadings -o open " + device) == "1",
+        "mounted in a namespace of its own",
+    )
     assert folder not in node.sh("cat /proc/1/mountinfo")
     return f"mounted at {folder} in the mount namespace of pid"
 
 
 def logical_volume(node: Node, device: str) -> str:
-    node.sh(f"pvcreate -qq {device} && vgcreate -qq vglab {device} && lvcreate -qq -y -n lv1 -L 12M vglab")
+    node.sh(
+        f"pvcreate -qq {device} && vgcreate -qq vglab {device} && "
+        "lvcreate -qq -y -n lv1 -L 12M vglab"
+    )
     return "(vglab-lv1, LVM)"
 
 
@@ -46,20 +55,31 @@ def opened(node: Node, device: str) -> str:
 def bound_into_a_container(node: Node, device: str) -> str:
     """As the kubelet does it for a raw block volume."""
     node.sh(
-        f"mkdir -p /var/lib/kubelet/dev && touch /var/lib/kubelet/dev/pod && mount --bind $(readlink -f {device}) /var/lib/kubelet/dev/pod"
+        "mkdir -p /var/lib/kubelet/dev && touch /var/lib/kubelet/dev/pod && mount --bind "
+        f"$(readlink -f {device}) /var/lib/kubelet/dev/pod"
     )
     return "its device node is bound at /var/lib/kubelet/dev/pod"
 
 
-@pytest.mark.parametrize("uses", [(mounted, mounted_elsewhere, logical_volume), variation((swapped_on, opened, bound_into_a_container))])
+@pytest.mark.parametrize(
+    "uses",
+    [
+        (mounted, mounted_elsewhere, logical_volume),
+        variation((swapped_on, opened, bound_into_a_container)),
+    ],
+)
 def test_maps_in_use(node: Node, uses: tuple[Callable[[Node, str], str], ...]) -> None:
     names = {lun: node.map_of(lun)[0] for lun in (1, 2, 3)}
     partition = mounted(node, node.partition(4)[0])
-    reasons = {names[lun]: use(node, f"/dev/mapper/{names[lun]}") for lun, use in zip(names, uses, strict=True)}
+    reasons = {
+        names[lun]: use(node, f"/dev/mapper/{names[lun]}")
+        for lun, use in zip(names, uses, strict=True)
+    }
     reasons[node.map_of(4)[0]] = partition
     node.unmap(1, 2, 3, 4)
     before = node.shape()
-    # The risks that may be accepted are about readers that hang and about an outage, not about users.
+    # The risks that may be accepted are about readers that hang and about an outage, not about
+    # users.
     outcome = node.residual(fail_hung_readers=True, accept_majority_dead=True)
     assert {finding["object"]["name"] for finding in outcome.findings} == set(reasons)
     for name, reason in reasons.items():
@@ -118,7 +138,9 @@ def test_all_portals_down(node: Node) -> None:
 
 @pytest.mark.variation
 def test_portal_down_just_now(node: Node) -> None:
-    """The kernel has not noticed yet: disks still run, sessions are logged in, and only the question gets no answer."""
+    """The kernel has not noticed yet: disks still run, sessions are logged in, and only the
+    question gets no answer.
+    """
     node.labctl("portal down 127.0.0.2")
     before = node.shape()
     outcome = node.residual(probe_timeout=2)
@@ -137,7 +159,9 @@ def test_path_deleted_by_hand(node: Node) -> None:
     assert node.residual().findings == []
     host, channel, target, lun = hctl.split(":")
     node.sh(f"echo '{channel} {target} {lun}' > /sys/class/scsi_host/host{host}/scan")
-    node.wait(lambda: len(node.state()["maps"][node.map_of(2)[1]]["paths"]) == 2, "the path is back")
+    node.wait(
+        lambda: len(node.state()["maps"][node.map_of(2)[1]]["paths"]) == 2, "the path is back"
+    )
 
 
 @pytest.mark.variation
@@ -152,7 +176,9 @@ def test_foreign_sense_code(node: Node, state: str) -> None:
 
 @pytest.mark.variation
 def test_missing_vpd_page(node: Node) -> None:
-    """A disk that answers and names itself in no way: whether it is the map's LUN cannot be told."""
+    """A disk that answers and names itself in no way: whether it is the map's LUN
+    cannot be told.
+    """
     before = set(node.state()["disks"])
     node.vm.plug_disk("nameless", 64)
     try:
@@ -160,7 +186,9 @@ def test_missing_vpd_page(node: Node) -> None:
         (disk,) = set(node.state()["disks"]) - before
         size, dev = node.sh(f"cat /sys/block/{disk}/size /sys/block/{disk}/dev").split()
         table = f"0 {size} multipath 0 0 1 1 service-time 0 1 1 {dev} 1"
-        node.sh(f"dmsetup create mpathx --uuid mpath-3600140500000000000000000000000 --table '{table}'")
+        node.sh(
+            f"dmsetup create mpathx --uuid mpath-3600140500000000000000000000000 --table '{table}'"
+        )
         finding = node.refused("mpathx", "VPD 0x83 missing")
         assert finding["control"] == "STOR-02"
         node.sh("dmsetup remove mpathx")
@@ -174,7 +202,9 @@ def test_multipathd_down(node: Node) -> None:
     name, _wwid = node.map_of(2)
     node.labctl("multipathd stop")
     node.refused(name, "multipathd does not answer")
-    assert node.sh("systemctl is-active multipathd.service", check=False) == "inactive", "asking must not have started it"
+    assert node.sh("systemctl is-active multipathd.service", check=False) == "inactive", (
+        "asking must not have started it"
+    )
 
 
 @pytest.mark.variation
@@ -207,7 +237,10 @@ def test_observation_too_short(node: Node) -> None:
     node.unmap(2)
     name, _wwid = node.map_of(2)
     # However long the node takes to look twice, it is not ten minutes.
-    node.sh("sed -i 's/max_polling_interval .*/max_polling_interval 600/' /etc/multipath.conf && multipathd reconfigure")
+    node.sh(
+        "sed -i 's/max_polling_interval .*/max_polling_interval 600/' /etc/multipath.conf && "
+        "multipathd reconfigure"
+    )
     assert "max_polling_interval 600" in node.sh("multipathd show config local | tr -d '\"'")
     node.refused(name, "observation too short", observation_seconds=1)
     node.refused(name, "a single observation", observations=1)
@@ -219,7 +252,10 @@ def test_most_maps_dead_at_once(node: Node) -> None:
         node.labctl(f"lun new lun{lun} 16")
         node.labctl(f"lun map {lun}")
     node.labctl("rescan")
-    node.wait(lambda: sum(len(entry["paths"]) == 2 for entry in node.state()["maps"].values()) == 6, "6 maps")
+    node.wait(
+        lambda: sum(len(entry["paths"]) == 2 for entry in node.state()["maps"].values()) == 6,
+        "6 maps",
+    )
     node.unmap(1, 2)
     more = [node.state()["maps"][node.state()["luns"][str(lun)]["wwid"]]["name"] for lun in (5, 6)]
     for lun, name in zip((5, 6), more, strict=True):
@@ -268,7 +304,10 @@ def test_plain_disk_in_use(node: Node, plain_disk: str, use: Callable[[Node, str
 
 
 def test_disk_that_the_kernel_set_offline(node: Node) -> None:
-    """As after too many errors: it stays so, and cannot be asked. What helps is said, and then it is a residual map as any other."""
+    """As after too many errors: it stays so, and cannot be asked.
+
+    What helps is said, and then it is a residual map as any other.
+    """
     name, _wwid = node.map_of(2)
     path = node.paths_of(2)[0]
     node.sh(f"echo offline > /sys/block/{path}/device/state")
@@ -283,10 +322,15 @@ def test_disk_that_the_kernel_set_offline(node: Node) -> None:
 
 
 def test_loop_device_on_a_path_that_is_gone(node: Node) -> None:
-    """Its backing file can no longer be found by its path, and no process has the map open: not something that hangs and could be freed."""
+    """Its backing file can no longer be found by its path, and no process has the map open: not
+    something that hangs and could be freed.
+    """
     name, _wwid = node.map_of(2)
     node.sh("modprobe loop")
-    node.sh(f"cp -a $(readlink -f /dev/mapper/{name}) /root/elsewhere && losetup /dev/loop0 /root/elsewhere && rm /root/elsewhere")
+    node.sh(
+        f"cp -a $(readlink -f /dev/mapper/{name}) /root/elsewhere && losetup /dev/loop0 "
+        "/root/elsewhere && rm /root/elsewhere"
+    )
     node.unmap(2)
     for accepted in (False, True):
         finding = node.refused(name, "behind loop0", fail_hung_readers=accepted)
@@ -299,12 +343,16 @@ def test_loop_device_on_a_path_that_is_gone(node: Node) -> None:
 
 @pytest.mark.variation
 def test_in_a_mount_namespace_of_its_own(node: Node) -> None:
-    """As in a container with the host's processes: what it sees in /dev, and who has mounted what, need not be so on the node."""
+    """As in a container with the host's processes: what it sees in /dev, and who has mounted what,
+    need not be so on the node.
+    """
     node.unmap(2)
     before = node.shape()
     python = node.sh("readlink -f /usr/bin/python3")
     script = f'#!/bin/sh\nexec unshare --mount {python} "$@"\n'
-    node.vm.run("rm /usr/bin/python3 && cat > /usr/bin/python3 && chmod +x /usr/bin/python3", stdin=script)
+    node.vm.run(
+        "rm /usr/bin/python3 && cat > /usr/bin/python3 && chmod +x /usr/bin/python3", stdin=script
+    )
     run = node.residual()
     node.sh(f"ln -sf {python} /usr/bin/python3")
     assert run.failed and "in a mount namespace of its own" in run.msg, run.msg

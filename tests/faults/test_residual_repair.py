@@ -26,9 +26,14 @@ def four_ways(node: Node, lun: int, **options: Any) -> None:
     run = node.residual(**options)
     assert run.changed
     assert not run.failed, run.msg
-    assert [action for action, _outcome in run.outcomes] == [action for action, _outcome in check.outcomes]
+    assert [action for action, _outcome in run.outcomes] == [
+        action for action, _outcome in check.outcomes
+    ]
     assert {outcome for _action, outcome in run.outcomes} == {"done"}
-    assert any("gone from sysfs, from multipathd and from /dev/disk/by-id" in proof for proof in run.finding(name)["evidence"]["proof"])
+    assert any(
+        "gone from sysfs, from multipathd and from /dev/disk/by-id" in proof
+        for proof in run.finding(name)["evidence"]["proof"]
+    )
     node.gone(lun)
     again = node.residual(**options)
     assert not again.changed
@@ -85,7 +90,9 @@ time.sleep(900)
 
 @pytest.mark.variation
 def test_writer_on_a_queueing_map(node: Node) -> None:
-    """Its data is lost when its I/O fails, and it keeps the map all the same: refused, and it hangs on."""
+    """Its data is lost when its I/O fails, and it keeps the map all the same: refused, and it hangs
+    on.
+    """
     node.queue()
     node.unmap(2)
     name, _wwid = node.map_of(2)
@@ -101,7 +108,9 @@ def test_writer_on_a_queueing_map(node: Node) -> None:
 
 @pytest.mark.variation
 def test_reader_of_a_map_that_does_not_queue(node: Node) -> None:
-    """no_path_retry is fail, but the kernel was told to queue: dd hangs until multipathd takes that back, then nothing is in the way."""
+    """no_path_retry is fail, but the kernel was told to queue: dd hangs until multipathd takes that
+    back, then nothing is in the way.
+    """
     name, _wwid = node.map_of(2)
     node.unmap(2)
     node.sh(f"dmsetup message {name} 0 queue_if_no_path")
@@ -135,7 +144,16 @@ def test_scope_and_limit(node: Node) -> None:
     limited = node.residual(max_repairs=1, vendor="lio-org")
     assert sorted(finding["verdict"] for finding in limited.findings) == ["refuse", "repair"]
     assert limited.outcomes == CLEANED
-    left = second if second in [finding["object"]["name"] for finding in limited.findings if finding["verdict"] == "refuse"] else third
+    left = (
+        second
+        if second
+        in [
+            finding["object"]["name"]
+            for finding in limited.findings
+            if finding["verdict"] == "refuse"
+        ]
+        else third
+    )
     run = node.residual(maps=[left])
     assert not run.failed, run.msg
     assert run.outcomes == CLEANED
@@ -164,7 +182,9 @@ def test_lun_0(node: Node) -> None:
     node.labctl("lun new zero 32")
     wwid = node.labctl("lun map 0 zero").split()[-1]
     node.labctl("rescan")
-    node.wait(lambda: len(node.state()["maps"].get(wwid, {}).get("paths", [])) == 2, "the map of LUN 0")
+    node.wait(
+        lambda: len(node.state()["maps"].get(wwid, {}).get("paths", [])) == 2, "the map of LUN 0"
+    )
     name = node.state()["maps"][wwid]["name"]
     node.labctl("lun unmap 0")
     # TEST UNIT READY succeeds there, so multipathd never notices.
@@ -186,15 +206,29 @@ def test_map_without_paths(node: Node) -> None:
     holder = node.labctl(f"hold /dev/mapper/{name}")
     for path in node.paths_of(2):
         node.sh(f"echo 1 > /sys/block/{path}/device/delete")
-    node.wait(lambda: node.sh(f"ls /sys/block/$(basename $(readlink -f /dev/mapper/{name}))/slaves") == "", "the map has no path left")
+    node.wait(
+        lambda: (
+            node.sh(f"ls /sys/block/$(basename $(readlink -f /dev/mapper/{name}))/slaves") == ""
+        ),
+        "the map has no path left",
+    )
     node.sh(f"kill {holder}")
     node.refused(name, "flush_empty_maps")
     node.labctl("portal down 127.0.0.2")
-    node.wait(lambda: "FAILED" in node.sh("cat /sys/class/iscsi_session/*/state"), "the session failed")
+    node.wait(
+        lambda: "FAILED" in node.sh("cat /sys/class/iscsi_session/*/state"), "the session failed"
+    )
     node.refused(name, "transport outage", flush_empty_maps=True)
     node.labctl("portal up 127.0.0.2")
-    node.wait(lambda: set(node.sh("cat /sys/class/iscsi_session/*/state").split()) == {"LOGGED_IN"}, "the session is back", 120)
-    node.wait(lambda: set(node.sh("cat /sys/block/sd*/device/state").split()) == {"running"}, "the disks are back")
+    node.wait(
+        lambda: set(node.sh("cat /sys/class/iscsi_session/*/state").split()) == {"LOGGED_IN"},
+        "the session is back",
+        120,
+    )
+    node.wait(
+        lambda: set(node.sh("cat /sys/block/sd*/device/state").split()) == {"running"},
+        "the disks are back",
+    )
     run = node.residual(flush_empty_maps=True)
     assert not run.failed, run.msg
     assert run.outcomes == [("disable_queueing", "done"), ("flush_map", "done")]
@@ -204,11 +238,17 @@ def test_map_without_paths(node: Node) -> None:
 
 @pytest.mark.variation
 def test_node_that_rebooted_while_the_lun_was_unmapped(node: Node) -> None:
-    """What was unmapped before the boot is not there; what is unmapped after it is found and cleaned."""
+    """What was unmapped before the boot is not there; what is unmapped after it is found and
+    cleaned.
+    """
     node.labctl("lun unmap 2")
     node.vm.reboot()
     node.wait(lambda: len(node.state()["maps"]) == 3, "the other maps are back", 120)
-    node.wait(lambda: all(len(entry["paths"]) == 2 for entry in node.state()["maps"].values()), "with all their paths", 120)
+    node.wait(
+        lambda: all(len(entry["paths"]) == 2 for entry in node.state()["maps"].values()),
+        "with all their paths",
+        120,
+    )
     assert node.residual().findings == []
     node.labctl("lun unmap 3")
     wwid = node.map_of(3)[1]

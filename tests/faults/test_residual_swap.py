@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""LUN numbers that the array has exchanged: what a scan brings in must never join a map that reads another volume."""
+"""LUN numbers that the array has exchanged: what a scan brings in must never join a map that reads
+another volume.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,15 @@ from node import Node
 
 @pytest.fixture
 def node(node: Node) -> Iterator[Node]:
-    """A volume has other SCSI addresses afterwards, so that of its map are not compared; those of the others are."""
+    """A volume has other SCSI addresses afterwards, so that of its map are not compared; those of
+    the others are.
+    """
     node.guarded = False
     yield node
     before = node.vm.begun
-    swapped = {lun for lun, entry in node.state()["luns"].items() if entry != before["luns"].get(lun)}
+    swapped = {
+        lun for lun, entry in node.state()["luns"].items() if entry != before["luns"].get(lun)
+    }
     for lun, entry in before["luns"].items():
         if lun not in swapped:
             hctls = sorted(path["hctl"] for path in before["maps"][entry["wwid"]]["paths"].values())
@@ -36,7 +42,9 @@ def swap(node: Node, *luns: int) -> None:
 
 def content(node: Node, device: str) -> str:
     """Which volume a device reads: ``lun1``; empty if it has been written over."""
-    command = f"dd if=/dev/{device} bs=4096 count=1 iflag=direct 2>/dev/null | head -c 15 | tr -d '\\0'"
+    command = (
+        f"dd if=/dev/{device} bs=4096 count=1 iflag=direct 2>/dev/null | head -c 15 | tr -d '\\0'"
+    )
     text = node.sh(command)
     return text[len("content of ") :] if text.startswith("content of ") else ""
 
@@ -68,7 +76,11 @@ def test_unused_maps_are_taken_apart_together(node: Node) -> None:
     assert not run.failed, run.msg
     repaired(node, 1, 2)
     (finding,) = run.findings
-    assert (finding["control"], finding["severity"], finding["verdict"]) == ("STOR-02", "critical", "repair")
+    assert (finding["control"], finding["severity"], finding["verdict"]) == (
+        "STOR-02",
+        "critical",
+        "repair",
+    )
     assert finding["object"]["name"] == f"{first}, {second}"
     assert run.outcomes == [("flush_map", "done"), ("flush_map", "done"), ("replace_paths", "done")]
     assert node.residual().findings == []
@@ -77,7 +89,9 @@ def test_unused_maps_are_taken_apart_together(node: Node) -> None:
 
 def test_one_in_use_refuses_all(node: Node) -> None:
     name, _wwid = node.map_of(2)
-    node.sh(f"mkfs.ext4 -q /dev/mapper/{name} && mkdir -p /mnt/a && mount /dev/mapper/{name} /mnt/a")
+    node.sh(
+        f"mkfs.ext4 -q /dev/mapper/{name} && mkdir -p /mnt/a && mount /dev/mapper/{name} /mnt/a"
+    )
     swap(node, 1, 2)
     before = node.shape()
     run = node.residual()
@@ -100,7 +114,10 @@ def test_a_longer_cycle(node: Node) -> None:
 
 
 def test_a_swap_that_one_portal_has_been_cleaned_of(node: Node) -> None:
-    """As by hand, at one portal: both maps are mixed by now. What serves them stays, and they form again with it."""
+    """As by hand, at one portal: both maps are mixed by now.
+
+    What serves them stays, and they form again with it.
+    """
     names = [node.map_of(lun)[0] for lun in (1, 2)]
     swap(node, 1, 2)
     host = min(disk["hctl"].split(":")[0] for disk in node.state()["disks"].values())
@@ -108,21 +125,29 @@ def test_a_swap_that_one_portal_has_been_cleaned_of(node: Node) -> None:
         node.sh(f"echo 1 > /sys/class/scsi_device/{host}:0:0:{lun}/device/delete")
     for lun in (1, 2):
         node.sh(f"echo '0 0 {lun}' > /sys/class/scsi_host/host{host}/scan")
-    node.wait(lambda: volumes(node)[names[0]] == volumes(node)[names[1]] == {"lun1", "lun2"}, "mixed maps")
+    node.wait(
+        lambda: volumes(node)[names[0]] == volumes(node)[names[1]] == {"lun1", "lun2"}, "mixed maps"
+    )
     kept = {f"{host}:0:0:1", f"{host}:0:0:2"}
-    before = {disk["hctl"]: name for name, disk in node.state()["disks"].items() if disk["hctl"] in kept}
+    before = {
+        disk["hctl"]: name for name, disk in node.state()["disks"].items() if disk["hctl"] in kept
+    }
     run = node.residual()
     assert not run.failed, run.msg
     repaired(node, 1, 2)
     assert run.outcomes == [("flush_map", "done"), ("flush_map", "done"), ("replace_paths", "done")]
-    after = {disk["hctl"]: name for name, disk in node.state()["disks"].items() if disk["hctl"] in kept}
+    after = {
+        disk["hctl"]: name for name, disk in node.state()["disks"].items() if disk["hctl"] in kept
+    }
     assert after == before
     assert node.residual().findings == []
 
 
 @pytest.mark.variation
 def test_killed_between_the_maps(node: Node) -> None:
-    """One map is flushed, the other is not: its disks and that map are one repair for the next run."""
+    """One map is flushed, the other is not: its disks and that map are one repair for
+    the next run.
+    """
     swap(node, 1, 2)
     node.wrap("multipath", after='[ "$1" = -f ] && kill -9 $PPID')
     node.killed()

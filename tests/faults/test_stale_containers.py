@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Containers that keep a dead mount although the node has a new one: real ones, of a real runtime."""
+"""Containers that keep a dead mount although the node has a new one: real ones, of a
+real runtime.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from node import Node
 
 
 class Scene:
-    """Pods with a FUSE volume each, of a driver that does not stage: as most, with a probe, with a view of new mounts, one left well."""
+    """Pods with a FUSE volume each, of a driver that does not stage: as most, with a probe, with a
+    view of new mounts, one left well.
+    """
 
     def __init__(self, node: Node) -> None:
         node.guarded = False
@@ -30,12 +34,19 @@ class Scene:
         self.servers: dict[str, int] = {}
         for name in ("web", "probed", "slave", "well"):
             uid = new_uid()
-            self.folders[name] = f"{self.kubelet.root}/pods/{uid}/volumes/kubernetes.io~csi/pv-{name}"
+            self.folders[name] = (
+                f"{self.kubelet.root}/pods/{uid}/volumes/kubernetes.io~csi/pv-{name}"
+            )
             node.sh(f"mkdir -p {self.folders[name]}/mount")
             self.serve(name)
             # Of the folder around it, new mounts are seen.
-            source, propagation = (self.folders[name], 1) if name == "slave" else (f"{self.folders[name]}/mount", 0)
-            entry: dict[str, Any] = {"name": "main", "mounts": [mount("/data", source, propagation)]}
+            source, propagation = (
+                (self.folders[name], 1) if name == "slave" else (f"{self.folders[name]}/mount", 0)
+            )
+            entry: dict[str, Any] = {
+                "name": "main",
+                "mounts": [mount("/data", source, propagation)],
+            }
             if name == "probed":
                 entry["probe"] = "/data"
             self.pods[name] = self.runtime.run(uid, name, entry)
@@ -57,7 +68,11 @@ class Scene:
             self.serve(name)
 
     def ids(self) -> dict[str, str]:
-        return {name: pod.containers()["main"][0] for name, pod in self.pods.items() if "main" in pod.containers()}
+        return {
+            name: pod.containers()["main"][0]
+            for name, pod in self.pods.items()
+            if "main" in pod.containers()
+        }
 
     def sees(self, name: str) -> str:
         """What the container of a pod gets from its volume."""
@@ -92,7 +107,8 @@ def scene(vm: Vm) -> Iterator[Scene]:
 
 @pytest.mark.variation
 def test_four_ways(scene: Scene) -> None:
-    """Planned, done, proven, and nothing left to do. Who sees the new mount by itself, or never had a dead one, is left alone.
+    """Planned, done, proven, and nothing left to do. Who sees the new mount by itself, or never had
+    a dead one, is left alone.
 
     Where a liveness probe covers the mount, the kubelet restarts the container; we only wait.
     """
@@ -108,13 +124,20 @@ def test_four_ways(scene: Scene) -> None:
     assert scene.sees("slave") == "file\nsub"
     assert "not connected" in scene.sees("web")
     # The only one that is known.
-    never = node.ansible("container_restart", containers=scene.known("web", restart_policy="Never"), accept_majority_broken=True)
+    never = node.ansible(
+        "container_restart",
+        containers=scene.known("web", restart_policy="Never"),
+        accept_majority_broken=True,
+    )
     (pod,) = never.result["pods"]
     assert (pod["uid"], pod["name"], pod["claims"]) == (scene.pods["web"].uid, "web", ["web"])
     assert not never.changed
 
     planned = node.ansible("container_restart", check=True, containers=everybody)
-    assert sorted(planned.outcomes) == [("await_liveness_probe", "planned"), ("stop_container", "planned")]
+    assert sorted(planned.outcomes) == [
+        ("await_liveness_probe", "planned"),
+        ("stop_container", "planned"),
+    ]
     assert (planned.changed, scene.ids()) == (True, before)
     node.sh(f"systemd-run --quiet --on-active 10 systemctl kill --signal CONT {UNIT}")
     done = node.ansible("container_restart", containers=everybody)
@@ -129,17 +152,32 @@ def test_four_ways(scene: Scene) -> None:
         (proof,) = done.finding(f"{name}/main")["evidence"]["proof"]
         assert after[name] != before[name] and after[name][:12] in proof
         assert scene.sees(name) == "file\nsub"
-    assert [after[name] for name in ("slave", "well")] == [before[name] for name in ("slave", "well")]
+    assert [after[name] for name in ("slave", "well")] == [
+        before[name] for name in ("slave", "well")
+    ]
     for check in (False, True):
         again = node.ansible("container_restart", check, containers=everybody)
         assert (again.findings, again.changed, scene.ids()) == ([], False, after)
 
-    # A run that is killed right after it stopped a container has lost nothing: the kubelet starts it again.
+    # A run that is killed right after it stopped a container has lost nothing: the kubelet starts
+    # it again.
     scene.kill("web")
     scene.renew("web")
     killer = 'crictl "$@"\ncase "$*" in *" stop "*) kill -9 $PPID;; esac'
-    node.vm.run("cat > /usr/local/sbin/killer && chmod +x /usr/local/sbin/killer", stdin=f"#!/bin/sh\n{killer}\n")
-    assert node.ansible("container_restart", containers=scene.known("web"), accept_majority_broken=True, crictl="killer").failed
-    node.wait(lambda: scene.ids().get("web") not in (None, after["web"]), "the kubelet has started it again", 120)
+    node.vm.run(
+        "cat > /usr/local/sbin/killer && chmod +x /usr/local/sbin/killer",
+        stdin=f"#!/bin/sh\n{killer}\n",
+    )
+    assert node.ansible(
+        "container_restart",
+        containers=scene.known("web"),
+        accept_majority_broken=True,
+        crictl="killer",
+    ).failed
+    node.wait(
+        lambda: scene.ids().get("web") not in (None, after["web"]),
+        "the kubelet has started it again",
+        120,
+    )
     assert node.ansible("container_restart", containers=everybody).findings == []
     assert scene.sees("web") == "file\nsub"

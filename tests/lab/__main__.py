@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`python -m lab`: the VM nodes, the control planes and the Ceph clusters from a shell, a playbook or a Makefile."""
+"""`python -m lab`: the VM nodes, the control planes and the Ceph clusters from a shell, a playbook
+or a Makefile.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,21 @@ from .vm import SSH_OPTIONS, Vm, existing
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="lab", description="VM nodes with real iSCSI and multipath; Kubernetes control planes; Ceph.")
+    parser = argparse.ArgumentParser(
+        prog="lab",
+        description="VM nodes with real iSCSI and multipath; Kubernetes control planes; Ceph.",
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, text: str, vm: bool = True) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text)
         if vm:
             made.add_argument("name", metavar="NAME")
-        made.add_argument("--release", choices=RELEASES, help=f"default: that of the node NAME if there is one, else {DEFAULT_RELEASE}")
+        made.add_argument(
+            "--release",
+            choices=RELEASES,
+            help=f"default: that of the node NAME if there is one, else {DEFAULT_RELEASE}",
+        )
         return made
 
     command("image", "build the image unless the cache has it; prints its folder", vm=False)
@@ -44,9 +53,16 @@ def main() -> int:
     stop = commands.add_parser("stop", help="power a node off, or all")
     stop.add_argument("name", metavar="NAME", nargs="?", default="")
     stop.add_argument("--all", action="store_true")
-    command("ssh", "a shell on the node, or a command after --").add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD")
-    command("inventory", "write an inventory with the node as node1; prints its path").add_argument("--output", type=Path)
-    listed = ["reuse-lun N: another volume gets LUN N's number", *(f"{name} {text}" for name, (_labctl, text) in faults.FAULTS.items())]
+    command("ssh", "a shell on the node, or a command after --").add_argument(
+        "argv", nargs=argparse.REMAINDER, metavar="-- CMD"
+    )
+    command("inventory", "write an inventory with the node as node1; prints its path").add_argument(
+        "--output", type=Path
+    )
+    listed = [
+        "reuse-lun N: another volume gets LUN N's number",
+        *(f"{name} {text}" for name, (_labctl, text) in faults.FAULTS.items()),
+    ]
     fault = commands.add_parser("fault", help="break something", epilog="; ".join(listed))
     fault.add_argument("name", metavar="NAME")
     fault.add_argument("fault", metavar="FAULT")
@@ -74,15 +90,39 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     def action(name: str, text: str) -> argparse.ArgumentParser:
         made = actions.add_parser(name, help=text)
         made.add_argument("name", metavar="NAME")
-        made.add_argument("--version", choices=VERSIONS, help=f"default: that of the one called NAME if there is one, else {CURRENT}")
+        made.add_argument(
+            "--version",
+            choices=VERSIONS,
+            help=f"default: that of the one called NAME if there is one, else {CURRENT}",
+        )
         return made
 
-    up = action("up", "start an empty one, with an attacher, that outlives this command; prints the path of an administrator's kubeconfig")
-    up.add_argument("--node", action="append", default=[], metavar="NODE", help="a node with a stand-in for its kubelet")
-    up.add_argument("--driver", action="append", default=[], metavar="DRIVER", help="a CSI driver of these nodes")
-    action("kubeconfig", "prints the path of a kubeconfig").add_argument("--user", default="admin", help=", ".join(USERS))
+    up = action(
+        "up",
+        "start an empty one, with an attacher, that outlives this command; prints the path of an "
+        "administrator's kubeconfig",
+    )
+    up.add_argument(
+        "--node",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="a node with a stand-in for its kubelet",
+    )
+    up.add_argument(
+        "--driver",
+        action="append",
+        default=[],
+        metavar="DRIVER",
+        help="a CSI driver of these nodes",
+    )
+    action("kubeconfig", "prints the path of a kubeconfig").add_argument(
+        "--user", default="admin", help=", ".join(USERS)
+    )
     action("stop", "end it, and delete its folder")
-    action("serve", "the attacher and the kubelets, in the foreground; part of up").add_argument("--node", action="append", default=[])
+    action("serve", "the attacher and the kubelets, in the foreground; part of up").add_argument(
+        "--node", action="append", default=[]
+    )
     actions.add_parser("stop-all", help="the same with every one there is")
     actions.add_parser("status", help="the control planes there are")
 
@@ -148,15 +188,33 @@ def _cluster(options: argparse.Namespace) -> int:
     if options.action == "status":
         for plane in existing_planes():
             state = "running" if plane.running else "stopped"
-            print(f"{plane.name}\t{plane.version}\t{plane.number}\t{state}\tport {plane.port()}\t{plane.folder}")
+            print(
+                f"{plane.name}\t{plane.version}\t{plane.number}\t{state}\tport "
+                f"{plane.port()}\t{plane.folder}"
+            )
         return 0
-    plane = ControlPlane(options.name, options.version or _version_of(options.name, options.action == "up"), tied=False)
+    plane = ControlPlane(
+        options.name,
+        options.version or _version_of(options.name, options.action == "up"),
+        tied=False,
+    )
     if options.action == "up":
         plane.start()
         for node in options.node:
             plane.api().add_node(node, *options.driver)
-        serve = [sys.executable, "-m", "lab", "cluster", "serve", plane.name, "--version", plane.version]
-        Process(plane.folder, "stand-ins").start([*serve, *(f"--node={node}" for node in options.node)], tied=False)
+        serve = [
+            sys.executable,
+            "-m",
+            "lab",
+            "cluster",
+            "serve",
+            plane.name,
+            "--version",
+            plane.version,
+        ]
+        Process(plane.folder, "stand-ins").start(
+            [*serve, *(f"--node={node}" for node in options.node)], tied=False
+        )
         print(plane.kubeconfig())
     elif options.action == "serve":
         with Attacher(plane.api()), KubeletStandIn(plane.api(), options.node):
@@ -169,7 +227,9 @@ def _cluster(options: argparse.Namespace) -> int:
 
 
 def _version_of(name: str, new: bool) -> str:
-    """The version of the control plane of that name, of which there must be one unless it is to be made."""
+    """The version of the control plane of that name, of which there must be one unless it is to be
+    made.
+    """
     there = [plane.version for plane in existing_planes() if plane.name == name]
     if len(there) > 1:
         raise LabError(f"there are several control planes {name}: add --version {'|'.join(there)}")
@@ -185,7 +245,10 @@ def _run(options: argparse.Namespace) -> int:
         return _ceph(options)
     if options.command == "status":
         for vm in existing():
-            print(f"{vm.name}\t{vm.release}\t{'running' if vm.running else 'stopped'}\tport {vm.port}\t{vm.path}")
+            print(
+                f"{vm.name}\t{vm.release}\t{'running' if vm.running else 'stopped'}\tport "
+                f"{vm.port}\t{vm.path}"
+            )
         return 0
     if options.command == "prepare":
         return prepare(_all_parts())
@@ -211,7 +274,19 @@ def _run(options: argparse.Namespace) -> int:
     elif options.command == "ssh":
         argv = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
         sys.stdout.flush()
-        os.execvp("ssh", ["ssh", *SSH_OPTIONS, "-i", str(vm.image.ssh_key), "-p", str(vm.port), "root@127.0.0.1", *argv])
+        os.execvp(
+            "ssh",
+            [
+                "ssh",
+                *SSH_OPTIONS,
+                "-i",
+                str(vm.image.ssh_key),
+                "-p",
+                str(vm.port),
+                "root@127.0.0.1",
+                *argv,
+            ],
+        )
     elif options.command == "inventory":
         print(vm.inventory(options.output))
     elif options.command == "fault":
@@ -225,7 +300,9 @@ def _node(name: str, release: str | None) -> Vm:
         return Vm(name, release)
     there = existing(name)
     if len(there) > 1:
-        raise LabError(f"there are several nodes {name}: add --release {'|'.join(vm.release for vm in there)}")
+        raise LabError(
+            f"there are several nodes {name}: add --release {'|'.join(vm.release for vm in there)}"
+        )
     return there[0] if there else Vm(name)
 
 

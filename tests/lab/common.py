@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the lab's modules share: where the cache is, how progress is shown, how errors look, how a lock is taken."""
+"""What the lab's modules share: where the cache is, how progress is shown, how errors look, how a
+lock is taken.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ def locked(path: Path, deadline: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() - start > deadline:
-                    raise LabError(f"{path} is locked by another process for more than {deadline:.0f} s") from None
+                    raise LabError(
+                        f"{path} is locked by another process for more than {deadline:.0f} s"
+                    ) from None
                 if not told:
                     say(f"waiting for another process that holds {path}")
                     told = True
@@ -136,5 +140,12 @@ def run(
         process.wait()
         ended.set()
     if process.returncode:
-        late = f" after its deadline of {deadline:.0f} s" if time.monotonic() - start > deadline else ""
-        raise LabError(f"{' '.join(command[:4])} ... failed with rc {process.returncode}{late}:\n  " + "\n  ".join(tail))
+        late = (
+            f" after its deadline of {deadline:.0f} s"
+            if time.monotonic() - start > deadline
+            else ""
+        )
+        raise LabError(
+            f"{' '.join(command[:4])} ... failed with rc {process.returncode}{late}:\n  "
+            + "\n  ".join(tail)
+        )

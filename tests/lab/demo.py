@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""make demo: a real node, a real residual disk, and the playbook that finds it, removes it and proves that it is gone; then the report."""
+"""make demo: a real node, a real residual disk, and the playbook that finds it, removes it and
+proves that it is gone; then the report.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from lab.vm import Vm
 
 PLAYBOOK = "storage_ops.runbooks.clean_residual_paths"
 COMPLIANCE = "storage_ops.runbooks.compliance"
-# LUN 2 is mpathb (tests/lab/README.md). Only the demo looks for so short a time: the default is 25 s.
+# LUN 2 is mpathb (tests/lab/README.md). Only the demo looks for so short a time: the default is 25
+# s.
 LUN = 2
 MAP = "mpathb"
 SECONDS = 10
@@ -37,7 +40,9 @@ class DemoError(Exception):
 
 def say(headline: str, *lines: str) -> None:
     """Announce a step."""
-    print(f"\n=== [{time.monotonic() - STARTED:4.0f} s] {headline}", *lines, sep="\n    ", flush=True)
+    print(
+        f"\n=== [{time.monotonic() - STARTED:4.0f} s] {headline}", *lines, sep="\n    ", flush=True
+    )
 
 
 def show(vm: Vm, command: str) -> str:
@@ -45,13 +50,25 @@ def show(vm: Vm, command: str) -> str:
     print(f"\nnode1# {command}", flush=True)
     # The exit code is part of what is shown: some of these commands are meant to fail.
     result = vm.run(command, check=False)
-    print("\n".join(text.rstrip() for text in (result.stdout, result.stderr) if text.strip()) or "(no output)", flush=True)
+    print(
+        "\n".join(text.rstrip() for text in (result.stdout, result.stderr) if text.strip())
+        or "(no output)",
+        flush=True,
+    )
     return result.stdout
 
 
 def clean(inventory: Path, *arguments: str) -> str:
     """Run the playbook that cleans the node; return its output."""
-    return play(PLAYBOOK, inventory, "-e", "target=node1", "-e", f"residual_paths_observation_seconds={SECONDS}", *arguments)
+    return play(
+        PLAYBOOK,
+        inventory,
+        "-e",
+        "target=node1",
+        "-e",
+        f"residual_paths_observation_seconds={SECONDS}",
+        *arguments,
+    )
 
 
 def play(playbook: str, inventory: Path, *arguments: str) -> str:
@@ -60,7 +77,9 @@ def play(playbook: str, inventory: Path, *arguments: str) -> str:
     print(f"\n$ {shlex.join(command)}", flush=True)
     environment = {**os.environ, "ANSIBLE_FORCE_COLOR": "1" if sys.stdout.isatty() else "0"}
     lines = []
-    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
@@ -81,14 +100,18 @@ def wait_until_failed(vm: Vm) -> None:
 
 
 def demo(vm: Vm, inventory: Path) -> None:
-    say("Boot a node: Debian, an iSCSI target with two portals, multipath", "The first time its image is built, which takes some minutes.")
+    say(
+        "Boot a node: Debian, an iSCSI target with two portals, multipath",
+        "The first time its image is built, which takes some minutes.",
+    )
     vm.up()
     vm.inventory(inventory)
     show(vm, "multipath -ll")
 
     say(
         f"Unmap LUN {LUN} on the storage, and nothing on the node",
-        "This is what a node is left with that lost power while Kubernetes moved its volumes elsewhere.",
+        "This is what a node is left with that lost power while "
+        "Kubernetes moved its volumes elsewhere.",
     )
     vm.labctl("lun", "unmap", str(LUN))
     wait_until_failed(vm)
@@ -116,7 +139,14 @@ def demo(vm: Vm, inventory: Path) -> None:
 
     say("The nightly run: all controls of the node in one call, changing nothing, and the report")
     # Nobody wants the demo to look at the cluster that happens to be in ~/.kube/config.
-    play(COMPLIANCE, inventory, "-e", "compliance_cluster=false", "-e", f"compliance_report_folder={REPORT}")
+    play(
+        COMPLIANCE,
+        inventory,
+        "-e",
+        "compliance_cluster=false",
+        "-e",
+        f"compliance_report_folder={REPORT}",
+    )
     report = json.loads((REPORT / "report.json").read_text())
     if [host["name"] for host in report["hosts"] if host["status"] == "assessed"] != ["node1"]:
         raise DemoError("the report does not have the node")

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Faults by name, for pytest (`inject`) and for playbooks (`python -m lab fault NAME FAULT [ARG...]`).
+"""Faults by name, for pytest (`inject`) and for playbooks (`python -m lab fault NAME FAULT
+[ARG...]`).
 
-Each is one labctl command line; its arguments are the fault's own, in order. `labctl --help` in the guest tells the rest.
+Each is one labctl command line; its arguments are the fault's own, in order. `labctl --help` in the
+guest tells the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ FAULTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "login": ("login", "open them again"),
         "hold": ("hold", "DEVICE [--excl]: keep it open; prints the pid"),
         "read": ("read", "DEVICE: one direct read in the background; prints the pid"),
-        "scsi-debug": ("scsi-debug", "load [LUNS] | unload | inject DISK COMMAND KEY/ASC/ASCQ [COUNT] | clear DISK"),
+        "scsi-debug": (
+            "scsi-debug",
+            "load [LUNS] | unload | inject DISK COMMAND KEY/ASC/ASCQ [COUNT] | clear DISK",
+        ),
     }
 )
 
@@ -41,12 +46,17 @@ def inject(vm: Vm, fault: str, *arguments: str | int) -> str:
     if fault == "reuse-lun":
         return reuse_lun(vm, *map(int, arguments))
     if fault not in FAULTS:
-        raise LabError(f"unknown fault {fault!r}: there are {', '.join(sorted([*FAULTS, 'reuse-lun']))}")
+        raise LabError(
+            f"unknown fault {fault!r}: there are {', '.join(sorted([*FAULTS, 'reuse-lun']))}"
+        )
     return vm.labctl(*FAULTS[fault][0].split(), *map(str, arguments), timeout=600)
 
 
 def reuse_lun(vm: Vm, number: int) -> str:
-    """The array gives LUN N's number to another volume, and the node is not told. Returns the new volume's WWID."""
+    """The array gives LUN N's number to another volume, and the node is not told.
+
+    Returns the new volume's WWID.
+    """
     backing = f"reused{number}"
     vm.labctl("lun", "new", backing, "64", f"content of {backing}\n")
     vm.labctl("lun", "unmap", str(number))

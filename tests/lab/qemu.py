@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Speak to a running qemu: start it, ask it (QMP), stop it, and find out whether KVM works on this machine."""
+"""Speak to a running qemu: start it, ask it (QMP), stop it, and find out whether KVM works on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ QEMU = "qemu-system-x86_64"
 KVM_DEADLINE = 25.0
 TCG = "tcg,thread=multi,tb-size=256"
 HARDWARE = ("-M", "q35", "-cpu", "max", "-smp", "2", "-display", "none", "-nodefaults")
-KERNEL_OPTIONS = "console=ttyS0 mitigations=off audit=0 nokaslr net.ifnames=0 tsc=reliable no_timer_check"
+KERNEL_OPTIONS = (
+    "console=ttyS0 mitigations=off audit=0 nokaslr net.ifnames=0 tsc=reliable no_timer_check"
+)
 
 
 def tail(path: Path, lines: int = 15) -> str:
@@ -61,7 +65,9 @@ class Qmp:
                             raise LabError(f"qemu refused {name}: {reply['error']}")
                     return reply["return"]
         except (OSError, ValueError) as exc:
-            raise LabError(f"qemu did not answer {command} on {self.path} within {deadline:.0f} s: {exc}") from exc
+            raise LabError(
+                f"qemu did not answer {command} on {self.path} within {deadline:.0f} s: {exc}"
+            ) from exc
 
     def save(self, path: Path, deadline: float = 300) -> None:
         """Stop the machine and write all that it is, but for its disks, to a file."""
@@ -95,7 +101,9 @@ class Qmp:
 
 
 def running(pidfile: Path) -> int | None:
-    """The pid of the qemu that wrote this file, if it still runs (a pid may have been given to another process since)."""
+    """The pid of the qemu that wrote this file, if it still runs (a pid may have been given to
+    another process since).
+    """
     try:
         pid = int(pidfile.read_text())
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -109,9 +117,18 @@ def start(arguments: Sequence[str], log: Path) -> None:
     command = [QEMU, *HARDWARE, *arguments, "-daemonize"]
     with log.open("w") as output:
         try:
-            process = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=patient(120), check=False)
+            process = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                timeout=patient(120),
+                check=False,
+            )
         except subprocess.TimeoutExpired:
-            raise LabError(f"qemu did not start within {patient(120):.0f} s:\n{tail(log)}") from None
+            raise LabError(
+                f"qemu did not start within {patient(120):.0f} s:\n{tail(log)}"
+            ) from None
     if process.returncode:
         raise LabError(f"qemu did not start:\n{tail(log)}")
 
@@ -135,22 +152,33 @@ def stop(pidfile: Path) -> None:
 def version() -> str:
     """qemu's version line."""
     try:
-        return subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=True, timeout=patient(30)).stdout.splitlines()[0]
+        return subprocess.run(
+            [QEMU, "--version"], capture_output=True, text=True, check=True, timeout=patient(30)
+        ).stdout.splitlines()[0]
     except FileNotFoundError:
         raise LabError(f"{QEMU} is not installed: see tests/lab/apt-packages.txt") from None
 
 
 def accelerator(image: Image) -> str:
-    """`kvm` if a kernel really boots with it, else TCG. Tried once per boot of this machine and version of qemu."""
+    """`kvm` if a kernel really boots with it, else TCG.
+
+    Tried once per boot of this machine and version of qemu.
+    """
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return TCG
     boot = Path("/proc/sys/kernel/random/boot_id").read_text()
-    decision = cache_dir() / f"accelerator-{hashlib.sha256((boot + version()).encode()).hexdigest()[:12]}"
+    decision = (
+        cache_dir() / f"accelerator-{hashlib.sha256((boot + version()).encode()).hexdigest()[:12]}"
+    )
     with locked(cache_dir() / "accelerator.lock", 3 * KVM_DEADLINE):
         if not decision.exists():
             say(f"trying KVM (at most {KVM_DEADLINE:.0f} s) ...")
             works = _kvm_boots(image)
-            say("KVM works" if works else "KVM does not boot a stock kernel here: using TCG (slower)")
+            say(
+                "KVM works"
+                if works
+                else "KVM does not boot a stock kernel here: using TCG (slower)"
+            )
             decision.write_text("kvm" if works else TCG)
     return decision.read_text()
 
@@ -159,9 +187,25 @@ def _kvm_boots(image: Image) -> bool:
     """Whether the guest's kernel gets as far as running programs."""
     serial = cache_dir() / "accelerator.serial"
     serial.write_text("")
-    arguments = [*HARDWARE, "-accel", "kvm", "-m", "512", "-no-reboot", "-kernel", str(image.kernel), "-initrd", str(image.initrd)]
+    arguments = [
+        *HARDWARE,
+        "-accel",
+        "kvm",
+        "-m",
+        "512",
+        "-no-reboot",
+        "-kernel",
+        str(image.kernel),
+        "-initrd",
+        str(image.initrd),
+    ]
     arguments += ["-append", KERNEL_OPTIONS, "-serial", f"file:{serial}"]
-    with subprocess.Popen([QEMU, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [QEMU, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
         end = time.monotonic() + KVM_DEADLINE
         booted = False
         while not booted and process.poll() is None and time.monotonic() < end:

@@ -2,10 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a run of the tests starts and makes is known to be its own, so that the next run sweeps it when that one was killed.
+"""What a run of the tests starts and makes is known to be its own, so that the next run sweeps it
+when that one was killed.
 
-A run is named by a process: its pid, when it began, its pid namespace and its boot. Whatever it starts inherits the name
-in its environment. What it makes outside of a test's own folder it claims first, by a link in the cache.
+A run is named by a process: its pid, when it began, its pid namespace and its boot. Whatever it
+starts inherits the name in its environment. What it makes outside of a test's own folder it claims
+first, by a link in the cache.
 """
 
 from __future__ import annotations
@@ -36,12 +38,17 @@ def name_of(pid: int) -> str:
 
 
 def current() -> str:
-    """The run that this process belongs to: what its environment says, else itself. Empty: none; what it makes outlives it."""
+    """The run that this process belongs to: what its environment says, else itself.
+
+    Empty: none; what it makes outlives it.
+    """
     return os.environ.setdefault(VARIABLE, name_of(os.getpid()))
 
 
 def outlive() -> None:
-    """Unless a run of the tests has started this process, what it makes stays until it is stopped by hand."""
+    """Unless a run of the tests has started this process, what it makes stays until it is stopped
+    by hand.
+    """
     if os.environ.get(VARIABLE, "") in ("", name_of(os.getpid())):
         os.environ[VARIABLE] = ""
 
@@ -60,7 +67,8 @@ def is_over(name: str) -> bool:
         stat = _stat(int(pid))
     except (OSError, ValueError):
         return True
-    # proc_pid_stat(5): field 22 is when it began; one that has ended may not have been waited for yet.
+    # proc_pid_stat(5): field 22 is when it began; one that has ended may not have been waited for
+    # yet.
     return stat[19] != began or stat[0] in "ZX"
 
 
@@ -84,7 +92,10 @@ def release(path: Path) -> None:
 
 @contextlib.contextmanager
 def temporary(what: str) -> Iterator[Path]:
-    """A folder with a short path, until the end of the block. What we start meanwhile has it as its TMPDIR."""
+    """A folder with a short path, until the end of the block.
+
+    What we start meanwhile has it as its TMPDIR.
+    """
     before = os.environ.get("TMPDIR")
     path = Path(tempfile.gettempdir()) / f"lab-{what}-{secrets.token_hex(4)}"
     claim(path)
@@ -101,7 +112,10 @@ def temporary(what: str) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder with all that is in it, but never what is mounted there. Raises LabError if that stays."""
+    """Remove a file or a folder with all that is in it, but never what is mounted there.
+
+    Raises LabError if that stays.
+    """
     for point in sorted(_mounted_below(path), reverse=True):
         ctypes.CDLL(None, use_errno=True).umount2(os.fsencode(point), _MNT_DETACH | _NOFOLLOW)
     if left := _mounted_below(path):
@@ -169,7 +183,9 @@ def _kill(pid: int, name: str) -> None:
 def _remove_claimed(run: Path) -> None:
     for link in sorted(run.iterdir()):
         path = link.readlink()
-        others = [other for other in _claims(path) if other != link and not is_over(other.parent.name)]
+        others = [
+            other for other in _claims(path) if other != link and not is_over(other.parent.name)
+        ]
         if not others and os.path.lexists(path):
             say(f"removing {path}, which a run has left that is over ({run.name})")
             remove(path)
@@ -178,9 +194,12 @@ def _remove_claimed(run: Path) -> None:
 
 
 def _remove_half_built() -> None:
-    """What is built has another name until it is done, and who builds holds a lock that ends with him."""
+    """What is built has another name until it is done, and who builds holds a lock that ends with
+    him.
+    """
     cache = cache_dir()
-    # A link leads to another cache, which is swept by its own runs. What is half built of Kubernetes the next build goes on with.
+    # A link leads to another cache, which is swept by its own runs. What is half built of
+    # Kubernetes the next build goes on with.
     for folder in (cache / "images", cache / "states"):
         if not folder.is_symlink():
             _remove_unless_locked(_half_built(folder), sorted(folder.glob("*.lock")))
@@ -191,7 +210,10 @@ def _remove_half_built() -> None:
 
 
 def _half_built(folder: Path) -> list[Path]:
-    """Folders that have no name yet. Not what is in them: who builds makes and removes files there meanwhile."""
+    """Folders that have no name yet.
+
+    Not what is in them: who builds makes and removes files there meanwhile.
+    """
     found = []
     for place, folders, _files in os.walk(folder):
         hidden = {name for name in folders if name.startswith(".") and "-" in name}
@@ -221,7 +243,9 @@ def _claims(path: Path) -> list[Path]:
 def _mounted_below(path: Path) -> list[str]:
     """Mount points there; as mountinfo has them, but for its escapes."""
     lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
-    points = (re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), line.split()[4]) for line in lines)
+    points = (
+        re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), line.split()[4]) for line in lines
+    )
     return [point for point in points if Path(point).is_relative_to(path)]
 
 
@@ -238,7 +262,14 @@ def _mark(pid: int) -> str:
     except OSError:
         return ""
     prefix = f"{VARIABLE}=".encode()
-    return next((word.removeprefix(prefix).decode(errors="replace") for word in words if word.startswith(prefix)), "")
+    return next(
+        (
+            word.removeprefix(prefix).decode(errors="replace")
+            for word in words
+            if word.startswith(prefix)
+        ),
+        "",
+    )
 
 
 def _ancestors() -> set[int]:

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""States that a VM node is saved in: each is made once by its recipe, then all nodes begin there."""
+"""States that a VM node is saved in: each is made once by its recipe, then all nodes
+begin there.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from .common import GUEST
 class State:
     """A recipe: what a node gets besides what it has in the state before.
 
-    ``files``: path on the node -> content; a file in a ``bin`` or ``sbin`` folder is a program. Then
-    ``commands`` are run. Nothing outside the node can be part of it: a connection to the host does not
-    outlive the saving. At last Ansible calls ``modules`` there, so that the node has their code
-    (lab_bytecode.py). They change nothing, and are no part of the key: of modules that changed since,
-    the node compiles what is new.
+    ``files``: path on the node -> content; a file in a ``bin`` or ``sbin`` folder is a program.
+    Then ``commands`` are run. Nothing outside the node can be part of it: a connection to the host
+    does not outlive the saving. At last Ansible calls ``modules`` there, so that the node has their
+    code (lab_bytecode.py). They change nothing, and are no part of the key: of modules that changed
+    since, the node compiles what is new.
     """
 
     name: str

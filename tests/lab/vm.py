@@ -35,12 +35,28 @@ LOCK_DEADLINE = 900.0
 # ssh appends 17 characters to a control socket's name while it makes it; the kernel's limit is 107.
 LONGEST_SOCKET = 107 - 17
 DEVICES = (
-    *("-device", "virtio-blk-pci,drive=d0", "-device", "virtio-net-pci,netdev=n0,romfile=", "-device", "virtio-rng-pci"),
+    *(
+        "-device",
+        "virtio-blk-pci,drive=d0",
+        "-device",
+        "virtio-net-pci,netdev=n0,romfile=",
+        "-device",
+        "virtio-rng-pci",
+    ),
     # Empty: a test plugs disks in that no array would make.
     *("-device", "virtio-scsi-pci,id=scsi0"),
 )
 SSH_OPTIONS = (
-    *("-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
+    *(
+        "-F",
+        "/dev/null",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "StrictHostKeyChecking=no",
+        "-o",
+        "UserKnownHostsFile=/dev/null",
+    ),
     *("-o", "LogLevel=ERROR", "-o", f"ConnectTimeout={patient(10):.0f}"),
     # The default withstands quantum computers, and takes an emulated processor half a second more.
     *("-o", "KexAlgorithms=curve25519-sha256"),
@@ -67,28 +83,37 @@ class CommandTimeout(LabError):
 class Vm:
     """A node by name. Its folder is keyed by the machine, and so are the states that nodes share.
 
-    A saved state is a folder: ``machine`` is the memory and all else but disks, ``disk.qcow2`` is what
-    the disk of each node is based on, and ``state.json`` is what `labctl state` said.
+    A saved state is a folder: ``machine`` is the memory and all else but disks, ``disk.qcow2`` is
+    what the disk of each node is based on, and ``state.json`` is what `labctl state` said.
     """
 
     def __init__(self, name: str, release: str = DEFAULT_RELEASE, memory: int = 768) -> None:
         self.name, self.release, self.memory = name, release, memory
         self.image = locate(release)
-        ingredients = [self.image.key, str(memory), *qemu.HARDWARE, *DEVICES, qemu.KERNEL_OPTIONS, READY.key]
+        ingredients = [
+            self.image.key,
+            str(memory),
+            *qemu.HARDWARE,
+            *DEVICES,
+            qemu.KERNEL_OPTIONS,
+            READY.key,
+        ]
         self.key = hashlib.sha256("\0".join(ingredients).encode()).hexdigest()[:10]
         self.path = cache_dir() / "vms" / f"{name}-{release}-{self.key}"
         self.states = cache_dir() / "states"
         self.pidfile = self.path / "qemu.pid"
         self.disk = self.path / "disk.qcow2"
         self.serial = self.path / "serial.log"
-        # One connection for us and for Ansible, but not as another user: an emulated processor takes
-        # seconds for a handshake.
+        # One connection for us and for Ansible, but not as another user: an emulated processor
+        # takes seconds for a handshake.
         self.control = self.path / "%r.cm"
         self.qmp = qemu.Qmp(self.path / "qmp.sock")
         # What `labctl state` said when the state was saved in which the node has begun.
         self.begun: dict[str, Any] = {}
         if len(str(self.control)) + len("nobody") > LONGEST_SOCKET:
-            raise LabError(f"{self.control} is too long for a socket: set STORAGE_OPS_CACHE to a shorter path")
+            raise LabError(
+                f"{self.control} is too long for a socket: set STORAGE_OPS_CACHE to a shorter path"
+            )
 
     @property
     def port(self) -> int:
@@ -100,7 +125,10 @@ class Vm:
         return qemu.running(self.pidfile) is not None
 
     def up(self, state: State = READY) -> None:
-        """Make the node run in a saved state, whatever it was doing. A state is made at its first use."""
+        """Make the node run in a saved state, whatever it was doing.
+
+        A state is made at its first use.
+        """
         image(self.release)
         self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path.parent / f"{self.name}-{self.release}.lock", LOCK_DEADLINE):
@@ -129,7 +157,10 @@ class Vm:
         qemu.stop(self.pidfile)
 
     def reboot(self) -> None:
-        """A power loss and a boot. Every change to the root filesystem is kept; the array comes back as it was configured last."""
+        """A power loss and a boot.
+
+        Every change to the root filesystem is kept; the array comes back as it was configured last.
+        """
         with step(f"{self.name}: reboot"):
             old = self.run("cat /proc/sys/kernel/random/boot_id; sync -f /").stdout
             self._close_connections()
@@ -140,31 +171,65 @@ class Vm:
             # "degraded" is an answer, too: what failed because of a fault is the test's business.
             self.run("systemctl is-system-running --wait", timeout=BOOT_DEADLINE, check=False)
 
-    def run(self, command: str | Sequence[str], timeout: float = 60, check: bool = True, stdin: str = "") -> Result:
+    def run(
+        self, command: str | Sequence[str], timeout: float = 60, check: bool = True, stdin: str = ""
+    ) -> Result:
         """Run a command line as root in the guest, with a deadline."""
         line = command if isinstance(command, str) else shlex.join(command)
-        argv = ["ssh", *SSH_OPTIONS, "-i", str(self.image.ssh_key), "-p", str(self.port), "-o", f"ControlPath={self.control}"]
+        argv = [
+            "ssh",
+            *SSH_OPTIONS,
+            "-i",
+            str(self.image.ssh_key),
+            "-p",
+            str(self.port),
+            "-o",
+            f"ControlPath={self.control}",
+        ]
         argv += ["-o", "ControlMaster=auto", "-o", "ControlPersist=300", "root@127.0.0.1", line]
         # Files, not pipes: the control master stays behind and would keep a pipe open.
-        with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        with (
+            tempfile.TemporaryFile("w+") as given,
+            tempfile.TemporaryFile("w+") as out,
+            tempfile.TemporaryFile("w+") as err,
+        ):
             given.write(stdin)
             given.seek(0)
             try:
-                rc = subprocess.run(argv, stdin=given, stdout=out, stderr=err, timeout=patient(timeout), check=False).returncode
+                rc = subprocess.run(
+                    argv, stdin=given, stdout=out, stderr=err, timeout=patient(timeout), check=False
+                ).returncode
             except subprocess.TimeoutExpired:
-                raise CommandTimeout(f"{self.name}: {line!r} did not end within {patient(timeout):.0f} s") from None
+                raise CommandTimeout(
+                    f"{self.name}: {line!r} did not end within {patient(timeout):.0f} s"
+                ) from None
             out.seek(0)
             err.seek(0)
             result = Result(rc, out.read(), err.read())
         if check and result.rc:
-            raise CommandError(f"{self.name}: {line!r}: rc {result.rc}\n{result.stdout}{result.stderr}")
+            raise CommandError(
+                f"{self.name}: {line!r}: rc {result.rc}\n{result.stdout}{result.stderr}"
+            )
         return result
 
     def plug_disk(self, name: str, megabytes: int, **properties: str) -> None:
-        """Plug in a SCSI disk of QEMU's own, which reads as zeroes; without ``serial`` or ``wwn`` it has no name at all."""
+        """Plug in a SCSI disk of QEMU's own, which reads as zeroes; without ``serial`` or ``wwn``
+        it has no name at all.
+        """
         size = megabytes << 20
-        node: dict[str, Any] = {"driver": "null-co", "node-name": name, "size": size, "read-zeroes": True}
-        device: dict[str, Any] = {"driver": "scsi-hd", "id": name, "bus": "scsi0.0", "drive": name, **properties}
+        node: dict[str, Any] = {
+            "driver": "null-co",
+            "node-name": name,
+            "size": size,
+            "read-zeroes": True,
+        }
+        device: dict[str, Any] = {
+            "driver": "scsi-hd",
+            "id": name,
+            "bus": "scsi0.0",
+            "drive": name,
+            **properties,
+        }
         self.qmp.execute("blockdev-add", **node)
         self.qmp.execute("device_add", **device)
 
@@ -204,7 +269,12 @@ class Vm:
             "ansible_control_path": str(self.control).replace("%", "%%"),
             "ansible_python_interpreter": "/usr/bin/python3",
         }
-        lines = ["all:", "  hosts:", "    node1:", *(f"      {name}: {json.dumps(value)}" for name, value in variables.items())]
+        lines = [
+            "all:",
+            "  hosts:",
+            "    node1:",
+            *(f"      {name}: {json.dumps(value)}" for name, value in variables.items()),
+        ]
         path.write_text("\n".join(lines) + "\n")
         return path
 
@@ -277,7 +347,11 @@ class Vm:
         """Let Ansible call a module on the node."""
         ansible = str(Path(sys.executable).with_name("ansible"))
         environment = {**os.environ, "ANSIBLE_PIPELINING": "1"}
-        run([ansible, "node1", "-i", str(self.inventory()), "-m", module], SETUP_DEADLINE, env=environment)
+        run(
+            [ansible, "node1", "-i", str(self.inventory()), "-m", module],
+            SETUP_DEADLINE,
+            env=environment,
+        )
 
     def _start_from(self, saved: Path) -> None:
         self._start(saved / "disk.qcow2", "-incoming", "defer")
@@ -294,16 +368,44 @@ class Vm:
         qemu.stop(self.pidfile)
         self.disk.unlink(missing_ok=True)
         kind = "raw" if base == self.image.disk else "qcow2"
-        overlay = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(base), "-F", kind, str(self.disk)]
+        overlay = [
+            "qemu-img",
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            "-b",
+            str(base),
+            "-F",
+            kind,
+            str(self.disk),
+        ]
         subprocess.run(overlay, check=True, timeout=patient(60))
         port = self._free_port()
         (self.path / "port").write_text(str(port))
         self.serial.write_text("")
-        arguments = ["-name", self.name, "-accel", qemu.accelerator(self.image), "-m", str(self.memory), "-serial", f"file:{self.serial}"]
-        arguments += ["-qmp", f"unix:{self.qmp.path},server=on,wait=off", "-pidfile", str(self.pidfile)]
+        arguments = [
+            "-name",
+            self.name,
+            "-accel",
+            qemu.accelerator(self.image),
+            "-m",
+            str(self.memory),
+            "-serial",
+            f"file:{self.serial}",
+        ]
+        arguments += [
+            "-qmp",
+            f"unix:{self.qmp.path},server=on,wait=off",
+            "-pidfile",
+            str(self.pidfile),
+        ]
         arguments += ["-kernel", str(self.image.kernel), "-initrd", str(self.image.initrd)]
         arguments += ["-append", f"root=/dev/vda rw quiet {qemu.KERNEL_OPTIONS}"]
-        arguments += ["-drive", f"file={self.disk},if=none,id=d0,format=qcow2,cache=unsafe,discard=unmap"]
+        arguments += [
+            "-drive",
+            f"file={self.disk},if=none,id=d0,format=qcow2,cache=unsafe,discard=unmap",
+        ]
         arguments += ["-netdev", f"user,id=n0,hostfwd=tcp:127.0.0.1:{port}-:22,restrict=on"]
         qemu.start([*arguments, *DEVICES, *extra], self.path / "qemu.log")
 
@@ -332,7 +434,10 @@ class Vm:
         patience = 2.0
         while time.monotonic() < end:
             if not self.running:
-                raise LabError(f"{self.name}: qemu ended:\n{qemu.tail(self.path / 'qemu.log')}\n{qemu.tail(self.serial)}")
+                raise LabError(
+                    f"{self.name}: qemu "
+                    f"ended:\n{qemu.tail(self.path / 'qemu.log')}\n{qemu.tail(self.serial)}"
+                )
             try:
                 with socket.create_connection(("127.0.0.1", self.port), patience) as connection:
                     if connection.recv(4) == b"SSH-":
@@ -342,13 +447,30 @@ class Vm:
             except OSError:
                 pass
             time.sleep(0.1)
-        raise LabError(f"{self.name}: no ssh within {deadline:.0f} s; serial log:\n{qemu.tail(self.serial)}")
+        raise LabError(
+            f"{self.name}: no ssh within {deadline:.0f} s; serial log:\n{qemu.tail(self.serial)}"
+        )
 
     def _close_connections(self) -> None:
         """ssh masters would otherwise wait on a connection that the restored guest never had."""
         for socket_path in self.path.glob("*.cm"):
-            command = ["ssh", "-F", "/dev/null", "-O", "exit", "-o", f"ControlPath={socket_path}", "root@127.0.0.1"]
-            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=patient(20))
+            command = [
+                "ssh",
+                "-F",
+                "/dev/null",
+                "-O",
+                "exit",
+                "-o",
+                f"ControlPath={socket_path}",
+                "root@127.0.0.1",
+            ]
+            subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=patient(20),
+            )
             socket_path.unlink(missing_ok=True)
 
 

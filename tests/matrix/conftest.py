@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The residual scenarios on every Debian release that LAB_RELEASES names, each on a node of its own."""
+"""The residual scenarios on every Debian release that LAB_RELEASES names, each on a node of its
+own.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,11 @@
 from __future__ import annotations
 
 from faults.test_residual_interrupted import test_somebody_opens_the_map_in_the_middle
-from faults.test_residual_refusals import test_all_portals_down, test_foreign_sense_code, test_one_portal_down
+from faults.test_residual_refusals import (
+    test_all_portals_down,
+    test_foreign_sense_code,
+    test_one_portal_down,
+)
 from faults.test_residual_repair import (
     test_dead_map,
     test_disks_left_without_a_map,
@@ -30,7 +34,11 @@ __all__ = [
     "test_unused_map_is_replaced",
 ]
 
-VERSIONS = {"bullseye": ("0.8.5", "3.9"), "bookworm": ("0.9.4", "3.11"), "trixie": ("0.11.1", "3.13")}
+VERSIONS = {
+    "bullseye": ("0.8.5", "3.9"),
+    "bookworm": ("0.9.4", "3.11"),
+    "trixie": ("0.11.1", "3.13"),
+}
 
 
 def test_versions_are_those_of_the_support_matrix(node: Node) -> None:

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tests in this folder look at reports of fleets that do not exist, with Debian's Chromium and Prometheus."""
+"""Tests in this folder look at reports of fleets that do not exist, with Debian's Chromium and
+Prometheus.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +28,8 @@ expect.set_options(timeout=patient(20) * 1000)
 def browser() -> Iterator[Browser]:
     """Chromium, without a window."""
     with temporary("browser"), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=patient(30) * 1000)
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=patient(30) * 1000
+        )
         yield browser
         browser.close()

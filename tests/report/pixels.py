@@ -15,23 +15,32 @@ COLOURS = """async ([data, x, y, width, height]) => {
   const bitmap = await createImageBitmap(new Blob([bytes]));
   const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
   context.drawImage(bitmap, 0, 0);
-  const { data: pixels } = context.getImageData(x, y, Math.min(width, bitmap.width - x), Math.min(height, bitmap.height - y));
+  const wide = Math.min(width, bitmap.width - x), high = Math.min(height, bitmap.height - y);
+  const { data: pixels } = context.getImageData(x, y, wide, high);
   const seen = new Map();
   for (let at = 0; at < pixels.length; at += 4) {
     const colour = [...pixels.slice(at, at + 3)].join();
     seen.set(colour, (seen.get(colour) ?? 0) + 1);
   }
-  return [...seen].sort((one, other) => other[1] - one[1]).map(([colour]) => colour.split(",").map(Number));
+  const sorted = [...seen].sort((one, other) => other[1] - one[1]);
+  return sorted.map(([colour]) => colour.split(",").map(Number));
 }"""
 
 
-def colours(page: Page, picture: bytes, where: tuple[float, float, float, float]) -> list[tuple[int, int, int]]:
+def colours(
+    page: Page, picture: bytes, where: tuple[float, float, float, float]
+) -> list[tuple[int, int, int]]:
     """The colours of a part of the picture, the most frequent first."""
-    return [tuple(colour) for colour in page.evaluate(COLOURS, [base64.b64encode(picture).decode(), *map(int, where)])]
+    return [
+        tuple(colour)
+        for colour in page.evaluate(COLOURS, [base64.b64encode(picture).decode(), *map(int, where)])
+    ]
 
 
 def legible(page: Page, picture: bytes, locator: Locator) -> bool:
-    """There is writing: on one ground, with edges, and somewhere far from the ground in brightness."""
+    """There is writing: on one ground, with edges, and somewhere far from the ground in
+    brightness.
+    """
     box = locator.bounding_box()
     if not box or min(box["x"], box["y"]) < 0 or min(box["width"], box["height"]) < 1:
         return False

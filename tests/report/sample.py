@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reports of fleets that do not exist, for tests, benchmarks and pictures: results as the audits return them, and the files made of them.
+"""Reports of fleets that do not exist, for tests, benchmarks and pictures: results as the audits
+return them, and the files made of them.
 
 python -P tests/report/sample.py --hosts 40 --findings 60 --runs 30 FOLDER
 """
@@ -18,8 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.action.compliance_report import SPEC, Request
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import files, history, model
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import make_exceptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    files,
+    history,
+    model,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import (
+    make_exceptions,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
 
 RUNBOOKS = "storage_ops.runbooks"
@@ -38,7 +45,12 @@ EXCEPTIONS = [
         "reason": "LUNs of the old array are being removed",
         "expires": "2025-09-30",
     },
-    {"select": "[?host=='worker-gone']", "owner": "A. Person", "reason": "new mainboard on order", "expires": f"{NEXT_YEAR:%Y-%m-%d}"},
+    {
+        "select": "[?host=='worker-gone']",
+        "owner": "A. Person",
+        "reason": "new mainboard on order",
+        "expires": f"{NEXT_YEAR:%Y-%m-%d}",
+    },
 ]
 
 
@@ -52,28 +64,48 @@ class Results:
     def rows(self) -> list[model.Row]:
         """The rows that a report is made from."""
         rows = [model.read_result(name, "node", result) for name, result in self.nodes.items()]
-        return [row for row in [*rows, model.read_result("cluster", "cluster", self.cluster)] if row]
+        return [
+            row for row in [*rows, model.read_result("cluster", "cluster", self.cluster)] if row
+        ]
 
 
 def make_results(hosts: int, findings: int, seed: int = 1) -> Results:
-    """A fleet of that size with that many findings; some hosts cannot be reached, and some controls cannot be read."""
+    """A fleet of that size with that many findings; some hosts cannot be reached, and some controls
+    cannot be read.
+    """
     dice = random.Random(seed)
     names = [f"worker-{number:0{len(str(hosts))}d}" for number in range(1, hosts + 1)]
-    results = Results({name: {"changed": False, "msg": "nothing to do", "findings": [], "actions": []} for name in names}, {})
+    results = Results(
+        {
+            name: {"changed": False, "msg": "nothing to do", "findings": [], "actions": []}
+            for name in names
+        },
+        {},
+    )
     results.cluster = {"changed": False, "msg": "nothing to do", "findings": [], "actions": []}
     lost = names[3::37]
-    ill = [name for name in dice.sample(names, max(1, min(hosts, findings // 3 or 1))) if name not in lost] or names[:1]
+    ill = [
+        name
+        for name in dice.sample(names, max(1, min(hosts, findings // 3 or 1)))
+        if name not in lost
+    ] or names[:1]
     for number in range(findings):
         kind = dice.choices(KINDS, weights=[weight for weight, _make in KINDS])[0]
         finding = kind[1](dice, dice.choice(ill), number)
-        where = results.nodes[finding["object"]["node"]] if CONTROLS[finding["control"]].where == "node" else results.cluster
+        where = (
+            results.nodes[finding["object"]["node"]]
+            if CONTROLS[finding["control"]].where == "node"
+            else results.cluster
+        )
         where["findings"].append(finding)
     for number, name in enumerate(lost):
         results.nodes[name] = UNSEEN[number % len(UNSEEN)](name)
     for name in names[11::53]:
         if "findings" in results.nodes[name]:
             results.nodes[name].update(
-                failed=True, msg="STOR-09 could not be assessed", not_assessed={"STOR-09": "mount.nfs is not installed"}
+                failed=True,
+                msg="STOR-09 could not be assessed",
+                not_assessed={"STOR-09": "mount.nfs is not installed"},
             )
     return results
 
@@ -82,7 +114,8 @@ UNSEEN: list[Callable[[str], dict[str, Any]]] = [
     lambda name: {
         "unreachable": True,
         "changed": False,
-        "msg": f"Failed to connect to the host via ssh: ssh: connect to host {name} port 22: Connection timed out",
+        "msg": f"Failed to connect to the host via ssh: ssh: connect to host {name} port 22: "
+        "Connection timed out",
     },
     lambda _name: {"failed": True, "changed": False, "msg": "Missing sudo password"},
     lambda _name: {"failed": True, "changed": False, "msg": "Timed out after 300 second(s)."},
@@ -90,9 +123,22 @@ UNSEEN: list[Callable[[str], dict[str, Any]]] = [
 
 
 def _finding(
-    control: str, severity: str, kind: str, name: str, node: str, summary: str, verdict: str, reason: str, **more: Any
+    control: str,
+    severity: str,
+    kind: str,
+    name: str,
+    node: str,
+    summary: str,
+    verdict: str,
+    reason: str,
+    **more: Any,
 ) -> dict[str, Any]:
-    thing = {"kind": kind, **({"namespace": more.pop("namespace")} if "namespace" in more else {}), "name": name, "node": node}
+    thing = {
+        "kind": kind,
+        **({"namespace": more.pop("namespace")} if "namespace" in more else {}),
+        "name": name,
+        "node": node,
+    }
     runbook, repair = more.pop("runbook"), more.pop("repair", [])
     return {
         "control": control,
@@ -104,7 +150,14 @@ def _finding(
         "reason": reason,
         "runbook": f"{RUNBOOKS}.{runbook}",
         "repair": [
-            {"action": verb, "target": target, "command": command, "outcome": "planned", "seconds": 0.0} for verb, target, command in repair
+            {
+                "action": verb,
+                "target": target,
+                "command": command,
+                "outcome": "planned",
+                "seconds": 0.0,
+            }
+            for verb, target, command in repair
         ],
     }
 
@@ -131,12 +184,18 @@ def _dead_map(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
         runbook="clean_residual_paths",
         repair=[
             ("flush_map", name, ["multipath", "-f", name]),
-            *(("delete_path", disk, ["write", f"/sys/block/{disk}/device/delete", "1"]) for disk in disks),
+            *(
+                ("delete_path", disk, ["write", f"/sys/block/{disk}/device/delete", "1"])
+                for disk in disks
+            ),
         ],
         wwid=wwid,
         vendor="EMC",
         product="SYMMETRIX",
-        paths=[f"{disk} {dice.randrange(4)}:0:{place}:{dice.randrange(64)} failed faulty running" for place, disk in enumerate(disks)],
+        paths=[
+            f"{disk} {dice.randrange(4)}:0:{place}:{dice.randrange(64)} failed faulty running"
+            for place, disk in enumerate(disks)
+        ],
         serving=0,
         open_count=0,
         holders=[],
@@ -153,7 +212,8 @@ def _reused(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
         node,
         f"{name} was made for {wwid}, but 2 of its 4 paths read {other}: another volume's data",
         "refuse",
-        f"{name} is mounted at /var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-7/globalmount: move its pods first",
+        f"{name} is mounted at /var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-7/globalmount: "
+        "move its pods first",
         runbook="clean_residual_paths",
         wwid=wwid,
         read=[other],
@@ -163,7 +223,10 @@ def _reused(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
 
 
 def _disk(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
-    disk, hctl = f"sd{chr(98 + dice.randrange(20))}{chr(97 + dice.randrange(26))}", f"{dice.randrange(4)}:0:0:{dice.randrange(64)}"
+    disk, hctl = (
+        f"sd{chr(98 + dice.randrange(20))}{chr(97 + dice.randrange(26))}",
+        f"{dice.randrange(4)}:0:0:{dice.randrange(64)}",
+    )
     return _finding(
         "STOR-03",
         "minor",
@@ -206,13 +269,24 @@ def _fuse(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
         "FUSE mount",
         f"/var/lib/kubelet/pods/{pod}/volumes/kubernetes.io~csi/pvc-{dice.getrandbits(32):08x}/mount",
         node,
-        "the process behind the mount is gone: every access fails with 'Transport endpoint is not connected'"
+        "the process behind the mount is gone: every access fails "
+        "with 'Transport endpoint is not connected'"
         if dead
         else "the mount did not answer for 10 s",
         "repair" if dead else "refuse",
-        "the driver's node pod can mount it again" if dead else "process 4711 (s3fs) still runs, and may yet answer",
+        "the driver's node pod can mount it again"
+        if dead
+        else "process 4711 (s3fs) still runs, and may yet answer",
         runbook="recover_fuse_mounts",
-        repair=[("remount", f"pod {pod}", ["s3fs", "bucket", "/var/lib/kubelet/…", "-o", "passwd_file=…"])] if dead else [],
+        repair=[
+            (
+                "remount",
+                f"pod {pod}",
+                ["s3fs", "bucket", "/var/lib/kubelet/…", "-o", "passwd_file=…"],
+            )
+        ]
+        if dead
+        else [],
         fstype="fuse.s3fs",
         errno="ENOTCONN" if dead else "",
         pod=f"shop/web-{dice.randrange(99)}",
@@ -227,7 +301,8 @@ def _pod_mount(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
         "pod mount",
         f"shop/db-{dice.randrange(20)}",
         node,
-        "what is mounted is /dev/mapper/mpathc, and the volume's staging mount is /dev/mapper/mpathk: the pod may write to another volume",
+        "what is mounted is /dev/mapper/mpathc, and the volume's staging mount is "
+        "/dev/mapper/mpathk: the pod may write to another volume",
         "refuse",
         "the pod must be moved first: -e pod_mounts_reattach=true",
         runbook="repair_pod_mounts",
@@ -248,7 +323,8 @@ def _read_only(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
         "the device is healthy again",
         runbook="repair_pod_mounts",
         kernel=[
-            "EXT4-fs error (device dm-3): ext4_journal_check_start:83: comm postgres: Detected aborted journal",
+            "EXT4-fs error (device dm-3): ext4_journal_check_start:83: comm postgres: Detected "
+            "aborted journal",
             "EXT4-fs (dm-3): Remounting filesystem read-only",
         ],
         pods=[f"shop/db-{place}" for place in range(3)],
@@ -265,11 +341,15 @@ def _nfs(dice: random.Random, node: str, _number: int) -> dict[str, Any]:
         node,
         f"{address}:/vol/pvc cannot be mounted: TCP 2049 of {address} does not answer",
         "report",
-        "packets are dropped without a word: a firewall or security group on the way, a route that leads elsewhere, or the host is off",
+        "packets are dropped without a word: a firewall or security group on the way, a route that "
+        "leads elsewhere, or the host is off",
         runbook="check_nfs",
         addresses=[address],
         routes=[f"{address}: dev eth1 src 192.0.2.10"],
-        ports=[f"nfs at {address} TCP 2049: no answer (3.03 s): timed out", f"portmapper at {address} TCP 111: ok (0.11 s)"],
+        ports=[
+            f"nfs at {address} TCP 2049: no answer (3.03 s): timed out",
+            f"portmapper at {address} TCP 111: ok (0.11 s)",
+        ],
     )
 
 
@@ -282,7 +362,8 @@ def _nofile(_dice: random.Random, node: str, _number: int) -> dict[str, Any]:
         node,
         "containerd and its containers may open 1073741816 files each",
         "report",
-        "write /etc/systemd/system/containerd.service.d/50-storage_ops-nofile.conf and restart containerd.service",
+        "write /etc/systemd/system/containerd.service.d/50-storage_ops-nofile.conf and restart "
+        "containerd.service",
         runbook="check_nfs",
         unit_limit="infinity",
         process_limit=1073741816,
@@ -295,8 +376,15 @@ def _attachment(dice: random.Random, node: str, number: int) -> dict[str, Any]:
     control, what = dice.choice(
         [
             ("STOR-11", f"keeps PersistentVolume pvc-{number} on {node}, where no pod needs it"),
-            ("STOR-13", f"PersistentVolume pvc-{number} is attached to {node}, and the node's volumesAttached does not list it"),
-            ("STOR-14", f"the attachment of PersistentVolume pvc-{number} to {node} lacks hostLunId"),
+            (
+                "STOR-13",
+                f"PersistentVolume pvc-{number} is attached to {node}, and the node's "
+                "volumesAttached does not list it",
+            ),
+            (
+                "STOR-14",
+                f"the attachment of PersistentVolume pvc-{number} to {node} lacks hostLunId",
+            ),
         ]
     )
     return _finding(
@@ -309,7 +397,13 @@ def _attachment(dice: random.Random, node: str, number: int) -> dict[str, Any]:
         "repair" if control == "STOR-11" else "report",
         "seen in two observations; the volume is Released",
         runbook="repair_volumeattachments",
-        repair=[("delete_volumeattachment", name, ["DELETE", f"/apis/storage.k8s.io/v1/volumeattachments/{name}"])]
+        repair=[
+            (
+                "delete_volumeattachment",
+                name,
+                ["DELETE", f"/apis/storage.k8s.io/v1/volumeattachments/{name}"],
+            )
+        ]
         if control == "STOR-11"
         else [],
         driver="csi-unity.dellemc.com",
@@ -366,31 +460,69 @@ KINDS: list[tuple[int, Callable[[random.Random, str, int], dict[str, Any]]]] = [
 
 def request(folder: Path, **params: Any) -> Request:
     """What the module would be asked."""
-    return Request({**{name: option.get("default") for name, option in SPEC.items()}, "folder": str(folder), **params})
+    return Request(
+        {
+            **{name: option.get("default") for name, option in SPEC.items()},
+            "folder": str(folder),
+            **params,
+        }
+    )
 
 
-def _earlier(results: Results, others: Results, nights: int, dice: random.Random) -> list[model.Row]:
-    """The fleet so many nights ago: some of what is found now was not there yet, and some of what was there is gone."""
+def _earlier(
+    results: Results, others: Results, nights: int, dice: random.Random
+) -> list[model.Row]:
+    """The fleet so many nights ago: some of what is found now was not there yet, and some of what
+    was there is gone.
+    """
     since, until = random.Random(1), random.Random(2)
     rows = {row.name: row for row in results.rows()}
     for row in rows.values():
-        row.findings = [finding for finding in row.findings if since.randrange(120) >= nights or since.random() < 0.6]
+        row.findings = [
+            finding
+            for finding in row.findings
+            if since.randrange(120) >= nights or since.random() < 0.6
+        ]
     for row in others.rows():
-        gone = [finding for finding in row.findings if until.randrange(100) < nights or dice.random() < 0.01]
+        gone = [
+            finding
+            for finding in row.findings
+            if until.randrange(100) < nights or dice.random() < 0.01
+        ]
         rows[row.name].findings += [] if rows[row.name].reason else gone
     return list(rows.values())
 
 
-def write(folder: Path, hosts: int, findings: int, seed: int = 1, runs: int = 0, **params: Any) -> dict[str, Any]:
-    """Write everything a run writes, after so many earlier runs; returns what the module returns."""
-    params = {"title": "Storage compliance", "cluster": "example", "exceptions": EXCEPTIONS, **params}
+def write(
+    folder: Path, hosts: int, findings: int, seed: int = 1, runs: int = 0, **params: Any
+) -> dict[str, Any]:
+    """Write everything a run writes, after so many earlier runs; returns what the
+    module returns.
+    """
+    params = {
+        "title": "Storage compliance",
+        "cluster": "example",
+        "exceptions": EXCEPTIONS,
+        **params,
+    }
     asked, dice, previous = request(folder, **params), random.Random(seed), None
-    results, others = make_results(hosts, findings, seed), make_results(hosts, findings // 2, seed + 1)
+    results, others = (
+        make_results(hosts, findings, seed),
+        make_results(hosts, findings // 2, seed + 1),
+    )
     for nights in range(0 if asked.partial else runs, 0, -1):
         finished = datetime.now(UTC) - timedelta(days=nights)
-        occasion = model.Occasion(asked.params["title"], asked.params["cluster"], finished - timedelta(minutes=4), finished, "0.1.0")
+        occasion = model.Occasion(
+            asked.params["title"],
+            asked.params["cluster"],
+            finished - timedelta(minutes=4),
+            finished,
+            "0.1.0",
+        )
         exceptions = make_exceptions(params["exceptions"], datetime.now(UTC).date())
-        report = model.build(_earlier(results, others, nights, dice), asked.scope, exceptions, occasion, previous)
+        report = model.build(
+            _earlier(results, others, nights, dice), asked.scope, exceptions, occasion, previous
+        )
         previous = history.keep(report, previous)
         files.keep_run(str(folder), report["run"]["id"], previous, asked.params["keep"])
     asked.begun = datetime.now(UTC) - timedelta(minutes=3, seconds=48)

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The page in Chromium, opened from the disk, as a manager, an engineer, a printer and an attacker use it."""
+"""The page in Chromium, opened from the disk, as a manager, an engineer, a printer and an attacker
+use it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ FIRST_SCREEN = (
     "Not assessed",
 )
 WIDE = {"width": 1280, "height": 800}
-EVIL = '"\'&</script><img src=x onerror="document.title=1"><script>document.title=1</script>\x1b[2J\u202e{{ 7 * 7 }}'
+EVIL = (
+    "\"'&</script><img src=x "
+    'onerror="document.title=1"><script>document.title=1</script>\x1b[2J\u202e{{ 7 * 7 }}'
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +54,10 @@ def opened(browser: Browser, file: Path, fragment: str = "", **how: Any) -> Iter
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: said.append(request.url) if not request.url.startswith("file:") else None)
+    page.on(
+        "request",
+        lambda request: said.append(request.url) if not request.url.startswith("file:") else None,
+    )
     page.goto(f"{file.as_uri()}{fragment}")
     yield page
     context.close()
@@ -59,7 +67,11 @@ def opened(browser: Browser, file: Path, fragment: str = "", **how: Any) -> Iter
 def accessible(page: Page) -> None:
     """No serious violation, by axe-core."""
     found = Axe().run(page).response["violations"]
-    grave = [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found if one["impact"] in ("serious", "critical")]
+    grave = [
+        (one["id"], [node["html"] for node in one["nodes"]][:3])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
     assert not grave
 
 
@@ -78,21 +90,35 @@ def seen(page: Page, dark: bool) -> None:
 
 @pytest.mark.smoke
 def test_a_manager_sees_the_state_on_the_first_screen(browser: Browser, report: Path) -> None:
-    """Title, fleet, sentence, numbers, the first controls, the trend and what was not assessed; in the dark, too, and without a script."""
+    """Title, fleet, sentence, numbers, the first controls, the trend and what was not assessed; in
+    the dark, too, and without a script.
+    """
     summary = data(report)["summary"]
     with opened(browser, report) as page:
         for text in FIRST_SCREEN:
             box = page.get_by_text(text).first.bounding_box()
-            assert box and box["y"] + box["height"] <= WIDE["height"] and box["x"] + box["width"] <= WIDE["width"], text
-        numbers = [text.replace("\u202f", "") for text in page.locator(".number b").all_inner_texts()]
+            assert (
+                box
+                and box["y"] + box["height"] <= WIDE["height"]
+                and box["x"] + box["width"] <= WIDE["width"]
+            ), text
+        numbers = [
+            text.replace("\u202f", "") for text in page.locator(".number b").all_inner_texts()
+        ]
         opened_findings = summary["findings"]["open"]
-        assert numbers[:4] == [str(opened_findings[severity]) for severity in ("critical", "major", "minor", "info")]
+        assert numbers[:4] == [
+            str(opened_findings[severity]) for severity in ("critical", "major", "minor", "info")
+        ]
         assert numbers[7] == str(summary["hosts"]["not_assessed"])
         row = page.locator("tr", has_text="STOR-09").locator("td.n").all_inner_texts()
         control = summary["controls"]["STOR-09"]
-        assert row == [str(control[result]) for result in ("pass", "fail", "accepted", "not_assessed")]
+        assert row == [
+            str(control[result]) for result in ("pass", "fail", "accepted", "not_assessed")
+        ]
         assert page.locator(".chart g").count() == 13
-        expect(page.locator("section", has=page.locator("#h-exceptions"))).to_contain_text("expired 2025-09-30")
+        expect(page.locator("section", has=page.locator("#h-exceptions"))).to_contain_text(
+            "expired 2025-09-30"
+        )
         accessible(page)
         seen(page, dark=False)
         page.get_by_role("button", name="Dark colours").click()
@@ -108,7 +134,10 @@ def test_a_manager_sees_the_state_on_the_first_screen(browser: Browser, report: 
     with opened(browser, report, color_scheme="dark") as page:
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 29)"
     with opened(browser, report, java_script_enabled=False) as page:
-        assert page.get_by_text("open findings (").is_visible() and page.locator("noscript p").is_visible()
+        assert (
+            page.get_by_text("open findings (").is_visible()
+            and page.locator("noscript p").is_visible()
+        )
         assert not page.locator("#explorer").is_visible()
 
 
@@ -117,7 +146,9 @@ def test_an_engineer_finds_and_repairs(browser: Browser, report: Path) -> None:
     findings = data(report)["findings"]
 
     def count(**wanted: Any) -> int:
-        return sum(all(finding[key] == value for key, value in wanted.items()) for finding in findings)
+        return sum(
+            all(finding[key] == value for key, value in wanted.items()) for finding in findings
+        )
 
     with opened(browser, report) as page:
         status, rows = page.locator("#count"), page.locator("#list .row")
@@ -144,7 +175,12 @@ def test_an_engineer_finds_and_repairs(browser: Browser, report: Path) -> None:
         page.keyboard.press("Enter")
         expect(rows.first).to_have_attribute("aria-expanded", "true")
         detail = page.locator(".detail")
-        for text in (first["reason"], first["evidence"]["wwid"], first["evidence"]["paths"][3], f"multipath -f {first['object']['name']}"):
+        for text in (
+            first["reason"],
+            first["evidence"]["wwid"],
+            first["evidence"]["paths"][3],
+            f"multipath -f {first['object']['name']}",
+        ):
             expect(detail).to_contain_text(text)
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         detail.get_by_role("button", name="Copy").click()
@@ -172,20 +208,30 @@ def test_an_engineer_finds_and_repairs(browser: Browser, report: Path) -> None:
 def test_an_address_that_asks_for_what_there_is_not(browser: Browser, report: Path) -> None:
     """Shows what its filters show: everything."""
     findings = len(data(report)["findings"])
-    for fragment in ("#status=__proto__", "#status=constructor&severity=bogus", "#control=STOR-99&view=toString"):
+    for fragment in (
+        "#status=__proto__",
+        "#status=constructor&severity=bogus",
+        "#control=STOR-99&view=toString",
+    ):
         with opened(browser, report, fragment) as page:
             expect(page.locator("#count")).to_contain_text(f"{findings} of {findings} findings")
-            assert [page.locator(f"#{name}").input_value() for name in ("severity", "control", "status")] == ["", "", ""]
+            assert [
+                page.locator(f"#{name}").input_value() for name in ("severity", "control", "status")
+            ] == ["", "", ""]
 
 
 def test_paper_and_a_telephone(browser: Browser, report: Path) -> None:
-    """On paper: black on white, all findings that are filtered, no buttons; 360 pixels are wide enough."""
+    """On paper: black on white, all findings that are filtered, no buttons; 360 pixels are wide
+    enough.
+    """
     findings = data(report)["findings"]
     with opened(browser, report, color_scheme="dark") as page:
         page.emulate_media(media="print")
         page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
         assert page.locator("#list .row").count() == len(findings)
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert (
+            page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        )
         for gone in ("#filters", "#theme", "#view-hosts"):
             assert not page.locator(gone).is_visible()
         assert page.get_by_text("open findings (").is_visible()
@@ -207,8 +253,15 @@ def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path
             finding.update(summary=EVIL, reason=EVIL, evidence={EVIL: [EVIL]}, runbook=EVIL)
             finding["object"] = {"kind": EVIL, "name": EVIL, "node": EVIL}
     results.nodes["unseen"] = {"unreachable": True, "msg": EVIL}
-    exception = {"select": "[?contains(host, '</script>')]", "owner": EVIL, "reason": EVIL, "expires": sample.EXCEPTIONS[0]["expires"]}
-    sample.request(tmp_path, title=f"Title {EVIL}", cluster=EVIL, exceptions=[exception]).write(results.rows())
+    exception = {
+        "select": "[?contains(host, '</script>')]",
+        "owner": EVIL,
+        "reason": EVIL,
+        "expires": sample.EXCEPTIONS[0]["expires"],
+    }
+    sample.request(tmp_path, title=f"Title {EVIL}", cluster=EVIL, exceptions=[exception]).write(
+        results.rows()
+    )
     with opened(browser, tmp_path / "report.html") as page:
         for row in page.locator("#list .row").all():
             row.click()
@@ -222,7 +275,9 @@ def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path
 
 
 def test_twenty_thousand_findings_open(browser: Browser, tmp_path: Path) -> None:
-    """A hundred of them are made at first, and the search finds one; tests/benchmarks/report.py measures how fast."""
+    """A hundred of them are made at first, and the search finds one; tests/benchmarks/report.py
+    measures how fast.
+    """
     sample.write(tmp_path, hosts=5_000, findings=20_000)
     with opened(browser, tmp_path / "report.html") as page:
         page.wait_for_selector("html[data-ready]")

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The compliance playbook where the inventory, the settings and the operator do not think of the controller."""
+"""The compliance playbook where the inventory, the settings and the operator do not think of the
+controller.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,17 @@ from lab.common import patient
 from node import COLLECTION, environment
 from selection import lowest
 
-# ssh for all, the controller included, to where nobody listens; and the names that the report itself uses.
-NOWHERE = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_common_args": "-F /dev/null"}
-INVENTORY = {"all": {"hosts": {name: {} for name in ("localhost", "w1", "cluster", "ceph")}, "vars": NOWHERE}}
+# ssh for all, the controller included, to where nobody listens; and the names that the report
+# itself uses.
+NOWHERE = {
+    "ansible_connection": "ssh",
+    "ansible_host": "127.0.0.1",
+    "ansible_port": 1,
+    "ansible_ssh_common_args": "-F /dev/null",
+}
+INVENTORY = {
+    "all": {"hosts": {name: {} for name in ("localhost", "w1", "cluster", "ceph")}, "vars": NOWHERE}
+}
 # The day without quotes, which YAML makes a date of.
 EXCEPTIONS = f"""
 compliance_report_exceptions:
@@ -36,18 +46,44 @@ class Site:
     """An inventory, and a folder for its report."""
 
     def __init__(self, folder: Path) -> None:
-        self.out, self.inventory, self.exceptions = folder / "out", folder / "inventory.json", folder / "exceptions.yml"
+        self.out, self.inventory, self.exceptions = (
+            folder / "out",
+            folder / "inventory.json",
+            folder / "exceptions.yml",
+        )
         self.inventory.write_text(json.dumps(INVENTORY))
         self.exceptions.write_text(EXCEPTIONS)
 
     def run(self, *arguments: str, program: str = "ansible-playbook", **variables: Any) -> str:
         """What the playbook says, after its return code."""
-        given = json.dumps({"compliance_cluster": "true", "compliance_report_folder": str(self.out), **variables})
-        command = [program, f"{COLLECTION}.compliance", "-i", str(self.inventory), "-e", given, "-e", f"@{self.exceptions}", *arguments]
-        settings = {**environment(), "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_STRATEGY": "free"}
+        given = json.dumps(
+            {"compliance_cluster": "true", "compliance_report_folder": str(self.out), **variables}
+        )
+        command = [
+            program,
+            f"{COLLECTION}.compliance",
+            "-i",
+            str(self.inventory),
+            "-e",
+            given,
+            "-e",
+            f"@{self.exceptions}",
+            *arguments,
+        ]
+        settings = {
+            **environment(),
+            "ANSIBLE_STDOUT_CALLBACK": "default",
+            "ANSIBLE_STRATEGY": "free",
+        }
         settings["K8S_AUTH_KUBECONFIG"] = str(self.inventory.with_name("no-kubeconfig"))
         done = subprocess.run(
-            command, env=settings, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patient(180), check=False
+            command,
+            env=settings,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=patient(180),
+            check=False,
         )
         return f"{done.returncode} {done.stdout}{done.stderr}"
 
@@ -68,12 +104,16 @@ def check(site: Site, program: str) -> None:
     }
     cluster = next(host for host in report["hosts"] if host["kind"] == "cluster")
     assert "no-kubeconfig" in cluster["reason"], "the module ran on the controller, not by ssh"
-    assert [(one["owner"], one["expires"]) for one in report["exceptions"]] == [("B\u00fcro \U0001f680", f"{sample.NEXT_YEAR:%Y-%m-%d}")]
+    assert [(one["owner"], one["expires"]) for one in report["exceptions"]] == [
+        ("B\u00fcro \U0001f680", f"{sample.NEXT_YEAR:%Y-%m-%d}")
+    ]
     assert len(os.listdir(site.out / "runs")) == 1 and not report["run"]["partial"]
 
 
 def test_a_site_that_does_not_think_of_the_controller(tmp_path: Path) -> None:
-    """All ssh, another strategy, hosts named as what is not a host; and runs of a part, which leave the fleet's report alone."""
+    """All ssh, another strategy, hosts named as what is not a host; and runs of a part, which leave
+    the fleet's report alone.
+    """
     site = Site(tmp_path)
     check(site, "ansible-playbook")
     whole = site.files()

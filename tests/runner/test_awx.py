@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What configure_awx makes: with awx.awx's own modules, against a stand-in that answers as a real AWX was recorded to."""
+"""What configure_awx makes: with awx.awx's own modules, against a stand-in that answers as a real
+AWX was recorded to.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +37,20 @@ KEYRING = "[client.admin]\n\tkey = c3ecre7AQB=="
 PARTS = {"check_limit", "check_target", "conclude", "configure_awx", "merge_compliance_reports"}
 
 
-def configure(url: str, *options: str, more: dict[str, str] | None = None, **variables: Any) -> subprocess.CompletedProcess[str]:
+def configure(
+    url: str, *options: str, more: dict[str, str] | None = None, **variables: Any
+) -> subprocess.CompletedProcess[str]:
     """Run the playbook, with more in its environment."""
     answers = {"configure_awx_image": IMAGE, "configure_awx_machine_credential": "ssh", **variables}
     settings = {**environment(), "CONTROLLER_HOST": url, "CONTROLLER_OAUTH_TOKEN": "c3ecre7-token"}
-    # Without pipelining each of the many modules is a file that is written, made executable and removed.
+    # Without pipelining each of the many modules is a file that is written, made executable and
+    # removed.
     settings |= {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_PIPELINING": "1", **(more or {})}
     command = ["ansible-playbook", f"{COLLECTION}.configure_awx", "-i", "localhost,"]
     command += ["-e", json.dumps(answers), *options]
-    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=patient(300), env=settings)
+    answer = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=patient(300), env=settings
+    )
     assert "c3ecre7" not in answer.stdout + answer.stderr
     return answer
 
@@ -52,7 +59,9 @@ def green(answer: subprocess.CompletedProcess[str]) -> int:
     """How many tasks have changed something, in a run in which nothing was red, or hidden."""
     said = answer.stdout + answer.stderr
     assert answer.returncode == 0 and "ignored=0" in said and "rescued=0" in said, said
-    assert "duplicate mapping" not in said and "fatal:" not in said and "failed: [" not in said, said
+    assert "duplicate mapping" not in said and "fatal:" not in said and "failed: [" not in said, (
+        said
+    )
     changed = re.search(r"changed=(\d+)", said)
     assert changed
     return int(changed[1])
@@ -72,13 +81,27 @@ def fresh() -> StandIn:
     awx.add("credentials", {"name": "ssh", "organization": home, "credential_type": machine["id"]})
     where = {"scm_type": "git", "scm_url": "https://git.example.com/inventories.git"}
     awx.add("projects", {"name": "inventories", "organization": home, **where})
-    awx.add("execution_environments", {"name": "AWX EE (latest)", "image": "quay.io/ansible/awx-ee:latest"})
+    awx.add(
+        "execution_environments",
+        {"name": "AWX EE (latest)", "image": "quay.io/ansible/awx-ee:latest"},
+    )
     awx.writes.clear()
     return awx
 
 
-EXCEPTIONS = [{"select": "[?object.name == 'mpatha']", "owner": "storage", "reason": "being replaced", "expires": "2027-01-31"}]
-REPORT = {"compliance_ceph_host": "ceph-admin", "compliance_report_exceptions": EXCEPTIONS, "compliance_report_folder": "/not/this"}
+EXCEPTIONS = [
+    {
+        "select": "[?object.name == 'mpatha']",
+        "owner": "storage",
+        "reason": "being replaced",
+        "expires": "2027-01-31",
+    }
+]
+REPORT = {
+    "compliance_ceph_host": "ceph-admin",
+    "compliance_report_exceptions": EXCEPTIONS,
+    "compliance_report_folder": "/not/this",
+}
 SOME = [BY_NAME[name] for name in ("triage", "respond", "compliance")]
 NIGHTLY = "Storage: compliance every night"
 
@@ -87,19 +110,25 @@ def full(folder: Path) -> dict[str, Any]:
     """Variables of an operator who uses all that there is."""
     (folder / "kubeconfig").write_text(SECRET)
     return {
-        "configure_awx_kubeconfig": f"{{{{ lookup('ansible.builtin.file', '{folder}/kubeconfig') }}}}",
+        "configure_awx_kubeconfig": f"{{{{ lookup('ansible.builtin.file', "
+        f"'{folder}/kubeconfig') }}}}",
         "configure_awx_ceph_conf": "[global]",
         "configure_awx_ceph_keyring": KEYRING,
         "configure_awx_report_variables": REPORT,
         "configure_awx_inventory_project": "inventories",
-        "configure_awx_schedule": "DTSTART;TZID=Europe/Berlin:20260101T010000 RRULE:FREQ=DAILY;INTERVAL=1",
+        "configure_awx_schedule": "DTSTART;TZID=Europe/Berlin:20260101T010000 "
+        "RRULE:FREQ=DAILY;INTERVAL=1",
         "__awx_templates": SOME,
     }
 
 
 def nightly(awx: StandIn) -> list[str]:
     """What the schedules of that name start, and whether they are on."""
-    by_number = {each["id"]: each["name"] for plural in ("job_templates", "workflow_job_templates") for each in awx.lists[plural].values()}
+    by_number = {
+        each["id"]: each["name"]
+        for plural in ("job_templates", "workflow_job_templates")
+        for each in awx.lists[plural].values()
+    }
     found = [each for each in awx.lists["schedules"].values() if each["name"] == NIGHTLY]
     assert all(each["enabled"] for each in found)
     return [by_number[each["unified_job_template"]] for each in found]
@@ -124,14 +153,29 @@ def templates(awx: StandIn) -> None:
     assert slices["job_slice_count"] == 4 and slices["forks"] == 50
     assert slices["related"]["survey_spec"] not in awx.surveys and slices["survey_enabled"] is False
     given = json.loads(slices["extra_vars"])
-    assert given["compliance_report_folder"] == "/var/lib/storage_compliance/slices/{{ awx_workflow_job_id }}/{{ awx_job_id }}"
+    assert (
+        given["compliance_report_folder"]
+        == "/var/lib/storage_compliance/slices/{{ awx_workflow_job_id }}/{{ awx_job_id }}"
+    )
     assert given["compliance_cluster"] == "false" and given["compliance_report_formats"] == ["json"]
-    # What a scheduled run has to know is code. What is not asked cannot be outdone by the empty answer of a run that nobody has started.
+    # What a scheduled run has to know is code. What is not asked cannot be outdone by the empty
+    # answer of a run that nobody has started.
     whole = jobs["Storage: compliance"]
-    for job, folder in ((whole, "/var/lib/storage_compliance"), (slices, given["compliance_report_folder"])):
-        assert json.loads(job["extra_vars"]).items() >= {**REPORT, "compliance_report_folder": folder}.items()
-    asked = {question["variable"]: question for question in awx.surveys[whole["related"]["survey_spec"]]["spec"]}
-    assert set(asked) == {question["variable"] for question in survey(BY_NAME["compliance"])} - set(REPORT)
+    for job, folder in (
+        (whole, "/var/lib/storage_compliance"),
+        (slices, given["compliance_report_folder"]),
+    ):
+        assert (
+            json.loads(job["extra_vars"]).items()
+            >= {**REPORT, "compliance_report_folder": folder}.items()
+        )
+    asked = {
+        question["variable"]: question
+        for question in awx.surveys[whole["related"]["survey_spec"]]["spec"]
+    }
+    assert set(asked) == {question["variable"] for question in survey(BY_NAME["compliance"])} - set(
+        REPORT
+    )
     assert not [name for name, question in asked.items() if question.get("default") == ""]
     # The environment by which our modules learn it.
     injectors = awx.named("credential_types", "Storage: Ceph client")["injectors"]
@@ -151,15 +195,23 @@ def launches(awx: StandIn) -> None:
         ("compliance", {"job_type": "check"}, "check"),
     ):
         template = awx.named("job_templates", f"Storage: {name}")
-        status, job = awx.answer("POST", template["related"]["launch"], {}, {"limit": "worker01", **sent})
+        status, job = awx.answer(
+            "POST", template["related"]["launch"], {}, {"limit": "worker01", **sent}
+        )
         assert (status, job["job_type"], job["limit"]) == (201, wanted, "worker01"), (name, sent)
 
 
 def workflows(awx: StandIn) -> None:
     """Who follows whom, and what is whose."""
     jobs = {found["name"]: found for found in awx.lists["job_templates"].values()}
-    nodes = {found["identifier"]: found for found in awx.lists["workflow_job_template_nodes"].values()}
-    follows = {name: awx.relations.get(f"{node['url']}{how}_nodes/") for name, node in nodes.items() for how in ("success", "always")}
+    nodes = {
+        found["identifier"]: found for found in awx.lists["workflow_job_template_nodes"].values()
+    }
+    follows = {
+        name: awx.relations.get(f"{node['url']}{how}_nodes/")
+        for name, node in nodes.items()
+        for how in ("success", "always")
+    }
     assert awx.relations[f"{nodes['triage']['url']}success_nodes/"] == [nodes["rehearse"]["id"]]
     assert awx.relations[f"{nodes['rehearse']['url']}success_nodes/"] == [nodes["approve"]["id"]]
     assert awx.relations[f"{nodes['approve']['url']}success_nodes/"] == [nodes["repair"]["id"]]
@@ -191,34 +243,69 @@ def former() -> StandIn:
     for kind in load(DATA / "credential_types.yml")["__awx_credential_types"]:
         injectors = kind["injectors"]
         if kind["name"] == "Storage: Ceph client":
-            injectors = {**injectors, "env": {"CEPH_ARGS": "--keyring {{ tower.filename.keyring }}"}}
+            injectors = {
+                **injectors,
+                "env": {"CEPH_ARGS": "--keyring {{ tower.filename.keyring }}"},
+            }
         awx.add("credential_types", {**kind, "kind": "cloud", "injectors": injectors})
     basics = {
         "execution_environment": awx.add("execution_environments", image)["id"],
         "inventory": awx.add("inventories", {"name": "Storage nodes", "organization": home})["id"],
-        "project": awx.add("projects", {"name": "Storage: runbooks", "organization": home, **where})["id"],
-        **{"ask_variables_on_launch": True, "ask_verbosity_on_launch": True, "survey_enabled": True},
+        "project": awx.add(
+            "projects", {"name": "Storage: runbooks", "organization": home, **where}
+        )["id"],
+        **{
+            "ask_variables_on_launch": True,
+            "ask_verbosity_on_launch": True,
+            "survey_enabled": True,
+        },
     }
     folder = {"compliance_report_folder": "/srv/former", "compliance_report_cluster": "default"}
     numbers = {}
-    for template, kind in ((each, how) for each in SOME for how in ["run", "check"][: 1 + each["twin"]]):
-        body = {"name": f"Storage: {template['name']}{' (check)' * (kind == 'check')}", "job_type": kind, **basics}
+    for template, kind in (
+        (each, how) for each in SOME for how in ["run", "check"][: 1 + each["twin"]]
+    ):
+        body = {
+            "name": f"Storage: {template['name']}{' (check)' * (kind == 'check')}",
+            "job_type": kind,
+            **basics,
+        }
         body["extra_vars"] = json.dumps(folder if template["name"] == "compliance" else {})
-        made = awx.add("job_templates", {**body, "playbook": f"playbooks/{template['playbook']}.yml"})
+        made = awx.add(
+            "job_templates", {**body, "playbook": f"playbooks/{template['playbook']}.yml"}
+        )
         numbers[made["name"]] = made["id"]
-        asked = [question for question in survey(template) if not question["variable"].endswith("_strict")]
-        asked = [{**({} if "choices" in question else {"default": ""}), **question} for question in asked]
-        assert below(awx, made, "survey_spec", {"name": "", "description": "", "spec": asked}) == 200
-        assert "machine" not in template["needs"] or below(awx, made, "credentials", {"id": login}) == 204
+        asked = [
+            question
+            for question in survey(template)
+            if not question["variable"].endswith("_strict")
+        ]
+        asked = [
+            {**({} if "choices" in question else {"default": ""}), **question} for question in asked
+        ]
+        assert (
+            below(awx, made, "survey_spec", {"name": "", "description": "", "spec": asked}) == 200
+        )
+        assert (
+            "machine" not in template["needs"]
+            or below(awx, made, "credentials", {"id": login}) == 204
+        )
     awx.named("job_templates", "Storage: respond").update(BY_HAND)
-    flow = awx.add("workflow_job_templates", {"name": "Storage: triage, approve, repair", "organization": home})["id"]
+    flow = awx.add(
+        "workflow_job_templates", {"name": "Storage: triage, approve, repair", "organization": home}
+    )["id"]
     step = {"workflow_job_template": flow, "unified_job_template": numbers["Storage: respond"]}
     awx.add("workflow_job_template_nodes", {**step, "identifier": "repair"})
-    node = awx.add("workflow_job_template_nodes", {"workflow_job_template": flow, "identifier": "approve"})
+    node = awx.add(
+        "workflow_job_template_nodes", {"workflow_job_template": flow, "identifier": "approve"}
+    )
     approval = {"name": "Storage: repair what triage has found", "timeout": 86400}
     assert below(awx, node, "create_approval_template", approval) == 201
     rule = {"rrule": "DTSTART:20260101T023000Z RRULE:FREQ=DAILY;INTERVAL=1"}
-    rule |= {"description": "Compliance of the storage of all nodes", "unified_job_template": numbers["Storage: compliance"]}
+    rule |= {
+        "description": "Compliance of the storage of all nodes",
+        "unified_job_template": numbers["Storage: compliance"],
+    }
     awx.add("schedules", {"name": NIGHTLY, **rule})
     awx.writes.clear()
     return awx
@@ -233,7 +320,9 @@ def below(awx: StandIn, made: dict[str, Any], what: str, body: dict[str, Any]) -
 
 
 def test_configured_as_code(tmp_path: Path) -> None:
-    """A part of the templates, with all else that there is: from the version before, and from one slice to four and back."""
+    """A part of the templates, with all else that there is: from the version before, and from one
+    slice to four and back.
+    """
     awx, variables = former(), full(tmp_path)
     four = {**variables, "configure_awx_slices": "4"}
     assert nightly(awx) == ["Storage: compliance"]
@@ -248,29 +337,41 @@ def test_configured_as_code(tmp_path: Path) -> None:
         awx.writes.clear()
         # Only the sync, which finds nothing new.
         assert green(configure(url, **four)) == 0
-        assert [re.sub(r"/\d+/", "/N/", each) for each in awx.writes] == ["POST /api/v2/projects/N/update/"]
+        assert [re.sub(r"/\d+/", "/N/", each) for each in awx.writes] == [
+            "POST /api/v2/projects/N/update/"
+        ]
         awx.writes.clear()
         assert green(configure(url, "--check", **four)) == 0
         # One of somebody else, of the same name, stays.
-        mine = {"name": "Storage: weekly", "rrule": "DTSTART:20260101T023000Z RRULE:FREQ=WEEKLY;INTERVAL=1"}
+        mine = {
+            "name": "Storage: weekly",
+            "rrule": "DTSTART:20260101T023000Z RRULE:FREQ=WEEKLY;INTERVAL=1",
+        }
         flow = awx.named("workflow_job_templates", "Storage: compliance in slices")["id"]
         awx.add("schedules", {**mine, "unified_job_template": flow})
         # One of an earlier version is named.
         project = awx.named("projects", "Storage: runbooks")["id"]
-        awx.add("job_templates", {"name": "Storage: former", "project": project, "playbook": "playbooks/triage.yml"})
+        awx.add(
+            "job_templates",
+            {"name": "Storage: former", "project": project, "playbook": "playbooks/triage.yml"},
+        )
         assert green(configure(url, "--check", **variables)) > 0 and awx.writes == []
         last = configure(url, **variables)
         assert green(last) > 0 and "what nothing else uses: Storage: former" in last.stdout
         assert nightly(awx) == ["Storage: compliance"] and awx.named("schedules", "Storage: weekly")
         fewer = configure(url, "--check", **{**variables, "configure_awx_report_variables": {}})
-        assert "which this run would take off" in red(fewer) and "compliance_ceph_host" in fewer.stdout
+        assert (
+            "which this run would take off" in red(fewer) and "compliance_ceph_host" in fewer.stdout
+        )
         fewer = configure(url, **variables, configure_awx_machine_credential="")
         assert "Storage: respond has ssh, which this run would take off" in red(fewer)
     launches(awx)
 
 
 def test_all_templates() -> None:
-    """Every template, with nothing but what has to be given, in AWX's own execution environment; and a second time."""
+    """Every template, with nothing but what has to be given, in AWX's own execution environment;
+    and a second time.
+    """
     awx = fresh()
     alone = {"configure_awx_image": "", "configure_awx_machine_credential": ""}
     with serve(awx) as url:
@@ -286,7 +387,9 @@ def test_all_templates() -> None:
 
 
 def test_an_empty_awx_in_check_mode() -> None:
-    """Check mode on an AWX that has nothing yet says what it would make, is not red, and makes nothing."""
+    """Check mode on an AWX that has nothing yet says what it would make, is not red, and makes
+    nothing.
+    """
     awx = fresh()
     with serve(awx) as url:
         answer = configure(url, "--check", __awx_templates=SOME)
@@ -298,9 +401,21 @@ def test_an_empty_awx_in_check_mode() -> None:
             ({"configure_awx_machine_credential": "root"}, "the credential root"),
             ({"configure_awx_inventory_project": "hosts"}, "the project hosts"),
             ({"configure_awx_organization": "Storage"}, "the organization Storage"),
-            ({"configure_awx_image": "", "configure_awx_execution_environment": "x"}, "the execution environment x"),
-            ({"configure_awx_report_variables": "{{ lookup('ansible.builtin.file', 'none.yml') }}"}, "none.yml"),
-            ({"configure_awx_report_variables": {"compliance_ceph_hots": "x"}}, "did you mean compliance_ceph_host?"),
+            (
+                {"configure_awx_image": "", "configure_awx_execution_environment": "x"},
+                "the execution environment x",
+            ),
+            (
+                {
+                    "configure_awx_report_variables": "{{ lookup('ansible.builtin.file', "
+                    "'none.yml') }}"
+                },
+                "none.yml",
+            ),
+            (
+                {"configure_awx_report_variables": {"compliance_ceph_hots": "x"}},
+                "did you mean compliance_ceph_host?",
+            ),
             ({"configure_awx_slices": "many"}, "must be numbers"),
         ):
             assert words in red(configure(url, "--check", **given)), given
@@ -309,7 +424,9 @@ def test_an_empty_awx_in_check_mode() -> None:
 
 
 def test_sync() -> None:
-    """One that fails or does not start is told, with the project's name; the next run mends it, and gets what is new on the branch."""
+    """One that fails or does not start is told, with the project's name; the next run mends it, and
+    gets what is new on the branch.
+    """
     awx = fresh()
     some = {"__awx_templates": SOME, "configure_awx_sync_timeout": 1}
     with serve(awx) as url:
@@ -338,11 +455,17 @@ def test_rights() -> None:
     mine = {"execution_environments", "credential_types"}
     with serve(awx) as url:
         awx.forbidden = mine
-        assert "let a superuser run this playbook once with --tags superuser" in red(configure(url, **some))
+        assert "let a superuser run this playbook once with --tags superuser" in red(
+            configure(url, **some)
+        )
         awx.forbidden = set()
         assert green(configure(url, "--tags", "superuser", **some)) == 2
-        assert not awx.named("execution_environments", "Storage: execution environment")["organization"]
-        assert not [each for each in awx.lists["projects"].values() if each["name"] == "Storage: runbooks"]
+        assert not awx.named("execution_environments", "Storage: execution environment")[
+            "organization"
+        ]
+        assert not [
+            each for each in awx.lists["projects"].values() if each["name"] == "Storage: runbooks"
+        ]
         awx.forbidden = mine
         assert green(configure(url, **some)) > 0 and nightly(awx) == ["Storage: compliance"]
 
@@ -358,24 +481,39 @@ def test_behind_the_gateway(tmp_path: Path) -> None:
         assert "export CONTROLLER_OPTIONAL_API_URLPATTERN_PREFIX=/api/controller/" in said
         prefix = {"CONTROLLER_OPTIONAL_API_URLPATTERN_PREFIX": "/api/controller/"}
         assert green(configure(url, "--tags", "superuser", more=prefix, **some)) == 2
-        # As https://github.com/ansible/awx/blob/devel/awx_collection/tools/template_galaxy.yml makes it of the other one.
+        # As https://github.com/ansible/awx/blob/devel/awx_collection/tools/template_galaxy.yml
+        # makes it of the other one.
         source = Path(importlib.import_module("ansible_collections.awx.awx").__path__[0])
         home = tmp_path / "ansible_collections/ansible/controller"
         shutil.copytree(source, home, ignore=shutil.ignore_patterns("tests", "__pycache__"))
         api = home / "plugins/module_utils/controller_api.py"
-        api.write_text(api.read_text().replace('_COLLECTION_TYPE = "awx"', '_COLLECTION_TYPE = "controller"'))
+        api.write_text(
+            api.read_text().replace('_COLLECTION_TYPE = "awx"', '_COLLECTION_TYPE = "controller"')
+        )
         for path in home.rglob("*.py"):
             path.write_text(path.read_text().replace("awx.awx", "ansible.controller"))
         path = f"{tmp_path}:{environment()['ANSIBLE_COLLECTIONS_PATH']}"
-        answer = configure(url, "--check", more={"ANSIBLE_COLLECTIONS_PATH": path}, configure_awx_collection="ansible.controller", **some)
+        answer = configure(
+            url,
+            "--check",
+            more={"ANSIBLE_COLLECTIONS_PATH": path},
+            configure_awx_collection="ansible.controller",
+            **some,
+        )
         assert green(answer) > 0
 
 
 @pytest.mark.smoke
 def test_every_argument_is_one_of_the_module() -> None:
-    """awx.awx documents each argument that the playbook gives, and each that is required is given."""
+    """awx.awx documents each argument that the playbook gives, and each that is
+    required is given.
+    """
     play = yaml.safe_load((ROOT / "playbooks/configure_awx.yml").read_text())[-1]
-    flat = [each for task in play["tasks"] for each in (*task.get("block", []), *task.get("rescue", []), task)]
+    flat = [
+        each
+        for task in play["tasks"]
+        for each in (*task.get("block", []), *task.get("rescue", []), task)
+    ]
     seen = []
     for task in (each for each in flat if "action" in each):
         name = task["action"].removeprefix("{{ __modules }}.").removeprefix('"')
@@ -383,9 +521,14 @@ def test_every_argument_is_one_of_the_module() -> None:
         options = yaml.safe_load(module.DOCUMENTATION)["options"]
         given = task["args"]
         assert set(given) <= set(options), task["name"]
-        assert {key for key, option in options.items() if option.get("required")} <= set(given), task["name"]
+        assert {key for key, option in options.items() if option.get("required")} <= set(given), (
+            task["name"]
+        )
         for key, value in given.items():
-            assert "{{" in str(value) or value in options[key].get("choices", [value]), (task["name"], key)
+            assert "{{" in str(value) or value in options[key].get("choices", [value]), (
+                task["name"],
+                key,
+            )
         # What holds a secret says nothing.
         assert name != "credential" or task["no_log"]
         seen.append(name)
@@ -398,27 +541,40 @@ def test_every_argument_is_one_of_the_module() -> None:
 def text_of(playbook: str) -> str:
     """A playbook, and what its first play checks."""
     text = (ROOT / "playbooks" / f"{playbook}.yml").read_text()
-    return text + ((ROOT / "playbooks/check_target.yml").read_text() if "check_target" in text else "")
+    return text + (
+        (ROOT / "playbooks/check_target.yml").read_text() if "check_target" in text else ""
+    )
 
 
 def roles_of(playbook: str) -> list[str]:
     """The roles that it runs by name, but not the one that only prints."""
     found = re.findall(rf"(?:role|name): {COLLECTION}\.(\w+)$", text_of(playbook), re.MULTILINE)
-    return [role for role in dict.fromkeys(found) if (ROOT / "roles" / role).is_dir() and role != "show_findings"]
+    return [
+        role
+        for role in dict.fromkeys(found)
+        if (ROOT / "roles" / role).is_dir() and role != "show_findings"
+    ]
 
 
 def options_of(role: str) -> dict[str, Any]:
-    found: dict[str, Any] = load(ROOT / "roles" / role / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    found: dict[str, Any] = load(ROOT / "roles" / role / "meta/argument_specs.yml")[
+        "argument_specs"
+    ]["main"]["options"]
     return found
 
 
-# Options of the roles that no survey asks for, since operators leave them as they are: time-outs, how often something is looked at, where
-# things are on a host, and what one part of a playbook tells the other.
+# Options of the roles that no survey asks for, since operators leave them as they are: time-outs,
+# how often something is looked at, where things are on a host, and what one part of a playbook
+# tells the other.
 LEFT_OUT = re.compile(
-    r"_(failover_ceph_host|timeout|deadline|kubelet_root|crictl|runtime_endpoint|run_id|release_lease|lease_seconds|ledger_namespace|leader_process"
-    r"|restart_command|grace_seconds|(min_)?observations|(min_)?observation_seconds|pending_seconds|slow_seconds|unstage_seconds"
-    r"|ceph_(conf|keyring|user|cluster)|rados_namespaces|peer_(initiator_names|boot_ids)|credential_keys|drivers|volumes|fence|wait_for"
-    r"|hosts|result|others|inputs|partial|folder|keep|formats|prometheus_file|title|cluster|slice|namespace|claims|nodes|node|attachments"
+    r"_(failover_ceph_host|timeout|deadline|kubelet_root|crictl|runtime_endpoint|run_id"
+    r"|release_lease|lease_seconds|ledger_namespace|leader_process"
+    r"|restart_command|grace_seconds|(min_)?observations|(min_)?observation_seconds|pending_seconds"
+    r"|slow_seconds|unstage_seconds"
+    r"|ceph_(conf|keyring|user|cluster)|rados_namespaces|peer_(initiator_names|boot_ids)"
+    r"|credential_keys|drivers|volumes|fence|wait_for"
+    r"|hosts|result|others|inputs|partial|folder|keep|formats|prometheus_file|title|cluster|slice"
+    r"|namespace|claims|nodes|node|attachments"
     r"|required_metadata|vendor|product|rescan_targets|strict)$"
 )
 
@@ -435,34 +591,60 @@ def test_every_runbook_has_a_template() -> None:
     playbooks = {path.stem for path in (ROOT / "playbooks").glob("*.yml")}
     assert {template["playbook"] for template in TEMPLATES} == playbooks - PARTS
     # What only reads has no twin.
-    assert [template["name"] for template in TEMPLATES if not template["twin"]] == ["triage", "compliance"]
+    assert [template["name"] for template in TEMPLATES if not template["twin"]] == [
+        "triage",
+        "compliance",
+    ]
     assert len({template["name"] for template in TEMPLATES + SLICING}) == len(TEMPLATES + SLICING)
-    assert all((ROOT / "playbooks" / f"{template['playbook']}.yml").exists() for template in SLICING)
+    assert all(
+        (ROOT / "playbooks" / f"{template['playbook']}.yml").exists() for template in SLICING
+    )
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", BY_NAME)
 def test_survey_asks_what_the_playbook_reads(name: str) -> None:
-    """No question is without effect, each default is that of the role, and no option that an operator sets is forgotten."""
+    """No question is without effect, each default is that of the role, and no option that an
+    operator sets is forgotten.
+    """
     template = BY_NAME[name]
     # What respond repairs, it repairs with the defaults, so it does not ask.
-    text, roles = text_of(template["playbook"]), [] if name == "respond" else roles_of(template["playbook"])
+    text, roles = (
+        text_of(template["playbook"]),
+        [] if name == "respond" else roles_of(template["playbook"]),
+    )
     # Where pods are moved, the role that moves them is run by another one.
-    known = {option: spec for role in [*roles, "workload_reattach"] for option, spec in options_of(role).items()}
+    known = {
+        option: spec
+        for role in [*roles, "workload_reattach"]
+        for option, spec in options_of(role).items()
+    }
     questions = {question["variable"]: question for question in survey(template)}
     assert len(questions) == len(template["survey"])
     for variable, question in questions.items():
         if variable.endswith("_strict"):
-            # Whoever looks at a job's colour alone is told of what is left; at a shell the text is read.
+            # Whoever looks at a job's colour alone is told of what is left; at a shell the text is
+            # read.
             assert question["default"] == "true", variable
         elif variable in known:
-            assert question.get("default", "") == as_answer(known[variable].get("default")), variable
+            assert question.get("default", "") == as_answer(known[variable].get("default")), (
+                variable
+            )
         else:
-            assert re.search(rf"\b{variable}\b(?! *#)", re.sub(r"(?m)^#.*$", "", text)), f"{variable} is read nowhere"
-        assert question["type"] in ("text", "textarea", "multiplechoice") and isinstance(question.get("default", ""), str)
+            assert re.search(rf"\b{variable}\b(?! *#)", re.sub(r"(?m)^#.*$", "", text)), (
+                f"{variable} is read nowhere"
+            )
+        assert question["type"] in ("text", "textarea", "multiplechoice") and isinstance(
+            question.get("default", ""), str
+        )
         assert ("choices" in question) == (question["type"] == "multiplechoice")
-        assert question.get("default", "") in ["", *question.get("choices", [question.get("default", "")])]
-        assert isinstance(known.get(variable, {}).get("default"), bool) <= (question.get("choices") == ["false", "true"]), variable
+        assert question.get("default", "") in [
+            "",
+            *question.get("choices", [question.get("default", "")]),
+        ]
+        assert isinstance(known.get(variable, {}).get("default"), bool) <= (
+            question.get("choices") == ["false", "true"]
+        ), variable
         assert not question["required"] or question["min"] == 1
     forgotten = {option for role in roles for option in options_of(role)} - set(questions)
     assert [option for option in sorted(forgotten) if not LEFT_OUT.search(option)] == []
@@ -473,16 +655,23 @@ ARTIFACTS = ("storage_outcome", "storage_compliance")
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("template", TEMPLATES + SLICING, ids=[each["name"] for each in TEMPLATES + SLICING])
+@pytest.mark.parametrize(
+    "template", TEMPLATES + SLICING, ids=[each["name"] for each in TEMPLATES + SLICING]
+)
 def test_no_variable_of_a_template_ends_its_job(template: dict[str, Any]) -> None:
-    """A run ends for a variable that does not exist: none of what the survey, the template, AWX and the step before give is one."""
+    """A run ends for a variable that does not exist: none of what the survey, the template, AWX and
+    the step before give is one.
+    """
     given = {question["variable"] for question in survey(template)} | {*META, *ARTIFACTS}
     if template["name"] == "respond":
         given.add("respond_rehearsed")
     if template["playbook"] in ("compliance", "merge_compliance_reports"):
         more = load(DATA / "templates.yml")["__awx_slice_vars"]
         given |= {*REPORT, "compliance_report_cluster", "compliance_report_prometheus_file", *more}
-    tasks = re.findall(r"(?m)^( +)storage_ops\.runbooks\.check_scope:\n((?:\1 +.*\n)*)", text_of(template["playbook"]))
+    tasks = re.findall(
+        r"(?m)^( +)storage_ops\.runbooks\.check_scope:\n((?:\1 +.*\n)*)",
+        text_of(template["playbook"]),
+    )
     checks = [yaml.safe_load(textwrap.dedent(body)) or {} for _indent, body in tasks]
     assert checks, "nothing checks the scope"
     for check in checks:
@@ -494,11 +683,17 @@ def test_targets_are_asked_for() -> None:
     """A playbook that repairs hosts has no default for them."""
     for template in TEMPLATES:
         if "import_playbook: check_target.yml" in text_of(template["playbook"]):
-            assert next(question for question in survey(template) if question["variable"] == "target")["required"], template["name"]
+            assert next(
+                question for question in survey(template) if question["variable"] == "target"
+            )["required"], template["name"]
 
 
 def test_limits() -> None:
-    """Every template takes a limit. Where a play runs on the localhost only, one without it would make a job green that does nothing."""
+    """Every template takes a limit.
+
+    Where a play runs on the localhost only, one without it would make a job green that does
+    nothing.
+    """
     for template in [*TEMPLATES, *SLICING]:
         plays = yaml.safe_load((ROOT / "playbooks" / f"{template['playbook']}.yml").read_text())
         imported = [play.get("ansible.builtin.import_playbook") for play in plays]
@@ -516,7 +711,10 @@ def test_rulebooks_name_templates_and_their_questions() -> None:
         for here, there in zip(local["rules"], remote["rules"], strict=True):
             job, play = there["action"]["run_job_template"], here["action"]["run_playbook"]
             assert (here["condition"], here["throttle"]) == (there["condition"], there["throttle"])
-            assert names[job["name"]]["playbook"] == play["name"].rpartition(".")[2] and job["include_events"] is False
+            assert (
+                names[job["name"]]["playbook"] == play["name"].rpartition(".")[2]
+                and job["include_events"] is False
+            )
             answers = job.get("job_args", {}).get("extra_vars", {})
             assert answers == play.get("extra_vars", {})
             assert set(answers) <= {question["variable"] for question in survey(names[job["name"]])}
@@ -530,15 +728,28 @@ def test_credential_types() -> None:
         used = set(re.findall(r"\{\{ (\w+) \}\}", json.dumps(kind["injectors"])))
         assert used == set(fields)
         for name in (name for name, field in fields.items() if field.get("secret")):
-            assert kind["injectors"]["file"] == {**kind["injectors"]["file"], f"template.{name}": f"{{{{ {name} }}}}"}
+            assert kind["injectors"]["file"] == {
+                **kind["injectors"]["file"],
+                f"template.{name}": f"{{{{ {name} }}}}",
+            }
             assert f"{{{{ {name} }}}}" not in json.dumps(kind["injectors"]["env"])
 
 
 def test_execution_environment(tmp_path: Path) -> None:
-    """ansible-builder accepts the definition, and the image gets the collection of this checkout, which says what else it needs."""
+    """ansible-builder accepts the definition, and the image gets the collection of this checkout,
+    which says what else it needs.
+    """
 
     def run(*command: str, cwd: Path = tmp_path) -> None:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=patient(120), env=environment(), cwd=cwd)
+        subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=patient(120),
+            env=environment(),
+            cwd=cwd,
+        )
 
     shutil.copy(ROOT / "execution-environment.yml", tmp_path)
     (tmp_path / "requirements").mkdir()
@@ -553,25 +764,62 @@ def test_execution_environment(tmp_path: Path) -> None:
     (given,) = re.findall(r'^ARG EE_BASE_IMAGE="(.*)"$', made, re.MULTILINE)
     assert ".invalid/" in given
     base = made.partition("FROM base AS galaxy")[0]
-    assert "--require-hashes --requirement /tmp/execution-environment.txt" in base and "ANSIBLE_INSTALL_REFS" not in made
+    assert (
+        "--require-hashes --requirement /tmp/execution-environment.txt" in base
+        and "ANSIBLE_INSTALL_REFS" not in made
+    )
     assert (tmp_path / "context/_build/execution-environment.txt").read_text() == locked
     (guard,) = re.findall(r"^RUN (case .*esac)$", base, re.MULTILINE)
-    for image, expected in ((given, 1), ("base:42", 1), ("base@sha256:12", 1), (f"base@sha256:{'a' * 64}", 0)):
-        said = subprocess.run(["sh", "-c", guard], env={"EE_BASE_IMAGE": image}, capture_output=True, text=True, check=False)
-        assert said.returncode == expected and ("has no digest" in said.stderr) == bool(expected), (image, said)
-    assert "ARG EE_BASE_IMAGE" in base.partition("FROM $EE_BASE_IMAGE AS base")[2].partition("RUN case")[0]
+    for image, expected in (
+        (given, 1),
+        ("base:42", 1),
+        ("base@sha256:12", 1),
+        (f"base@sha256:{'a' * 64}", 0),
+    ):
+        said = subprocess.run(
+            ["sh", "-c", guard],
+            env={"EE_BASE_IMAGE": image},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert said.returncode == expected and ("has no digest" in said.stderr) == bool(expected), (
+            image,
+            said,
+        )
+    assert (
+        "ARG EE_BASE_IMAGE"
+        in base.partition("FROM $EE_BASE_IMAGE AS base")[2].partition("RUN case")[0]
+    )
     # As the image does, but without what the collection depends on.
     install = ("ansible-galaxy", "collection", "install", "--force", "--no-deps", "--offline")
     own, needed_too = load(tmp_path / "context/_build/requirements.yml")["collections"]
     assert set(needed_too) == {"name", "version"}
-    run(*install, f"./{own['name']}", "-p", str(tmp_path / "installed"), cwd=tmp_path / "context/_build")
-    assert (tmp_path / "installed/ansible_collections" / COLLECTION.replace(".", "/") / "playbooks/compliance.yml").exists()
+    run(
+        *install,
+        f"./{own['name']}",
+        "-p",
+        str(tmp_path / "installed"),
+        cwd=tmp_path / "context/_build",
+    )
+    assert (
+        tmp_path
+        / "installed/ansible_collections"
+        / COLLECTION.replace(".", "/")
+        / "playbooks/compliance.yml"
+    ).exists()
     # As AWX does it when it syncs the project, but from this repository.
     (named,) = load(ROOT / "collections/requirements.yml")["collections"]
-    assert named == {"name": f"{load(ROOT / 'galaxy.yml')['repository']}.git", "type": "git", "version": f"v{VERSION}"}
+    assert named == {
+        "name": f"{load(ROOT / 'galaxy.yml')['repository']}.git",
+        "type": "git",
+        "version": f"v{VERSION}",
+    }
     here = {**named, "name": f"git+file://{ROOT.resolve()}", "version": "HEAD"}
     (tmp_path / "requirements.yml").write_text(yaml.safe_dump({"collections": [here]}))
     run(*install, "-r", "requirements.yml", "-p", str(tmp_path / "synced"))
-    assert (tmp_path / "synced/ansible_collections" / COLLECTION.replace(".", "/") / "roles").is_dir()
+    assert (
+        tmp_path / "synced/ansible_collections" / COLLECTION.replace(".", "/") / "roles"
+    ).is_dir()
     needed = (ROOT / "meta/ee-requirements.txt").read_text()
     assert "kubernetes" in needed and "jmespath" in needed

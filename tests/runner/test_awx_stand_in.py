@@ -32,7 +32,9 @@ def awx() -> StandIn:
             "playbook": f"playbooks/{name.split()[0]}.yml",
             **basics,
         }
-        body["playbook"] = {"clean": "playbooks/clean_residual_paths.yml"}.get(name.split()[0], body["playbook"])
+        body["playbook"] = {"clean": "playbooks/clean_residual_paths.yml"}.get(
+            name.split()[0], body["playbook"]
+        )
         stand_in.add("job_templates", body)
     for name in ("triage, approve, repair", "compliance in slices"):
         made = {"name": f"Storage: {name}", "organization": home, "survey_enabled": True}
@@ -42,7 +44,9 @@ def awx() -> StandIn:
         path = stand_in.named(plural, name)["related"]["survey_spec"]
         assert not survey or ask(stand_in, "POST", path, survey) == (200, None)
     flow = stand_in.named("workflow_job_templates", "Storage: triage, approve, repair")["id"]
-    node = stand_in.add("workflow_job_template_nodes", {"identifier": "approve", "workflow_job_template": flow})
+    node = stand_in.add(
+        "workflow_job_template_nodes", {"identifier": "approve", "workflow_job_template": flow}
+    )
     approval = {"name": "Storage: repair what triage has found", "timeout": 3600}
     assert ask(stand_in, "POST", node["related"]["create_approval_template"], approval)[0] == 201
     return stand_in
@@ -101,7 +105,9 @@ def test_answers_as_recorded(awx: StandIn) -> None:
         ),
     ],
 )
-def test_refuses_what_is_wrong(awx: StandIn, plural: str, body: dict[str, Any], wrong: dict[str, Any]) -> None:
+def test_refuses_what_is_wrong(
+    awx: StandIn, plural: str, body: dict[str, Any], wrong: dict[str, Any]
+) -> None:
     """Required, type, choice, length and what is referred to."""
     assert ask(awx, "POST", f"/api/v2/{plural}/", body) == (400, wrong)
 
@@ -112,7 +118,9 @@ def test_sync_that_fails(awx: StandIn) -> None:
     where = {"scm_type": "git", "scm_url": "https://git.example.com/y.git"}
     project = awx.add("projects", {"name": "other", "organization": 1, **where})
     template = {"name": "x", "project": project["id"], "playbook": "playbooks/compliance.yml"}
-    assert ask(awx, "POST", "/api/v2/job_templates/", template)[1] == {"playbook": ["Playbook not found for project."]}
+    assert ask(awx, "POST", "/api/v2/job_templates/", template)[1] == {
+        "playbook": ["Playbook not found for project."]
+    }
     awx.syncs = "pending"
     status, update = ask(awx, "POST", project["related"]["update"], {})
     assert (status, update["status"], update["finished"]) == (202, "pending", None)
@@ -147,4 +155,7 @@ def test_lists_have_pages(awx: StandIn) -> None:
 
 def test_knows_what_each_object_has() -> None:
     """A recording without the relations would make every request below an object a 404."""
-    assert "launch" in OBJECTS["job_templates"]["related"] and "update" in OBJECTS["projects"]["related"]
+    assert (
+        "launch" in OBJECTS["job_templates"]["related"]
+        and "update" in OBJECTS["projects"]["related"]
+    )

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The lists that `make sbom` writes: CycloneDX's own validator takes them, and they name what is shipped, and nothing else."""
+"""The lists that `make sbom` writes: CycloneDX's own validator takes them, and they name what is
+shipped, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_lists_of_what_is_shipped(tmp_path: Path) -> None:
     def run(*command: str) -> None:
-        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=patient(300), env=environment(), cwd=ROOT)
+        answer = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=patient(300),
+            env=environment(),
+            cwd=ROOT,
+        )
         assert answer.returncode == 0, answer.stdout + answer.stderr
 
     # It ends with an error where a list does not hold to CycloneDX's schema.
@@ -33,7 +43,10 @@ def test_lists_of_what_is_shipped(tmp_path: Path) -> None:
 
     def listed(name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((tmp_path / f"{name}.cdx.json").read_text())
-        assert (found["bomFormat"], found["metadata"]["component"]["version"]) == ("CycloneDX", version)
+        assert (found["bomFormat"], found["metadata"]["component"]["version"]) == (
+            "CycloneDX",
+            version,
+        )
         return found
 
     (tarball,) = tmp_path.glob("*.tar.gz")
@@ -46,7 +59,9 @@ def test_lists_of_what_is_shipped(tmp_path: Path) -> None:
             if stream and name not in ("MANIFEST.json", "FILES.json")
         }
     parts = listed("collection")["components"]
-    assert {part["name"]: part["hashes"][0]["content"] for part in parts if part["type"] == "file"} == shipped
+    assert {
+        part["name"]: part["hashes"][0]["content"] for part in parts if part["type"] == "file"
+    } == shipped
     assert [part["name"] for part in parts if part["type"] != "file"] == ["kubernetes.core"]
 
     locked = (ROOT / "requirements/execution-environment.txt").read_text()
@@ -55,13 +70,22 @@ def test_lists_of_what_is_shipped(tmp_path: Path) -> None:
     parts = listed("environment")["components"]
     collections = {"storage_ops.runbooks": version, "kubernetes.core": pinned()}
     assert {part["name"]: part["version"] for part in parts} == {**packages, **collections}
-    sums = {entry["content"] for part in parts for where in part.get("externalReferences", ()) for entry in where["hashes"]}
+    sums = {
+        entry["content"]
+        for part in parts
+        for where in part.get("externalReferences", ())
+        for entry in where["hashes"]
+    }
     assert sums == set(re.findall(r"--hash=sha256:(\w+)", locked))
 
 
 def pinned() -> str:
     definition = yaml.safe_load((ROOT / "execution-environment.yml").read_text())
-    (found,) = [each for each in definition["dependencies"]["galaxy"]["collections"] if each["name"] == "kubernetes.core"]
+    (found,) = [
+        each
+        for each in definition["dependencies"]["galaxy"]["collections"]
+        if each["name"] == "kubernetes.core"
+    ]
     return str(found["version"])
 
 
@@ -88,7 +112,15 @@ def test_a_release_is_verified_as_its_page_says(tmp_path: Path) -> None:
     def run(script: str) -> subprocess.CompletedProcess[str]:
         command = ["bash", "-euo", "pipefail", "-c", script]
         limit = patient(120)
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit, env=settings, cwd=folder)
+        return subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            env=settings,
+            cwd=folder,
+        )
 
     def done(script: str) -> None:
         answer = run(script)
@@ -97,7 +129,10 @@ def test_a_release_is_verified_as_its_page_says(tmp_path: Path) -> None:
     sign = re.search(r"`(tar --extract .*?asc)`", page, re.DOTALL)
     assert sign
     try:
-        done("gpg --batch --quiet --passphrase '' --quick-gen-key releases@example.com ed25519 sign never")
+        done(
+            "gpg --batch --quiet --passphrase '' --quick-gen-key "
+            "releases@example.com ed25519 sign never"
+        )
         done("gpg --armor --export --output storage_ops.asc")
         done(f"ansible-galaxy collection build --output-path . {ROOT}")
         done(" ".join(sign[1].split()).replace("X.Y.Z", version))
@@ -118,6 +153,8 @@ def test_a_release_is_verified_as_its_page_says(tmp_path: Path) -> None:
         manifest = installed / "MANIFEST.json"
         manifest.write_text(manifest.read_text() + "\n")
         forged = run(verify)
-        assert forged.returncode and "Signature verification failed" in forged.stdout + forged.stderr
+        assert (
+            forged.returncode and "Signature verification failed" in forged.stdout + forged.stderr
+        )
     finally:
         run("gpgconf --kill all")

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""clocks.py FOLDER...: no test judges a clock. Names every assertion on the time that something took.
+"""clocks.py FOLDER...: no test judges a clock. Names every assertion on the time that something
+took.
 
-A busy machine takes longer. A deadline is tested with a clock of the test's own, or by what was done;
-tests/benchmarks is about speed.
+A busy machine takes longer. A deadline is tested with a clock of the test's own, or by what was
+done; tests/benchmarks is about speed.
 """
 
 from __future__ import annotations

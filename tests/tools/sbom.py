@@ -4,9 +4,9 @@
 
 """Lists of what is shipped, as CycloneDX 1.6, of the collection and of its execution environment.
 
-``sbom.py TARBALL PACKAGES DEFINITION FOLDER``: the built collection; the environment's Python packages, as cyclonedx-py
-lists them; execution-environment.yml; where both lists are written. What does not hold to CycloneDX's
-schema is an error.
+``sbom.py TARBALL PACKAGES DEFINITION FOLDER``: the built collection; the environment's Python
+packages, as cyclonedx-py lists them; execution-environment.yml; where both lists are written. What
+does not hold to CycloneDX's schema is an error.
 """
 
 from __future__ import annotations
@@ -39,13 +39,17 @@ def main(tarball: Path, packages: Path, definition: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     name = f"{info['namespace']}.{info['name']}"
 
-    collection = Bom(components=[_file(entry) for entry in files["files"] if entry["ftype"] == "file"])
+    collection = Bom(
+        components=[_file(entry) for entry in files["files"] if entry["ftype"] == "file"]
+    )
     collection.metadata.component = _collection(name, info["version"], ComponentType.APPLICATION)
     needs = [_collection(other, version) for other, version in info["dependencies"].items()]
     _finish(collection, needs, target / "collection.cdx.json")
 
     environment = Bom.from_json(json.loads(packages.read_text()))  # type: ignore[attr-defined]
-    root = Component(name=f"{name} execution environment", version=info["version"], type=ComponentType.CONTAINER)
+    root = Component(
+        name=f"{name} execution environment", version=info["version"], type=ComponentType.CONTAINER
+    )
     environment.metadata.component = root
     needs = [_collection(name, info["version"]), *_pinned(definition)]
     _finish(environment, [*needs, *environment.components], target / "environment.cdx.json")
@@ -87,9 +91,13 @@ def _finish(bom: Bom, needs: Iterable[Component], target: Path) -> None:
         root.licenses.add(LicenseExpression(LICENSE))
     for found in needs:
         bom.components.add(found)
-    bom.register_dependency(root, [found for found in bom.components if found.type is not ComponentType.FILE])
+    bom.register_dependency(
+        root, [found for found in bom.components if found.type is not ComponentType.FILE]
+    )
     # The same content has the same number.
-    content = sorted((str(found.bom_ref), sorted(map(str, found.hashes))) for found in bom.components)
+    content = sorted(
+        (str(found.bom_ref), sorted(map(str, found.hashes))) for found in bom.components
+    )
     bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(content))
     text = JsonV1Dot6(bom).output_as_string(indent=1)
     wrong = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)

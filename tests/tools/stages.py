@@ -33,7 +33,8 @@ RECORDS = Path("build/stages")
 # More than CI has for all of it: a stage that hangs must not keep a terminal for ever either.
 DEADLINE = 5400.0
 SLOWEST = 10
-# How many lines of a failed stage are shown again at the end, where they are not between those of others.
+# How many lines of a failed stage are shown again at the end, where they are not between those of
+# others.
 LAST_LINES = 40
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -56,7 +57,13 @@ class Stage:
 PLANS: dict[str, tuple[tuple[Stage, ...], ...]] = {
     "test": (
         (Stage("prepare", 13), Stage("smoke", 17)),
-        (Stage("lint", 2), Stage("units", 5), Stage("sanity", 6), Stage("importer", 1), Stage("docs", 2)),
+        (
+            Stage("lint", 2),
+            Stage("units", 5),
+            Stage("sanity", 6),
+            Stage("importer", 1),
+            Stage("docs", 2),
+        ),
         (Stage("molecule", 12, after=("prepare",)),),
     ),
     "test-faults": ((Stage("faults", 35),),),
@@ -92,7 +99,9 @@ class Runner:
 
     def run(self) -> int:
         """All stages; 1 when one of them failed."""
-        before = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGHUP)}
+        before = {
+            number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGHUP)
+        }
         threads = [threading.Thread(target=self._lane, args=(lane,)) for lane in self.lanes]
         for thread in threads:
             thread.start()
@@ -187,13 +196,21 @@ def cases() -> Iterator[Case]:
     for path in sorted(RECORDS.glob("*.xml")):
         for case in ElementTree.parse(path).getroot().iter("testcase"):
             kinds = {child.tag for child in case}
-            outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+            outcome = (
+                "failed"
+                if kinds & {"failure", "error"}
+                else "skipped"
+                if "skipped" in kinds
+                else "passed"
+            )
             name = f"{case.get('classname', '').removeprefix('tests.')}::{case.get('name')}"
             yield Case(path.stem, name, float(case.get("time", 0)), outcome)
 
 
 def table() -> int:
-    """Minutes of every stage, the slowest tests, and how many passed; 1 when a stage failed, or CI skipped a test."""
+    """Minutes of every stage, the slowest tests, and how many passed; 1 when a stage failed, or CI
+    skipped a test.
+    """
     order = [stage.name for lanes in PLANS.values() for lane in lanes for stage in lane]
     records = [Record(**json.loads(path.read_text())) for path in RECORDS.glob("*.json")]
     records.sort(key=lambda record: order.index(record.name))
@@ -218,7 +235,10 @@ def table() -> int:
     left_out = "CI_RECORDS" in os.environ and any(case.outcome == "skipped" for case in found)
     if left_out:
         print("\nFAILED: CI skips no test")
-    counts = [f"{sum(case.outcome == kind for case in found)} {kind}" for kind in ("passed", "failed", "skipped")]
+    counts = [
+        f"{sum(case.outcome == kind for case in found)} {kind}"
+        for kind in ("passed", "failed", "skipped")
+    ]
     print(f"\n{', '.join(counts)}", flush=True)
     return int(left_out or any(record.rc for record in records))
 

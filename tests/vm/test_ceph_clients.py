@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A real kernel's RBD client, fenced and given back too early: why the node itself is asked before it is released."""
+"""A real kernel's RBD client, fenced and given back too early: why the node itself is asked before
+it is released.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ IMAGE = "rbd/data"
 
 
 class Krbd:
-    """The kernel's RBD client of the VM; the cluster, which listens on the host's loopback, is on the guest's loopback, too."""
+    """The kernel's RBD client of the VM; the cluster, which listens on the host's loopback, is on
+    the guest's loopback, too.
+    """
 
     def __init__(self, node: Node, ceph: Ceph) -> None:
         self.node, self.ceph = node, ceph
@@ -28,14 +32,26 @@ class Krbd:
         (mon,) = ceph.json("mon", "dump")["mons"]
         # Kernels before 5.11 speak nothing but the old protocol.
         self.mon, self.osd = (
-            next(address["addr"] for address in found["public_addrs"]["addrvec"] if address["type"] == "v1") for found in (mon, osd)
+            next(
+                address["addr"]
+                for address in found["public_addrs"]["addrvec"]
+                if address["type"] == "v1"
+            )
+            for found in (mon, osd)
         )
-        forwards = [word for address in (self.mon, self.osd) for word in ("-R", f"{address}:{address}")]
+        forwards = [
+            word for address in (self.mon, self.osd) for word in ("-R", f"{address}:{address}")
+        ]
         ssh = ["ssh", *SSH_OPTIONS, "-i", str(node.vm.image.ssh_key), "-p", str(node.vm.port), "-N"]
         # So that it ends with a guest that has been reset.
         ssh += ["-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15"]
-        self.tunnel = subprocess.Popen([*ssh, *forwards, "root@127.0.0.1"], stdin=subprocess.DEVNULL)
-        node.wait(lambda: all(node.sh(f"ss -Hltn src {address}") for address in (self.mon, self.osd)), "the cluster is in reach")
+        self.tunnel = subprocess.Popen(
+            [*ssh, *forwards, "root@127.0.0.1"], stdin=subprocess.DEVNULL
+        )
+        node.wait(
+            lambda: all(node.sh(f"ss -Hltn src {address}") for address in (self.mon, self.osd)),
+            "the cluster is in reach",
+        )
         node.sh("modprobe rbd")
 
     def close(self) -> None:
@@ -61,7 +77,9 @@ class Krbd:
     def write(self, device: str, text: str) -> str:
         """Write past all caches; what the system said, empty when it went well."""
         result = self.node.vm.run(
-            f"dd of={device} bs=4096 count=1 oflag=direct iflag=fullblock conv=sync status=none", check=False, stdin=text.ljust(4096)
+            f"dd of={device} bs=4096 count=1 oflag=direct iflag=fullblock conv=sync status=none",
+            check=False,
+            stdin=text.ljust(4096),
         )
         return result.stderr.strip() or ("" if result.rc == 0 else f"rc {result.rc}")
 
@@ -146,7 +164,10 @@ def test_what_an_image_is_used_for(node: Node, krbd: Krbd) -> None:
     """Also where only another mount namespace has it mounted, as a container's."""
     device = krbd.map(IMAGE)
     node.sh(f"mkfs.ext4 -q {device} && mkdir -p /mnt/data")
-    node.sh(f"setsid unshare -m sh -c 'mount {device} /mnt/data && exec sleep 600' > /dev/null 2>&1 < /dev/null &")
+    node.sh(
+        f"setsid unshare -m sh -c 'mount {device} /mnt/data && exec "
+        "sleep 600' > /dev/null 2>&1 < /dev/null &"
+    )
     node.wait(lambda: bool(clients(node)["clients"][0]["in_use"]), "it is mounted")
     (client,) = clients(node)["clients"]
     assert client["in_use"][0].startswith("mounted at /mnt/data in the mount namespace of pid ")

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""s3fs on a real S3 server dies under a volume: mounted anew by fuse_remount, or left to the kubelet. The rest is in tests/faults."""
+"""s3fs on a real S3 server dies under a volume: mounted anew by fuse_remount, or left to the
+kubelet. The rest is in tests/faults.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,16 @@ def bucket(node: Node, storage: Storage) -> Iterator[Bucket]:
 
 @pytest.mark.smoke
 def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Bucket) -> None:
-    """Content before, ENOTCONN after kill -9, content again, also when all connections are closed; a second run changes nothing."""
+    """Content before, ENOTCONN after kill -9, content again, also when all connections are closed;
+    a second run changes nothing.
+    """
     kubelet = Kubelet(node)
     volume, other = kubelet.volume(), kubelet.volume("pvc-2")
     servers = [bucket.s3fs(volume.stage()), bucket.rclone(other.stage())]
     published = [volume.publish(), other.publish()]
-    told = {"volumes": [bucket.told(volume, options=["use_path_request_style"]), bucket.told(other)]}
+    told = {
+        "volumes": [bucket.told(volume, options=["use_path_request_style"]), bucket.told(other)]
+    }
     for server, point in zip(servers, published, strict=True):
         assert lists(node, point) == ["file", "sub"]
         die(node, server)
@@ -41,7 +47,12 @@ def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Buck
 
     before = mounts(node)
     planned = remount(node, check=True, **told)
-    assert [action for action, _outcome in planned.outcomes] == ["mount", "replace_mount", "replace_mount", "clean_up"] * 2
+    assert [action for action, _outcome in planned.outcomes] == [
+        "mount",
+        "replace_mount",
+        "replace_mount",
+        "clean_up",
+    ] * 2
     assert mounts(node) == before
 
     watcher = start(node, "sh -c 'while sleep 0.2; do ps -eo args; done > /tmp/seen'")
@@ -52,10 +63,18 @@ def test_buckets_are_mounted_anew_and_no_secret_is_seen(node: Node, bucket: Buck
     for point in published:
         assert lists(node, point) == ["file", "sub"]
         assert node.sh(f"cat {point}/sub/file") == "inner"
-    assert [layers(node, one.staging)[-1][1] for one in (volume, other)] == ["fuse.s3fs", "fuse.rclone"]
-    assert [len(layers(node, point)) for point in (*published, volume.staging, other.staging)] == [1] * 4
+    assert [layers(node, one.staging)[-1][1] for one in (volume, other)] == [
+        "fuse.s3fs",
+        "fuse.rclone",
+    ]
+    assert [len(layers(node, point)) for point in (*published, volume.staging, other.staging)] == [
+        1
+    ] * 4
 
-    node.sh("journalctl > /tmp/journal; systemctl cat 'storage_ops-fuse-*' > /tmp/unit; systemctl show 'storage_ops-fuse-*' > /tmp/shown")
+    node.sh(
+        "journalctl > /tmp/journal; systemctl cat 'storage_ops-fuse-*' > /tmp/unit; systemctl show "
+        "'storage_ops-fuse-*' > /tmp/shown"
+    )
     for line in (
         "MemoryMax=1073741824",
         "TasksMax=512",
@@ -91,7 +110,11 @@ def test_no_secret_is_in_the_journal(node: Node) -> None:
     server = bindfs(node, volume.stage())
     volume.publish()
     die(node, server)
-    own = {"volume": volume.name, "sources": ["/srv/data"], "command": ["bindfs", "-f", "{options}", "{source}", "{target}"]}
+    own = {
+        "volume": volume.name,
+        "sources": ["/srv/data"],
+        "command": ["bindfs", "-f", "{options}", "{source}", "{target}"],
+    }
     said = verbose(node, volumes=[{**own, "credentials": SECRETS}])
     assert "1 repaired and proven" in said, said
     node.sh("journalctl > /tmp/journal")
@@ -119,5 +142,7 @@ def test_a_secret_is_no_command_for_the_node(node: Node, bucket: Bucket, region:
     assert run.failed and "cannot be one" in run.msg
     assert mounts(node) == before
     assert node.sh("ls /tmp/owned", check=False) == ""
-    assert remount(node, volumes=[bucket.told(volume, region="default")]).msg.startswith("1 finding, 1 repaired")
+    assert remount(node, volumes=[bucket.told(volume, region="default")]).msg.startswith(
+        "1 finding, 1 repaired"
+    )
     assert lists(node, published) == ["file", "sub"]

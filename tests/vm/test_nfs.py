@@ -16,7 +16,9 @@ __all__ = ["nfs"]
 
 @pytest.mark.smoke
 def test_causes_in_one_call(nfs: Node) -> None:
-    """A version that is not offered, a portal that a firewall drops, and a limit that is too large; check mode says the same."""
+    """A version that is not offered, a portal that a firewall drops, and a limit that is too large;
+    check mode says the same.
+    """
     node, dropped = nfs, "192.0.2.11:/srv/share"
     serve(node, "-N 4.2")
     node.sh("nft 'add table inet t; add chain inet t in { type filter hook input priority 0; };'")
@@ -24,12 +26,18 @@ def test_causes_in_one_call(nfs: Node) -> None:
     unlimited(node)
     node.sh("systemctl start containerd", timeout=120)
     for check in (False, True):
-        outcome = node.ansible("nfs_mount_check", check=check, shares=[SHARE, dropped], wanted_version="4.2", **PATIENT)
+        outcome = node.ansible(
+            "nfs_mount_check", check=check, shares=[SHARE, dropped], wanted_version="4.2", **PATIENT
+        )
         assert not outcome.changed
         assert {finding["control"] for finding in outcome.findings} == {"STOR-09", "STOR-10"}
         assert outcome.finding(SHARE)["summary"] == f"{SHARE}: the server does not offer NFS 4.2"
-        assert "set mountOptions [nfsvers=4.1] in the StorageClass" in outcome.finding(SHARE)["reason"]
-        assert outcome.finding(dropped)["summary"].endswith("TCP 2049 of 192.0.2.11 does not answer")
+        assert (
+            "set mountOptions [nfsvers=4.1] in the StorageClass" in outcome.finding(SHARE)["reason"]
+        )
+        assert outcome.finding(dropped)["summary"].endswith(
+            "TCP 2049 of 192.0.2.11 does not answer"
+        )
         assert f"may open {HUGE} files each" in outcome.finding("containerd")["summary"]
         assert states(outcome) == {"3": "ok", "4.0": "ok", "4.1": "ok", "4.2": "not offered"}
     assert left_behind(node) == ""

@@ -60,9 +60,13 @@ def ansible(*command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def play(playbook: str, inventory: Path, variables: dict[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
+def play(
+    playbook: str, inventory: Path, variables: dict[str, Any], *arguments: str
+) -> subprocess.CompletedProcess[str]:
     """Run a playbook with extra variables, which is how AWX passes a survey's answers."""
-    return ansible("ansible-playbook", playbook, "-i", str(inventory), "-e", json.dumps(variables), *arguments)
+    return ansible(
+        "ansible-playbook", playbook, "-i", str(inventory), "-e", json.dumps(variables), *arguments
+    )
 
 
 @pytest.mark.smoke
@@ -75,13 +79,15 @@ def play(playbook: str, inventory: Path, variables: dict[str, Any], *arguments: 
         ({}, ("--limit", "node1"), "target is required"),
         ({"target": "node7"}, (), "No host of the inventory matches node7"),
         ({"target": "node1"}, ("--limit", "node2"), "leaves nothing of the target node1"),
-        # A part that matches nothing makes the run another one than was asked for; one to exclude even widens it.
+        # A part that matches nothing makes the run another one than was asked for; one to exclude
+        # even widens it.
         ({"target": "node1,nodeY"}, (), "matches nodeY"),
         ({"target": "node1\nnodeY"}, (), "matches nodeY"),
         ({"target": "node1:nodeY"}, (), "matches nodeY"),
         ({"target": "all,!nodeY"}, (), "matches !nodeY"),
         ({"target": "all,&nodeY"}, (), "matches &nodeY"),
-        # With a comma in it, Ansible takes these for names of hosts, which it ignores: node1 would be in the run, or not looked at.
+        # With a comma in it, Ansible takes these for names of hosts, which it ignores: node1 would
+        # be in the run, or not looked at.
         ({"target": "node2,node1:nodeY"}, (), "matches node1:nodeY"),
         ({"target": "all,!node1:node2"}, (), "matches !node1:node2"),
         ({"target": "all, ! node1"}, (), "matches !"),
@@ -95,12 +101,17 @@ def play(playbook: str, inventory: Path, variables: dict[str, Any], *arguments: 
 )
 @pytest.mark.parametrize("playbook", [CLEAN, LOAD])
 def test_refused_before_anything_is_touched(
-    tmp_path: Path, playbook: str, variables: dict[str, str], arguments: tuple[str, ...], message: str
+    tmp_path: Path,
+    playbook: str,
+    variables: dict[str, str],
+    arguments: tuple[str, ...],
+    message: str,
 ) -> None:
     # Nobody listens there: had a host been contacted, it would be unreachable.
     inventory = tmp_path / "inventory.yml"
     inventory.write_text(
-        "all: {hosts: {node1: {}, node2: {}}, children: {empty: {hosts: {}}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n"
+        "all: {hosts: {node1: {}, node2: {}}, children: {empty: {hosts: {}}}, vars: {ansible_host: "
+        "127.0.0.1, ansible_port: 1}}\n"
     )
     result = play(playbook, inventory, variables, *arguments)
     assert result.returncode != 0
@@ -111,29 +122,57 @@ def test_refused_before_anything_is_touched(
 @pytest.mark.parametrize(
     ("playbook", "variable", "message"),
     [
-        ("recover_fuse_mounts", "fuse_recovery_path", "fuse_recovery_path (did you mean fuse_recovery_paths?)"),
-        ("clean_residual_paths", "residual_paths_map", "residual_paths_map (did you mean residual_paths_maps?)"),
+        (
+            "recover_fuse_mounts",
+            "fuse_recovery_path",
+            "fuse_recovery_path (did you mean fuse_recovery_paths?)",
+        ),
+        (
+            "clean_residual_paths",
+            "residual_paths_map",
+            "residual_paths_map (did you mean residual_paths_maps?)",
+        ),
         # The prefix can be misspelt as well.
-        variation("clean_residual_paths", "residual_path_maps", "residual_path_maps (did you mean residual_paths_maps?)"),
+        variation(
+            "clean_residual_paths",
+            "residual_path_maps",
+            "residual_path_maps (did you mean residual_paths_maps?)",
+        ),
         variation("check_nfs", "nfs_check_share", "did you mean nfs_check_shares?"),
         variation("load_iscsi_modules", "iscsi_ready_persits", "did you mean iscsi_ready_persist?"),
-        variation("repair_pod_mounts", "workload_reattach_scaledown", "did you mean workload_reattach_scale_down?"),
-        variation("compliance", "compliance_node_time_out", "did you mean compliance_node_timeout?"),
+        variation(
+            "repair_pod_mounts",
+            "workload_reattach_scaledown",
+            "did you mean workload_reattach_scale_down?",
+        ),
+        variation(
+            "compliance", "compliance_node_time_out", "did you mean compliance_node_timeout?"
+        ),
         variation("merge_compliance_reports", "merge_runs", "did you mean merge_run?"),
         variation("triage", "triage_namespaces", "did you mean triage_namespace?"),
         variation("respond", "respond_repairs", "did you mean respond_repair?"),
         variation("replace_residual_volume", "replace_host", "did you mean replace_hosts?"),
-        variation("repair_volumeattachments", "attachment_repair_name", "did you mean attachment_repair_names?"),
+        variation(
+            "repair_volumeattachments",
+            "attachment_repair_name",
+            "did you mean attachment_repair_names?",
+        ),
         ("fail_over_volumes", "node_fence_claim", "did you mean node_fence_claims?"),
         ("release_fenced_node", "node_release_ceph_hosts", "did you mean node_release_ceph_host?"),
-        variation("prepare_network_fences", "network_fence_node", "did you mean network_fence_nodes?"),
+        variation(
+            "prepare_network_fences", "network_fence_node", "did you mean network_fence_nodes?"
+        ),
         variation("configure_awx", "configure_awx_images", "did you mean configure_awx_image?"),
     ],
 )
-def test_unknown_variable_ends_every_playbook(tmp_path: Path, playbook: str, variable: str, message: str) -> None:
+def test_unknown_variable_ends_every_playbook(
+    tmp_path: Path, playbook: str, variable: str, message: str
+) -> None:
     """Whatever else is right or missing: it is the first task, and no host is contacted."""
     inventory = tmp_path / "inventory.yml"
-    inventory.write_text("all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n")
+    inventory.write_text(
+        "all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n"
+    )
     variables = {"target": "node1", "lost_node": "node1", "node": "node1", variable: "x"}
     result = play(f"{COLLECTION}.{playbook}", inventory, variables)
     assert result.returncode != 0
@@ -148,14 +187,23 @@ def test_unknown_variable_ends_every_playbook(tmp_path: Path, playbook: str, var
     [
         *("fail_over_volumes", "triage"),
         *map(
-            variation, ("prepare_network_fences", "release_fenced_node", "repair_volumeattachments", "replace_residual_volume", "respond")
+            variation,
+            (
+                "prepare_network_fences",
+                "release_fenced_node",
+                "repair_volumeattachments",
+                "replace_residual_volume",
+                "respond",
+            ),
         ),
     ],
 )
 def test_limit_without_the_localhost(tmp_path: Path, playbook: str) -> None:
     """Its plays would be passed over, and the run be green."""
     inventory = tmp_path / "inventory.yml"
-    inventory.write_text("all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n")
+    inventory.write_text(
+        "all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n"
+    )
     variables = {"target": "cluster", "lost_node": "node1", "node": "node1"}
     result = play(f"{COLLECTION}.{playbook}", inventory, variables, "--limit", "node1")
     assert result.returncode == 2 and "Add localhost to the limit" in result.stdout, result.stdout
@@ -165,7 +213,11 @@ def test_variables_of_other_hosts_are_none_of_this_run(tmp_path: Path) -> None:
     """What the inventory says of a host counts where that host is in the run, and not elsewhere."""
     hosts = {"node1": {}, "node2": {"residual_paths_map": "mpathb"}}
     inventory = tmp_path / "inventory.yml"
-    inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": {"ansible_host": "127.0.0.1", "ansible_port": 1}}}))
+    inventory.write_text(
+        json.dumps(
+            {"all": {"hosts": hosts, "vars": {"ansible_host": "127.0.0.1", "ansible_port": 1}}}
+        )
+    )
     elsewhere = play(CLEAN, inventory, {"target": "node1"})
     assert "unreachable=1" in elsewhere.stdout, elsewhere.stdout
     here = play(CLEAN, inventory, {"target": "node1,node2"})
@@ -179,11 +231,15 @@ def test_unknown_variable_ends_a_role(tmp_path: Path, how: str) -> None:
     role = {"name": f"{COLLECTION}.residual_paths"}
     vars_ = {"residual_paths_map": "mpathb"}
     tasks = [{"name": "Clean", f"ansible.builtin.{how}": role, "vars": vars_}]
-    roles = {"roles": [{"role": role["name"], "vars": vars_}]} if how == "roles" else {"tasks": tasks}
+    roles = (
+        {"roles": [{"role": role["name"], "vars": vars_}]} if how == "roles" else {"tasks": tasks}
+    )
     playbook = tmp_path / "own.yml"
     playbook.write_text(json.dumps([{"hosts": "all", "gather_facts": False, **roles}]))
     inventory = tmp_path / "inventory.yml"
-    inventory.write_text("all: {hosts: {node1: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n")
+    inventory.write_text(
+        "all: {hosts: {node1: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n"
+    )
     result = play(str(playbook), inventory, {}, "--check")
     assert "residual_paths_map (did you mean residual_paths_maps?)" in result.stdout
     assert "unreachable=1" not in result.stdout
@@ -194,7 +250,11 @@ def test_misspelt_variable_repairs_nothing(node: Node) -> None:
     node.unmap(2, 3)
     before = node.shape()
     name, _wwid = node.map_of(2)
-    result = play(CLEAN, node.vm.inventory(), {"target": "node1", "residual_paths_map": name, "residual_paths_observation_seconds": 3})
+    result = play(
+        CLEAN,
+        node.vm.inventory(),
+        {"target": "node1", "residual_paths_map": name, "residual_paths_observation_seconds": 3},
+    )
     assert node.shape() == before, result.stdout
     assert result.returncode != 0
 
@@ -208,16 +268,23 @@ def test_survey_strings(node: Node) -> None:
     reader = node.hung_reader(f"/dev/mapper/{name}")
     before = node.shape()
     refused = play(CLEAN, node.vm.inventory(), SURVEY)
-    # Whoever sees only the colour is told that the map is left; a rehearsal says so only when it is asked to.
-    assert refused.returncode == 2 and f"1 left: node1: multipath map {name}: " in refused.stdout, refused.stdout
+    # Whoever sees only the colour is told that the map is left; a rehearsal says so only when it is
+    # asked to.
+    assert refused.returncode == 2 and f"1 left: node1: multipath map {name}: " in refused.stdout, (
+        refused.stdout
+    )
     for strict, status in (("false", 0), ("true", 2)):
-        rehearsed = play(CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_strict": strict}, "--check")
+        rehearsed = play(
+            CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_strict": strict}, "--check"
+        )
         assert rehearsed.returncode == status, rehearsed.stdout
     assert "verdict: refuse" in refused.stdout
     assert "set fail_hung_readers" in refused.stdout
     assert node.shape() == before
 
-    repaired = play(CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_fail_hung_readers": "true"})
+    repaired = play(
+        CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_fail_hung_readers": "true"}
+    )
     assert repaired.returncode == 0, repaired.stdout
     assert f"done: flush_map {name}" in repaired.stdout
     node.gone(2)
@@ -225,12 +292,16 @@ def test_survey_strings(node: Node) -> None:
 
 
 def test_named_and_refused_fails_and_shows_why(node: Node) -> None:
-    """A list in one string; the refusal of a named map ends red, with its findings shown all the same."""
+    """A list in one string; the refusal of a named map ends red, with its findings shown all the
+    same.
+    """
     name, _wwid = node.map_of(2)
     node.unmap(2)
     node.labctl(f"hold /dev/mapper/{name}")
     before = node.shape()
-    result = play(CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_maps": f"mpatha, {name}\nmpathc\n"})
+    result = play(
+        CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_maps": f"mpatha, {name}\nmpathc\n"}
+    )
     assert result.returncode != 0
     assert "verdict: refuse - opened by" in result.stdout
     assert node.shape() == before
@@ -247,7 +318,9 @@ def test_misspelt_switch_is_refused(node: Node) -> None:
 
 
 def test_ad_hoc(node: Node) -> None:
-    """As the documentation says: ansible -i … all -m storage_ops.runbooks.multipath_residual --check, here with a shorter look."""
+    """As the documentation says: ansible -i … all -m storage_ops.runbooks.multipath_residual
+    --check, here with a shorter look.
+    """
     node.unmap(3)
     before = node.shape()
     module = ["-m", "storage_ops.runbooks.multipath_residual", "-a", "observation_seconds=5"]

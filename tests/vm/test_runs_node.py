@@ -30,7 +30,9 @@ signal.pause()
 def test_the_node_of_a_killed_run_is_swept(vm: Vm) -> None:
     vm.stop()
     command = [str(RUN), sys.executable, "-c", STARTED.format(name=vm.name)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as run:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as run:
         assert run.stdout is not None
         try:
             assert run.stdout.readline() == "up\n"

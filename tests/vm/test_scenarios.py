@@ -32,23 +32,34 @@ def test_audit_sees_the_same_and_changes_nothing(node: Node) -> None:
 
 
 def test_audit_of_a_node_whose_mounts_lie(node: Node) -> None:
-    """A dead FUSE mount, a hung one, a pod mount that is there twice, an NFS server that does not answer: one call, one deadline."""
+    """A dead FUSE mount, a hung one, a pod mount that is there twice, an NFS server that does not
+    answer: one call, one deadline.
+    """
     kubelet = Kubelet(node)
     dead, hung, twice = (kubelet.volume(name) for name in ("pvc-dead", "pvc-hung", "pvc-twice"))
-    servers = {volume.name: bindfs(node, volume.stage(), source=f"/srv/{volume.name}") for volume in (dead, hung)}
+    servers = {
+        volume.name: bindfs(node, volume.stage(), source=f"/srv/{volume.name}")
+        for volume in (dead, hung)
+    }
     points = {volume.name: volume.publish() for volume in (dead, hung)}
     node.sh(f"mkdir -p /srv/twice && mount --bind /srv/twice {twice.stage()}")
     points["pvc-twice"] = twice.publish()
     node.sh(f"mount --bind {twice.staging} {points['pvc-twice']}")
     die(node, servers["pvc-dead"])
     node.sh(f"kill -STOP {servers['pvc-hung']}")
-    node.sh("nft add table inet lab; nft 'add chain inet lab in { type filter hook input priority 0; }'")
+    node.sh(
+        "nft add table inet lab; nft 'add chain inet lab in { type filter hook input priority 0; }'"
+    )
     node.sh("nft add rule inet lab in ip daddr 127.0.0.9 drop")
     unlimited(node)
     before = mounts(node)
     audit = node.ansible("node_storage_info", probe_timeout=2, shares=["127.0.0.9:/data"], **QUICK)
     found = {(finding["control"], finding["object"]["name"]) for finding in audit.findings}
-    assert {("STOR-05", dead.staging), ("STOR-06", hung.staging), ("STOR-07", points["pvc-twice"])} <= found
+    assert {
+        ("STOR-05", dead.staging),
+        ("STOR-06", hung.staging),
+        ("STOR-07", points["pvc-twice"]),
+    } <= found
     assert {"STOR-09", "STOR-10"} <= {control for control, name in found}
     assert "STOR-08" not in {control for control, name in found}
     assert not audit.changed
@@ -66,4 +77,6 @@ def test_lowest_ansible_core(node: Node) -> None:
     run = node.residual()
     assert not run.failed, run.msg
     node.gone(2)
-    assert {finding["control"] for finding in node.ansible("node_storage_info", **QUICK).findings} == {"STOR-04"}
+    assert {
+        finding["control"] for finding in node.ansible("node_storage_info", **QUICK).findings
+    } == {"STOR-04"}

@@ -14,8 +14,15 @@ from lab.vm import Vm
 
 
 def test_state_is_kept_until_its_recipe_changes(vm: Vm) -> None:
-    """What a test does to it is gone with the test; another recipe of that name makes it new, and the old one goes."""
-    first = State(name="probe", files={"/srv/probe": b"one"}, commands=("echo done >> /srv/probe",), before=READY)
+    """What a test does to it is gone with the test; another recipe of that name makes it new, and
+    the old one goes.
+    """
+    first = State(
+        name="probe",
+        files={"/srv/probe": b"one"},
+        commands=("echo done >> /srv/probe",),
+        before=READY,
+    )
     vm.up(first)
     (kept,) = vm.states.rglob("probe-*/")
     made = kept.stat()
@@ -42,10 +49,14 @@ print(answer.get(), answer.get.__code__.co_filename)
 
 
 def test_code_of_an_archive_is_that_of_its_source(vm: Vm) -> None:
-    """The node keeps what it compiled: of the same source, wherever the archive lies, and of no other."""
+    """The node keeps what it compiled: of the same source, wherever the archive lies, and of no
+    other.
+    """
 
     def call(folder: str, source: str) -> str:
-        return vm.run(f"python3 -c {shlex.quote(CALL.format(folder=folder, source=source))}").stdout.strip()
+        return vm.run(
+            f"python3 -c {shlex.quote(CALL.format(folder=folder, source=source))}"
+        ).stdout.strip()
 
     one, two = "def get(): return 'one'", "def get(): return 'two'"
     before = int(vm.run("ls /var/cache/lab-bytecode | wc -l").stdout)

@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Addresses as Ceph's blocklist has them, and as users write them. Pure: no I/O here.
 
-Ceph takes almost any text: ``10.0.0.0/24`` without ``range`` is the client with nonce 24 at 10.0.0.0, ``::ffff:10.0.0.5`` becomes
-::ffff:10, ``10.0.0.5:0/0x10`` the whole address. So what users write either means here exactly what Ceph will store, or is refused.
+Ceph takes almost any text: ``10.0.0.0/24`` without ``range`` is the client with nonce 24 at
+10.0.0.0, ``::ffff:10.0.0.5`` becomes ::ffff:10, ``10.0.0.5:0/0x10`` the whole address. So what
+users write either means here exactly what Ceph will store, or is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import re
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple, Union
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 Network = Union[IPv4Network, IPv6Network]
 
@@ -30,11 +33,17 @@ _WRITTEN = re.compile(
     r"(?:\[(?P<bracketed>[0-9A-Fa-f:]+)\]|(?P<four>[0-9.]+)|(?P<six>[0-9A-Fa-f]*:[0-9A-Fa-f:]*))"
     r"(?::(?P<port>[0-9]{1,5}))?(?:/(?P<number>[0-9]{1,10}))?"
 )
-_STORED = re.compile(r"(?:(?:v1|v2|any|cidr):)?(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<four>[0-9.]+)):(?P<port>[0-9]+)/(?P<number>[0-9]+)")
+_STORED = re.compile(
+    r"(?:(?:v1|v2|any|cidr):)?(?:\[(?P<six>[0-9A-Fa-f:.]+)\]"
+    r"|(?P<four>[0-9.]+)):(?P<port>[0-9]+)/(?P<number>[0-9]+)"
+)
 
 
 class Entry(NamedTuple):
-    """What an entry of the blocklist blocks. A single address is a network of one; ``port`` is 0 but for Ceph's own daemons."""
+    """What an entry of the blocklist blocks.
+
+    A single address is a network of one; ``port`` is 0 but for Ceph's own daemons.
+    """
 
     kind: str
     network: Network
@@ -67,20 +76,30 @@ class Entry(NamedTuple):
 
 def within(inner: Network, outer: Network) -> bool:
     """All of ``inner`` is in ``outer``."""
-    return inner.version == outer.version and inner.prefixlen >= outer.prefixlen and inner.network_address in outer
+    return (
+        inner.version == outer.version
+        and inner.prefixlen >= outer.prefixlen
+        and inner.network_address in outer
+    )
 
 
 def parse_entry(text: str) -> Entry:
     """An entry as a user writes it. Raises StorageOpsError with what is wrong with it."""
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:
-        raise _refused(text, "give an address (10.0.0.5), a client (10.0.0.5:0/123) or a range (10.0.0.0/24)")
+        raise _refused(
+            text, "give an address (10.0.0.5), a client (10.0.0.5:0/123) or a range (10.0.0.0/24)"
+        )
     host = match["bracketed"] or match["four"] or match["six"]
     network = _single(text, host)
     number = None if match["number"] is None else int(match["number"])
     if match["port"] is not None:
         if int(match["port"]) or number is None:
-            raise _refused(text, "the port of a client is 0, and its nonce follows: 10.0.0.5:0/123; a whole address has neither")
+            raise _refused(
+                text,
+                "the port of a client is 0, and its nonce follows: "
+                "10.0.0.5:0/123; a whole address has neither",
+            )
         if match["type"] != "cidr":
             return _client(text, network, number)
     if number is None:
@@ -88,7 +107,11 @@ def parse_entry(text: str) -> Entry:
             raise _refused(text, "a range has a prefix: 10.0.0.0/24")
         return Entry(ADDRESS, network)
     entry = _range(text, network, number)
-    if match["six"] and match["six"].endswith(":0") and entry.network.network_address != network.network_address:
+    if (
+        match["six"]
+        and match["six"].endswith(":0")
+        and entry.network.network_address != network.network_address
+    ):
         raise _refused(text, "this may be a client or a range: write [fd00::5]:0/123 or fd00::/64")
     return entry
 
@@ -96,19 +119,31 @@ def parse_entry(text: str) -> Entry:
 def parse_network(text: str) -> Network:
     """An address or a range that is to be spared, however wide."""
     try:
-        return _single(text, text.strip()) if "/" not in text else ip_network(text.strip(), strict=False)
+        return (
+            _single(text, text.strip())
+            if "/" not in text
+            else ip_network(text.strip(), strict=False)
+        )
     except ValueError:
         raise _refused(text, "give an address (10.0.0.5) or a range (10.0.0.0/24)") from None
 
 
 def parse_stored(text: str, is_range: bool = False) -> Entry | None:
-    """An address as Ceph spells it: of an entry, a watcher or a lock. None for what is none, as ``:/0``."""
+    """An address as Ceph spells it: of an entry, a watcher or a lock.
+
+    None for what is none, as ``:/0``.
+    """
     match = _STORED.fullmatch(text)
     if match is None:
         return None
     port, number = int(match["port"]), int(match["number"])
     try:
-        network = ip_network(f"{match['six'] or match['four']}/{number}" if is_range else match["six"] or match["four"], strict=False)
+        network = ip_network(
+            f"{match['six'] or match['four']}/{number}"
+            if is_range
+            else match["six"] or match["four"],
+            strict=False,
+        )
     except ValueError:
         return None
     if is_range:
@@ -124,8 +159,12 @@ def _single(text: str, host: str) -> Network:
     # Early releases of Python 3.9 take 010.0.0.5 for 10.0.0.5.
     if address.version == 4 and str(address) != host:
         raise _refused(text, f"{host} has leading zeros")
-    if isinstance(address, IPv6Address) and (address.ipv4_mapped or (int(address) >> 32 == 0 and int(address) > 1)):
-        raise _refused(text, "Ceph misreads an IPv4 address inside of an IPv6 one: give the IPv4 address")
+    if isinstance(address, IPv6Address) and (
+        address.ipv4_mapped or (int(address) >> 32 == 0 and int(address) > 1)
+    ):
+        raise _refused(
+            text, "Ceph misreads an IPv4 address inside of an IPv6 one: give the IPv4 address"
+        )
     if address.is_unspecified or address.is_multicast:
         raise _refused(text, f"{address} is no client's address")
     return ip_network(address)
@@ -142,7 +181,8 @@ def _range(text: str, network: Network, prefix: int) -> Entry:
     if not shortest <= prefix <= network.max_prefixlen:
         raise _refused(
             text,
-            f"the prefix of a range is /{shortest} to /{network.max_prefixlen}; a client is written {Entry(CLIENT, network, prefix).text}",
+            f"the prefix of a range is /{shortest} to /{network.max_prefixlen}; a client is "
+            f"written {Entry(CLIENT, network, prefix).text}",
         )
     # Ceph keeps host bits, so that one range could be there twice and be removed once.
     whole = ip_network((network.network_address, prefix), strict=False)

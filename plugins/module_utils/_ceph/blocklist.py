@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Ceph's blocklist: read it, add, renew and remove entries, and read it back."""
 
@@ -25,31 +25,50 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
     parse_stored,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Denied
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, Plan, Prevented
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    Plan,
+    Prevented,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
-# Seven days: a node that comes back after its entry has expired writes again. Ten years: Ceph counts time in 32 bits, until 2106.
+# Seven days: a node that comes back after its entry has expired writes again. Ten years: Ceph
+# counts time in 32 bits, until 2106.
 SHORTEST_EXPIRE_SECONDS, LONGEST_EXPIRE_SECONDS = 604_800, 315_360_000
 ADD, REMOVE = "add", "rm"
 _VERBS = {ADD: "add_blocklist_entry", REMOVE: "remove_blocklist_entry"}
-# What stands in for an entry while it is renewed goes again within a second. If we are killed meanwhile, the data stay protected for a
-# week at least, until this time of the day, by which the next run tells it from an entry of somebody else's. Ceph counts from when it
-# is told, which is a moment later.
+# What stands in for an entry while it is renewed goes again within a second. If we are killed
+# meanwhile, the data stay protected for a week at least, until this time of the day, by which the
+# next run tells it from an entry of somebody else's. Ceph counts from when it is told, which is a
+# moment later.
 _STAND_IN_ENDS = timedelta(hours=3, minutes=33, seconds=33)
 _STAND_IN_EARLY, _STAND_IN_LATE = timedelta(minutes=1), timedelta(minutes=2)
 _DAY = timedelta(days=1)
 _STAND_IN_LEFT = timedelta(hours=1)
-# Ceph's tool lets them pass and the monitor does not, but only after it has looked at the capabilities: rc 22 says that the user may,
-# rc 13 that it may not, and the OSD map stays as it is. Should a monitor ever understand them: they belong to nobody (RFC 5737).
-_PROBES = {ADDRESS: "[::ffff:192.0.2.1]:0/0", CLIENT: "[::ffff:192.0.2.1]:0/1", RANGE: "192.0.2.0/999"}
+# Ceph's tool lets them pass and the monitor does not, but only after it has looked at the
+# capabilities: rc 22 says that the user may, rc 13 that it may not, and the OSD map stays as it is.
+# Should a monitor ever understand them: they belong to nobody (RFC 5737).
+_PROBES = {
+    ADDRESS: "[::ffff:192.0.2.1]:0/0",
+    CLIENT: "[::ffff:192.0.2.1]:0/1",
+    RANGE: "192.0.2.0/999",
+}
 _EINVAL = 22
-# What is given back ends when it would have ended, but for this, since Ceph counts from when it is told; and what is about to end is not.
+# What is given back ends when it would have ended, but for this, since Ceph counts from when it is
+# told; and what is about to end is not.
 _GIVEN_LATE, _LEAST_GIVEN = timedelta(minutes=2), timedelta(minutes=1)
 _THIS_HOST = "this very host"
 
 
 class Blocked(NamedTuple):
-    """An entry that is there. ``text``: as Ceph spells and takes it, a range as CIDR, with the host bits it may have."""
+    """An entry that is there.
+
+    ``text``: as Ceph spells and takes it, a range as CIDR, with the host bits it may have.
+    """
 
     entry: Entry
     text: str
@@ -57,14 +76,25 @@ class Blocked(NamedTuple):
 
     def to_result(self, now: datetime) -> dict[str, Any]:
         """As modules return it."""
-        entry = {"entry": self.text, "kind": self.entry.kind, "address": self.entry.address, "until": self.until_text}
+        entry = {
+            "entry": self.text,
+            "kind": self.entry.kind,
+            "address": self.entry.address,
+            "until": self.until_text,
+        }
         return {**entry, "stand_in": self.is_stand_in(now)}
 
     def is_stand_in(self, now: datetime) -> bool:
-        """It ends as only those do that we put in while another entry is renewed; there is none for a single client."""
+        """It ends as only those do that we put in while another entry is renewed; there is none for
+        a single client.
+        """
         longest = timedelta(seconds=SHORTEST_EXPIRE_SECONDS) + _DAY + _STAND_IN_LATE
         late = (self.until - _midnight(self.until) - _STAND_IN_ENDS + _STAND_IN_EARLY) % _DAY
-        return self.entry.kind != CLIENT and self.until - now <= longest and late <= _STAND_IN_EARLY + _STAND_IN_LATE
+        return (
+            self.entry.kind != CLIENT
+            and self.until - now <= longest
+            and late <= _STAND_IN_EARLY + _STAND_IN_LATE
+        )
 
     @property
     def until_text(self) -> str:
@@ -73,7 +103,11 @@ class Blocked(NamedTuple):
 
 
 class Blocklist(NamedTuple):
-    """The blocklist of a cluster. ``word``: how this release calls it; ``ranges``: it knows ranges; ``osds``: where its OSDs listen."""
+    """The blocklist of a cluster.
+
+    ``word``: how this release calls it; ``ranges``: it knows ranges; ``osds``: where its OSDs
+    listen.
+    """
 
     fsid: str
     word: str
@@ -82,16 +116,27 @@ class Blocklist(NamedTuple):
     osds: tuple[str, ...] = ()
 
     def find(self, entry: Entry) -> list[Blocked]:
-        """What is there of exactly this kind, the one that lasts longest first; a range may be there with other host bits too."""
-        return sorted((found for found in self.entries if found.entry == entry), key=lambda found: found.until, reverse=True)
+        """What is there of exactly this kind, the one that lasts longest first; a range may be
+        there with other host bits too.
+        """
+        return sorted(
+            (found for found in self.entries if found.entry == entry),
+            key=lambda found: found.until,
+            reverse=True,
+        )
 
     def covering(self, entry: Entry) -> list[str]:
         """What else blocks all that the entry would."""
-        return [found.text for found in self.entries if found.entry != entry and found.entry.covers(entry)]
+        return [
+            found.text
+            for found in self.entries
+            if found.entry != entry and found.entry.covers(entry)
+        ]
 
 
 class Step(NamedTuple):
-    """One command. ``operation``: add or rm; ``text``: the entry as Ceph takes it; ``seconds``: until it ends;
+    """One command. ``operation``: add or rm; ``text``: the entry as Ceph takes it; ``seconds``:
+    until it ends;
     ``needs``: what must be in the list, since it blocks the same when this entry goes."""
 
     operation: str
@@ -101,13 +146,24 @@ class Step(NamedTuple):
     needs: str = ""
 
     def arguments(self, word: str) -> list[str]:
-        """``osd blocklist ...``; without ``range`` Ceph would take the prefix for a nonce, and without an end it takes an hour."""
+        """``osd blocklist ...``; without ``range`` Ceph would take the prefix for a nonce, and
+        without an end it takes an hour.
+        """
         expire = [str(self.seconds)] if self.operation == ADD else []
-        return ["osd", word, *(["range"] if self.kind == RANGE else []), self.operation, self.text, *expire]
+        return [
+            "osd",
+            word,
+            *(["range"] if self.kind == RANGE else []),
+            self.operation,
+            self.text,
+            *expire,
+        ]
 
 
 class Change(NamedTuple):
-    """An entry that is not as wanted: what is there of it, and what is to be done, or why nothing can be."""
+    """An entry that is not as wanted: what is there of it, and what is to be done, or why nothing
+    can be.
+    """
 
     entry: Entry
     found: list[Blocked]
@@ -135,7 +191,8 @@ class Options(NamedTuple):
 
 
 class State(NamedTuple):
-    """What was read. ``client``: who we are; ``denied``: (add or rm, kind) -> what Ceph said; ``daemons``: whom an entry must not hit,
+    """What was read. ``client``: who we are; ``denied``: (add or rm, kind) -> what Ceph said;
+    ``daemons``: whom an entry must not hit,
     and who that is; ``problem``: why that is not known."""
 
     now: datetime
@@ -159,12 +216,24 @@ def parse_dump(dump: Any) -> Blocklist:
         ranges = dump.get(f"range_{word}")
         entries = [_blocked(text, until, False) for text, until in dump[word].items()]
         entries += [_blocked(text, until, True) for text, until in (ranges or {}).items()]
-        osds = [address for osd in dump.get("osds", []) for address in _addresses(osd.get("public_addrs"))]
+        osds = [
+            address
+            for osd in dump.get("osds", [])
+            for address in _addresses(osd.get("public_addrs"))
+        ]
         # What Ceph cannot spell as an address blocks nobody.
         known = tuple(found for found in entries if found)
-        return Blocklist(str(dump["fsid"]), word, ranges is not None, known, tuple(sorted({entry.address for entry in osds})))
+        return Blocklist(
+            str(dump["fsid"]),
+            word,
+            ranges is not None,
+            known,
+            tuple(sorted({entry.address for entry in osds})),
+        )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise StorageOpsError(f"ceph osd dump lacks what is needed: {type(error).__name__} {error}") from None
+        raise StorageOpsError(
+            f"ceph osd dump lacks what is needed: {type(error).__name__} {error}"
+        ) from None
 
 
 def _blocked(text: str, until: str, is_range: bool) -> Blocked | None:
@@ -179,7 +248,11 @@ def _blocked(text: str, until: str, is_range: bool) -> Blocked | None:
 
 
 def parse_until(text: str) -> datetime:
-    """The end of an entry, in UTC. Before Octopus Ceph wrote it in the monitor's own time; UTC is near enough for what is here for days."""
+    """The end of an entry, in UTC.
+
+    Before Octopus Ceph wrote it in the monitor's own time; UTC is near enough for what is here for
+    days.
+    """
     text = text.replace(" ", "T")
     if text[-5:-4] not in ("+", "-"):
         text += "+0000"
@@ -203,18 +276,28 @@ def _addresses(data: Any) -> Iterator[Entry]:
 
 
 def read_daemons(ceph: Ceph) -> tuple[tuple[Entry, str], ...]:
-    """Ceph's daemons that are clients of its OSDs, and so can be hit: the active manager with its modules, and the metadata servers."""
+    """Ceph's daemons that are clients of its OSDs, and so can be hit: the active manager with its
+    modules, and the metadata servers.
+    """
     daemons = []
-    for arguments, who in ((("mgr", "dump"), "the active ceph-mgr"), (("fs", "dump"), "a ceph-mds")):
+    for arguments, who in (
+        (("mgr", "dump"), "the active ceph-mgr"),
+        (("fs", "dump"), "a ceph-mds"),
+    ):
         daemons += [(entry, who) for entry in _addresses(ceph.json("ceph", *arguments))]
     return tuple(daemons)
 
 
 def own_addresses(osds: tuple[str, ...]) -> Iterator[str]:
-    """Our own addresses as the OSDs see them, short of a network that translates them. Nothing is sent."""
+    """Our own addresses as the OSDs see them, short of a network that translates them.
+
+    Nothing is sent.
+    """
     for osd in osds:
         try:
-            with socket.socket(socket.AF_INET6 if ":" in osd else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            with socket.socket(
+                socket.AF_INET6 if ":" in osd else socket.AF_INET, socket.SOCK_DGRAM
+            ) as probe:
                 probe.connect((osd, 6800))
                 yield probe.getsockname()[0].partition("%")[0]
         except OSError:
@@ -224,7 +307,12 @@ def own_addresses(osds: tuple[str, ...]) -> Iterator[str]:
 class Runbook:
     """The runbook of ceph_blocklist."""
 
-    def __init__(self, ceph: Ceph, options: Options, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
+    def __init__(
+        self,
+        ceph: Ceph,
+        options: Options,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
         self._ceph = ceph
         self._options = options
         self._now = now
@@ -233,21 +321,37 @@ class Runbook:
         self._findings: list[Finding] = []
 
     def gather(self) -> State:
-        """Read the blocklist, and for what is not as wanted the right to change it and whom it would hit."""
+        """Read the blocklist, and for what is not as wanted the right to change it and whom it
+        would hit.
+        """
         blocklist = self._first = self._read()
         options = self._options
-        needed = {(step.operation, step.kind) for change in changes(blocklist, options, self._now()) for step in change.steps}
-        denied = {need: said for need in sorted(needed) for said in [self._denied(blocklist, *need)] if said}
+        needed = {
+            (step.operation, step.kind)
+            for change in changes(blocklist, options, self._now())
+            for step in change.steps
+        }
+        denied = {
+            need: said
+            for need in sorted(needed)
+            for said in [self._denied(blocklist, *need)]
+            if said
+        }
         daemons: list[tuple[Entry, str]] = []
         problem = ""
         if options.present and any(operation == ADD for operation, _kind in needed):
-            daemons = [(parse_entry(address), _THIS_HOST) for address in sorted(set(own_addresses(blocklist.osds)))]
+            daemons = [
+                (parse_entry(address), _THIS_HOST)
+                for address in sorted(set(own_addresses(blocklist.osds)))
+            ]
             if not options.accept_daemons:
                 try:
                     daemons += read_daemons(self._ceph)
                 except Denied as error:
                     problem = str(error)
-        return State(self._now(), self._ceph.connection.name, blocklist, denied, tuple(daemons), problem)
+        return State(
+            self._now(), self._ceph.connection.name, blocklist, denied, tuple(daemons), problem
+        )
 
     def plan(self, state: State) -> Plan:
         """Decide."""
@@ -261,8 +365,16 @@ class Runbook:
         wanted = f"{len(entries)} entr{'y' if len(entries) == 1 else 'ies'}"
         if self._options.present:
             return f"{wanted} in the blocklist of {state.blocklist.fsid} for long enough"
-        back = [f"{there.text} is there until {there.until_text}, as before" for entry in entries for there in state.blocklist.find(entry)]
-        still = [f"{other} still blocks {entry.text}" for entry in entries for other in state.blocklist.covering(entry)]
+        back = [
+            f"{there.text} is there until {there.until_text}, as before"
+            for entry in entries
+            for there in state.blocklist.find(entry)
+        ]
+        still = [
+            f"{other} still blocks {entry.text}"
+            for entry in entries
+            for other in state.blocklist.covering(entry)
+        ]
         return "; ".join([*(back[:5] or [f"none of {wanted} there"]), *still[:5]])
 
     def facts(self) -> dict[str, Any]:
@@ -272,12 +384,22 @@ class Runbook:
         return {
             "fsid": self._blocklist.fsid,
             "blocklist": [found.to_result(self._now()) for found in self._blocklist.entries],
-            "entries": [self._told(entry, self._first.find(entry), self._blocklist.find(entry)) for entry in self._options.entries],
+            "entries": [
+                self._told(entry, self._first.find(entry), self._blocklist.find(entry))
+                for entry in self._options.entries
+            ],
         }
 
     def _told(self, entry: Entry, before: list[Blocked], after: list[Blocked]) -> dict[str, Any]:
-        """What became of an entry, by what was there of it; so a ledger can tell what is ours from what somebody else wanted to end."""
-        added = {action.subject.text for finding in self._findings for action in finding.repair if action.subject.operation == ADD}
+        """What became of an entry, by what was there of it; so a ledger can tell what is ours from
+        what somebody else wanted to end.
+        """
+        added = {
+            action.subject.text
+            for finding in self._findings
+            for action in finding.repair
+            if action.subject.operation == ADD
+        }
         return {
             "entry": entry.text,
             "kind": entry.kind,
@@ -288,19 +410,29 @@ class Runbook:
         }
 
     def apply(self, action: Action) -> None:
-        """Run one command, and read the list, since Ceph says success also for what it did not do."""
+        """Run one command, and read the list, since Ceph says success also for what it
+        did not do.
+        """
         step: Step = action.subject
         if step.needs and not self._has(step.needs):
-            raise ActionFailed(f"{step.needs}, which blocks the same, is no longer in the blocklist: somebody else has removed it")
+            raise ActionFailed(
+                f"{step.needs}, which blocks the same, is no longer in the blocklist: somebody "
+                "else has removed it"
+            )
         result = self._ceph.execute(action.command)
         if not result.ok:
             error = self._ceph.error(result)
             raise (Prevented if isinstance(error, Denied) else ActionFailed)(str(error))
         if self._has(step.text) != (step.operation == ADD):
-            raise ActionFailed(f"Ceph said that it did, but the list says otherwise: somebody else changes {step.text} too")
+            raise ActionFailed(
+                "Ceph said that it did, but the list says otherwise: somebody else changes "
+                f"{step.text} too"
+            )
 
     def undo(self, action: Action) -> Action | None:
-        """An entry that was added protects data, and one that was removed was to go: nothing is taken back."""
+        """An entry that was added protects data, and one that was removed was to go: nothing is
+        taken back.
+        """
         return None
 
     def verify(self, finding: Finding) -> list[str]:
@@ -311,11 +443,15 @@ class Runbook:
         if any(change.entry == entry for change in changes(blocklist, self._options, self._now())):
             until = f"there until {found[0].until_text}" if found else "not there"
             raise StorageOpsError(
-                f"{entry.text} is {until}: somebody else has changed it meanwhile, or the clocks of this host and of the monitors differ"
+                f"{entry.text} is {until}: somebody else has changed it meanwhile, or the clocks "
+                "of this host and of the monitors differ"
             )
         if found:
             return [f"{found[0].text} is in the blocklist until {found[0].until_text}"]
-        return [f"{entry.text} is gone from the blocklist", *(f"{other} still blocks it" for other in blocklist.covering(entry))]
+        return [
+            f"{entry.text} is gone from the blocklist",
+            *(f"{other} still blocks it" for other in blocklist.covering(entry)),
+        ]
 
     def _read(self) -> Blocklist:
         self._blocklist = read_blocklist(self._ceph)
@@ -325,17 +461,23 @@ class Runbook:
         return any(found.text == text for found in self._read().entries)
 
     def _denied(self, blocklist: Blocklist, operation: str, kind: str) -> str:
-        """What Ceph says if we may not do this; empty if we may, or if this cluster has no such thing."""
+        """What Ceph says if we may not do this; empty if we may, or if this cluster has no such
+        thing.
+        """
         if kind == RANGE and not blocklist.ranges:
             return ""
-        result = self._ceph.run("ceph", *Step(operation, kind, _PROBES[kind], 1).arguments(blocklist.word))
+        result = self._ceph.run(
+            "ceph", *Step(operation, kind, _PROBES[kind], 1).arguments(blocklist.word)
+        )
         if result.rc == _EINVAL:
             return ""
         if result.ok:
             raise StorageOpsError(
-                f"this release of Ceph takes {_PROBES[kind]} for an address, by which it was to be asked for the capability to {operation} "
-                f"entries (it answered {result.describe()!r}), so what it stores for other addresses is not known either. Nothing else was "
-                "changed: use the blocklist by hand, and report this release"
+                f"this release of Ceph takes {_PROBES[kind]} for an address, by which it was to be "
+                f"asked for the capability to {operation} entries (it answered "
+                f"{result.describe()!r}), so what it stores for other addresses is not known "
+                "either. Nothing else was changed: use the blocklist "
+                "by hand, and report this release"
             )
         error = self._ceph.error(result)
         if isinstance(error, Denied):
@@ -357,7 +499,9 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
     if not options.present:
         return _give_up(entry, found, options, now)
     stand_in = _stand_in(entry, blocklist.ranges, now)
-    there_too = next((other for other in blocklist.entries if stand_in and other.text == stand_in.text), None)
+    there_too = next(
+        (other for other in blocklist.entries if stand_in and other.text == stand_in.text), None
+    )
     # Both may be wanted, an address and the range of one.
     wanted_too = stand_in is not None and parse_entry(stand_in.text) in {*options.entries} - {entry}
     left = there_too if there_too and there_too.is_stand_in(now) and not wanted_too else None
@@ -370,26 +514,43 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
     add = Step(ADD, entry.kind, entry.text, options.expire_seconds)
     if all(there.text != entry.text for there in own):
         return Change(entry, found, [add, *clean_up])
-    # Ceph answers "blocklisting ... until ..." to a second add, and keeps the end of the first: the entry must go first. So that its client
-    # is not let in for a moment, another entry that hits just the same stands in.
+    # Ceph answers "blocklisting ... until ..." to a second add, and keeps the end of the first: the
+    # entry must go first. So that its client is not let in for a moment, another entry that hits
+    # just the same stands in.
     if stand_in is None and options.accept_gap:
         return Change(entry, found, [Step(REMOVE, entry.kind, entry.text), add])
     if stand_in is None:
         return Change(
-            entry, found, [], "Ceph cannot prolong it, and no other entry that hits just the same could stand in while it is made anew"
+            entry,
+            found,
+            [],
+            "Ceph cannot prolong it, and no other entry that hits just the same could stand in "
+            "while it is made anew",
         )
     if there_too and there_too.until - now < _STAND_IN_LEFT:
-        return Change(entry, found, [], f"{stand_in.text}, which could stand in while it is made anew, is about to end: wait for that")
+        return Change(
+            entry,
+            found,
+            [],
+            f"{stand_in.text}, which could stand in while it is made "
+            "anew, is about to end: wait for that",
+        )
     renew = [Step(REMOVE, entry.kind, entry.text, needs=stand_in.text), add]
     if there_too:
         return Change(entry, found, [*renew, *clean_up])
     if wanted_too:
         return Change(entry, found, [stand_in._replace(seconds=options.expire_seconds), *renew])
-    return Change(entry, found, [stand_in, *renew, Step(REMOVE, stand_in.kind, stand_in.text, needs=entry.text)])
+    return Change(
+        entry,
+        found,
+        [stand_in, *renew, Step(REMOVE, stand_in.kind, stand_in.text, needs=entry.text)],
+    )
 
 
 def _give_up(entry: Entry, found: list[Blocked], options: Options, now: datetime) -> Change:
-    """The entry goes; or, if it was there before and would be still, it ends when that would have ended."""
+    """The entry goes; or, if it was there before and would be still, it ends when that would have
+    ended.
+    """
     remove = [Step(REMOVE, entry.kind, there.text) for there in found]
     end = options.ends.get(entry)
     if not found or end is None or end - now < _LEAST_GIVEN:
@@ -401,7 +562,8 @@ def _give_up(entry: Entry, found: list[Blocked], options: Options, now: datetime
 
 
 def _stand_in(entry: Entry, ranges: bool, now: datetime) -> Step | None:
-    """Another entry that hits the same clients: an address as a range of one, that as an address, a range with a host bit; for a single
+    """Another entry that hits the same clients: an address as a range of one, that as an address, a
+    range with a host bit; for a single
     client there is none."""
     network = entry.network
     single = network.prefixlen == network.max_prefixlen
@@ -426,10 +588,26 @@ def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan
     findings = []
     for change in changes(state.blocklist, options, state.now):
         entry = change.entry
-        finding = Finding("", "info", "blocklist entry", entry.text, "", _summary(change, options, state.now), "repair", "", "")
+        finding = Finding(
+            "",
+            "info",
+            "blocklist entry",
+            entry.text,
+            "",
+            _summary(change, options, state.now),
+            "repair",
+            "",
+            "",
+        )
         finding.named = True
-        leftover = change.steps and options.present and all(step.operation == REMOVE for step in change.steps)
-        finding.reason = "a run was killed while it renewed the entry" if leftover else "it was asked for"
+        leftover = (
+            change.steps
+            and options.present
+            and all(step.operation == REMOVE for step in change.steps)
+        )
+        finding.reason = (
+            "a run was killed while it renewed the entry" if leftover else "it was asked for"
+        )
         finding.evidence = {
             "kind": entry.kind,
             "there": [f"{there.text} until {there.until_text}" for there in change.found],
@@ -440,7 +618,14 @@ def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan
             ],
         }
         for step in change.steps:
-            finding.repair.append(Action(_VERBS[step.operation], step.text, argv(*step.arguments(state.blocklist.word)), subject=step))
+            finding.repair.append(
+                Action(
+                    _VERBS[step.operation],
+                    step.text,
+                    argv(*step.arguments(state.blocklist.word)),
+                    subject=step,
+                )
+            )
         reasons = _refusals(state, options, change)
         if reasons:
             finding.refuse(*reasons)
@@ -460,7 +645,10 @@ def _summary(change: Change, options: Options, now: datetime) -> str:
     if not options.present:
         return f"{name} is in the blocklist until {found[0].until_text}"
     if change.steps and all(step.operation == REMOVE for step in change.steps):
-        return f"{change.steps[0].text} stood in for {name} while that was renewed, and was left behind"
+        return (
+            f"{change.steps[0].text} stood in for {name} while that "
+            "was renewed, and was left behind"
+        )
     days = (found[0].until - now).total_seconds() / 86400
     return f"{name} is in the blocklist for only {days:.1f} more days, until {found[0].until_text}"
 
@@ -469,7 +657,8 @@ def _refusals(state: State, options: Options, change: Change) -> list[str]:
     entry, reasons = change.entry, []
     if change.problem:
         reasons.append(
-            f"{change.problem}. If its client is surely dead, or may write since no other has its volumes, set accept_gap"
+            f"{change.problem}. If its client is surely dead, or may write since no other has its "
+            "volumes, set accept_gap"
             + ("; if no other client has its address, block that" if entry.kind == CLIENT else "")
         )
     if entry.kind == RANGE and not state.blocklist.ranges:
@@ -478,12 +667,21 @@ def _refusals(state: State, options: Options, change: Change) -> list[str]:
         if need in state.denied:
             reasons.append(_grant(state.client, state.blocklist.word, *need, state.denied[need]))
     if change.problem or (options.present and any(step.operation == ADD for step in change.steps)):
-        reasons += [f"it would hit {network}, which is in protected_addresses" for network in options.protected if entry.overlaps(network)]
+        reasons += [
+            f"it would hit {network}, which is in protected_addresses"
+            for network in options.protected
+            if entry.overlaps(network)
+        ]
         for who in sorted({who for daemon, who in state.daemons if _hits(entry, daemon)}):
-            may_be = "; set accept_daemons if that may be, as where the lost node has it: it fails over"
+            may_be = (
+                "; set accept_daemons if that may be, as where the lost node has it: it fails over"
+            )
             reasons.append(f"it would hit {who}{'' if who == _THIS_HOST else may_be}")
         if state.problem:
-            reasons.append(f"whether it hits a daemon of Ceph is not known: {state.problem}. Grant mon 'allow r', or set accept_daemons")
+            reasons.append(
+                f"whether it hits a daemon of Ceph is not known: {state.problem}. Grant mon 'allow "
+                "r', or set accept_daemons"
+            )
     return reasons
 
 
@@ -498,8 +696,9 @@ def _grant(client: str, word: str, operation: str, kind: str, said: str) -> str:
     what = {ADDRESS: "a whole address", CLIENT: "a single client", RANGE: "a range"}[kind]
     right = f'allow r, allow command "osd {word}"'
     return (
-        f"{client} lacks the mon capability to {'add' if operation == ADD else 'remove'} {what} ({said}): an administrator grants it by "
-        f"ceph auth caps {client} mon '{right}' together with all else that 'ceph auth get {client}' shows, since it replaces all of them"
+        f"{client} lacks the mon capability to {'add' if operation == ADD else 'remove'} {what} "
+        f"({said}): an administrator grants it by ceph auth caps {client} mon '{right}' together "
+        f"with all else that 'ceph auth get {client}' shows, since it replaces all of them"
     )
 
 
@@ -507,11 +706,15 @@ def make_options(params: dict[str, Any]) -> Options:
     """Options of the runbook, checked; all that is wrong with the entries is told at once."""
     if not SHORTEST_EXPIRE_SECONDS <= params["expire_seconds"] <= LONGEST_EXPIRE_SECONDS:
         raise StorageOpsError(
-            f"expire_seconds is {params['expire_seconds']}; give at least {SHORTEST_EXPIRE_SECONDS} (7 days), since a node that comes back "
-            f"after its entry has expired writes again, and at most {LONGEST_EXPIRE_SECONDS} (10 years), since Ceph cannot count far"
+            f"expire_seconds is {params['expire_seconds']}; give at least "
+            f"{SHORTEST_EXPIRE_SECONDS} (7 days), since a node that comes back after its entry has "
+            f"expired writes again, and at most {LONGEST_EXPIRE_SECONDS} (10 years), since Ceph "
+            "cannot count far"
         )
     if not 0 <= params["renew_below"] <= 0.9:
-        raise StorageOpsError(f"renew_below is {params['renew_below']:g}; give a share from 0 to 0.9")
+        raise StorageOpsError(
+            f"renew_below is {params['renew_below']:g}; give a share from 0 to 0.9"
+        )
     entries, errors = [], []
     for text in params["entries"]:
         try:
@@ -525,13 +728,20 @@ def make_options(params: dict[str, Any]) -> Options:
         except ValueError:
             moment = datetime.min
         if moment.tzinfo is None:
-            raise StorageOpsError(f"ends has {end!r} for {text}: give a time with its zone, as 2026-11-21T12:00:00Z")
+            raise StorageOpsError(
+                f"ends has {end!r} for {text}: give a time with its zone, as 2026-11-21T12:00:00Z"
+            )
         ends[parse_entry(str(text))] = moment
     if ends and params["state"] == "present":
-        raise StorageOpsError("ends is for state absent: it says until when an entry was there before")
-    # A release without entries of its own has nothing to remove, but a fence without entries protects nothing.
+        raise StorageOpsError(
+            "ends is for state absent: it says until when an entry was there before"
+        )
+    # A release without entries of its own has nothing to remove, but a fence without entries
+    # protects nothing.
     if errors or (not entries and params["state"] == "present"):
-        raise StorageOpsError("; ".join(errors[:5]) or "entries is empty: name what is to be blocked")
+        raise StorageOpsError(
+            "; ".join(errors[:5]) or "entries is empty: name what is to be blocked"
+        )
     return Options(
         tuple(dict.fromkeys(entries)),
         params["state"] == "present",

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Ceph's command line tools: every call is bounded, and what goes wrong is said with the next step."""
+"""Ceph's command line tools: every call is bounded, and what goes wrong is said with
+the next step.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,17 @@ import re
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import CommandResult, Deadline, run_command
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    CommandResult,
+    Deadline,
+    run_command,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
-# Seconds for a command after connect_timeout; a healthy cluster answers in 0.2. Together they stay below 15.
+# Seconds for a command after connect_timeout; a healthy cluster answers in 0.2. Together they stay
+# below 15.
 _ANSWER_SECONDS = 8.0
 _ETIMEDOUT = 110
 _MON_HOST = re.compile(r"^\s*mon[ _]host\s*=\s*(.+?)\s*$", re.MULTILINE)
@@ -28,7 +37,10 @@ class Denied(StorageOpsError):
 
 
 class Connection(NamedTuple):
-    """How to reach a cluster and as whom; empty for the tools' own defaults. ``connect_timeout``: seconds."""
+    """How to reach a cluster and as whom; empty for the tools' own defaults.
+
+    ``connect_timeout``: seconds.
+    """
 
     conf: str = ""
     keyring: str = ""
@@ -51,7 +63,10 @@ class Ceph:
     """``ceph``, ``rbd`` and ``rados``, all of it paid from one deadline."""
 
     def __init__(
-        self, connection: Connection, deadline: Deadline, run: Callable[[Sequence[str], float], CommandResult] = run_command
+        self,
+        connection: Connection,
+        deadline: Deadline,
+        run: Callable[[Sequence[str], float], CommandResult] = run_command,
     ) -> None:
         self.connection = connection
         self.deadline = deadline
@@ -69,12 +84,18 @@ class Ceph:
             "--name",
             connection.name,
             # Without it they wait for 300 s.
-            *(["--connect-timeout", seconds] if program == "ceph" else [f"--client_mount_timeout={seconds}"]),
+            *(
+                ["--connect-timeout", seconds]
+                if program == "ceph"
+                else [f"--client_mount_timeout={seconds}"]
+            ),
             *arguments,
         ]
 
     def run(self, program: str, *arguments: str) -> CommandResult:
-        """Run one of the tools, whatever becomes of it; messages are on stderr, also where all is well."""
+        """Run one of the tools, whatever becomes of it; messages are on stderr, also where all is
+        well.
+        """
         return self.execute(self.argv(program, *arguments))
 
     def execute(self, argv: Sequence[str]) -> CommandResult:
@@ -82,7 +103,10 @@ class Ceph:
         return self._run(argv, self.deadline.cap(self.connection.connect_timeout + _ANSWER_SECONDS))
 
     def json(self, program: str, *arguments: str) -> Any:
-        """What one of the tools says, as data. Raises StorageOpsError with the next step, Denied where a capability is missing."""
+        """What one of the tools says, as data.
+
+        Raises StorageOpsError with the next step, Denied where a capability is missing.
+        """
         result = self.run(program, *arguments, "--format", "json")
         if not result.ok:
             raise self.error(result)
@@ -90,7 +114,9 @@ class Ceph:
             return json.loads(result.stdout)
         except ValueError:
             said = " ".join(result.stdout.split())[:100]
-            raise StorageOpsError(f"{result.argv[0]} {' '.join(arguments)} answered {said!r} instead of JSON") from None
+            raise StorageOpsError(
+                f"{result.argv[0]} {' '.join(arguments)} answered {said!r} instead of JSON"
+            ) from None
 
     def error(self, result: CommandResult) -> StorageOpsError:
         """What went wrong, in words for the operator."""
@@ -98,24 +124,37 @@ class Ceph:
         where = f"the Ceph cluster of {connection.conf_path} (mon_host: {self._mon_host()})"
         if result.rc is None and result.problem == "not installed":
             return StorageOpsError(
-                f"{result.argv[0]} is not installed on {os.uname().nodename}: run this on a Ceph admin host or in the Rook toolbox pod"
+                f"{result.argv[0]} is not installed on {os.uname().nodename}: run this on a Ceph "
+                "admin host or in the Rook toolbox pod"
             )
         if "conf_read_file" in said or "unable to open config file" in said:
-            return StorageOpsError(f"{connection.conf_path} cannot be read as Ceph's configuration: give its path as conf")
+            return StorageOpsError(
+                f"{connection.conf_path} cannot be read as Ceph's "
+                "configuration: give its path as conf"
+            )
         if result.rc is None or result.rc == _ETIMEDOUT or "timed out" in said:
             return StorageOpsError(
-                f"{where} does not answer: {result.describe()}. Nothing is known about it; see whether its monitors run and can be "
-                f"reached from {os.uname().nodename} (ceph --conf {connection.conf_path} --connect-timeout 5 mon stat)"
+                f"{where} does not answer: {result.describe()}. Nothing is known about it; see "
+                f"whether its monitors run and can be reached from {os.uname().nodename} (ceph "
+                f"--conf {connection.conf_path} --connect-timeout 5 mon stat)"
             )
         if "Error EACCES" in said:
             return Denied(f"{_last_line(said)}, as {connection.name}")
-        if "unable to find a keyring" in said or "handle_auth_bad_method" in said or "error connecting to the cluster" in said:
+        if (
+            "unable to find a keyring" in said
+            or "handle_auth_bad_method" in said
+            or "error connecting to the cluster" in said
+        ):
             return StorageOpsError(
-                f"{where} does not let {connection.name} in with the keyring {connection.keyring or 'of the configuration'}: "
-                f"{_last_line(said)}. Give user and keyring that belong together; this user must be able to read the keyring"
+                f"{where} does not let {connection.name} in with the keyring "
+                f"{connection.keyring or 'of the configuration'}: {_last_line(said)}. Give user "
+                "and keyring that belong together; this user must be able to read the keyring"
             )
         if "Operation not permitted" in said:
-            return Denied(f"{connection.name} may not read it ({_last_line(said)}): grant osd 'profile rbd-read-only'")
+            return Denied(
+                f"{connection.name} may not read it ({_last_line(said)}): grant osd 'profile "
+                "rbd-read-only'"
+            )
         return StorageOpsError(f"{_last_line(said)} (rc {result.rc} of {' '.join(result.argv)})")
 
     def _mon_host(self) -> str:

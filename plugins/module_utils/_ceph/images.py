@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Which RBD image is behind a PersistentVolume. Pure: no I/O here."""
 
@@ -12,15 +12,22 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 _DRIVER = "rbd.csi.ceph.com"
 # Before its release 3 ceph-csi did not write the image's name into the volume; it is in the handle.
-_HANDLE = re.compile(r"[0-9a-f]{4}-[0-9a-f]{4}-.+-[0-9a-f]{16}-(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
+_HANDLE = re.compile(
+    r"[0-9a-f]{4}-[0-9a-f]{4}-.+-[0-9a-f]{16}-(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+)
 
 
 class Target(NamedTuple):
-    """An image, and the volume it is behind (or empty). ``problem``: why it is not known which image it is."""
+    """An image, and the volume it is behind (or empty).
+
+    ``problem``: why it is not known which image it is.
+    """
 
     volume: str
     pool: str
@@ -47,7 +54,10 @@ def image_of(volume: Mapping[str, Any], namespaces: Mapping[str, str]) -> Target
     name = str((volume.get("metadata") or {}).get("name") or "")
     spec = volume.get("spec")
     if not name or not isinstance(spec, Mapping):
-        raise StorageOpsError(f"an item of volumes is no PersistentVolume: it has no {'spec' if name else 'metadata.name'}")
+        raise StorageOpsError(
+            "an item of volumes is no PersistentVolume: it has no "
+            f"{'spec' if name else 'metadata.name'}"
+        )
     tree, csi = spec.get("rbd"), spec.get("csi")
     if tree:
         # The kubelet's own plugin has this default.
@@ -56,7 +66,9 @@ def image_of(volume: Mapping[str, Any], namespaces: Mapping[str, str]) -> Target
         return None
     attributes = csi.get("volumeAttributes") or {}
     # An installation may have given its driver any name.
-    names_image = attributes.get("imageName") and (attributes.get("pool") or attributes.get("journalPool"))
+    names_image = attributes.get("imageName") and (
+        attributes.get("pool") or attributes.get("journalPool")
+    )
     if not str(csi.get("driver", "")).endswith(_DRIVER) and not names_image:
         return None
     handle = str(csi.get("volumeHandle") or "")
@@ -71,5 +83,10 @@ def image_of(volume: Mapping[str, Any], namespaces: Mapping[str, str]) -> Target
 
 
 def _target(volume: str, pool: Any, namespace: Any, image: Any) -> Target:
-    problem = "" if pool and image else "the PersistentVolume does not say which pool and image it is: give them by the option images"
+    problem = (
+        ""
+        if pool and image
+        else "the PersistentVolume does not say which pool and image it is: give them by the "
+        "option images"
+    )
     return Target(volume, str(pool or ""), str(namespace or ""), str(image or ""), problem)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Options that Ceph modules share, and what they are turned into."""
 
@@ -16,14 +16,16 @@ from ansible.module_utils.basic import env_fallback
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 __all__ = ["CONNECTION", "ArgumentSpec", "make_ceph"]
 
 CONNECTION = ArgumentSpec(
     {
-        # The environment is how a credential of AWX tells it. The first two are Ceph's own variables
-        # (doc/man/8/ceph.rst, src/common/config.cc), for a user Ceph has none.
+        # The environment is how a credential of AWX tells it. The first two are Ceph's own
+        # variables (doc/man/8/ceph.rst, src/common/config.cc), for a user Ceph has none.
         "conf": {"type": "path", "default": "", "fallback": (env_fallback, ["CEPH_CONF"])},
         "keyring": {"type": "path", "default": "", "fallback": (env_fallback, ["CEPH_KEYRING"])},
         "user": {"type": "str", "default": "admin", "fallback": (env_fallback, ["CEPH_USER"])},
@@ -35,7 +37,9 @@ CONNECTION = ArgumentSpec(
 
 
 def make_ceph(params: dict[str, Any], more_seconds: float = 0.0) -> Ceph:
-    """The cluster, with the bounds the user gave; ``more_seconds``: what the module was told to wait besides."""
+    """The cluster, with the bounds the user gave; ``more_seconds``: what the module was told to
+    wait besides.
+    """
     for name, least, most in (("connect_timeout", 1, 60), ("deadline", 10, 3600)):
         if not least <= params[name] <= most:  # so that it ends; not a number is neither
             raise StorageOpsError(f"{name} is {params[name]:g} s; give {least} to {most}")
@@ -44,6 +48,10 @@ def make_ceph(params: dict[str, Any], more_seconds: float = 0.0) -> Ceph:
     # It would overrule the options, and another cluster would answer.
     os.environ.pop("CEPH_ARGS", None)
     connection = Connection(
-        params["conf"], params["keyring"], user or "admin", params["cluster"].strip() or "ceph", params["connect_timeout"]
+        params["conf"],
+        params["keyring"],
+        user or "admin",
+        params["cluster"].strip() or "ceph",
+        params["connect_timeout"],
     )
     return Ceph(connection, Deadline(params["deadline"] + more_seconds))

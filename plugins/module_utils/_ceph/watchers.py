@@ -2,12 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Who has RBD images open: watchers over several observations, owners of locks, and what ceph-csi noted down.
+"""Who has RBD images open: watchers over several observations, owners of locks, and what ceph-csi
+noted down.
 
-Every question is one that opens the image read-only, so that we are never a watcher ourselves. That is why ceph-csi's notes are read from
-the image's header object: ``rbd image-meta`` opens the image for writing.
+Every question is one that opens the image read-only, so that we are never a watcher ourselves. That
+is why ceph-csi's notes are read from the image's header object: ``rbd image-meta`` opens the image
+for writing.
 """
 
 from __future__ import annotations
@@ -20,12 +22,24 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Any, Callable, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import Entry, parse_entry, parse_stored
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import Blocklist, read_blocklist
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import (
+    Entry,
+    parse_entry,
+    parse_stored,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import (
+    Blocklist,
+    read_blocklist,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images import Target, image_of
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images import (
+    Target,
+    image_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 CONTROL = "STOR-16"
 RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
@@ -33,7 +47,9 @@ RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 _PARALLEL = 8
 _POLL_SECONDS = 1.0
 # ceph-csi writes it in both ways; behind it stand the volume's id and the node.
-_NOTE = re.compile(r"metadata_\.rbd\.csi\.ceph\.com/clientaddress/(?:.*/)?(?P<node>[^/]+)", re.IGNORECASE)
+_NOTE = re.compile(
+    r"metadata_\.rbd\.csi\.ceph\.com/clientaddress/(?:.*/)?(?P<node>[^/]+)", re.IGNORECASE
+)
 _LISTED = re.compile(r"watcher=(?P<address>\S+) client\.(?P<client>[0-9]+) cookie=[0-9]+")
 _HEXDUMP = re.compile(r"^[0-9a-f]{8}  (?P<bytes>(?:[0-9a-f]{2} {1,2}){1,16})", re.MULTILINE)
 _ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]+\]:[0-9]+/[0-9]+|[0-9.]+:[0-9]+/[0-9]+")
@@ -55,9 +71,11 @@ class Lock(NamedTuple):
 
 
 class Details(NamedTuple):
-    """What is read of an image once. ``notes``: (node, address it had when it staged the image) of ceph-csi.
+    """What is read of an image once. ``notes``: (node, address it had when it staged the image) of
+    ceph-csi.
 
-    ``mirrors``: the rbd-mirror daemons of the pool, if the image is mirrored, each as its address and client.
+    ``mirrors``: the rbd-mirror daemons of the pool, if the image is mirrored, each as its address
+    and client.
     """
 
     features: tuple[str, ...] = ()
@@ -67,7 +85,10 @@ class Details(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """An image after all observations. ``watchers``: every one that was seen, and how often; ``problem``: why it is not known."""
+    """An image after all observations.
+
+    ``watchers``: every one that was seen, and how often; ``problem``: why it is not known.
+    """
 
     target: Target
     watchers: tuple[tuple[Watcher, int], ...] = ()
@@ -87,7 +108,11 @@ class Options(NamedTuple):
 
 
 class State(NamedTuple):
-    """What was read. ``seconds``: from the first observation to the last; ``waited``: how long for the watches in ``gone`` to end."""
+    """What was read.
+
+    ``seconds``: from the first observation to the last; ``waited``: how long for the watches in
+    ``gone`` to end.
+    """
 
     blocklist: Blocklist
     read_at: datetime
@@ -100,7 +125,9 @@ class State(NamedTuple):
 class Watchers:
     """The audit of rbd_watcher_info."""
 
-    def __init__(self, ceph: Ceph, options: Options, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, ceph: Ceph, options: Options, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._ceph = ceph
         self._options = options
         self._sleep = sleep
@@ -114,16 +141,28 @@ class Watchers:
         started = time.monotonic()
         rounds = [self._observe()]
         for number in range(1, options.observations):
-            self._sleep(max(0.0, started + options.observation_seconds * number / (options.observations - 1) - time.monotonic()))
+            self._sleep(
+                max(
+                    0.0,
+                    started
+                    + options.observation_seconds * number / (options.observations - 1)
+                    - time.monotonic(),
+                )
+            )
             rounds.append(self._observe())
         seconds = time.monotonic() - started
         waiting = time.monotonic()
-        while _watching(rounds[-1], options.gone) and time.monotonic() - waiting < options.gone_timeout:
+        while (
+            _watching(rounds[-1], options.gone)
+            and time.monotonic() - waiting < options.gone_timeout
+        ):
             self._sleep(_POLL_SECONDS)
             # What was seen before the fence is of no interest after it.
             rounds, seconds = [self._observe()], 0.0
         waited, images = time.monotonic() - waiting, self._merge(rounds)
-        self._state = State(read_blocklist(ceph), datetime.now(timezone.utc), images, len(rounds), seconds, waited)
+        self._state = State(
+            read_blocklist(ceph), datetime.now(timezone.utc), images, len(rounds), seconds, waited
+        )
         return self._state
 
     def plan(self, state: State) -> Plan:
@@ -135,30 +174,47 @@ class Watchers:
         watchers = sum(len(image.watchers) for image in state.images)
         ignored = len(self._options.ignored)
         return (
-            f"{len(state.images)} images with {watchers} watchers, {len(state.blocklist.entries)} entries in the blocklist of "
-            f"{state.blocklist.fsid}" + (f"; {ignored} volumes that are not RBD were ignored" if ignored else "")
+            f"{len(state.images)} images with {watchers} watchers, {len(state.blocklist.entries)} "
+            f"entries in the blocklist of {state.blocklist.fsid}"
+            + (f"; {ignored} volumes that are not RBD were ignored" if ignored else "")
         )
 
     def facts(self) -> dict[str, Any]:
         """What was read, for node_fence and node_release."""
-        return {} if self._state is None else {"ceph": to_result(self._state), "ignored": list(self._options.ignored)}
+        return (
+            {}
+            if self._state is None
+            else {"ceph": to_result(self._state), "ignored": list(self._options.ignored)}
+        )
 
     def _observe(self) -> dict[tuple[str, str, str], tuple[Watcher, ...] | str]:
         """The watchers of each image, or why they are not known."""
         return self._each(lambda target: parse_watchers(_answer(self._ceph, "status", target)))
 
-    def _merge(self, rounds: Sequence[dict[tuple[str, str, str], tuple[Watcher, ...] | str]]) -> tuple[Observed, ...]:
+    def _merge(
+        self, rounds: Sequence[dict[tuple[str, str, str], tuple[Watcher, ...] | str]]
+    ) -> tuple[Observed, ...]:
         details = self._each(self._details)
         images = []
         for target in self._options.targets:
             seen = [found[target.spec] for found in rounds if target.spec in found]
             detail = details.get(target.spec, Details())
-            problem = target.problem or next((text for text in [*seen, detail] if isinstance(text, str)), "")
+            problem = target.problem or next(
+                (text for text in [*seen, detail] if isinstance(text, str)), ""
+            )
             if problem or isinstance(detail, str):
                 images.append(Observed(target, problem=problem))
                 continue
-            every = [watcher for watchers in seen for watcher in watchers if isinstance(watcher, Watcher)]
-            images.append(Observed(target, tuple((watcher, every.count(watcher)) for watcher in dict.fromkeys(every)), detail))
+            every = [
+                watcher for watchers in seen for watcher in watchers if isinstance(watcher, Watcher)
+            ]
+            images.append(
+                Observed(
+                    target,
+                    tuple((watcher, every.count(watcher)) for watcher in dict.fromkeys(every)),
+                    detail,
+                )
+            )
         return tuple(images)
 
     def _details(self, target: Target) -> Details:
@@ -167,25 +223,37 @@ class Watchers:
         notes = []
         if isinstance(info, dict) and info.get("id"):
             space = ["--namespace", target.namespace] if target.namespace else []
-            result = self._ceph.run("rados", "--pool", target.pool, *space, "listomapvals", f"rbd_header.{info['id']}")
+            result = self._ceph.run(
+                "rados", "--pool", target.pool, *space, "listomapvals", f"rbd_header.{info['id']}"
+            )
             if not result.ok:
                 raise StorageOpsError(f"ceph-csi's notes could not be read: {result.describe()}")
             notes = parse_notes(result.stdout)
         # There is the section as soon as the image is mirrored, and with it the pool's object.
-        mirrors = self._mirrors(target) if isinstance(info, dict) and info.get("mirroring") else frozenset()
+        mirrors = (
+            self._mirrors(target)
+            if isinstance(info, dict) and info.get("mirroring")
+            else frozenset()
+        )
         return Details(tuple(info.get("features", [])), locks, tuple(notes), mirrors)
 
     def _mirrors(self, target: Target) -> frozenset[tuple[Entry, int]]:
-        """The daemons that mirror this pool, of this site and of others: they alone watch the object that lists its mirrored images.
+        """The daemons that mirror this pool, of this site and of others: they alone watch the
+        object that lists its mirrored images.
 
-        ``rbd mirror image status`` tells the state of each site, but not by which client it has the image open, and of other sites'
-        daemons nothing more. In src/tools/rbd_mirror/PoolWatcher.cc a daemon watches RBD_MIRRORING with the very client that opens the
-        images, for its own site and for each peer.
+        ``rbd mirror image status`` tells the state of each site, but not by which client it has the
+        image open, and of other sites' daemons nothing more. In src/tools/rbd_mirror/PoolWatcher.cc
+        a daemon watches RBD_MIRRORING with the very client that opens the images, for its own site
+        and for each peer.
         """
         space = ["--namespace", target.namespace] if target.namespace else []
-        result = self._ceph.run("rados", "--pool", target.pool, *space, "listwatchers", "rbd_mirroring")
+        result = self._ceph.run(
+            "rados", "--pool", target.pool, *space, "listwatchers", "rbd_mirroring"
+        )
         if not result.ok:
-            raise StorageOpsError(f"who mirrors pool {target.pool} could not be read: {result.describe()}")
+            raise StorageOpsError(
+                f"who mirrors pool {target.pool} could not be read: {result.describe()}"
+            )
         return frozenset(parse_listed(result.stdout))
 
     def _each(self, read: Callable[[Target], Any]) -> dict[tuple[str, str, str], Any]:
@@ -197,26 +265,40 @@ class Watchers:
             except StorageOpsError as error:
                 return str(error)
 
-        targets = list({target.spec: target for target in self._options.targets if not target.problem}.values())
+        targets = list(
+            {target.spec: target for target in self._options.targets if not target.problem}.values()
+        )
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            return {target.spec: answer for target, answer in zip(targets, pool.map(asking, targets))}
+            return {
+                target.spec: answer for target, answer in zip(targets, pool.map(asking, targets))
+            }
 
 
 def _answer(ceph: Ceph, command: str, target: Target, *more: str) -> Any:
-    """What ``rbd`` says about an image; its parts are options, so that no name is taken for a snapshot or a path."""
+    """What ``rbd`` says about an image; its parts are options, so that no name is taken for a
+    snapshot or a path.
+    """
     space = ["--namespace", target.namespace] if target.namespace else []
     return ceph.json("rbd", command, *more, "--pool", target.pool, *space, "--image", target.image)
 
 
 def parse_watchers(status: Any) -> tuple[Watcher, ...]:
-    """``rbd status --format json``. Raises StorageOpsError for what is not understood: it is never "no watchers"."""
+    """``rbd status --format json``.
+
+    Raises StorageOpsError for what is not understood: it is never "no watchers".
+    """
     try:
         found = status["watchers"]
         # Before Nautilus a dictionary by number
         entries = list(found.values()) if isinstance(found, dict) else found
-        return tuple(Watcher(_entry(item["address"]), int(item["client"]), int(item["cookie"])) for item in entries)
+        return tuple(
+            Watcher(_entry(item["address"]), int(item["client"]), int(item["cookie"]))
+            for item in entries
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StorageOpsError(f"rbd status lacks what is needed: {type(error).__name__} {error}") from None
+        raise StorageOpsError(
+            f"rbd status lacks what is needed: {type(error).__name__} {error}"
+        ) from None
 
 
 def parse_locks(answer: Any) -> tuple[Lock, ...]:
@@ -225,17 +307,24 @@ def parse_locks(answer: Any) -> tuple[Lock, ...]:
         entries = list(answer.values()) if isinstance(answer, dict) else answer
         return tuple(Lock(str(item["locker"]), _entry(item["address"])) for item in entries)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StorageOpsError(f"rbd lock ls lacks what is needed: {type(error).__name__} {error}") from None
+        raise StorageOpsError(
+            f"rbd lock ls lacks what is needed: {type(error).__name__} {error}"
+        ) from None
 
 
 def parse_listed(text: str) -> list[tuple[Entry, int]]:
-    """Address and client of each line of ``rados listwatchers``, which has no JSON. Raises StorageOpsError for any other line."""
+    """Address and client of each line of ``rados listwatchers``, which has no JSON.
+
+    Raises StorageOpsError for any other line.
+    """
     found = []
     for line in filter(None, map(str.strip, text.splitlines())):
         match = _LISTED.fullmatch(line)
         entry = parse_stored(match["address"]) if match else None
         if match is None or entry is None:
-            raise StorageOpsError(f"rados listwatchers says {line[:100]!r}, which is not understood")
+            raise StorageOpsError(
+                f"rados listwatchers says {line[:100]!r}, which is not understood"
+            )
         found.append((entry, int(match["client"])))
     return found
 
@@ -248,13 +337,17 @@ def _entry(text: str) -> Entry:
 
 
 def parse_notes(omap: str) -> list[tuple[str, str]]:
-    """(node, address) from ``rados listomapvals`` of an image's header: keys, each with a dump of its value."""
+    """(node, address) from ``rados listomapvals`` of an image's header: keys, each with a dump of
+    its value.
+    """
     notes = []
     for block in omap.split("\n\n"):
         match = _NOTE.match(block.lstrip("\n").partition("\n")[0])
         if match is None:
             continue
-        value = binascii.unhexlify("".join(line["bytes"].replace(" ", "") for line in _HEXDUMP.finditer(block))).decode("utf-8", "replace")
+        value = binascii.unhexlify(
+            "".join(line["bytes"].replace(" ", "") for line in _HEXDUMP.finditer(block))
+        ).decode("utf-8", "replace")
         try:
             # Only the address, or as Ceph spells a client, or several of those
             found = _ADDRESS.findall(value)
@@ -266,9 +359,13 @@ def parse_notes(omap: str) -> list[tuple[str, str]]:
     return notes
 
 
-def _watching(found: dict[tuple[str, str, str], tuple[Watcher, ...] | str], gone: tuple[Entry, ...]) -> bool:
+def _watching(
+    found: dict[tuple[str, str, str], tuple[Watcher, ...] | str], gone: tuple[Entry, ...]
+) -> bool:
     """One of ``gone`` still has an image open, as far as that is known."""
-    return any(held_by(watchers, gone) for watchers in found.values() if not isinstance(watchers, str))
+    return any(
+        held_by(watchers, gone) for watchers in found.values() if not isinstance(watchers, str)
+    )
 
 
 def held_by(watchers: Sequence[Watcher], gone: tuple[Entry, ...]) -> list[Watcher]:
@@ -283,21 +380,43 @@ def plan(state: State, options: Options) -> Plan:
         kind, name = "RBD image", image.target.title
         if image.problem:
             summary = f"who has {name} open is not known"
-            finding = Finding(CONTROL, "major", kind, name, "", summary, "refuse" if options.gone else "report", "", RUNBOOK)
+            finding = Finding(
+                CONTROL,
+                "major",
+                kind,
+                name,
+                "",
+                summary,
+                "refuse" if options.gone else "report",
+                "",
+                RUNBOOK,
+            )
             finding.reason = (
-                f"nothing may be concluded from it: {image.problem}. If ceph-csi is configured with a RADOS namespace for the "
-                "clusterID, give it in rados_namespaces, or the image in images"
+                f"nothing may be concluded from it: {image.problem}. If ceph-csi is configured "
+                "with a RADOS namespace for the clusterID, give it in rados_namespaces, or the "
+                "image in images"
             )
             finding.evidence = {"volume": image.target.volume, "problem": image.problem}
         else:
             held = held_by([watcher for watcher, _seen in image.watchers], options.gone)
             if not held:
                 continue
-            who = ", ".join(sorted(f"{watcher.entry.text} (client.{watcher.client})" for watcher in held))
-            summary = f"{name} is still watched by {who}, {state.waited:.0f} s after that should have been gone"
+            who = ", ".join(
+                sorted(f"{watcher.entry.text} (client.{watcher.client})" for watcher in held)
+            )
+            summary = (
+                f"{name} is still watched by {who}, {state.waited:.0f} s after that should "
+                "have been gone"
+            )
             finding = Finding(CONTROL, "critical", kind, name, "", summary, "refuse", "", RUNBOOK)
-            finding.reason = "a client that still watches the image may write to it: see whether its address is in the blocklist"
-            finding.evidence = {"volume": image.target.volume, "watchers": sorted(watcher.entry.text for watcher in held)}
+            finding.reason = (
+                "a client that still watches the image may write to it: see whether "
+                "its address is in the blocklist"
+            )
+            finding.evidence = {
+                "volume": image.target.volume,
+                "watchers": sorted(watcher.entry.text for watcher in held),
+            }
         finding.named = bool(options.gone)
         findings.append(finding)
     return Plan(findings)
@@ -336,23 +455,42 @@ def _image(image: Observed, observations: int) -> dict[str, Any]:
             }
             for watcher, seen in image.watchers
         ],
-        "locks": [{"locker": lock.locker, "address": lock.entry.address, "entry": lock.entry.text} for lock in image.details.locks],
-        "client_addresses": [{"node": node, "address": address} for node, address in image.details.notes],
+        "locks": [
+            {"locker": lock.locker, "address": lock.entry.address, "entry": lock.entry.text}
+            for lock in image.details.locks
+        ],
+        "client_addresses": [
+            {"node": node, "address": address} for node, address in image.details.notes
+        ],
     }
 
 
 def make_options(params: dict[str, Any]) -> Options:
     """Options of the audit, checked."""
-    for name, least, most in (("observations", 1, 1000), ("observation_seconds", 0, 3600), ("gone_timeout", 0, 3600)):
+    for name, least, most in (
+        ("observations", 1, 1000),
+        ("observation_seconds", 0, 3600),
+        ("gone_timeout", 0, 3600),
+    ):
         if not least <= params[name] <= most:  # so that it ends; not a number is neither
             raise StorageOpsError(f"{name} is {params[name]:g}; give {least} to {most}")
     if params["observations"] > 1 and not params["observation_seconds"] > 0:
-        raise StorageOpsError("several observations at once prove nothing: give observation_seconds")
-    targets = [Target("", item["pool"], item["namespace"] or "", item["image"]) for item in params["images"]]
+        raise StorageOpsError(
+            "several observations at once prove nothing: give observation_seconds"
+        )
+    targets = [
+        Target("", item["pool"], item["namespace"] or "", item["image"])
+        for item in params["images"]
+    ]
     ignored = []
-    namespaces = {str(cluster): namespace for cluster, namespace in (params["rados_namespaces"] or {}).items()}
+    namespaces = {
+        str(cluster): namespace for cluster, namespace in (params["rados_namespaces"] or {}).items()
+    }
     if not all(isinstance(namespace, str) for namespace in namespaces.values()):
-        raise StorageOpsError('rados_namespaces is no dictionary of clusterIDs and names of RADOS namespaces: {"rook-ceph": "tenant-a"}')
+        raise StorageOpsError(
+            "rados_namespaces is no dictionary of clusterIDs and names of RADOS namespaces: "
+            '{"rook-ceph": "tenant-a"}'
+        )
     for volume in params["volumes"]:
         target = image_of(volume, namespaces)
         if target:

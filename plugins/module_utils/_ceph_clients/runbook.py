@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Ceph clients of a node: mapped RBD images (krbd, rbd-nbd) and CephFS (kernel, FUSE).
 
-A client that was fenced writes again as soon as its blocklist entry is gone, and krbd does so without a watch on its image. So before a
-node is released, the node itself must show that none is left.
+A client that was fenced writes again as soon as its blocklist entry is gone, and krbd does so
+without a watch on its image. So before a node is released, the node itself must show that none is
+left.
 """
 
 from __future__ import annotations
@@ -19,18 +20,26 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, all_mounts
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    all_mounts,
+)
 
 _RBD = "/sys/bus/rbd/devices"
 _DEBUG = "/sys/kernel/debug"
-# The kernel numbers the first PID namespace so (PROC_PID_INIT_INO); in any other, processes of the node are hidden.
+# The kernel numbers the first PID namespace so (PROC_PID_INIT_INO); in any other, processes of the
+# node are hidden.
 _FIRST_PIDS = "pid:[4026531836]"
 # comm holds 15 characters of a program's name.
 _PROGRAMS = ("rbd-nbd", "ceph-fuse")
 # ms_mode puts the address's type in front: (2)10.0.0.5:0/3197.
-_INSTANCE = re.compile(r"(?:\(\d+\))?\[?(?P<address>[0-9A-Fa-f:.]+?)\]?:(?P<port>\d+)/(?P<nonce>\d+)")
+_INSTANCE = re.compile(
+    r"(?:\(\d+\))?\[?(?P<address>[0-9A-Fa-f:.]+?)\]?:(?P<port>\d+)/(?P<nonce>\d+)"
+)
 # user@FSID.filesystem=/path, as mount.ceph has written it since Quincy.
 _FSID = re.compile(r"[^@/]*@(?P<fsid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.")
 
@@ -39,8 +48,9 @@ _FSID = re.compile(r"[^@/]*@(?P<fsid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}
 class Client:
     """One mapped image or filesystem. What the node does not tell is empty.
 
-    ``kind``: krbd, rbd-nbd, cephfs or ceph-fuse. ``client``: Ceph's number for it, as ``client.4124``; ``entry``: its address with port
-    and nonce, as the blocklist has it. ``in_use``: where it is mounted or held, in sentences.
+    ``kind``: krbd, rbd-nbd, cephfs or ceph-fuse. ``client``: Ceph's number for it, as
+    ``client.4124``; ``entry``: its address with port and nonce, as the blocklist has it.
+    ``in_use``: where it is mounted or held, in sentences.
     """
 
     kind: str
@@ -68,7 +78,9 @@ class NodeClients:
         """As modules return it."""
         return {
             "boot_id": self.boot_id,
-            "clients": [{**asdict(client), "in_use": list(client.in_use)} for client in self.clients],
+            "clients": [
+                {**asdict(client), "in_use": list(client.in_use)} for client in self.clients
+            ],
             "problem": self.problem,
         }
 
@@ -89,18 +101,25 @@ class CephClients:
         self._found: NodeClients | None = None
 
     def gather(self) -> NodeClients:
-        """Read in a child: the command line of a process that hangs on lost storage may block whoever reads it."""
+        """Read in a child: the command line of a process that hangs on lost storage may block
+        whoever reads it.
+        """
         host = self._host
         host.require_root()
         boot_id = host.read("/proc/sys/kernel/random/boot_id")
         if not boot_id:
-            raise StorageOpsError("/proc/sys/kernel/random/boot_id cannot be read, so it is unknown whether this node was rebooted")
+            raise StorageOpsError(
+                "/proc/sys/kernel/random/boot_id cannot be read, so it is unknown whether this "
+                "node was rebooted"
+            )
         reply = host.bounded(lambda: read(host))
         if reply.problem:
             self._found = NodeClients(boot_id, problem=reply.problem)
         else:
             clients, problems = reply.value
-            found = tuple(Client(**{**client, "in_use": tuple(client["in_use"])}) for client in clients)
+            found = tuple(
+                Client(**{**client, "in_use": tuple(client["in_use"])}) for client in clients
+            )
             self._found = NodeClients(boot_id, found, "; ".join(problems))
         return self._found
 
@@ -110,8 +129,13 @@ class CephClients:
 
     def healthy(self, state: NodeClients) -> str:
         """How many there are, and what is unknown."""
-        names = [f"{client.kind} {client.device} {spec(client)}".strip() for client in state.clients]
-        said = f"{len(names)} Ceph client{'s' * (len(names) != 1)} on {self._host.name}{': ' if names else ''}{', '.join(names)}"
+        names = [
+            f"{client.kind} {client.device} {spec(client)}".strip() for client in state.clients
+        ]
+        said = (
+            f"{len(names)} Ceph client{'s' * (len(names) != 1)} on "
+            f"{self._host.name}{': ' if names else ''}{', '.join(names)}"
+        )
         return said + (f"; there may be more: {state.problem}" if state.problem else "")
 
     def facts(self) -> dict[str, Any]:
@@ -129,7 +153,10 @@ def read(host: Host) -> tuple[list[dict[str, Any]], list[str]]:
     """(fields of every ``Client``, why there may be more). May block: call it in a child."""
     problems = []
     if host.link("/proc/self/ns/pid") != _FIRST_PIDS:
-        problems.append("this runs in a container, from where not all processes of the node are seen: run it on the node itself")
+        problems.append(
+            "this runs in a container, from where not all processes of the node are seen: run it "
+            "on the node itself"
+        )
     if not host.exists("/sys/bus"):
         problems.append("/sys is not mounted")
     # A tenant may have any number of others.
@@ -142,7 +169,11 @@ def read(host: Host) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _may_be_ceph(mount: Mount) -> bool:
     """Of a block device, as a map of an image is, or of a filesystem of Ceph's own."""
-    return not mount.device.startswith("0:") or mount.source.startswith("/dev/") or "ceph" in mount.fstype
+    return (
+        not mount.device.startswith("0:")
+        or mount.source.startswith("/dev/")
+        or "ceph" in mount.fstype
+    )
 
 
 def _krbd(host: Host, mounts: list[Mount], problems: list[str]) -> list[Client]:
@@ -182,12 +213,19 @@ def _in_use(host: Host, mounts: list[Mount], name: str) -> tuple[str, ...]:
     parts = [part for part in host.names(base) if host.exists(f"{base}/{part}/partition")]
     folders = [base, *(f"{base}/{part}" for part in parts)]
     numbers = {host.read(f"{folder}/dev") for folder in folders}
-    holders = [f"held by {holder}" for folder in folders for holder in host.names(f"{folder}/holders")]
+    holders = [
+        f"held by {holder}" for folder in folders for holder in host.names(f"{folder}/holders")
+    ]
     return (*_places([mount for mount in mounts if mount.device in numbers]), *holders)
 
 
 def _places(mounts: Iterable[Mount]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"mounted at {mount.point} in the mount namespace of pid {mount.pid}" for mount in mounts))
+    return tuple(
+        dict.fromkeys(
+            f"mounted at {mount.point} in the mount namespace of pid {mount.pid}"
+            for mount in mounts
+        )
+    )
 
 
 def _processes(host: Host, problems: list[str]) -> list[Process]:
@@ -205,13 +243,16 @@ def _processes(host: Host, problems: list[str]) -> list[Process]:
 
 
 def _nbd(host: Host, mounts: list[Mount], processes: list[Process]) -> list[Client]:
-    """Images that rbd-nbd has mapped: its processes, each with the device it serves if it still has one."""
+    """Images that rbd-nbd has mapped: its processes, each with the device it serves if it still has
+    one.
+    """
     serving: dict[int, str] = {}
     for name in host.names("/sys/block"):
         pid = host.read(f"/sys/block/{name}/pid") if name.startswith("nbd") else None
         if pid is None:
             continue
-        # A thread of the server may be what has connected it. Where the server is gone, its client is, too.
+        # A thread of the server may be what has connected it. Where the server is gone, its client
+        # is, too.
         leader = re.search(r"^Tgid:\s*(\d+)$", host.read(f"/proc/{pid}/status") or "", re.MULTILINE)
         if leader:
             serving[int(leader.group(1))] = name
@@ -219,26 +260,50 @@ def _nbd(host: Host, mounts: list[Mount], processes: list[Process]) -> list[Clie
     for process in processes:
         if process.program == "rbd-nbd":
             name = serving.get(process.pid, "")
-            in_use = (f"served by rbd-nbd, pid {process.pid}", *(_in_use(host, mounts, name) if name else ()))
-            found.append(Client("rbd-nbd", f"/dev/{name}" if name else "", *_image(process.words[1:]), in_use=in_use))
+            in_use = (
+                f"served by rbd-nbd, pid {process.pid}",
+                *(_in_use(host, mounts, name) if name else ()),
+            )
+            found.append(
+                Client(
+                    "rbd-nbd",
+                    f"/dev/{name}" if name else "",
+                    *_image(process.words[1:]),
+                    in_use=in_use,
+                )
+            )
     return found
 
 
 def _image(words: tuple[str, ...]) -> tuple[str, str, str, str]:
-    """Pool, namespace, image and snapshot from the arguments of ``rbd-nbd map``; empty where they cannot be told."""
-    # Options and paths aside, only an image has a slash; without a pool it is what follows the command.
+    """Pool, namespace, image and snapshot from the arguments of ``rbd-nbd map``; empty where they
+    cannot be told.
+    """
+    # Options and paths aside, only an image has a slash; without a pool it is what follows the
+    # command.
     after = words[words.index("map") + 1 :][:1] if "map" in words else ()
     plain = [word for word in words if not word.startswith(("-", "/"))]
-    text = next((word for word in [*(word for word in plain if "/" in word), *after] if word in plain), "")
+    text = next(
+        (word for word in [*(word for word in plain if "/" in word), *after] if word in plain), ""
+    )
     path, _at, snapshot = text.partition("@")
     parts = path.split("/")
     if not path or len(parts) > 3:
         return "", "", "", ""
-    return parts[0] if len(parts) > 1 else "rbd", parts[1] if len(parts) > 2 else "", parts[-1], snapshot
+    return (
+        parts[0] if len(parts) > 1 else "rbd",
+        parts[1] if len(parts) > 2 else "",
+        parts[-1],
+        snapshot,
+    )
 
 
-def _filesystems(host: Host, mounts: list[Mount], rbd: list[Client], processes: list[Process]) -> list[Client]:
-    """CephFS by its mounts, its processes, and the clients that the kernel shows in debugfs: one that is busy outlives its last mount."""
+def _filesystems(
+    host: Host, mounts: list[Mount], rbd: list[Client], processes: list[Process]
+) -> list[Client]:
+    """CephFS by its mounts, its processes, and the clients that the kernel shows in debugfs: one
+    that is busy outlives its last mount.
+    """
     by_device: dict[str, list[Mount]] = {}
     for mount in mounts:
         if mount.fstype == "ceph" or mount.fstype.startswith("fuse.ceph"):
@@ -248,9 +313,13 @@ def _filesystems(host: Host, mounts: list[Mount], rbd: list[Client], processes: 
         source = places[0].source
         fsid = _FSID.match(source)
         kind = "cephfs" if places[0].fstype == "ceph" else "ceph-fuse"
-        found.append(Client(kind, source, fsid=fsid.group("fsid") if fsid else "", in_use=_places(places)))
+        found.append(
+            Client(kind, source, fsid=fsid.group("fsid") if fsid else "", in_use=_places(places))
+        )
     serving = [process.pid for process in processes if process.program == "ceph-fuse"]
-    found += [Client("ceph-fuse", "", in_use=(f"served by ceph-fuse, pid {pid}",)) for pid in serving]
+    found += [
+        Client("ceph-fuse", "", in_use=(f"served by ceph-fuse, pid {pid}",)) for pid in serving
+    ]
     return _with_instances(found, _kernel_clients(host, {client.client for client in rbd}))
 
 
@@ -263,14 +332,23 @@ def _kernel_clients(host: Host, mapped: set[str]) -> list[Client]:
         if client and client not in mapped:
             status = host.read(f"{_DEBUG}/ceph/{folder}/status") or ""
             address, entry = _instance(status)
-            found.append(Client("cephfs", "", client=client, address=address, entry=entry, fsid=fsid))
+            found.append(
+                Client("cephfs", "", client=client, address=address, entry=entry, fsid=fsid)
+            )
     return found
 
 
 def _with_instances(found: list[Client], kernel: list[Client]) -> list[Client]:
-    """Join mounts with the kernel's clients. The kernel does not say which is whose, so only a single pair is one for sure."""
+    """Join mounts with the kernel's clients.
+
+    The kernel does not say which is whose, so only a single pair is one for sure.
+    """
     mounted = [client for client in found if client.kind == "cephfs"]
-    if len(mounted) != 1 or len(kernel) != 1 or (mounted[0].fsid or kernel[0].fsid) != kernel[0].fsid:
+    if (
+        len(mounted) != 1
+        or len(kernel) != 1
+        or (mounted[0].fsid or kernel[0].fsid) != kernel[0].fsid
+    ):
         return found + kernel
     joined = replace(kernel[0], device=mounted[0].device, in_use=mounted[0].in_use)
     return [joined if client is mounted[0] else client for client in found]
@@ -283,7 +361,9 @@ def _client_id(text: str) -> str:
 
 
 def _instance(text: str) -> tuple[str, str]:
-    """(address, entry as the blocklist has it) of the first ``address:port/nonce`` in a text; both empty if there is none."""
+    """(address, entry as the blocklist has it) of the first ``address:port/nonce`` in a text; both
+    empty if there is none.
+    """
     match = _INSTANCE.search(text)
     if match is None:
         return "", ""

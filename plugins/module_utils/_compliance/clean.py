@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Text and data from nodes made fit to be shown. Pure: no I/O here."""
 
@@ -17,8 +17,11 @@ MAX_TEXT = 4_000
 MAX_ITEMS = 200
 MAX_DEPTH = 8
 
-# Control characters, halves of characters, and what turns the direction of writing: they fake or break what is shown, and XML forbids most.
-_UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
+# Control characters, halves of characters, and what turns the direction of writing: they fake or
+# break what is shown, and XML forbids most.
+_UNFIT = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]"
+)
 
 
 def text(value: Any, most: int = MAX_TEXT) -> str:
@@ -51,7 +54,11 @@ def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
     if isinstance(value, Mapping):
         items = list(value.items())
         whole = {text(key, 200): plain(item, depth - 1) for key, item in items[:MAX_ITEMS]}
-        return {**whole, "more": f"(+{len(items) - MAX_ITEMS} more)"} if len(items) > MAX_ITEMS else whole
+        return (
+            {**whole, "more": f"(+{len(items) - MAX_ITEMS} more)"}
+            if len(items) > MAX_ITEMS
+            else whole
+        )
     if isinstance(value, (list, tuple)):
         kept = [plain(item, depth - 1) for item in value[:MAX_ITEMS]]
         return [*kept, f"(+{len(value) - MAX_ITEMS} more)"] if len(value) > MAX_ITEMS else kept

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """The report's folder: files that are there whole or not at all, and the runs that are kept."""
 
@@ -16,7 +16,9 @@ import tempfile
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import history
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 _RUN = re.compile(r"\d{8}T\d{6}Z(_\d+)?\.json")
 
@@ -53,7 +55,10 @@ def check(path: str) -> None:
 
 
 def prepare(folder: str, *inner: str) -> None:
-    """Make the folder and what is to be in it, and see that they can be written to. What is there keeps its mode: somebody chose it."""
+    """Make the folder and what is to be in it, and see that they can be written to.
+
+    What is there keeps its mode: somebody chose it.
+    """
     for path in (folder, *(os.path.join(folder, name) for name in inner)):
         try:
             if not os.path.isdir(path):
@@ -61,7 +66,9 @@ def prepare(folder: str, *inner: str) -> None:
                 # What hosts have said is not for every user of the controller.
                 os.chmod(path, 0o750)
         except OSError as error:
-            raise StorageOpsError(f"the folder {path} cannot be made: {error.strerror or error}") from error
+            raise StorageOpsError(
+                f"the folder {path} cannot be made: {error.strerror or error}"
+            ) from error
         check(os.path.join(path, "report.json"))
 
 

@@ -2,9 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""The report as one page that needs nothing else. Pure, but for reading what the page is made of."""
+"""The report as one page that needs nothing else.
+
+Pure, but for reading what the page is made of.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,28 @@ class Assets(NamedTuple):
     @classmethod
     def read(cls, folder: Path) -> Assets:
         """From the files of the role."""
-        return cls(*((folder / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")))
+        return cls(
+            *(
+                (folder / name).read_text(encoding="utf-8")
+                for name in ("page.html", "page.css", "page.js")
+            )
+        )
 
 
-def render(report: Mapping[str, Any], text: str, trend: Sequence[Mapping[str, Any]], assets: Assets) -> str:
-    """The page; ``text``: the report as JSON. The summary is there without JavaScript, the list of findings is made by it."""
+def render(
+    report: Mapping[str, Any], text: str, trend: Sequence[Mapping[str, Any]], assets: Assets
+) -> str:
+    """The page; ``text``: the report as JSON.
+
+    The summary is there without JavaScript, the list of findings is made by it.
+    """
     run, summary = report["run"], report["summary"]
     state = (
-        "bad" if any(summary["findings"]["open"][severity] for severity in SEVERITIES[:-1]) else "warn" if model.failing(report) else "good"
+        "bad"
+        if any(summary["findings"]["open"][severity] for severity in SEVERITIES[:-1])
+        else "warn"
+        if model.failing(report)
+        else "good"
     )
     return Template(assets.page).substitute(
         policy=_policy(assets),
@@ -61,7 +78,10 @@ def render(report: Mapping[str, Any], text: str, trend: Sequence[Mapping[str, An
         trend=_trend(trend, summary),
         unassessed=_unassessed(report["hosts"]),
         exceptions=_exceptions(report["exceptions"]),
-        footer=escape(f"Made by storage_ops.runbooks {run['collection_version']}, which changed nothing on any host. Run {run['id']}."),
+        footer=escape(
+            f"Made by storage_ops.runbooks {run['collection_version']}, which changed nothing on "
+            f"any host. Run {run['id']}."
+        ),
     )
 
 
@@ -75,21 +95,40 @@ def _meta(run: Mapping[str, Any]) -> str:
 def _notes(run: Mapping[str, Any]) -> str:
     scope, notes = run["scope"], []
     if run["partial"]:
-        notes.append(("", "This run was of a part of the fleet, or of what there is to find: it is compared with no other."))
+        notes.append(
+            (
+                "",
+                "This run was of a part of the fleet, or of what there is to find: it is compared "
+                "with no other.",
+            )
+        )
     if len(scope["controls"]) < len(CONTROLS):
-        notes.append(("", f"Only {len(scope['controls'])} of {len(CONTROLS)} controls were in scope."))
+        notes.append(
+            ("", f"Only {len(scope['controls'])} of {len(CONTROLS)} controls were in scope.")
+        )
     if scope["severity"] != SEVERITIES[-1]:
-        notes.append(("", f"Findings less severe than {scope['severity']} are neither shown nor counted."))
+        notes.append(
+            ("", f"Findings less severe than {scope['severity']} are neither shown nor counted.")
+        )
     if scope["select"]:
         notes.append(("", f"Only findings that are selected by {scope['select']} are shown."))
     if "select_error" in scope:
-        notes.append((" warn", f"The selection could not be applied, so everything is shown: {scope['select_error']}"))
+        notes.append(
+            (
+                " warn",
+                "The selection could not be applied, so everything is shown: "
+                f"{scope['select_error']}",
+            )
+        )
     return "".join(f'<p class="note{kind}">{escape(note)}</p>' for kind, note in notes)
 
 
 def _cards(summary: Mapping[str, Any]) -> str:
     findings, hosts = summary["findings"], summary["hosts"]
-    numbers = [(severity, findings["open"][severity], f"{MARKS[severity]} {severity}") for severity in SEVERITIES]
+    numbers = [
+        (severity, findings["open"][severity], f"{MARKS[severity]} {severity}")
+        for severity in SEVERITIES
+    ]
     numbers += [
         ("", findings["new"], "new since the last run"),
         ("", findings["resolved"], "resolved since then"),
@@ -97,25 +136,40 @@ def _cards(summary: Mapping[str, Any]) -> str:
         ("", hosts["not_assessed"], "not assessed"),
     ]
     return "\n".join(
-        f'<p class="number {kind}{"" if number else " zero"}"><b>{_number(number)}</b><span>{escape(text)}</span></p>'
+        f'<p class="number {kind}{"" if number else " zero"}">'
+        f"<b>{_number(number)}</b><span>{escape(text)}</span></p>"
         for kind, number, text in numbers
     )
 
 
 def _controls(report: Mapping[str, Any]) -> str:
     counts, rows = report["summary"]["controls"], []
-    shown = [result for result in RESULTS if result != "not_in_scope" or any(count[result] for count in counts.values())]
+    shown = [
+        result
+        for result in RESULTS
+        if result != "not_in_scope" or any(count[result] for count in counts.values())
+    ]
     for control in report["controls"]:
         count = counts[control["id"]]
         cells = "".join(
-            f'<td class="n {result if count[result] else "zero"}" data-what="{_words(result)}">{_number(count[result])}</td>'
+            f'<td class="n {result if count[result] else "zero"}" '
+            f'data-what="{_words(result)}">{_number(count[result])}</td>'
             for result in shown
         )
-        name = f'<a href="#control={control["id"]}">{control["id"]}</a> <span>{escape(control["title"])}</span>'
-        rows.append(f'<tr><td class="what"><div>{name}</div></td><td class="bar">{_bar(count)}</td>{cells}</tr>')
-    heads = "".join(f'<th scope="col" class="n">{_capital(_words(result))}</th>' for result in shown)
+        name = (
+            f'<a href="#control={control["id"]}">{control["id"]}</a> '
+            f"<span>{escape(control['title'])}</span>"
+        )
+        rows.append(
+            f'<tr><td class="what"><div>{name}</div></td><td '
+            f'class="bar">{_bar(count)}</td>{cells}</tr>'
+        )
+    heads = "".join(
+        f'<th scope="col" class="n">{_capital(_words(result))}</th>' for result in shown
+    )
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Results by control"><table><thead><tr><th scope="col">Control</th>'
+        '<div class="scroll" tabindex="0" role="region" aria-label="Results by '
+        'control"><table><thead><tr><th scope="col">Control</th>'
         f'<th scope="col" class="bar">Hosts</th>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
@@ -129,9 +183,16 @@ def _bar(count: Mapping[str, int]) -> str:
         width = 100 * count[result] / total
         # One of many must be seen, too.
         width = max(width, 1.5) if width else 0
-        parts.append(f'<rect class="{result}" x="{place:.2f}" width="{width:.2f}" height="8"/>' if width else "")
+        parts.append(
+            f'<rect class="{result}" x="{place:.2f}" width="{width:.2f}" height="8"/>'
+            if width
+            else ""
+        )
         place += width
-    return f'<svg viewBox="0 0 {max(place, 1):.2f} 8" preserveAspectRatio="none" aria-hidden="true">{"".join(parts)}</svg>'
+    return (
+        f'<svg viewBox="0 0 {max(place, 1):.2f} 8" preserveAspectRatio="none" '
+        f'aria-hidden="true">{"".join(parts)}</svg>'
+    )
 
 
 def _trend(points: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> str:
@@ -144,45 +205,80 @@ def _trend(points: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> s
     parts = []
     for share in (0, 0.5, 1):
         y = height - share * (height - 10)
-        parts.append(f'<line class="grid" x1="{left:.0f}" x2="{width:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{left - 6:.0f}" y="{y + 4:.1f}" text-anchor="end">{top * share:.0f}</text>')
+        parts.append(
+            f'<line class="grid" x1="{left:.0f}" x2="{width:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
+        parts.append(
+            f'<text x="{left - 6:.0f}" y="{y + 4:.1f}" text-anchor="end">{top * share:.0f}</text>'
+        )
     for number, (point, total) in enumerate(zip(points, totals)):
-        counted = ", ".join(f"{point.get(severity, 0)} {severity}" for severity in SEVERITIES if point.get(severity, 0)) or "none"
+        counted = (
+            ", ".join(
+                f"{point.get(severity, 0)} {severity}"
+                for severity in SEVERITIES
+                if point.get(severity, 0)
+            )
+            or "none"
+        )
         y, bars = height, []
         for severity in SEVERITIES:
             tall = point.get(severity, 0) / top * (height - 10)
             y -= tall
-            place = f'x="{left + number * step + step * 0.12:.1f}" width="{step * 0.76:.1f}" y="{y:.1f}" height="{tall:.1f}"'
+            place = (
+                f'x="{left + number * step + step * 0.12:.1f}" width="{step * 0.76:.1f}" '
+                f'y="{y:.1f}" height="{tall:.1f}"'
+            )
             bars.append(f'<rect class="{severity}" {place}/>' if tall else "")
-        parts.append(f"<g><title>{escape(_time(point['started']))}: {total} open ({counted})</title>{''.join(bars)}</g>")
-    parts.append(f'<text x="{left:.0f}" y="147">{escape(_time(points[0]["started"], day=True))}</text>')
-    parts.append(f'<text x="{width:.0f}" y="147" text-anchor="end">{escape(_time(points[-1]["started"], day=True))}</text>')
+        parts.append(
+            f"<g><title>{escape(_time(point['started']))}: {total} open "
+            f"({counted})</title>{''.join(bars)}</g>"
+        )
+    parts.append(
+        f'<text x="{left:.0f}" y="147">{escape(_time(points[0]["started"], day=True))}</text>'
+    )
+    parts.append(
+        f'<text x="{width:.0f}" y="147" '
+        f'text-anchor="end">{escape(_time(points[-1]["started"], day=True))}</text>'
+    )
     findings = summary["findings"]
-    said = f"Open findings of {len(points)} runs: from {totals[0]} on {_time(points[0]['started'], day=True)} to {totals[-1]} now."
-    changed = f"{_number(findings['new'])} new and {_number(findings['resolved'])} resolved since the last run."
+    said = (
+        f"Open findings of {len(points)} runs: from {totals[0]} on "
+        f"{_time(points[0]['started'], day=True)} to {totals[-1]} now."
+    )
+    changed = (
+        f"{_number(findings['new'])} new and {_number(findings['resolved'])} resolved since "
+        "the last run."
+    )
     legend = "".join(
-        f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="{severity}" width="10" height="10"/></svg>{severity}</li>'
+        f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="{severity}" width="10" '
+        f'height="10"/></svg>{severity}</li>'
         for severity in SEVERITIES
         if any(point.get(severity, 0) for point in points)
     )
     return (
-        f'<svg class="chart" viewBox="0 0 400 152" role="img" aria-label="{escape(said)}">{"".join(parts)}</svg>'
-        f'<ul class="legend">{legend}</ul><p class="soft">{escape(changed)}</p>'
+        '<svg class="chart" viewBox="0 0 400 152" role="img" '
+        f'aria-label="{escape(said)}">{"".join(parts)}</svg><ul class="legend">{legend}</ul><p '
+        f'class="soft">{escape(changed)}</p>'
     )
 
 
 def _unassessed(hosts: Sequence[Mapping[str, Any]]) -> str:
-    rows = [(host["name"], "", host["reason"]) for host in hosts if host["status"] == "not_assessed"]
+    rows = [
+        (host["name"], "", host["reason"]) for host in hosts if host["status"] == "not_assessed"
+    ]
     for host in hosts:
         if host["status"] == "partly_assessed":
             by_reason: dict[str, list[str]] = {}
             for control, why in host["reasons"].items():
                 by_reason.setdefault(why, []).append(control)
-            rows += [(host["name"], ", ".join(controls), why) for why, controls in by_reason.items()]
+            rows += [
+                (host["name"], ", ".join(controls), why) for why, controls in by_reason.items()
+            ]
     if not rows:
         return '<p class="soft">Everything in scope was assessed.</p>'
     items = "".join(
-        f'<li><b>{escape(name)}</b>{" " + escape(controls) if controls else ""} <span class="soft">{escape(why)}</span></li>'
+        f"<li><b>{escape(name)}</b>{' ' + escape(controls) if controls else ''} <span "
+        f'class="soft">{escape(why)}</span></li>'
         for name, controls, why in rows[:MAX_LISTED]
     )
     left = len(rows) - MAX_LISTED
@@ -200,10 +296,16 @@ def _exceptions(exceptions: Sequence[Mapping[str, Any]]) -> str:
             chip = f'<span class="chip expired">expired {escape(one["expires"])}</span> '
             chip += f"{matched} count again" if one["matched"] else "matches nothing"
         else:
-            chip = f"until {escape(one['expires'])}, {matched if one['matched'] else 'matches nothing'}"
-        error = f'<br><span class="note warn">{escape(one["error"])}</span>' if "error" in one else ""
+            chip = (
+                f"until {escape(one['expires'])}, "
+                f"{matched if one['matched'] else 'matches nothing'}"
+            )
+        error = (
+            f'<br><span class="note warn">{escape(one["error"])}</span>' if "error" in one else ""
+        )
         items.append(
-            f'<li>{chip}<br>{escape(one["reason"])} <span class="soft">({escape(one["owner"])})</span><br>'
+            f"<li>{chip}<br>{escape(one['reason'])} <span "
+            f'class="soft">({escape(one["owner"])})</span><br>'
             f"<code>{escape(one['select'])}</code>{error}</li>"
         )
     return f'<ul class="plain" tabindex="0" aria-labelledby="h-exceptions">{"".join(items)}</ul>'
@@ -251,7 +353,10 @@ def _ceiling(number: int) -> int:
 def _policy(assets: Assets) -> str:
     """Nothing from anywhere, and of what is in the page only our own style and script."""
     style, script = (_digest(source) for source in (assets.style, assets.script))
-    return f"default-src 'none'; style-src {style}; script-src {script}; base-uri 'none'; form-action 'none'"
+    return (
+        f"default-src 'none'; style-src {style}; script-src {script}; base-uri 'none'; "
+        "form-action 'none'"
+    )
 
 
 def _digest(source: str) -> str:

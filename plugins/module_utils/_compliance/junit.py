@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """The report as JUnit, one test case for each control and host. Pure: no I/O here."""
 
@@ -13,7 +13,11 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import clean
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import RESULTS, fails, stands_for
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
+    RESULTS,
+    fails,
+    stands_for,
+)
 
 _MAX_FINDINGS = 20
 _SKIPPED = ("not_assessed", "not_in_scope")
@@ -28,14 +32,21 @@ def render(report: Mapping[str, Any]) -> str:
     counts = report["summary"]["controls"]
     run = report["run"]
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
-    lines.append(f"<testsuites {_attributes(name=run['title'], **_totals(counts.values()), time=run['seconds'])}>")
+    lines.append(
+        "<testsuites "
+        f"{_attributes(name=run['title'], **_totals(counts.values()), time=run['seconds'])}>"
+    )
     for control in report["controls"]:
         name = f"{control['id']} {control['title']}"
         totals = _totals([counts[control["id"]]])
-        lines.append(f"<testsuite {_attributes(name=name, **totals, timestamp=run['started'].rstrip('Z'))}>")
+        lines.append(
+            f"<testsuite {_attributes(name=name, **totals, timestamp=run['started'].rstrip('Z'))}>"
+        )
         for host in report["hosts"]:
             if control["id"] in host["controls"]:
-                lines.append(_case(control["id"], host, found.get((control["id"], host["name"]), [])))
+                lines.append(
+                    _case(control["id"], host, found.get((control["id"], host["name"]), []))
+                )
         lines.append("</testsuite>")
     lines.append("</testsuites>")
     return "\n".join(lines) + "\n"
@@ -47,9 +58,14 @@ def _case(control: str, host: Mapping[str, Any], findings: Sequence[Mapping[str,
     other = [finding for finding in findings if not (result == "fail" and finding in failing)]
     inner = ""
     if result == "fail":
-        inner += f"<failure {_attributes(message=_short(failing), type=control)}>{_escape(_lines(failing))}</failure>"
+        attributes = _attributes(message=_short(failing), type=control)
+        inner += f"<failure {attributes}>{_escape(_lines(failing))}</failure>"
     elif result in _SKIPPED:
-        why = host["reasons"].get(control) or host["reason"] or "the selection leaves its findings out"
+        why = (
+            host["reasons"].get(control)
+            or host["reason"]
+            or "the selection leaves its findings out"
+        )
         said = f"{result.replace('_', ' ')}: {why}"
         inner += f"<skipped {_attributes(message=said)}/>"
     if other:
@@ -73,9 +89,17 @@ def _line(finding: Mapping[str, Any]) -> str:
     thing, accepted = finding["object"], finding["exception"]
     name = f"{thing['namespace']}/{thing['name']}" if thing["namespace"] else thing["name"]
     parts = [f"{finding['severity']}: {thing['kind']} {name}: {finding['summary']}"]
-    parts += [f"accepted by {accepted['owner']} until {accepted['expires']}: {accepted['reason']}"] if accepted else []
+    parts += (
+        [f"accepted by {accepted['owner']} until {accepted['expires']}: {accepted['reason']}"]
+        if accepted
+        else []
+    )
     parts += [f"{finding['verdict']}: {finding['reason']}"] if finding["reason"] else []
-    parts += [f"{'repair' if finding['verdict'] == 'repair' else 'look closer'}: {finding['command']}"] if finding["command"] else []
+    parts += (
+        [f"{'repair' if finding['verdict'] == 'repair' else 'look closer'}: {finding['command']}"]
+        if finding["command"]
+        else []
+    )
     return "\n  ".join(parts)
 
 

@@ -2,9 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""The report: from what the audits returned to one piece of data that everything else is made from. Pure: no I/O here."""
+"""The report: from what the audits returned to one piece of data that everything else is made from.
+
+Pure: no I/O here.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import clean, history
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import ExceptionRule, Expression
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import (
+    ExceptionRule,
+    Expression,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
     CEPH_CONTROLS,
     CLUSTER_CONTROLS,
@@ -25,7 +31,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.control
     check_command,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 SCHEMA_VERSION = 1
 KINDS = {"node": NODE_CONTROLS, "cluster": CLUSTER_CONTROLS, "ceph": CEPH_CONTROLS}
@@ -61,7 +69,10 @@ class Scope:
 
 @dataclass(frozen=True)
 class Occasion:
-    """When, of what, and by what the report is made. ``slice``: number and count, where the fleet was divided."""
+    """When, of what, and by what the report is made.
+
+    ``slice``: number and count, where the fleet was divided.
+    """
 
     title: str
     cluster: str
@@ -82,8 +93,8 @@ class Occasion:
 class Row:
     """A host, the cluster or Ceph, and what its audit returned.
 
-    ``reason``: why nothing of it was assessed. ``reasons``: by control, why that one was not. ``unselected``: controls of which a selection
-    left findings out.
+    ``reason``: why nothing of it was assessed. ``reasons``: by control, why that one was not.
+    ``unselected``: controls of which a selection left findings out.
     """
 
     name: str
@@ -97,7 +108,9 @@ class Row:
 # From results to rows
 
 
-def read_result(name: str, kind: str, result: Any, controls: Sequence[str] = tuple(CONTROLS)) -> Row | None:
+def read_result(
+    name: str, kind: str, result: Any, controls: Sequence[str] = tuple(CONTROLS)
+) -> Row | None:
     """What an audit returned. None for Ceph that was not asked."""
     row = Row(clean.line(name, 300), kind)
     if not isinstance(result, Mapping) or result.get("skipped"):
@@ -116,9 +129,17 @@ def read_result(name: str, kind: str, result: Any, controls: Sequence[str] = tup
         return row
     try:
         row.findings = [_read_finding(finding, row.name) for finding in findings]
-        row.reasons = {str(control): clean.line(why, _MAX_REASON) for control, why in left_out.items() if control in controls}
+        row.reasons = {
+            str(control): clean.line(why, _MAX_REASON)
+            for control, why in left_out.items()
+            if control in controls
+        }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        row.findings, row.reason = [], f"what it returned is not what an audit returns: {type(error).__name__} {clean.line(error, 100)}"
+        row.findings, row.reason = (
+            [],
+            f"what it returned is not what an audit returns: {type(error).__name__} "
+            f"{clean.line(error, 100)}",
+        )
         return row
     if (result.get("failed") or "exception" in result) and not left_out:
         # It ended on its way, and does not say how far it came.
@@ -127,9 +148,15 @@ def read_result(name: str, kind: str, result: Any, controls: Sequence[str] = tup
 
 
 def _last_words(stderr: Any) -> str:
-    """Of a module that could not even begin, where the message alone says nothing: how it begins, but of a traceback the end."""
+    """Of a module that could not even begin, where the message alone says nothing: how it begins,
+    but of a traceback the end.
+    """
     lines = [line for line in str(stderr or "").splitlines() if line.strip()]
-    return f": {clean.line(lines[-1 if lines[0].startswith('Traceback') else 0], _MAX_REASON)}" if lines else ""
+    return (
+        f": {clean.line(lines[-1 if lines[0].startswith('Traceback') else 0], _MAX_REASON)}"
+        if lines
+        else ""
+    )
 
 
 def _read_finding(raw: Mapping[str, Any], host: str) -> dict[str, Any]:
@@ -138,7 +165,10 @@ def _read_finding(raw: Mapping[str, Any], host: str) -> dict[str, Any]:
         "control": clean.line(raw["control"], 50),
         "severity": clean.line(raw["severity"], 50),
         "host": host,
-        "object": {key: clean.line(thing.get(key) or "", 500) for key in ("kind", "namespace", "name", "node")},
+        "object": {
+            key: clean.line(thing.get(key) or "", 500)
+            for key in ("kind", "namespace", "name", "node")
+        },
         "summary": clean.line(raw["summary"]),
         "evidence": clean.plain(dict(raw.get("evidence") or {})),
         "verdict": clean.line(raw["verdict"], 50),
@@ -146,7 +176,11 @@ def _read_finding(raw: Mapping[str, Any], host: str) -> dict[str, Any]:
         "runbook": clean.line(raw.get("runbook") or "", 200),
         "repair": [_read_action(action) for action in repair[: clean.MAX_ITEMS]],
     }
-    if finding["severity"] not in SEVERITIES or finding["verdict"] not in _VERDICTS or finding["control"] not in ("", *CONTROLS):
+    if (
+        finding["severity"] not in SEVERITIES
+        or finding["verdict"] not in _VERDICTS
+        or finding["control"] not in ("", *CONTROLS)
+    ):
         raise ValueError(f"{finding['control']} {finding['severity']} {finding['verdict']}")
     return finding
 
@@ -176,46 +210,76 @@ def read_report(report: Any, file: str) -> Part:
     """What an earlier report was made from."""
     try:
         if report["schema_version"] != SCHEMA_VERSION:
-            raise StorageOpsError(f"{file} has schema version {clean.line(report['schema_version'], 20)}, and this is {SCHEMA_VERSION}")
+            raise StorageOpsError(
+                f"{file} has schema version {clean.line(report['schema_version'], 20)}, and this "
+                f"is {SCHEMA_VERSION}"
+            )
         run = report["run"]
         rows = {host["name"]: _read_host(host) for host in report["hosts"]}
         for finding in report["findings"]:
-            rows[finding["host"]].findings.append(_read_finding(finding, rows[finding["host"]].name))
+            rows[finding["host"]].findings.append(
+                _read_finding(finding, rows[finding["host"]].name)
+            )
         scope = run["scope"]
         controls = tuple(control for control in CONTROLS if control in scope["controls"])
         return Part(
             file=file,
             cluster=str(run["cluster"]),
-            scope=Scope(controls, SEVERITIES[SEVERITIES.index(scope["severity"])], str(scope["select"])),
+            scope=Scope(
+                controls, SEVERITIES[SEVERITIES.index(scope["severity"])], str(scope["select"])
+            ),
             started=datetime.strptime(run["started"], TIME).replace(tzinfo=timezone.utc),
-            slice=(int(run["slice"]["number"]), int(run["slice"]["count"])) if run["slice"] else None,
+            slice=(int(run["slice"]["number"]), int(run["slice"]["count"]))
+            if run["slice"]
+            else None,
             rows=list(rows.values()),
-            exceptions=[{key: str(one[key]) for key in ("select", "owner", "reason", "expires")} for one in report["exceptions"]],
+            exceptions=[
+                {key: str(one[key]) for key in ("select", "owner", "reason", "expires")}
+                for one in report["exceptions"]
+            ],
         )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise StorageOpsError(f"{file} is no report of this collection: {type(error).__name__} {clean.line(error, 100)}") from error
+        raise StorageOpsError(
+            f"{file} is no report of this collection: {type(error).__name__} "
+            f"{clean.line(error, 100)}"
+        ) from error
 
 
 def _read_host(host: Mapping[str, Any]) -> Row:
     row = Row(
-        clean.line(host["name"], 300), host["kind"], clean.line(host["reason"], _MAX_REASON) if host["status"] == "not_assessed" else ""
+        clean.line(host["name"], 300),
+        host["kind"],
+        clean.line(host["reason"], _MAX_REASON) if host["status"] == "not_assessed" else "",
     )
-    row.reasons = {control: clean.line(why, _MAX_REASON) for control, why in host["reasons"].items() if control in KINDS[row.kind]}
-    row.unselected = {control for control, result in host["controls"].items() if result == "not_in_scope"}
+    row.reasons = {
+        control: clean.line(why, _MAX_REASON)
+        for control, why in host["reasons"].items()
+        if control in KINDS[row.kind]
+    }
+    row.unselected = {
+        control for control, result in host["controls"].items() if result == "not_in_scope"
+    }
     return row
 
 
 def join(parts: Sequence[Part], others: Iterable[Row], hosts: Sequence[str]) -> list[Row]:
-    """The rows of several reports, and of what was read besides. What is in two reports counts as the newer one has it: a job ran again.
+    """The rows of several reports, and of what was read besides. What is in two reports counts as
+    the newer one has it: a job ran again.
 
-    Each of ``hosts`` that is in no report is a row, too; where they are not known, each slice of the fleet that has no report.
+    Each of ``hosts`` that is in no report is a row, too; where they are not known, each slice of
+    the fleet that has no report.
     """
     first = parts[0]
     for part in parts[1:]:
         if (part.cluster, part.scope) != (first.cluster, first.scope):
-            raise StorageOpsError(f"{first.file} and {part.file} are not of the same fleet, or did not ask the same")
+            raise StorageOpsError(
+                f"{first.file} and {part.file} are not of the same fleet, or did not ask the same"
+            )
     joined: dict[tuple[str, str], Row] = {}
-    for row in [*(row for part in sorted(parts, key=lambda part: part.started) for row in part.rows), *others]:
+    for row in [
+        *(row for part in sorted(parts, key=lambda part: part.started) for row in part.rows),
+        *others,
+    ]:
         # Of the cluster the newest counts, but not of who had no access.
         if row.reason != NO_CLUSTER or not any(kind == row.kind for kind, _name in joined):
             joined[row.kind, row.name] = row
@@ -224,7 +288,11 @@ def join(parts: Sequence[Part], others: Iterable[Row], hosts: Sequence[str]) -> 
         if joined[key].reason == NO_CLUSTER and len(clusters) > 1:
             del joined[key]
     names = {clean.line(name, 300): None for name in hosts}
-    absent = [Row(name, "node", "no report of a part of the fleet has this host") for name in names if ("node", name) not in joined]
+    absent = [
+        Row(name, "node", "no report of a part of the fleet has this host")
+        for name in names
+        if ("node", name) not in joined
+    ]
     return name_apart([*joined.values(), *(absent if hosts else _missing_slices(parts))])
 
 
@@ -254,10 +322,16 @@ def _missing_slices(parts: Sequence[Part]) -> list[Row]:
         return []
     if len(counts) != 1 or len(slices) != len(parts):
         raise StorageOpsError(
-            f"the reports are of fleets that were divided differently: into {', '.join(map(str, counts))} slices, or not at all"
+            "the reports are of fleets that were divided differently: into "
+            f"{', '.join(map(str, counts))} slices, or not at all"
         )
-    absent = sorted(set(range(1, min(counts[0], 1_000) + 1)) - {number for number, _count in slices})
-    return [Row(f"slice {number} of {counts[0]}", "node", "there is no report of this slice") for number in absent]
+    absent = sorted(
+        set(range(1, min(counts[0], 1_000) + 1)) - {number for number, _count in slices}
+    )
+    return [
+        Row(f"slice {number} of {counts[0]}", "node", "there is no report of this slice")
+        for number in absent
+    ]
 
 
 # From rows to the report
@@ -273,8 +347,20 @@ def build(
     """The report; ``previous``: the run to compare with, as history keeps it."""
     today = occasion.finished.strftime("%Y-%m-%d")
     rows = [row for row in rows if set(KINDS[row.kind]).intersection(scope.controls)]
-    found = [finding for row in rows for finding in row.findings if finding["control"] in ("", *scope.controls)]
-    found.sort(key=lambda one: (SEVERITIES.index(one["severity"]), one["control"] or "~", one["host"], one["object"]["name"]))
+    found = [
+        finding
+        for row in rows
+        for finding in row.findings
+        if finding["control"] in ("", *scope.controls)
+    ]
+    found.sort(
+        key=lambda one: (
+            SEVERITIES.index(one["severity"]),
+            one["control"] or "~",
+            one["host"],
+            one["object"]["name"],
+        )
+    )
     rules = _accept(found, exceptions)
     shown, select_error = _select(found, scope)
     by_host: dict[str, list[tuple[dict[str, Any], bool]]] = {row.name: [] for row in rows}
@@ -285,11 +371,18 @@ def build(
     findings = [finding for index, finding in enumerate(found) if index in shown]
     for finding, fingerprint in zip(findings, _fingerprints(findings)):
         finding["fingerprint"] = fingerprint
-        finding["command"] = check_command(finding["control"], finding["host"], finding["object"]) if finding["runbook"] else ""
+        finding["command"] = (
+            check_command(finding["control"], finding["host"], finding["object"])
+            if finding["runbook"]
+            else ""
+        )
     new, resolved = history.compare(previous, hosts, findings)
     for finding in findings:
         finding["new"] = finding["fingerprint"] in new
-    run, told = describe_run(occasion, scope), [exception.to_result(today) for exception in exceptions]
+    run, told = (
+        describe_run(occasion, scope),
+        [exception.to_result(today) for exception in exceptions],
+    )
     run["compared_with"] = previous["run"]["id"] if previous else None
     if select_error:
         run["scope"]["select_error"] = select_error
@@ -298,9 +391,18 @@ def build(
         "run": run,
         "controls": [CONTROLS[control].to_result() for control in scope.controls],
         "summary": {
-            "hosts": {"total": len(hosts), **_count((host["status"] for host in hosts), ("assessed", "partly_assessed", "not_assessed"))},
+            "hosts": {
+                "total": len(hosts),
+                **_count(
+                    (host["status"] for host in hosts),
+                    ("assessed", "partly_assessed", "not_assessed"),
+                ),
+            },
             "findings": {
-                "open": _count((finding["severity"] for finding in findings if finding["status"] == "open"), SEVERITIES),
+                "open": _count(
+                    (finding["severity"] for finding in findings if finding["status"] == "open"),
+                    SEVERITIES,
+                ),
                 "accepted": sum(finding["status"] == "accepted" for finding in findings),
                 "expired_exceptions": sum(one["expired"] for one in told),
                 "new": len(new),
@@ -314,10 +416,18 @@ def build(
     }
 
 
-def _accept(found: Sequence[Mapping[str, Any]], exceptions: Iterable[ExceptionRule]) -> dict[int, list[ExceptionRule]]:
-    """By index of a finding, the exceptions that select it; none selects what stands for findings that nobody has seen."""
+def _accept(
+    found: Sequence[Mapping[str, Any]], exceptions: Iterable[ExceptionRule]
+) -> dict[int, list[ExceptionRule]]:
+    """By index of a finding, the exceptions that select it; none selects what stands for findings
+    that nobody has seen.
+    """
     rules: dict[int, list[ExceptionRule]] = {}
-    known = [index for index, finding in enumerate(found) if finding["control"] or finding["object"]["kind"] != LEFT_OUT]
+    known = [
+        index
+        for index, finding in enumerate(found)
+        if finding["control"] or finding["object"]["kind"] != LEFT_OUT
+    ]
     acceptable = [found[index] for index in known]
     for exception in exceptions:
         try:
@@ -332,8 +442,12 @@ def _accept(found: Sequence[Mapping[str, Any]], exceptions: Iterable[ExceptionRu
 
 
 def _select(found: Sequence[Mapping[str, Any]], scope: Scope) -> tuple[set[int], str]:
-    """Indices of the findings that are shown; of any that are grave enough where the selection cannot be applied, and why."""
-    grave = [index for index, finding in enumerate(found) if finding["severity"] in scope.severities]
+    """Indices of the findings that are shown; of any that are grave enough where the selection
+    cannot be applied, and why.
+    """
+    grave = [
+        index for index, finding in enumerate(found) if finding["severity"] in scope.severities
+    ]
     # What stands for findings that were left out of a result is no finding that could be selected.
     always = {index for index, finding in enumerate(found) if not finding["control"]}
     if not scope.select:
@@ -356,7 +470,9 @@ def _judgement(rules: Sequence[ExceptionRule], today: str) -> dict[str, Any]:
     }
 
 
-def _host(row: Row, scope: Scope, found: Sequence[tuple[Mapping[str, Any], bool]]) -> dict[str, Any]:
+def _host(
+    row: Row, scope: Scope, found: Sequence[tuple[Mapping[str, Any], bool]]
+) -> dict[str, Any]:
     """What became of each control on a host; ``found`` says of each finding whether it is shown."""
     worst: dict[str, set[str]] = {}
     for finding, shown in found:
@@ -387,16 +503,27 @@ def _host(row: Row, scope: Scope, found: Sequence[tuple[Mapping[str, Any], bool]
     if status == "partly_assessed" and results and set(results.values()) == {"not_assessed"}:
         # In so many words for each control.
         status, reason = "not_assessed", "; ".join(dict.fromkeys(reasons.values()))[:_MAX_REASON]
-    return {"name": row.name, "kind": row.kind, "status": status, "reason": reason, "controls": results, "reasons": reasons}
+    return {
+        "name": row.name,
+        "kind": row.kind,
+        "status": status,
+        "reason": reason,
+        "controls": results,
+        "reasons": reasons,
+    }
 
 
 def fails(finding: Mapping[str, Any]) -> bool:
-    """It makes its controls fail, unless it is accepted; so does what nobody has seen, however harmless it is said to be."""
+    """It makes its controls fail, unless it is accepted; so does what nobody has seen, however
+    harmless it is said to be.
+    """
     return finding["severity"] in _FAILING or not finding["control"]
 
 
 def stands_for(finding: Mapping[str, Any]) -> list[str]:
-    """Controls that a finding is about: those that a result had no room for are counted in one finding of no control."""
+    """Controls that a finding is about: those that a result had no room for are counted in one
+    finding of no control.
+    """
     if finding["control"]:
         return [finding["control"]]
     counted = finding["evidence"].get("controls") if finding["object"]["kind"] == LEFT_OUT else None
@@ -404,10 +531,16 @@ def stands_for(finding: Mapping[str, Any]) -> list[str]:
 
 
 def _fingerprints(findings: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A name for each finding that is the same in the next run: of what it is about, and not of what it says, which may hold numbers."""
+    """A name for each finding that is the same in the next run: of what it is about, and not of
+    what it says, which may hold numbers.
+    """
     times: Counter[tuple[str, ...]] = Counter()
     for finding in findings:
-        about = (finding["control"], finding["host"], *(finding["object"][key] for key in ("kind", "namespace", "name", "node")))
+        about = (
+            finding["control"],
+            finding["host"],
+            *(finding["object"][key] for key in ("kind", "namespace", "name", "node")),
+        )
         times[about] += 1
         yield hashlib.sha256("\n".join((*about, str(times[about]))).encode()).hexdigest()[:16]
 
@@ -424,7 +557,9 @@ def describe_run(occasion: Occasion, scope: Scope) -> dict[str, Any]:
         "collection_version": occasion.version,
         "check_mode": True,
         "scope": scope.to_result(),
-        "slice": {"number": occasion.slice[0], "count": occasion.slice[1]} if occasion.slice else None,
+        "slice": {"number": occasion.slice[0], "count": occasion.slice[1]}
+        if occasion.slice
+        else None,
         "partial": occasion.partial,
         "compared_with": None,
     }
@@ -436,11 +571,17 @@ def _count(values: Iterable[str], names: Iterable[str]) -> dict[str, int]:
     return {name: counted[name] for name in names}
 
 
-def _count_controls(scope: Scope, hosts: Iterable[Mapping[str, Any]], findings: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+def _count_controls(
+    scope: Scope, hosts: Iterable[Mapping[str, Any]], findings: Iterable[Mapping[str, Any]]
+) -> dict[str, dict[str, int]]:
     results = Counter(item for host in hosts for item in host["controls"].items())
     of_control = Counter(finding["control"] for finding in findings)
     return {
-        control: {**{result: results[control, result] for result in RESULTS}, "findings": of_control[control]} for control in scope.controls
+        control: {
+            **{result: results[control, result] for result in RESULTS},
+            "findings": of_control[control],
+        }
+        for control in scope.controls
     }
 
 
@@ -459,16 +600,25 @@ def sentence(report: Mapping[str, Any]) -> str:
     )
     asked += ["of the selected"] if scope["select"] and "select_error" not in scope else []
     of_selected = "".join(f" {one}" for one in asked)
-    counted = ", ".join(f"{opened[severity]} {severity}" for severity in SEVERITIES if opened[severity])
+    counted = ", ".join(
+        f"{opened[severity]} {severity}" for severity in SEVERITIES if opened[severity]
+    )
     nodes = [host for host in report["hosts"] if host["kind"] == "node"]
     ill = {finding["host"] for finding in report["findings"] if finding["status"] == "open"}
     ill_nodes = sum(node["name"] in ill for node in nodes)
     hosts = f"{len(nodes)} host{'s' * (len(nodes) != 1)}"
     statuses = _count((node["status"] for node in nodes), ("not_assessed", "partly_assessed"))
     where = [f"on {ill_nodes} of {hosts}"] if nodes else []
-    where += ["in the cluster"] if any(host["name"] in ill for host in report["hosts"] if host["kind"] != "node") else []
+    where += (
+        ["in the cluster"]
+        if any(host["name"] in ill for host in report["hosts"] if host["kind"] != "node")
+        else []
+    )
     if total:
-        said = f"{total} open finding{'s' * (total != 1)}{of_selected} ({counted}) {' and '.join(where)}"
+        said = (
+            f"{total} open finding{'s' * (total != 1)}{of_selected} ({counted}) "
+            f"{' and '.join(where)}"
+        )
     else:
         # Not of what nobody looked at.
         said = (
@@ -478,14 +628,22 @@ def sentence(report: Mapping[str, Any]) -> str:
         )
     if not total and all(host["status"] == "not_assessed" for host in report["hosts"]):
         said = "nothing was assessed"
-    lacking = [f"{number} {text}" for number, text in zip(statuses.values(), ("not assessed", "only partly assessed")) if number]
+    lacking = [
+        f"{number} {text}"
+        for number, text in zip(statuses.values(), ("not assessed", "only partly assessed"))
+        if number
+    ]
     lacking += [f"the cluster {text}" for text in _unseen_clusters(report["hosts"])]
     return f"{said}{'; ' * bool(lacking)}{', '.join(lacking)}"
 
 
 def _unseen_clusters(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
     words = {"not_assessed": "not assessed", "partly_assessed": "only partly assessed"}
-    return [words[host["status"]] for host in hosts if host["kind"] == "cluster" and host["status"] in words]
+    return [
+        words[host["status"]]
+        for host in hosts
+        if host["kind"] == "cluster" and host["status"] in words
+    ]
 
 
 def counts(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -496,7 +654,10 @@ def counts(report: Mapping[str, Any]) -> dict[str, Any]:
         "cluster": run["cluster"],
         "hosts": summary["hosts"],
         "findings": summary["findings"],
-        "controls": {control: {what: number for what, number in every.items() if number} for control, every in summary["controls"].items()},
+        "controls": {
+            control: {what: number for what, number in every.items() if number}
+            for control, every in summary["controls"].items()
+        },
     }
 
 
@@ -514,7 +675,9 @@ def unassessed(report: Mapping[str, Any], most: int = 5) -> list[str]:
     lines = []
     for why, names in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        lines.append(f"not assessed, or not all of it: {', '.join(names[:3])}{more}: {clean.line(why, 300)}")
+        lines.append(
+            f"not assessed, or not all of it: {', '.join(names[:3])}{more}: {clean.line(why, 300)}"
+        )
     left = len(lines) - most
     return [*lines[:most], f"and {left} more reasons: see the report"] if left > 0 else lines
 

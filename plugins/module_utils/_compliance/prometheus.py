@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """The report as metrics for node_exporter's text file collector. Pure: no I/O here."""
 
@@ -13,7 +13,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import RESULTS, TIME, unwanted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import (
+    RESULTS,
+    TIME,
+    unwanted,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
 
 PREFIX = "storage_ops_compliance"
@@ -23,7 +27,10 @@ Sample = tuple[dict[str, str], float]
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """The metrics. What is zero is there, too, so that an alert sees it end and a rate has two ends."""
+    """The metrics.
+
+    What is zero is there, too, so that an alert sees it end and a rate has two ends.
+    """
     run, summary = report["run"], report["summary"]
     finished = datetime.strptime(run["finished"], TIME).replace(tzinfo=timezone.utc)
     # At a site without one, an alert would never end.
@@ -33,7 +40,13 @@ def render(report: Mapping[str, Any]) -> str:
         (
             "hosts",
             "Hosts and clusters of the last compliance run, by how far they were assessed.",
-            [({"status": status}, summary["hosts"][status] - (no_cluster if status == "not_assessed" else 0)) for status in STATUSES],
+            [
+                (
+                    {"status": status},
+                    summary["hosts"][status] - (no_cluster if status == "not_assessed" else 0),
+                )
+                for status in STATUSES
+            ],
         ),
         (
             "control_hosts",
@@ -44,24 +57,41 @@ def render(report: Mapping[str, Any]) -> str:
                 for result in RESULTS
             ],
         ),
-        ("exceptions", "Accepted findings' exceptions, by state.", _exceptions(report["exceptions"])),
-        ("last_run_timestamp_seconds", "When the last compliance run ended.", [({}, finished.timestamp())]),
+        (
+            "exceptions",
+            "Accepted findings' exceptions, by state.",
+            _exceptions(report["exceptions"]),
+        ),
+        (
+            "last_run_timestamp_seconds",
+            "When the last compliance run ended.",
+            [({}, finished.timestamp())],
+        ),
         ("run_duration_seconds", "How long the last compliance run took.", [({}, run["seconds"])]),
     ]
     lines: list[str] = []
     for name, text, samples in families:
         lines += [f"# HELP {PREFIX}_{name} {text}", f"# TYPE {PREFIX}_{name} gauge"]
-        lines += [f"{PREFIX}_{name}{{{_labels({'cluster': run['cluster'], **labels})}}} {value:.16g}" for labels, value in samples]
+        lines += [
+            f"{PREFIX}_{name}{{{_labels({'cluster': run['cluster'], **labels})}}} {value:.16g}"
+            for labels, value in samples
+        ]
     return "\n".join(lines) + "\n"
 
 
 def _findings(report: Mapping[str, Any]) -> list[Sample]:
-    counted = Counter((finding["control"], finding["severity"], finding["status"]) for finding in report["findings"])
+    counted = Counter(
+        (finding["control"], finding["severity"], finding["status"])
+        for finding in report["findings"]
+    )
     controls = [control["id"] for control in report["controls"]]
     # What stands for findings that a result had no room for is of no control.
     controls += [""] if any(not control for control, _severity, _status in counted) else []
     return [
-        ({"control": control or "none", "severity": severity, "status": status}, counted[control, severity, status])
+        (
+            {"control": control or "none", "severity": severity, "status": status},
+            counted[control, severity, status],
+        )
         for control in controls
         for severity in SEVERITIES
         for status in ("open", "accepted")
@@ -69,7 +99,10 @@ def _findings(report: Mapping[str, Any]) -> list[Sample]:
 
 
 def _exceptions(exceptions: Iterable[Mapping[str, Any]]) -> list[Sample]:
-    counted = Counter("expired" if one["expired"] else "valid" if one["matched"] else "unmatched" for one in exceptions)
+    counted = Counter(
+        "expired" if one["expired"] else "valid" if one["matched"] else "unmatched"
+        for one in exceptions
+    )
     return [({"state": state}, counted[state]) for state in ("valid", "expired", "unmatched")]
 
 

@@ -2,9 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""What findings are selected and which of them are accepted: JMESPath expressions. Pure: no I/O here."""
+"""What findings are selected and which of them are accepted: JMESPath expressions.
+
+Pure: no I/O here.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 try:
     import jmespath  # type: ignore[import-untyped]
@@ -27,9 +32,27 @@ except ImportError:
 MAX_DAYS = 366
 _KEYS = {"select", "owner", "reason", "expires"}
 # What findings have; evidence and repair can hold anything.
-_FIELDS = {"control", "severity", "host", "object", "summary", "evidence", "verdict", "reason", "runbook", "repair"}
+_FIELDS = {
+    "control",
+    "severity",
+    "host",
+    "object",
+    "summary",
+    "evidence",
+    "verdict",
+    "reason",
+    "runbook",
+    "repair",
+}
 _OBJECT_FIELDS = {"kind", "namespace", "name", "node"}
-_CHAINS = {"subexpression", "index_expression", "projection", "value_projection", "filter_projection", "flatten"}
+_CHAINS = {
+    "subexpression",
+    "index_expression",
+    "projection",
+    "value_projection",
+    "filter_projection",
+    "flatten",
+}
 _VALUES: dict[str, tuple[str, ...]] = {
     "control": ("", *CONTROLS),
     "severity": SEVERITIES,
@@ -46,27 +69,43 @@ class Expression:
         """``what``: what to call it in an error."""
         self.text, self.what = text, what
         if jmespath is None:
-            raise StorageOpsError(f"{what} needs the Python library jmespath on the controller: pip install jmespath")
+            raise StorageOpsError(
+                f"{what} needs the Python library jmespath on the controller: pip install jmespath"
+            )
         try:
             self._compiled = jmespath.compile(text)
         except ParseError as error:
             position = min(max(error.lex_position, 0), len(text))
-            said = getattr(error, "message", None) or getattr(error, "msg", None) or str(error).splitlines()[0]
-            raise StorageOpsError(f"{what} is not JMESPath: {said} at character {position + 1} of {text}") from None
+            said = (
+                getattr(error, "message", None)
+                or getattr(error, "msg", None)
+                or str(error).splitlines()[0]
+            )
+            raise StorageOpsError(
+                f"{what} is not JMESPath: {said} at character {position + 1} of {text}"
+            ) from None
         except JMESPathError as error:
             raise StorageOpsError(f"{what} is not JMESPath: {error} ({text})") from None
-        # What is wrong with every finding should be told before hours of gathering, not after. What can select none would be green.
+        # What is wrong with every finding should be told before hours of gathering, not after. What
+        # can select none would be green.
         wrong = next(_never(self._compiled.parsed), "")
         if wrong:
             raise StorageOpsError(f"{what} would never select what it should: {wrong} ({text})")
         self.of(SPECIMENS)
 
     def check_narrow(self) -> None:
-        """Refuse what selects whatever there is, now and in a year, or by a place in the list, where tomorrow another finding is."""
+        """Refuse what selects whatever there is, now and in a year, or by a place in the list,
+        where tomorrow another finding is.
+        """
         if any(_places(self._compiled.parsed)):
-            raise StorageOpsError(f"{self.what} must say which findings it means, not the places in their list: {self.text}")
+            raise StorageOpsError(
+                f"{self.what} must say which findings it means, not the "
+                f"places in their list: {self.text}"
+            )
         if len(set(self.of(_FAILING_SPECIMENS))) == len(_FAILING_SPECIMENS):
-            raise StorageOpsError(f"{self.what} would accept every finding that there can be: {self.text}")
+            raise StorageOpsError(
+                f"{self.what} would accept every finding that there can be: {self.text}"
+            )
 
     def of(self, findings: Findings) -> list[int]:
         """Indices of the findings that are selected, in order."""
@@ -74,16 +113,22 @@ class Expression:
             selected = self._compiled.search(findings)
         except JMESPathError as error:
             raise StorageOpsError(
-                f"{self.what} cannot be applied to every finding: {error} ({self.text}). Only control, host, severity, verdict, summary, "
-                "reason, runbook and object.kind, .namespace, .name and .node are always there; test for others first, as in "
+                f"{self.what} cannot be applied to every finding: {error} ({self.text}). Only "
+                "control, host, severity, verdict, summary, reason, runbook and object.kind, "
+                ".namespace, .name and .node are always there; test for others first, as in "
                 "[?evidence.name && contains(evidence.name, 'x')]"
             ) from None
         chosen = selected if isinstance(selected, list) else [selected]
         places = {id(finding): index for index, finding in enumerate(findings)}
-        wrong = [one for one in chosen if id(one) not in places] if isinstance(selected, list) else chosen
+        wrong = (
+            [one for one in chosen if id(one) not in places]
+            if isinstance(selected, list)
+            else chosen
+        )
         if wrong:
             raise StorageOpsError(
-                f"{self.what} must select whole findings, as in [?severity=='critical'], and {self.text} gives {str(wrong[0])[:60]!r}"
+                f"{self.what} must select whole findings, as in [?severity=='critical'], and "
+                f"{self.text} gives {str(wrong[0])[:60]!r}"
             )
         return sorted({places[id(one)] for one in chosen})
 
@@ -101,7 +146,9 @@ def _never(node: Mapping[str, Any]) -> Iterator[str]:
         return
     compares = node["type"] == "comparator"
     if compares or (node["type"] == "function_expression" and node["value"] == "contains"):
-        for name in [path[0] for path in map(_path, children) if len(path) == 1 and path[0] in _VALUES]:
+        for name in [
+            path[0] for path in map(_path, children) if len(path) == 1 and path[0] in _VALUES
+        ]:
             # Only a part of a word may be asked for.
             part = not compares and _path(children[0]) == [name]
             for value in [value for child in children for value in _literals(child)]:
@@ -112,7 +159,9 @@ def _never(node: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _path(node: Mapping[str, Any]) -> list[str]:
-    """The field of a finding that a node reads, and fields of that; empty for what reads no field."""
+    """The field of a finding that a node reads, and fields of that; empty for what
+    reads no field.
+    """
     if node["type"] == "field":
         return [str(node["value"])]
     if node["type"] not in _CHAINS:
@@ -138,7 +187,11 @@ def _literals(node: Any) -> Iterator[str]:
 def _places(node: Any) -> Iterator[bool]:
     """Whether findings are taken by their place in a list; within a finding that is all right."""
     if isinstance(node, dict):
-        if node["type"] == "index_expression" and node["children"][0]["type"] not in ("field", "subexpression", "index_expression"):
+        if node["type"] == "index_expression" and node["children"][0]["type"] not in (
+            "field",
+            "subexpression",
+            "index_expression",
+        ):
             yield True
         for child in node["children"]:
             yield from _places(child)
@@ -193,7 +246,12 @@ class ExceptionRule:
 
     def to_result(self, today: str) -> dict[str, Any]:
         """The exception as the report has it."""
-        whole = {"select": self.select, **self.note(), "matched": self.matched, "expired": self.expired(today)}
+        whole = {
+            "select": self.select,
+            **self.note(),
+            "matched": self.matched,
+            "expired": self.expired(today),
+        }
         return {**whole, "error": self.error} if self.error else whole
 
     def note(self) -> dict[str, str]:
@@ -204,14 +262,18 @@ class ExceptionRule:
 def make_exceptions(given: Any, today: datetime.date) -> list[ExceptionRule]:
     """The exceptions as the user gave them, checked."""
     if not isinstance(given, (list, tuple)):
-        raise StorageOpsError("exceptions must be a list of dictionaries with select, owner, reason and expires")
+        raise StorageOpsError(
+            "exceptions must be a list of dictionaries with select, owner, reason and expires"
+        )
     return [_make_exception(number, one, today) for number, one in enumerate(given, 1)]
 
 
 def _make_exception(number: int, given: Any, today: datetime.date) -> ExceptionRule:
     what = f"exception {number}"
     if not isinstance(given, Mapping):
-        raise StorageOpsError(f"{what} is no dictionary with select, owner, reason and expires: {str(given)[:100]!r}")
+        raise StorageOpsError(
+            f"{what} is no dictionary with select, owner, reason and expires: {str(given)[:100]!r}"
+        )
     unknown = sorted(str(key) for key in given if key not in _KEYS)
     if unknown:
         raise StorageOpsError(f"{what} has keys that are not known: {', '.join(unknown)}")
@@ -219,13 +281,20 @@ def _make_exception(number: int, given: Any, today: datetime.date) -> ExceptionR
     texts = {key: str("" if given.get(key) is None else given[key]).strip() for key in _KEYS}
     missing = sorted(key for key in _KEYS if not texts[key])
     if missing:
-        raise StorageOpsError(f"{what} lacks {', '.join(missing)}: who accepts these findings, why, and until when?")
+        raise StorageOpsError(
+            f"{what} lacks {', '.join(missing)}: who accepts these findings, why, and until when?"
+        )
     try:
         expires = datetime.datetime.strptime(texts["expires"], "%Y-%m-%d").date()
     except ValueError:
-        raise StorageOpsError(f"{what}: expires must be a day as YYYY-MM-DD, and is {texts['expires']!r}") from None
+        raise StorageOpsError(
+            f"{what}: expires must be a day as YYYY-MM-DD, and is {texts['expires']!r}"
+        ) from None
     if (expires - today).days > MAX_DAYS:
-        raise StorageOpsError(f"{what}: expires must be within {MAX_DAYS} days, and is {texts['expires']}: let its owner renew it by then")
+        raise StorageOpsError(
+            f"{what}: expires must be within {MAX_DAYS} days, and is {texts['expires']}: let its "
+            "owner renew it by then"
+        )
     expression = Expression(texts["select"], f"select of {what}")
     expression.check_narrow()
     return ExceptionRule(

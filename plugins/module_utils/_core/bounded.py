@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Commands and probes that may never return.
 
-A child that waits for a lost disk sits in D state: SIGKILL does not end it, and whoever waits for it (or for end-of-file on
-a pipe it holds) waits as long as the disk is lost. ``AnsibleModule.run_command`` and ``subprocess`` do wait. So every child
-here has its own session, writes to memory files or to a polled pipe, and is abandoned, never waited for, past its deadline.
+A child that waits for a lost disk sits in D state: SIGKILL does not end it, and whoever waits for
+it (or for end-of-file on a pipe it holds) waits as long as the disk is lost.
+``AnsibleModule.run_command`` and ``subprocess`` do wait. So every child here has its own session,
+writes to memory files or to a polled pipe, and is abandoned, never waited for, past its deadline.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 Clock = Callable[[], float]
-# A worker that has not answered for this long (seconds) keeps only the item it is stuck on; the others get workers of their own.
-# On a node that is only busy the forks would make it worse, so this is no hair trigger.
+# A worker that has not answered for this long (seconds) keeps only the item it is stuck on; the
+# others get workers of their own. On a node that is only busy the forks would make it worse, so
+# this is no hair trigger.
 STALL_SECONDS = 1.0
-# Healthy devices answer within a millisecond: one worker asks this many of them before a second worker is worth its fork.
+# Healthy devices answer within a millisecond: one worker asks this many of them before a second
+# worker is worth its fork.
 ITEMS_PER_WORKER = 32
 MAX_WORKERS = 512
 
@@ -79,7 +82,9 @@ class CommandResult:
 
 
 def find_program(name: str) -> str | None:
-    """Absolute path of a program on PATH or in the sbin directories, which a non-login PATH often lacks."""
+    """Absolute path of a program on PATH or in the sbin directories, which a non-login PATH often
+    lacks.
+    """
     for folder in [*os.environ.get("PATH", "").split(":"), *_SBIN]:
         candidate = os.path.join(folder, name)
         if folder and os.access(candidate, os.X_OK):
@@ -87,8 +92,12 @@ def find_program(name: str) -> str | None:
     return None
 
 
-def run_command(argv: Sequence[str], timeout: float, clock: Clock = time.monotonic) -> CommandResult:
-    """Run ``argv`` for at most ``timeout`` seconds, C locale, no stdin; on time-out kill its session and abandon it."""
+def run_command(
+    argv: Sequence[str], timeout: float, clock: Clock = time.monotonic
+) -> CommandResult:
+    """Run ``argv`` for at most ``timeout`` seconds, C locale, no stdin; on time-out kill its
+    session and abandon it.
+    """
     started = clock()
     argv = tuple(argv)
 
@@ -118,7 +127,9 @@ def run_command(argv: Sequence[str], timeout: float, clock: Clock = time.monoton
         if status is None:
             _kill(pid)
             _reap([pid], clock)
-        texts = [os.pread(fd, os.fstat(fd).st_size, 0).decode("utf-8", "replace") for fd in (out, err)]
+        texts = [
+            os.pread(fd, os.fstat(fd).st_size, 0).decode("utf-8", "replace") for fd in (out, err)
+        ]
     except OSError as error:
         return result(None, problem=f"cannot be started: {error.strerror}")
     finally:
@@ -151,16 +162,20 @@ def _kill(pid: int) -> None:
 
 
 def _reap(pids: Iterable[int], clock: Clock) -> list[int]:
-    """Reap those of the killed children that are gone within a moment, shared by all of them; returns the others."""
+    """Reap those of the killed children that are gone within a moment, shared by all of them;
+    returns the others.
+    """
     until = clock() + 0.05
     return [pid for pid in pids if _wait(pid, until, clock) is None]
 
 
 @dataclass
 class Reply:
-    """What a probe gave: ``value`` (JSON-able), or ``problem`` when it raised, died or did not return in time.
+    """What a probe gave: ``value`` (JSON-able), or ``problem`` when it raised, died or did not
+    return in time.
 
-    ``timed_out``: it had its whole time-out and did not return. ``left``: pid of its child if the kernel still held that after SIGKILL.
+    ``timed_out``: it had its whole time-out and did not return. ``left``: pid of its child if the
+    kernel still held that after SIGKILL.
     """
 
     value: Any = None
@@ -196,16 +211,21 @@ def call_each(
     budget: float = math.inf,
     clock: Clock = time.monotonic,
 ) -> list[Reply]:
-    """Call ``function(item)`` for every item in children, each for at most ``timeout`` seconds; one reply per item, in order.
+    """Call ``function(item)`` for every item in children, each for at most ``timeout`` seconds; one
+    reply per item, in order.
 
     All of it ends within ``budget`` seconds; what was not answered by then has a problem.
 
-    A few workers go through all the items, which is cheap as long as everything answers. Where one stalls, the rest of its
-    items get a worker each, so that any number of hung items costs about one ``timeout``.
+    A few workers go through all the items, which is cheap as long as everything answers. Where one
+    stalls, the rest of its items get a worker each, so that any number of hung items costs about
+    one ``timeout``.
     """
     replies: list[Reply | None] = [None] * len(items)
     # The workers themselves hold what is left to ask; nothing else queues.
-    waiting = [list(range(start, min(start + ITEMS_PER_WORKER, len(items)))) for start in range(0, len(items), ITEMS_PER_WORKER)]
+    waiting = [
+        list(range(start, min(start + ITEMS_PER_WORKER, len(items))))
+        for start in range(0, len(items), ITEMS_PER_WORKER)
+    ]
     running: dict[int, _Worker] = {}
     # pid -> index of the item that it was asked for and never answered, if there is one
     killed: dict[int, int | None] = {}
@@ -270,8 +290,12 @@ def call_each(
     return answers
 
 
-def _fork_worker(function: Callable[[Any], Any], items: Sequence[Any], indexes: list[int], clock: Clock) -> _Worker:
-    """Fork a child that calls ``function`` for the items at ``indexes`` and writes one JSON line each."""
+def _fork_worker(
+    function: Callable[[Any], Any], items: Sequence[Any], indexes: list[int], clock: Clock
+) -> _Worker:
+    """Fork a child that calls ``function`` for the items at ``indexes`` and writes one JSON line
+    each.
+    """
     reader, writer = os.pipe()
     try:
         pid = os.fork()
@@ -284,7 +308,8 @@ def _fork_worker(function: Callable[[Any], Any], items: Sequence[Any], indexes: 
         return _Worker(pid, reader, indexes, clock())
     try:
         os.setsid()
-        # The caller's stdout may be the ssh channel: a child stuck in D state must not keep it open.
+        # The caller's stdout may be the ssh channel: a child stuck in D state must not keep it
+        # open.
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)

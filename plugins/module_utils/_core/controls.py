@@ -2,9 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""The controls: what each one finds, where, and what repairs it. Pure data, and the commands that repair a finding."""
+"""The controls: what each one finds, where, and what repairs it.
+
+Pure data, and the commands that repair a finding.
+"""
 
 from __future__ import annotations
 
@@ -46,16 +49,64 @@ class Control(NamedTuple):
 CONTROLS = {
     control.id: control
     for control in (
-        Control("STOR-01", "Multipath map whose every path is dead", "node", "clean_residual_paths", _TARGET),
-        Control("STOR-02", "Path that reads another volume's data", "node", "clean_residual_paths", _TARGET),
-        Control("STOR-03", "SCSI disk that the array no longer serves", "node", "clean_residual_paths", _TARGET),
-        Control("STOR-04", "iSCSI kernel module or iscsid not ready", "node", "load_iscsi_modules", _TARGET),
+        Control(
+            "STOR-01",
+            "Multipath map whose every path is dead",
+            "node",
+            "clean_residual_paths",
+            _TARGET,
+        ),
+        Control(
+            "STOR-02",
+            "Path that reads another volume's data",
+            "node",
+            "clean_residual_paths",
+            _TARGET,
+        ),
+        Control(
+            "STOR-03",
+            "SCSI disk that the array no longer serves",
+            "node",
+            "clean_residual_paths",
+            _TARGET,
+        ),
+        Control(
+            "STOR-04",
+            "iSCSI kernel module or iscsid not ready",
+            "node",
+            "load_iscsi_modules",
+            _TARGET,
+        ),
         Control("STOR-05", "Dead FUSE mount", "node", "recover_fuse_mounts", _TARGET),
         Control("STOR-06", "Hung FUSE mount", "node", "recover_fuse_mounts", _TARGET),
-        Control("STOR-07", "Pod mount with another source than its volume", "node", "repair_pod_mounts", _TARGET),
-        Control("STOR-08", "Volume filesystem turned read-only after I/O errors", "node", "repair_pod_mounts", _TARGET),
-        Control("STOR-09", "NFS server unreachable, slow, or without the wanted version", "node", "check_nfs", _TARGET),
-        Control("STOR-10", "Container runtime allows far too many open files", "node", "check_nfs", _TARGET),
+        Control(
+            "STOR-07",
+            "Pod mount with another source than its volume",
+            "node",
+            "repair_pod_mounts",
+            _TARGET,
+        ),
+        Control(
+            "STOR-08",
+            "Volume filesystem turned read-only after I/O errors",
+            "node",
+            "repair_pod_mounts",
+            _TARGET,
+        ),
+        Control(
+            "STOR-09",
+            "NFS server unreachable, slow, or without the wanted version",
+            "node",
+            "check_nfs",
+            _TARGET,
+        ),
+        Control(
+            "STOR-10",
+            "Container runtime allows far too many open files",
+            "node",
+            "check_nfs",
+            _TARGET,
+        ),
         Control(
             "STOR-11",
             "VolumeAttachment that no pod needs any more",
@@ -63,7 +114,12 @@ CONTROLS = {
             "repair_volumeattachments",
             ("-e attachment_repair_names={attachment}",),
         ),
-        Control("STOR-12", "Volume name of 68 characters that is never detached", "cluster", "repair_volumeattachments"),
+        Control(
+            "STOR-12",
+            "Volume name of 68 characters that is never detached",
+            "cluster",
+            "repair_volumeattachments",
+        ),
         Control(
             "STOR-13",
             "Volume attached but missing in the node's status",
@@ -71,8 +127,9 @@ CONTROLS = {
             "repair_volumeattachments",
             (
                 "-e attachment_repair_names={attachment} -e attachment_repair_lost_status=reattach",
-                "-e attachment_repair_nodes={in_tree_node} -e attachment_repair_namespaces={namespace} "
-                "-e attachment_repair_lost_status=reattach",
+                "-e attachment_repair_nodes={in_tree_node} -e "
+                "attachment_repair_namespaces={namespace} -e "
+                "attachment_repair_lost_status=reattach",
             ),
         ),
         Control(
@@ -80,12 +137,27 @@ CONTROLS = {
             "VolumeAttachment without its driver's publish information",
             "cluster",
             "repair_volumeattachments",
-            ("-e attachment_repair_names={attachment} -e attachment_repair_reattach_missing_metadata=true",),
+            (
+                "-e attachment_repair_names={attachment} -e "
+                "attachment_repair_reattach_missing_metadata=true",
+            ),
         ),
         Control("STOR-15", "Pod waiting for a volume that nobody attaches", "cluster", "triage"),
         # Not {node}: the pod that waits is on a node that is well.
-        Control("STOR-16", "Volume of a lost node still held", "cluster", "fail_over_volumes", ("-i inventory -e lost_node={lost_node}",)),
-        Control("STOR-17", "Fence left behind on a node that is back", "cluster", "release_fenced_node", ("-i inventory -e node={node}",)),
+        Control(
+            "STOR-16",
+            "Volume of a lost node still held",
+            "cluster",
+            "fail_over_volumes",
+            ("-i inventory -e lost_node={lost_node}",),
+        ),
+        Control(
+            "STOR-17",
+            "Fence left behind on a node that is back",
+            "cluster",
+            "release_fenced_node",
+            ("-i inventory -e node={node}",),
+        ),
     )
 }
 # Full names of the playbooks that fail volumes over, and that take a fence back.
@@ -123,12 +195,16 @@ def _command(control: Control, arguments: str, facts: Mapping[str, str]) -> str:
 
 
 def check_command(control: str, host: str, thing: Mapping[str, str]) -> str:
-    """The command that repairs a finding, in check mode; empty when there is none, or its names are not plain.
+    """The command that repairs a finding, in check mode; empty when there is none, or its names are
+    not plain.
 
     ``host``: the inventory's name of the node; ``thing``: the finding's object.
     """
     # The node of the cluster's finding is named as Kubernetes names it, which inventories do, too.
-    facts = {"node": host if control in NODE_CONTROLS else thing["node"], "lost_node": thing["node"]}
+    facts = {
+        "node": host if control in NODE_CONTROLS else thing["node"],
+        "lost_node": thing["node"],
+    }
     if thing["kind"] == "VolumeAttachment":
         facts["attachment"] = thing["name"]
     if thing["kind"] == "Node":

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """What CSI drivers are known to do on a node, as data with its source. Pure: no I/O here."""
 
@@ -39,7 +39,8 @@ class Unfit:
 
 @dataclass(frozen=True)
 class Driver:
-    """A CSI driver. ``name``: of its CSIDriver. ``prefixed``: it is installed under PREFIX.name, too.
+    """A CSI driver. ``name``: of its CSIDriver. ``prefixed``: it is installed under PREFIX.name,
+    too.
 
     ``publishes``: STAGING if the mount of a pod is always a bind of a mount in the staging folder;
     ELSEWHERE if it may be one that the driver makes or keeps at another place. ``source``: where
@@ -121,7 +122,12 @@ def publishes(driver: str, given: Mapping[str, str]) -> str:
 def options(driver: str, program: str, region: str) -> list[str]:
     """The mount options that a driver gives to a program whatever the volume is."""
     known = _known(driver)
-    words = [word for given in (known.options if known else ()) if given.program == program for word in given.words]
+    words = [
+        word
+        for given in (known.options if known else ())
+        if given.program == program
+        for word in given.words
+    ]
     return [word.replace("{region}", region) for word in words if region or "{region}" not in word]
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """gather -> plan -> apply -> verify: the one runner that every module of the collection shares."""
 
@@ -21,10 +21,12 @@ from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkab
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
-# AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence are cut, with a count,
-# and then the evidence of the least severe findings is left out.
+# AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence
+# are cut, with a count, and then the evidence of the least severe findings is left out.
 MAX_EVIDENCE_ITEMS = 50
 MAX_REASONS = 5
 MAX_MESSAGE_CHARACTERS = 2_000
@@ -40,11 +42,15 @@ class ActionFailed(StorageOpsError):
 
 
 class NotStarted(ActionFailed):
-    """The world is no longer as it was planned for, so the action changed nothing; what was planned for others still holds."""
+    """The world is no longer as it was planned for, so the action changed nothing; what was planned
+    for others still holds.
+    """
 
 
 class Prevented(ActionFailed):
-    """Something that is not the object's fault, as a missing right, kept the action from changing anything."""
+    """Something that is not the object's fault, as a missing right, kept the action from changing
+    anything.
+    """
 
 
 @dataclass
@@ -94,14 +100,23 @@ class Finding:
     failed: bool = False
 
     def to_result(self) -> dict[str, Any]:
-        """The finding as modules return it. Names, messages and processes that others have made are in it: see untrusted.shown."""
+        """The finding as modules return it.
+
+        Names, messages and processes that others have made are in it: see untrusted.shown.
+        """
         namespace = {"namespace": self.namespace} if self.namespace else {}
         workload = {"workload": self.workload} if self.workload else {}
         return {
             "control": self.control,
             "severity": self.severity,
             "object": {
-                name: untrusted.shown(text) for name, text in {"kind": self.kind, **namespace, "name": self.name, "node": self.node}.items()
+                name: untrusted.shown(text)
+                for name, text in {
+                    "kind": self.kind,
+                    **namespace,
+                    "name": self.name,
+                    "node": self.node,
+                }.items()
             },
             "summary": untrusted.shown(self.summary),
             "evidence": untrusted.clean(_clip(self.evidence)),
@@ -113,7 +128,10 @@ class Finding:
         }
 
     def refuse(self, *reasons: str) -> None:
-        """Turn a repair down: the finding stays, its actions go. Of many reasons the first are told, and all are in the evidence."""
+        """Turn a repair down: the finding stays, its actions go.
+
+        Of many reasons the first are told, and all are in the evidence.
+        """
         distinct = list(dict.fromkeys(reasons))
         left = len(distinct) - MAX_REASONS
         if left > 0:
@@ -133,11 +151,15 @@ class Plan:
     findings: list[Finding]
 
     def __post_init__(self) -> None:
-        self.findings = sorted(self.findings, key=lambda finding: SEVERITIES.index(finding.severity))
+        self.findings = sorted(
+            self.findings, key=lambda finding: SEVERITIES.index(finding.severity)
+        )
 
     @property
     def actions(self) -> list[Action]:
-        """Every action of every finding that will be repaired, in the order they are carried out."""
+        """Every action of every finding that will be repaired, in the order they are
+        carried out.
+        """
         return [action for finding in self.findings for action in finding.repair]
 
     @property
@@ -166,7 +188,9 @@ class Runbook(Audit[State], Protocol[State]):
         """Carry one action out and see it done, or raise ActionFailed."""
 
     def undo(self, action: Action) -> Action | None:
-        """The action that takes back ``action`` after a later one of the same finding failed; None if nothing is to be taken back."""
+        """The action that takes back ``action`` after a later one of the same finding failed; None
+        if nothing is to be taken back.
+        """
 
     def verify(self, finding: Finding) -> list[str]:
         """What proves the repair, in sentences, or raise ActionFailed with what contradicts it."""
@@ -232,8 +256,12 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
             result["undone"] = [untrusted.shown(finding.name) for finding in failed]
         module.fail_json(msg=untrusted.shown(said), **result)
     if fatal:
-        reasons = "; ".join(f"{finding.kind} {finding.name}: {finding.reason}" for finding in fatal[:5])
-        said = f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}"[:MAX_MESSAGE_CHARACTERS]
+        reasons = "; ".join(
+            f"{finding.kind} {finding.name}: {finding.reason}" for finding in fatal[:5]
+        )
+        said = f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}"[
+            :MAX_MESSAGE_CHARACTERS
+        ]
         module.fail_json(msg=untrusted.shown(said), **result)
     module.exit_json(msg=_message(plan, runbook.healthy(state), module.check_mode), **result)
 
@@ -241,8 +269,9 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
 class Part(NamedTuple):
     """One of several audits of a report, and the controls that it looks at.
 
-    ``deadline``: what all of them are paid from. ``alone``: makes the audit of one of the controls, where they do not need the same: of one
-    that cannot be read the others are still looked at. ``tells``: what it would hand on to other modules belongs in the result.
+    ``deadline``: what all of them are paid from. ``alone``: makes the audit of one of the controls,
+    where they do not need the same: of one that cannot be read the others are still looked at.
+    ``tells``: what it would hand on to other modules belongs in the result.
     """
 
     controls: frozenset[str]
@@ -253,12 +282,18 @@ class Part(NamedTuple):
 
 
 def report(module: Any, make_audit: Callable[[], Audit[Any]], controls: Collection[str]) -> None:
-    """Gather and plan only, for ``*_info`` modules: never changes anything, and every finding carries its planned repair."""
+    """Gather and plan only, for ``*_info`` modules: never changes anything, and every finding
+    carries its planned repair.
+    """
     report_parts(module, lambda: [Part(frozenset(controls), make_audit)], controls)
 
 
-def report_parts(module: Any, make_parts: Callable[[], Sequence[Part]], controls: Collection[str]) -> None:
-    """The same with several audits: what one of them cannot read is not assessed, and the others go on. The task fails at its end."""
+def report_parts(
+    module: Any, make_parts: Callable[[], Sequence[Part]], controls: Collection[str]
+) -> None:
+    """The same with several audits: what one of them cannot read is not assessed, and the others go
+    on. The task fails at its end.
+    """
     findings: list[Finding] = []
     facts: dict[str, Any] = {}
     healthy: list[str] = []
@@ -278,10 +313,18 @@ def report_parts(module: Any, make_parts: Callable[[], Sequence[Part]], controls
             state = audit.gather()
             found = audit.plan(state).findings
             # What no control stands for, nobody can leave out.
-            kept = [finding for finding in found if finding.control in wanted or (not finding.control and finding not in findings)]
+            kept = [
+                finding
+                for finding in found
+                if finding.control in wanted or (not finding.control and finding not in findings)
+            ]
             findings += kept
             left = len(found) - len(kept)
-            healthy.append(f"{left} findings of controls that were not asked for" if left else audit.healthy(state))
+            healthy.append(
+                f"{left} findings of controls that were not asked for"
+                if left
+                else audit.healthy(state)
+            )
             facts.update(_facts(audit) if part.tells else {})
             _require_time(part, "while it was read, so part of it may be missing")
         except Exception as error:  # whatever it was, the other controls are looked at
@@ -295,7 +338,9 @@ def report_parts(module: Any, make_parts: Callable[[], Sequence[Part]], controls
     more = {"not_assessed": not_assessed} if not_assessed else {}
     result = {**facts, **_result(plan), **more, "changed": False, "actions": []}
     if missed:
-        module.fail_json(msg=_missed_message(missed, wanted, plan), **_first_traceback(missed), **result)
+        module.fail_json(
+            msg=_missed_message(missed, wanted, plan), **_first_traceback(missed), **result
+        )
     module.exit_json(msg=_message(plan, "; ".join(healthy), check_mode=True), **result)
 
 
@@ -306,7 +351,9 @@ def _alone(part: Part, make: Callable[[str], Audit[Any]], control: str) -> Part:
 def _require_time(part: Part, when: str) -> None:
     """What is read after the deadline looks like nothing, and nothing would look healthy."""
     if part.deadline is not None and not part.deadline.remaining():
-        raise StorageOpsError(f"the deadline passed {when}: raise deadline, or ask for fewer controls")
+        raise StorageOpsError(
+            f"the deadline passed {when}: raise deadline, or ask for fewer controls"
+        )
 
 
 def _not_assessed(missed: Sequence[tuple[frozenset[str], Exception]]) -> dict[str, str]:
@@ -315,18 +362,30 @@ def _not_assessed(missed: Sequence[tuple[frozenset[str], Exception]]) -> dict[st
     for controls, error in missed:
         for control in controls:
             reasons.setdefault(control, []).append(_error(error))
-    return {control: "; ".join(dict.fromkeys(reasons[control]))[:MAX_MESSAGE_CHARACTERS] for control in sorted(reasons) if control}
+    return {
+        control: "; ".join(dict.fromkeys(reasons[control]))[:MAX_MESSAGE_CHARACTERS]
+        for control in sorted(reasons)
+        if control
+    }
 
 
-def _missed_message(missed: Sequence[tuple[frozenset[str], Exception]], wanted: frozenset[str], plan: Plan) -> str:
+def _missed_message(
+    missed: Sequence[tuple[frozenset[str], Exception]], wanted: frozenset[str], plan: Plan
+) -> str:
     """Reasons with their controls; where there is only one reason for all of them, that alone."""
     controls_by_reason: dict[str, set[str]] = {}
     for controls, error in missed:
         controls_by_reason.setdefault(_error(error), set()).update(controls)
     if len(controls_by_reason) == 1 and wanted in controls_by_reason.values():
         return next(iter(controls_by_reason))
-    parts = [f"{', '.join(sorted(controls))} not assessed: {reason}" for reason, controls in controls_by_reason.items()]
-    return f"{'; '.join(parts)}. {len(plan.findings)} finding{'s' * (len(plan.findings) != 1)} of the others"[:MAX_MESSAGE_CHARACTERS]
+    parts = [
+        f"{', '.join(sorted(controls))} not assessed: {reason}"
+        for reason, controls in controls_by_reason.items()
+    ]
+    return (
+        f"{'; '.join(parts)}. {len(plan.findings)} "
+        f"finding{'s' * (len(plan.findings) != 1)} of the others"
+    )[:MAX_MESSAGE_CHARACTERS]
 
 
 def _first_traceback(missed: Sequence[tuple[frozenset[str], Exception]]) -> dict[str, str]:
@@ -334,7 +393,8 @@ def _first_traceback(missed: Sequence[tuple[frozenset[str], Exception]]) -> dict
 
 
 def _carry_out(runbook: Runbook[State], plan: Plan) -> None:
-    """Apply and prove finding by finding; the first failure ends the run, after what it left half done is taken back.
+    """Apply and prove finding by finding; the first failure ends the run, after what it left half
+    done is taken back.
 
     A finding whose repair was not even begun, since the world has changed, is refused, and the run
     goes on. So it does after a repair that failed and has left nothing half made (see Contained).
@@ -438,7 +498,9 @@ def _prove(runbook: Runbook[State], finding: Finding) -> None:
 
 
 def _left(runbook: Runbook[State], finding: Finding, error: Exception) -> str | None:
-    """What to say of a failure that ends the run; None if it is this object's alone, and taken back."""
+    """What to say of a failure that ends the run; None if it is this object's alone, and taken
+    back.
+    """
     if not isinstance(error, ActionFailed) or isinstance(error, Prevented):
         return ""
     if not isinstance(runbook, Contained):
@@ -463,7 +525,9 @@ def _timed(runbook: Runbook[State], action: Action) -> None:
 
 
 def _take_back(runbook: Runbook[State], finding: Finding, begun: list[Action]) -> tuple[str, bool]:
-    """Undo what can be undone of the actions begun, newest first: how that went, and whether well."""
+    """Undo what can be undone of the actions begun, newest first: how that went, and
+    whether well.
+    """
     said, clean = "", True
     for action in reversed(begun):
         try:
@@ -484,7 +548,10 @@ def _facts(audit: Any) -> dict[str, Any]:
 
 
 def _error(error: Exception) -> str:
-    """Our own errors speak for themselves; of others the kind matters too. Both may quote what others wrote."""
+    """Our own errors speak for themselves; of others the kind matters too.
+
+    Both may quote what others wrote.
+    """
     told = str(error) if isinstance(error, StorageOpsError) else f"{type(error).__name__}: {error}"
     return untrusted.shown(told, lines=True)
 
@@ -494,7 +561,11 @@ def _traceback(error: Exception) -> dict[str, str]:
     return (
         {}
         if isinstance(error, StorageOpsError)
-        else {"exception": "".join(traceback.format_exception(type(error), error, error.__traceback__))}
+        else {
+            "exception": "".join(
+                traceback.format_exception(type(error), error, error.__traceback__)
+            )
+        }
     )
 
 
@@ -506,7 +577,10 @@ def _result(plan: Plan) -> dict[str, Any]:
         if excess <= 0:
             break
         excess -= len(json.dumps(finding))
-        finding["evidence"] = {"cut": "left out, since the result is too long for AWX; run with this object alone to see it"}
+        finding["evidence"] = {
+            "cut": "left out, since the result is too long for AWX; run "
+            "with this object alone to see it"
+        }
         finding["reason"] = finding["reason"][:300]
         excess += len(json.dumps(finding))
     if excess > 0:
@@ -516,11 +590,15 @@ def _result(plan: Plan) -> dict[str, Any]:
 
 
 def _shorten(findings: list[dict[str, Any]], characters: int) -> list[dict[str, Any]]:
-    """As many of the findings as there is room for, the most severe ones, and one that counts the others.
+    """As many of the findings as there is room for, the most severe ones, and one that counts the
+    others.
 
     Of equal ones those go last that a playbook needs.
     """
-    findings = sorted(findings, key=lambda finding: (SEVERITIES.index(finding["severity"]), "workload" not in finding))
+    findings = sorted(
+        findings,
+        key=lambda finding: (SEVERITIES.index(finding["severity"]), "workload" not in finding),
+    )
     kept = 0
     while kept < len(findings) and characters > 0:
         characters -= len(json.dumps(findings[kept])) + 2
@@ -552,9 +630,14 @@ def _message(plan: Plan, healthy: str, check_mode: bool) -> str:
     to_repair = [finding for finding in plan.findings if finding.repair and not finding.failed]
     parts = [f"{len(plan.findings)} finding{'s' * (len(plan.findings) != 1)}"]
     if to_repair:
-        parts.append(f"{len(to_repair)} {'would be repaired' if check_mode else 'repaired and proven'}")
+        parts.append(
+            f"{len(to_repair)} {'would be repaired' if check_mode else 'repaired and proven'}"
+        )
     if plan.refusals:
-        parts.append(f"{len(plan.refusals)} refused ({plan.refusals[0].kind} {plan.refusals[0].name}: {plan.refusals[0].reason})")
+        parts.append(
+            f"{len(plan.refusals)} refused ({plan.refusals[0].kind} {plan.refusals[0].name}: "
+            f"{plan.refusals[0].reason})"
+        )
     reported = len(plan.findings) - len(to_repair) - len(plan.refusals)
     if reported:
         parts.append(f"{reported} only reported")
@@ -566,7 +649,9 @@ def _lines(lines: list[str]) -> str:
 
 
 def _clip(value: Any) -> Any:
-    """``value`` with every long list cut to MAX_EVIDENCE_ITEMS and a last item that counts the rest."""
+    """``value`` with every long list cut to MAX_EVIDENCE_ITEMS and a last item that counts the
+    rest.
+    """
     if isinstance(value, dict):
         return {key: _clip(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """The first of ours that each module imports and calls: an older Python ends here, with a message.
 
@@ -21,8 +21,9 @@ def require() -> None:
     if sys.version_info[:2] >= OLDEST:
         return
     message = (
-        "storage_ops.runbooks requires Python %d.%d or later on this host, and %s is Python %d.%d: install a later "
-        "one beside it (RHEL 8: python3.12), and set ansible_python_interpreter to it"
+        "storage_ops.runbooks requires Python %d.%d or later on this host, and %s is Python %d.%d: "
+        "install a later one beside it (RHEL 8: python3.12), and "
+        "set ansible_python_interpreter to it"
     )
     words = OLDEST + (sys.executable,) + tuple(sys.version_info[:2])
     sys.stdout.write(json.dumps({"failed": True, "msg": message % words}))

@@ -2,15 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """What tenants, nodes and the network write, and what may become of it. Pure: no I/O here.
 
 A Secret, an event, an annotation, a bucket's name, the name of a process: the collection runs as
 root on data that less trusted people shape. Here, and only here, such a value becomes a word of a
 command (``word``), a value in a configuration file (``config_value``), a name for the API or for a
-command that is printed (``name``, ``command_line``), or a text to show (``shown``); or it is refused.
-Each kind of value has one list of what is allowed. docs/security.md says who may write what.
+command that is printed (``name``, ``command_line``), or a text to show (``shown``); or it is
+refused. Each kind of value has one list of what is allowed. docs/security.md says who may write
+what.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def word(kind: str, text: str) -> str:
 
 
 def config_value(style: str, key: str, text: str) -> str:
-    """A secret as a file has it, so that it is read as what it is. Raises Refused, which never shows it.
+    """A secret as a file has it, so that it is read as what it is. Raises Refused, which never
+    shows it.
 
     Styles: ``ini``, ``fields`` (separated by colons), ``plain`` (a line for an unknown reader),
     ``environment`` (systemd's EnvironmentFile).
@@ -134,7 +136,9 @@ def command_line(template: str, **names: str | Sequence[str]) -> str:
     """
     given = {key: [text] if isinstance(text, str) else list(text) for key, text in names.items()}
     for key in set(_PLACE.findall(template)) & set(given):
-        if not given[key] or not all(is_plain(text) or _ADDRESS.fullmatch(text) for text in given[key]):
+        if not given[key] or not all(
+            is_plain(text) or _ADDRESS.fullmatch(text) for text in given[key]
+        ):
             return ""
     return _PLACE.sub(lambda m: ",".join(given[m[1]]) if m[1] in given else m[0], template)
 

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""From a provisioner to its volumes, the pods that mount them, and where: the join that a node cannot make. Pure: no I/O here."""
+"""From a provisioner to its volumes, the pods that mount them, and where: the join that a node
+cannot make. Pure: no I/O here.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,27 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Owner, parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Owner,
+    parse_time,
+)
 
 # Who made the volume of a claim. The first is that of Kubernetes 1.23 and later.
-PROVISIONER = ("volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner")
+PROVISIONER = (
+    "volume.kubernetes.io/storage-provisioner",
+    "volume.beta.kubernetes.io/storage-provisioner",
+)
 _STAGE = "csi.storage.k8s.io/node-stage-secret-"
 _PUBLISH = "csi.storage.k8s.io/node-publish-secret-"
 
-# What drivers call the bucket (or container) of a volume, the folder in it, and both in one, in volumeAttributes and parameters of classes.
-# csi-rclone's "remote" is a name in rclone's configuration, and no bucket.
+# What drivers call the bucket (or container) of a volume, the folder in it, and both in one, in
+# volumeAttributes and parameters of classes. csi-rclone's "remote" is a name in rclone's
+# configuration, and no bucket.
 _BUCKETS = ("bucket", "bucketName", "bucketname", "containerName")
 _FOLDERS = ("path", "prefix", "subDir", "subPath")
 _BOTH = ("remotePath",)
-# Drivers that may put the files into a folder within the volume, which only a file in the bucket tells.
+# Drivers that may put the files into a folder within the volume, which only a file in the bucket
+# tells.
 _WITHIN = {"ch.ctrox.csi.s3-driver": "csi-fs"}
 # Some drivers take credentials where everybody can read them; they are not handed on from there.
 _SECRET_WORDS = r"secret|password|passwd|token|credential|access-?_?key|akid|aksecret"
@@ -51,7 +61,10 @@ _WORD = re.compile(r"[^\s'\"`;|&<>()=$]+")
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for; see the documentation of csi_volume_info. ``claims``: each as namespace/name."""
+    """What the user asked for; see the documentation of csi_volume_info.
+
+    ``claims``: each as namespace/name.
+    """
 
     provisioners: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
@@ -68,7 +81,10 @@ class SecretReference(NamedTuple):
 
 
 class CsiVolume(NamedTuple):
-    """A PersistentVolume of a CSI driver with a filesystem. ``secret``: what its nodeStageSecretRef or nodePublishSecretRef names."""
+    """A PersistentVolume of a CSI driver with a filesystem.
+
+    ``secret``: what its nodeStageSecretRef or nodePublishSecretRef names.
+    """
 
     name: str
     driver: str
@@ -95,9 +111,11 @@ class BoundClaim(NamedTuple):
 
 
 class Mounted(NamedTuple):
-    """A container that mounts a volume of its pod. ``number``: of the volumeMount; ``sub_path``: empty for the whole volume.
+    """A container that mounts a volume of its pod. ``number``: of the volumeMount; ``sub_path``:
+    empty for the whole volume.
 
-    ``probe``: its liveness probe asks for something below ``mount_path``, so the kubelet restarts it when the mount is dead.
+    ``probe``: its liveness probe asks for something below ``mount_path``, so the kubelet restarts
+    it when the mount is dead.
     """
 
     volume: str
@@ -113,7 +131,10 @@ class Mounted(NamedTuple):
 
 
 class Tenant(NamedTuple):
-    """A pod on a node. ``volumes``: its own name of each volume that is a claim's, and the claim."""
+    """A pod on a node.
+
+    ``volumes``: its own name of each volume that is a claim's, and the claim.
+    """
 
     namespace: str
     name: str
@@ -163,7 +184,9 @@ def pick_csi_volume(item: dict[str, Any]) -> CsiVolume | None:
         tuple(spec.get("mountOptions") or ()),
         dict(csi.get("volumeAttributes") or {}),
         bool(csi.get("readOnly")),
-        SecretReference(reference.get("namespace") or "", reference.get("name") or "") if reference else None,
+        SecretReference(reference.get("namespace") or "", reference.get("name") or "")
+        if reference
+        else None,
     )
 
 
@@ -173,7 +196,11 @@ def pick_bound_claim(item: dict[str, Any]) -> BoundClaim | None:
     volume = (item.get("spec") or {}).get("volumeName")
     annotations: dict[str, str] = meta.get("annotations") or {}
     provisioner = next((annotations[name] for name in PROVISIONER if annotations.get(name)), "")
-    return BoundClaim(meta["namespace"], meta["name"], meta["uid"], volume, provisioner, annotations) if volume else None
+    return (
+        BoundClaim(meta["namespace"], meta["name"], meta["uid"], volume, provisioner, annotations)
+        if volume
+        else None
+    )
 
 
 def pick_tenant(item: dict[str, Any]) -> Tenant | None:
@@ -187,17 +214,30 @@ def pick_tenant(item: dict[str, Any]) -> Tenant | None:
             volumes[volume["name"]] = f"{meta['name']}-{volume['name']}"
     if not volumes or not spec.get("nodeName"):
         return None
-    owner: dict[str, Any] | None = next((entry for entry in meta.get("ownerReferences") or [] if entry.get("controller")), None)
+    owner: dict[str, Any] | None = next(
+        (entry for entry in meta.get("ownerReferences") or [] if entry.get("controller")), None
+    )
     kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
-    ids = {entry["name"]: (entry.get("containerID") or "").rpartition("://")[2] for kind in kinds for entry in status.get(kind) or []}
+    ids = {
+        entry["name"]: (entry.get("containerID") or "").rpartition("://")[2]
+        for kind in kinds
+        for entry in status.get(kind) or []
+    }
     pod_policy = spec.get("restartPolicy") or "Always"
     mounts = []
     for kind in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(kind) or []:
-            # Of init containers only those that go on running beside the others matter; a debugging container is never started again.
-            policy = "Never" if kind == "ephemeralContainers" else container.get("restartPolicy") or pod_policy
+            # Of init containers only those that go on running beside the others matter; a debugging
+            # container is never started again.
+            policy = (
+                "Never"
+                if kind == "ephemeralContainers"
+                else container.get("restartPolicy") or pod_policy
+            )
             if kind != "initContainers" or container.get("restartPolicy") == "Always":
-                mounts += [found for found in _mounts(container, ids, policy) if found.volume in volumes]
+                mounts += [
+                    found for found in _mounts(container, ids, policy) if found.volume in volumes
+                ]
     return Tenant(
         meta["namespace"],
         meta["name"],
@@ -234,12 +274,21 @@ def _mounts(container: dict[str, Any], ids: Mapping[str, str], policy: str) -> l
 
 
 def _probed(container: dict[str, Any], paths: list[str]) -> set[str]:
-    """The mount paths that the command of the liveness probe names something in. A probe by HTTP or TCP need not notice."""
+    """The mount paths that the command of the liveness probe names something in.
+
+    A probe by HTTP or TCP need not notice.
+    """
     command = ((container.get("livenessProbe") or {}).get("exec") or {}).get("command") or []
     found = set()
     for word in (word for part in command for word in _WORD.findall(part)):
         # What lies in a mount within the mount tells of that one alone.
-        found.add(max((path for path in paths if f"{word}/".startswith(f"{path.rstrip('/')}/")), key=len, default=""))
+        found.add(
+            max(
+                (path for path in paths if f"{word}/".startswith(f"{path.rstrip('/')}/")),
+                key=len,
+                default="",
+            )
+        )
     return found - {""}
 
 
@@ -248,15 +297,25 @@ def pick_class(item: dict[str, Any]) -> StorageClass:
     return StorageClass(item["metadata"]["name"], dict(item.get("parameters") or {}))
 
 
-def wanted(volumes: Iterable[CsiVolume], claims: Iterable[BoundClaim], options: Options) -> list[tuple[CsiVolume, BoundClaim]]:
-    """The volumes that were asked for, each with the claim that it is bound to and that is bound to it."""
+def wanted(
+    volumes: Iterable[CsiVolume], claims: Iterable[BoundClaim], options: Options
+) -> list[tuple[CsiVolume, BoundClaim]]:
+    """The volumes that were asked for, each with the claim that it is bound to and that is bound to
+    it.
+    """
     by_name = {volume.name: volume for volume in volumes}
     found = []
     for claim in claims:
         volume = by_name.get(claim.volume)
-        if volume is None or volume.claim != (claim.namespace, claim.name) or volume.claim_uid not in ("", claim.uid):
+        if (
+            volume is None
+            or volume.claim != (claim.namespace, claim.name)
+            or volume.claim_uid not in ("", claim.uid)
+        ):
             continue
-        if options.provisioners and not {claim.provisioner, volume.driver} & set(options.provisioners):
+        if options.provisioners and not {claim.provisioner, volume.driver} & set(
+            options.provisioners
+        ):
             continue
         if options.namespaces and claim.namespace not in options.namespaces:
             continue
@@ -267,7 +326,9 @@ def wanted(volumes: Iterable[CsiVolume], claims: Iterable[BoundClaim], options: 
 
 
 def join(state: State, options: Options) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The volumes, and those of them that no pod on the chosen nodes has, as csi_volume_info returns them."""
+    """The volumes, and those of them that no pod on the chosen nodes has, as csi_volume_info
+    returns them.
+    """
     classes = {entry.name: entry for entry in state.classes}
     tenants: dict[tuple[str, str], list[Tenant]] = {}
     for pod in state.pods:
@@ -280,18 +341,35 @@ def join(state: State, options: Options) -> tuple[list[dict[str, Any]], list[dic
         if options.nodes and not pods:
             unused.append({"volume": volume.name, "driver": volume.driver, "handle": volume.handle})
         else:
-            used.append(_volume(state, volume, claim, classes.get(volume.storage_class), pods, options.kubelet_root))
+            used.append(
+                _volume(
+                    state,
+                    volume,
+                    claim,
+                    classes.get(volume.storage_class),
+                    pods,
+                    options.kubelet_root,
+                )
+            )
     return used, unused
 
 
 def _volume(
-    state: State, volume: CsiVolume, claim: BoundClaim, found: StorageClass | None, pods: list[Tenant], root: str
+    state: State,
+    volume: CsiVolume,
+    claim: BoundClaim,
+    found: StorageClass | None,
+    pods: list[Tenant],
+    root: str,
 ) -> dict[str, Any]:
     parameters = found.parameters if found else {}
     secret, problem = secret_of(volume, claim, parameters)
     problems = [problem] if problem else []
     if volume.storage_class and found is None:
-        problems.append(f"there is no StorageClass {volume.storage_class} any more, so its parameters are not known")
+        problems.append(
+            f"there is no StorageClass {volume.storage_class} any "
+            "more, so its parameters are not known"
+        )
     return {
         "volume": volume.name,
         "driver": volume.driver,
@@ -304,7 +382,9 @@ def _volume(
         "mount_options": [masked(option) for option in volume.mount_options],
         "attributes": without_secrets(volume.attributes),
         "parameters": without_secrets(parameters),
-        "sources": sources(volume.attributes, parameters, volume.handle, _WITHIN.get(volume.driver, "")),
+        "sources": sources(
+            volume.attributes, parameters, volume.handle, _WITHIN.get(volume.driver, "")
+        ),
         "secret": {"namespace": secret.namespace, "name": secret.name} if secret else {},
         "problems": problems,
         "pods": [_pod(state, pod, volume, claim, root) for pod in sorted(pods)],
@@ -312,12 +392,19 @@ def _volume(
     }
 
 
-def _pod(state: State, pod: Tenant, volume: CsiVolume, claim: BoundClaim, root: str) -> dict[str, Any]:
+def _pod(
+    state: State, pod: Tenant, volume: CsiVolume, claim: BoundClaim, root: str
+) -> dict[str, Any]:
     names = {name for name, claim_name in pod.volumes if claim_name == claim.name}
     mounts = [mount for mount in pod.mounts if mount.volume in names]
     folder = f"{root}/pods/{pod.uid}"
     publish = f"{folder}/volumes/kubernetes.io~csi/{volume.name}/mount"
-    subpaths = [f"{folder}/volume-subpaths/{volume.name}/{mount.name}/{mount.number}" if mount.sub_path else "" for mount in mounts]
+    subpaths = [
+        f"{folder}/volume-subpaths/{volume.name}/{mount.name}/{mount.number}"
+        if mount.sub_path
+        else ""
+        for mount in mounts
+    ]
     return {
         "name": pod.name,
         "namespace": pod.namespace,
@@ -329,7 +416,14 @@ def _pod(state: State, pod: Tenant, volume: CsiVolume, claim: BoundClaim, root: 
         "overdue": max(0, int((state.now - pod.deleted).total_seconds())) if pod.deleted else 0,
         "owner": {"kind": pod.owner.kind, "name": pod.owner.name} if pod.owner else {},
         "containers": [
-            {**{key: value for key, value in mount._asdict().items() if key not in ("volume", "number")}, "host_path": subpath or publish}
+            {
+                **{
+                    key: value
+                    for key, value in mount._asdict().items()
+                    if key not in ("volume", "number")
+                },
+                "host_path": subpath or publish,
+            }
             for mount, subpath in zip(mounts, subpaths)
         ],
         "paths": {"publish": publish, "subpaths": list(filter(None, subpaths))},
@@ -337,7 +431,9 @@ def _pod(state: State, pod: Tenant, volume: CsiVolume, claim: BoundClaim, root: 
 
 
 def containers(volumes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The mounts of containers that run and are to go on running, as container_restart takes them."""
+    """The mounts of containers that run and are to go on running, as container_restart
+    takes them.
+    """
     return [
         {
             "pod": pod["uid"],
@@ -346,7 +442,10 @@ def containers(volumes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "container": container["name"],
             "volume": volume["volume"],
             "claim": volume["claim"],
-            **{name: container[name] for name in ("id", "mount_path", "host_path", "probe", "restart_policy")},
+            **{
+                name: container[name]
+                for name in ("id", "mount_path", "host_path", "probe", "restart_policy")
+            },
         }
         for volume in volumes
         for pod in volume["pods"]
@@ -364,11 +463,15 @@ def staging(volume: CsiVolume, root: str) -> list[str]:
     ]
 
 
-def sources(attributes: Mapping[str, str], parameters: Mapping[str, str], handle: str, within: str = "") -> list[str]:
-    """What the volume may be, as bucket or bucket/folder: one, or all that it may be; ``within``: a folder that its files may be in.
+def sources(
+    attributes: Mapping[str, str], parameters: Mapping[str, str], handle: str, within: str = ""
+) -> list[str]:
+    """What the volume may be, as bucket or bucket/folder: one, or all that it may be; ``within``: a
+    folder that its files may be in.
 
-    What a driver was told for this volume (attributes) is better than what holds for its whole class. A handle that names a folder in the
-    bucket is the volume, and the bucket is what many share; where a bucket is all that is known of a class, its volumes are folders of it.
+    What a driver was told for this volume (attributes) is better than what holds for its whole
+    class. A handle that names a folder in the bucket is the volume, and the bucket is what many
+    share; where a bucket is all that is known of a class, its volumes are folders of it.
     """
     told = _places(attributes)
     of_class = [] if told else _places(parameters)
@@ -381,13 +484,23 @@ def sources(attributes: Mapping[str, str], parameters: Mapping[str, str], handle
 
 
 def _places(keys: Mapping[str, str]) -> list[str]:
-    folders = list(dict.fromkeys(keys[name].strip("/") for name in _FOLDERS if keys.get(name, "").strip("/")))
-    buckets = list(dict.fromkeys(keys[name].strip("/") for name in _BUCKETS if keys.get(name, "").strip("/")))
+    folders = list(
+        dict.fromkeys(keys[name].strip("/") for name in _FOLDERS if keys.get(name, "").strip("/"))
+    )
+    buckets = list(
+        dict.fromkeys(keys[name].strip("/") for name in _BUCKETS if keys.get(name, "").strip("/"))
+    )
     both = [keys[name].strip("/") for name in _BOTH if keys.get(name, "").strip("/")]
-    return both + [f"{bucket}/{folder}" if folder else bucket for bucket in buckets for folder in folders or [""]]
+    return both + [
+        f"{bucket}/{folder}" if folder else bucket
+        for bucket in buckets
+        for folder in folders or [""]
+    ]
 
 
-def secret_of(volume: CsiVolume, claim: BoundClaim, parameters: Mapping[str, str]) -> tuple[SecretReference | None, str]:
+def secret_of(
+    volume: CsiVolume, claim: BoundClaim, parameters: Mapping[str, str]
+) -> tuple[SecretReference | None, str]:
     """Where the credentials of a volume are, and why that is not known."""
     if volume.secret:
         return volume.secret, ""
@@ -396,17 +509,31 @@ def secret_of(volume: CsiVolume, claim: BoundClaim, parameters: Mapping[str, str
         if not name and not namespace:
             continue
         if not name or not namespace:
-            return None, f"StorageClass {volume.storage_class} has only one of {prefix}name and {prefix}namespace"
+            return (
+                None,
+                f"StorageClass {volume.storage_class} has only one of {prefix}name and "
+                f"{prefix}namespace",
+            )
         values = {"pv.name": volume.name, "pvc.namespace": claim.namespace}
         spelled = _filled(namespace, values)
         values["pvc.name"] = claim.name
-        values.update({f"pvc.annotations['{key}']": value for key, value in claim.annotations.items()})
+        values.update(
+            {f"pvc.annotations['{key}']": value for key, value in claim.annotations.items()}
+        )
         found = SecretReference(spelled, _filled(name, values))
         if "" in found:
-            return None, f"StorageClass {volume.storage_class} names the Secret {namespace}/{name}, which says nothing for this claim"
+            return (
+                None,
+                f"StorageClass {volume.storage_class} names the Secret {namespace}/{name}, which "
+                "says nothing for this claim",
+            )
         # Who owns the claim writes its annotations.
         if not all(untrusted.is_name(part) for part in found):
-            return None, f"StorageClass {volume.storage_class} names the Secret {namespace}/{name}, which is none for this claim"
+            return (
+                None,
+                f"StorageClass {volume.storage_class} names the Secret {namespace}/{name}, which "
+                "is none for this claim",
+            )
         return found, ""
     return None, ""
 
@@ -421,9 +548,15 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
 
 def without_secrets(keys: Mapping[str, str]) -> dict[str, str]:
     """Attributes or parameters without the credentials that some drivers want there."""
-    return {key: _HIDDEN if _SECRET_KEY.search(key) and not _REFERENCE.search(key) else masked(value) for key, value in keys.items()}
+    return {
+        key: _HIDDEN if _SECRET_KEY.search(key) and not _REFERENCE.search(key) else masked(value)
+        for key, value in keys.items()
+    }
 
 
 def masked(text: str) -> str:
-    """Text without the credentials in addresses and options. Rather too much is hidden than too little."""
+    """Text without the credentials in addresses and options.
+
+    Rather too much is hidden than too little.
+    """
     return _SECRET_OPTION.sub(rf"\1{_HIDDEN}", _USER_INFO.sub(f"{_HIDDEN}@", text))

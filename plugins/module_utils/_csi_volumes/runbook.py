@@ -2,19 +2,31 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Reads the volumes of CSI drivers and the pods that mount them, whole lists or none. The join itself is made in csi_volumes_plan."""
+"""Reads the volumes of CSI drivers and the pods that mount them, whole lists or none.
+
+The join itself is made in csi_volumes_plan.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import MAX_RESULT_CHARACTERS, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    MAX_RESULT_CHARACTERS,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.plan import Options, State, Tenant
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.plan import (
+    Options,
+    State,
+    Tenant,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
@@ -32,7 +44,9 @@ class CsiVolumes:
         self._unused: list[dict[str, Any]] = []
 
     def gather(self) -> State:
-        """Everything by a quorum read, since mounts of pods that are no longer there may be taken away for it; the pods last."""
+        """Everything by a quorum read, since mounts of pods that are no longer there may be taken
+        away for it; the pods last.
+        """
         cluster, options = self._cluster, self._options
         volumes = cluster.list(path("v1", "persistentvolumes"), pure.pick_csi_volume)
         spaces = set(options.namespaces) | {claim.partition("/")[0] for claim in options.claims}
@@ -40,7 +54,9 @@ class CsiVolumes:
         claims = [
             claim
             for namespace in scopes
-            for claim in cluster.list(path("v1", "persistentvolumeclaims", namespace=namespace), pure.pick_bound_claim)
+            for claim in cluster.list(
+                path("v1", "persistentvolumeclaims", namespace=namespace), pure.pick_bound_claim
+            )
         ]
         found = pure.wanted(volumes, claims, options)
         made = {}
@@ -49,7 +65,10 @@ class CsiVolumes:
             made[name] = parse_time(item["metadata"].get("creationTimestamp")) if item else None
             # A typing error must not look like a node without volumes.
             if item is None:
-                raise StorageOpsError(f"there is no node {name}: is it called otherwise in the inventory? (playbook: fuse_recovery_node)")
+                raise StorageOpsError(
+                    f"there is no node {name}: is it called otherwise in the inventory? (playbook: "
+                    "fuse_recovery_node)"
+                )
         classes = []
         if any(volume.storage_class for volume, _claim in found):
             classes = cluster.list(path("storage.k8s.io/v1", "storageclasses"), pure.pick_class)
@@ -58,8 +77,9 @@ class CsiVolumes:
             since = made.get(pod.node)
             if since and pod.created and pod.created < since:
                 raise StorageOpsError(
-                    f"node {pod.node} was made again after its pod {pod.namespace}/{pod.name}: which host has that pod's mounts, "
-                    "the one that had the name before or the one that has it now, is not known. Delete the pod when the old one is off"
+                    f"node {pod.node} was made again after its pod {pod.namespace}/{pod.name}: "
+                    "which host has that pod's mounts, the one that had the name before or the "
+                    "one that has it now, is not known. Delete the pod when the old one is off"
                 )
         return State(
             cluster.now(),
@@ -74,13 +94,17 @@ class CsiVolumes:
         if not namespaces:
             return []
         nodes = self._options.nodes
-        fields = [f"spec.nodeName={node}" for node in nodes] if 0 < len(nodes) <= _MAX_LISTS else [""]
+        fields = (
+            [f"spec.nodeName={node}" for node in nodes] if 0 < len(nodes) <= _MAX_LISTS else [""]
+        )
         spaces = sorted(namespaces) if len(namespaces) * len(fields) <= _MAX_LISTS else [""]
         return [
             pod
             for namespace in spaces
             for field in fields
-            for pod in self._cluster.list(path("v1", "pods", namespace=namespace), pure.pick_tenant, fields=field)
+            for pod in self._cluster.list(
+                path("v1", "pods", namespace=namespace), pure.pick_tenant, fields=field
+            )
         ]
 
     def plan(self, state: State) -> Plan:
@@ -90,21 +114,32 @@ class CsiVolumes:
         if length > MAX_RESULT_CHARACTERS:
             # What another module is to be told is never cut.
             raise StorageOpsError(
-                f"the list of {_count(len(self._volumes), 'volume')} has {length} characters, which is too long for AWX (at most "
-                f"{MAX_RESULT_CHARACTERS} are returned): narrow it down by nodes, namespaces or claims"
+                f"the list of {_count(len(self._volumes), 'volume')} has {length} characters, "
+                f"which is too long for AWX (at most {MAX_RESULT_CHARACTERS} are returned): narrow "
+                "it down by nodes, namespaces or claims"
             )
         return Plan([])
 
     def facts(self) -> dict[str, Any]:
         """The volumes, and the mounts of containers."""
-        return {"volumes": self._volumes, "unused": self._unused, "containers": pure.containers(self._volumes)}
+        return {
+            "volumes": self._volumes,
+            "unused": self._unused,
+            "containers": pure.containers(self._volumes),
+        }
 
     def healthy(self, state: State) -> str:
         """How many there are."""
         pods = {pod["uid"] for volume in self._volumes for pod in volume["pods"]}
         where = f" on {', '.join(self._options.nodes)}" if self._options.nodes else ""
-        drivers = ", ".join(sorted({volume["driver"] for volume in self._volumes})) or "any driver that was asked for"
-        return f"{_count(len(self._volumes), 'volume')} of {drivers}, mounted by {_count(len(pods), 'pod')}{where}"
+        drivers = (
+            ", ".join(sorted({volume["driver"] for volume in self._volumes}))
+            or "any driver that was asked for"
+        )
+        return (
+            f"{_count(len(self._volumes), 'volume')} of {drivers}, mounted by "
+            f"{_count(len(pods), 'pod')}{where}"
+        )
 
 
 def _count(number: int, what: str) -> str:
@@ -114,15 +149,24 @@ def _count(number: int, what: str) -> str:
 def volume_options(params: dict[str, Any]) -> Options:
     """Options of CsiVolumes, checked."""
     lists = {
-        name: tuple(dict.fromkeys(text.strip() for text in params[name])) for name in ("provisioners", "nodes", "namespaces", "claims")
+        name: tuple(dict.fromkeys(text.strip() for text in params[name]))
+        for name in ("provisioners", "nodes", "namespaces", "claims")
     }
     empty = [name for name, texts in lists.items() if not all(texts)]
     if empty:
-        raise StorageOpsError(f"{empty[0]} has an empty name; leave the option out to look at everything")
-    odd = [claim for claim in lists["claims"] if claim.count("/") != 1 or claim.startswith("/") or claim.endswith("/")]
+        raise StorageOpsError(
+            f"{empty[0]} has an empty name; leave the option out to look at everything"
+        )
+    odd = [
+        claim
+        for claim in lists["claims"]
+        if claim.count("/") != 1 or claim.startswith("/") or claim.endswith("/")
+    ]
     if odd:
         raise StorageOpsError(f"claims are given as namespace/name, not as {odd[0]!r}")
     root = params["kubelet_root"].rstrip("/")
     if not root.startswith("/") or ".." in root.split("/"):
-        raise StorageOpsError(f"kubelet_root is {params['kubelet_root']!r}; give an absolute path without '..'")
+        raise StorageOpsError(
+            f"kubelet_root is {params['kubelet_root']!r}; give an absolute path without '..'"
+        )
     return Options(kubelet_root=root, **lists)

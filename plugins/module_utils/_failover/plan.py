@@ -2,12 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Decides how the volumes of a lost and fenced node leave it, and which of them stay. Pure: no I/O here.
+"""Decides how the volumes of a lost and fenced node leave it, and which of them stay. Pure: no I/O
+here.
 
-The out-of-service taint makes Kubernetes itself end the pods and detach the volumes, but of every driver. Where that would go too far,
-volumes are detached one by one: their pods first, then their VolumeAttachments.
+The out-of-service taint makes Kubernetes itself end the pods and detach the volumes, but of every
+driver. Where that would go too far, volumes are detached one by one: their pods first, then their
+VolumeAttachments.
 """
 
 from __future__ import annotations
@@ -17,9 +19,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import RELEASE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Reading
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Entry, Ledger, read_note
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    Reading,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    Entry,
+    Ledger,
+    read_note,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import missing
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     OUT_OF_SERVICE,
@@ -50,24 +62,37 @@ RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 _MAX_AGE = 120.0
 # Since when everybody has the feature; before, it hung on a gate.
 _TAINT_RELEASE = (1, 28)
-# Where the controller manager has to find out by itself that an attachment is gone, it looks once a minute (seconds).
+# Where the controller manager has to find out by itself that an attachment is gone, it looks once a
+# minute (seconds).
 _NOTICE_SECONDS = 90.0
-# What a pod's volume may be without any storage that another node could write to as well, or whose claim is judged instead.
+# What a pod's volume may be without any storage that another node could write to as well, or whose
+# claim is judged instead.
 _HARMLESS = {
-    *("name", "emptyDir", "configMap", "secret", "projected", "downwardAPI", "gitRepo", "image", "hostPath"),
+    *(
+        "name",
+        "emptyDir",
+        "configMap",
+        "secret",
+        "projected",
+        "downwardAPI",
+        "gitRepo",
+        "image",
+        "hostPath",
+    ),
     *("ephemeral", "persistentVolumeClaim"),
 }
 # Drivers whose inline volumes hold nothing but keys and certificates, made on the node for one pod.
 _SECRETS = ("secrets-store.csi.k8s.io", "csi.cert-manager.io", "csi.spiffe.io")
 WARNING = (
-    "the containers of this node may still run: storage is protected from them by the fence, the application is not. They may answer "
-    "requests, and read what they have cached"
+    "the containers of this node may still run: storage is protected from them by the fence, the "
+    "application is not. They may answer requests, and read what they have cached"
 )
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for and allows; see the documentation of volume_failover for units and defaults.
+    """What the user asked for and allows; see the documentation of volume_failover for units and
+    defaults.
 
     ``state``: ``detached`` ends when the volumes have left the node; ``attached`` when they are
     where pods wait for them too. ``awaited``: PersistentVolumes that an earlier step took off the
@@ -96,8 +121,10 @@ class Options:
 class LostPod(NamedTuple):
     """A pod that the API has on the lost node, and that needs its volumes.
 
-    ``volumes``: the PersistentVolumes of its claims; ``missing``: claims that do not exist; ``doomed``: claims that are being deleted;
-    ``tolerates``: the taint does not end it; ``inline``: its volumes that have no claim, and that no fence covers.
+    ``volumes``: the PersistentVolumes of its claims; ``missing``: claims that do not exist;
+    ``doomed``: claims that are being deleted;
+    ``tolerates``: the taint does not end it; ``inline``: its volumes that have no claim, and that
+    no fence covers.
     """
 
     pod: Pod
@@ -109,9 +136,11 @@ class LostPod(NamedTuple):
 
 
 class State(NamedTuple):
-    """What was read. ``covered``: the volumes of the fence, attached or not (then without the name of an attachment).
+    """What was read. ``covered``: the volumes of the fence, attached or not (then without the name
+    of an attachment).
 
-    ``busy``: who else works at the node, in words; known in check mode only, which does not wait for them.
+    ``busy``: who else works at the node, in words; known in check mode only, which does not wait
+    for them.
     """
 
     node: NodeState
@@ -121,7 +150,10 @@ class State(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What the actions of a finding are about. ``volumes``: those that leave; ``awaited``: those whose new attachments are awaited."""
+    """What the actions of a finding are about.
+
+    ``volumes``: those that leave; ``awaited``: those whose new attachments are awaited.
+    """
 
     volumes: tuple[AttachedVolume, ...]
     awaited: tuple[AttachedVolume, ...]
@@ -131,7 +163,10 @@ class Subject(NamedTuple):
 
 
 def pick_lost_pod(item: dict[str, Any], claims: Mapping[tuple[str, str], Claim | None]) -> LostPod:
-    """The record of a pod, with what its claims are bound to. A claim that is not bound has never held a volume."""
+    """The record of a pod, with what its claims are bound to.
+
+    A claim that is not bound has never held a volume.
+    """
     pod = pick_pod(item)
     found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
     return LostPod(
@@ -146,8 +181,16 @@ def pick_lost_pod(item: dict[str, Any], claims: Mapping[tuple[str, str], Claim |
 
 def _inline(volume: Mapping[str, Any]) -> list[str]:
     """What a pod's volume is, in words, if it is storage that has no claim."""
-    kinds = [kind for kind, source in volume.items() if kind not in _HARMLESS and (source or {}).get("driver") not in _SECRETS]
-    return [f"the inline {' '.join(filter(None, (kind, volume[kind].get('driver'))))} volume {volume['name']}" for kind in kinds]
+    kinds = [
+        kind
+        for kind, source in volume.items()
+        if kind not in _HARMLESS and (source or {}).get("driver") not in _SECRETS
+    ]
+    return [
+        f"the inline {' '.join(filter(None, (kind, volume[kind].get('driver'))))} volume "
+        f"{volume['name']}"
+        for kind in kinds
+    ]
 
 
 def is_out_of_service(host: HostRecord) -> bool:
@@ -156,19 +199,29 @@ def is_out_of_service(host: HostRecord) -> bool:
 
 
 def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[str]:
-    """Why this is not, or no longer, the lost node that was fenced. A node whose object was deleted is judged by its ledger alone."""
+    """Why this is not, or no longer, the lost node that was fenced.
+
+    A node whose object was deleted is judged by its ledger alone.
+    """
     if host is None:
         return []
     node = host.node
     if node.uid != ledger.node_uid:
-        return [f"node {name} is another one (uid {node.uid}) than the one that was fenced (uid {ledger.node_uid}): {_release(name)}"]
+        return [
+            f"node {name} is another one (uid {node.uid}) than the one that was fenced (uid "
+            f"{ledger.node_uid}): {_release(name)}"
+        ]
     if node.ready != "Unknown":
         said = "is back" if node.ready == "True" else "has a kubelet that reports"
-        return [f"node {name} {said} (Ready={node.ready}): nothing is detached from it. Its fence stays; {_release(name)}"]
+        return [
+            f"node {name} {said} (Ready={node.ready}): nothing is detached from it. Its fence "
+            f"stays; {_release(name)}"
+        ]
     if host.boot_id != ledger.boot_id:
         return [
-            f"node {name} was booted anew since it was fenced (bootID {host.boot_id}, then {ledger.boot_id}): it has other clients, and "
-            f"may have another address. Run {RUNBOOK} again, which fences these"
+            f"node {name} was booted anew since it was fenced (bootID {host.boot_id}, then "
+            f"{ledger.boot_id}): it has other clients, and may have another address. Run {RUNBOOK} "
+            "again, which fences these"
         ]
     return []
 
@@ -181,26 +234,41 @@ def plan(state: State, options: Options) -> Plan:
         return _refused(finding, [state.busy])
     if ledger is None:
         return _refused(
-            finding, [f"nothing proves that node {options.node} is fenced: it has no ledger. Run {RUNBOOK}, which fences it first"]
+            finding,
+            [
+                f"nothing proves that node {options.node} is fenced: it has no ledger. Run "
+                f"{RUNBOOK}, which fences it first"
+            ],
         )
-    unfit = fence_obstacles(state, ledger) + unproven(state, ledger, options) + _filter_obstacles(state, options)
+    unfit = (
+        fence_obstacles(state, ledger)
+        + unproven(state, ledger, options)
+        + _filter_obstacles(state, options)
+    )
     if unfit:
         return _refused(finding, unfit)
-    held = [covered for covered in state.covered if covered.attachment.name or _users(state, covered)]
+    held = [
+        covered for covered in state.covered if covered.attachment.name or _users(state, covered)
+    ]
     selected = [covered for covered in held if options.filters.selects(covered)]
     reasons = taint_obstacles(state, options)
     if selected and options.detach == "taint" and reasons:
         return _refused(finding, reasons)
     tainting = options.detach != "volumes" and not reasons
-    judged = [(covered, _volume_obstacles(state, covered, tainting, options)) for covered in selected]
+    judged = [
+        (covered, _volume_obstacles(state, covered, tainting, options)) for covered in selected
+    ]
     going = [covered for covered, why in judged if not why]
     findings = [_left_there(options, covered, why) for covered, why in judged if why]
-    # Only when nothing is left on the node is the fail-over done; a run may have been killed while it wrote that down.
+    # Only when nothing is left on the node is the fail-over done; a run may have been killed while
+    # it wrote that down.
     noted = ledger.phase == "detached" and _is_noted(state.node, ledger)
     done = options.waits and len(going) == len(held) and not noted
     left = [found for found in state.covered if found.name in options.awaited and options.waits]
     if going or done or left:
-        finding.evidence.update(_evidence(state, going, tainting, reasons if options.detach == "auto" else []))
+        finding.evidence.update(
+            _evidence(state, going, tainting, reasons if options.detach == "auto" else [])
+        )
         finding.repair = _actions(state, options, going, tainting, done)
         if not going:
             finding.summary = f"what has left the lost node {options.node} is awaited elsewhere"
@@ -209,18 +277,30 @@ def plan(state: State, options: Options) -> Plan:
 
 
 def not_held(state: State, options: Options) -> list[str]:
-    """Why the node is not, or may not be, fenced still, once something was detached from it; nothing if it is."""
+    """Why the node is not, or may not be, fenced still, once something was detached from it;
+    nothing if it is.
+    """
     ledger = state.node.ledger
     if ledger is None:
         reasons = [f"node {options.node} has no ledger any more"]
     else:
-        reasons = _ledger_obstacles(state.node, ledger) + _undoing(state, ledger) + unproven(state, ledger, options)
-    danger = f"node {options.node} may write to what was detached from it: switch it off at once, or fence it again ({RUNBOOK})"
+        reasons = (
+            _ledger_obstacles(state.node, ledger)
+            + _undoing(state, ledger)
+            + unproven(state, ledger, options)
+        )
+    danger = (
+        f"node {options.node} may write to what was detached from it: switch it off at once, "
+        f"or fence it again ({RUNBOOK})"
+    )
     return [*reasons, danger] if reasons else []
 
 
 def unproven(state: State, ledger: Ledger, options: Options) -> list[str]:
-    """What Ceph itself does not show of the fence now. A ledger tells of the past, and an entry can be taken off by anybody."""
+    """What Ceph itself does not show of the fence now.
+
+    A ledger tells of the past, and an entry can be taken off by anybody.
+    """
     if options.check or ledger.method == "none":
         return []
     if options.reading:
@@ -228,8 +308,8 @@ def unproven(state: State, ledger: Ledger, options: Options) -> list[str]:
     if ledger.unverified:
         return []  # Ceph could not be asked before either, and the user has accepted that.
     return [
-        f"nothing was read of Ceph (option ceph), so whether node {ledger.node} is fenced now is not known: give what "
-        "rbd_watcher_info returned"
+        f"nothing was read of Ceph (option ceph), so whether node {ledger.node} is fenced now is "
+        "not known: give what rbd_watcher_info returned"
     ]
 
 
@@ -246,7 +326,10 @@ def taint_obstacles(state: State, options: Options) -> list[str]:
     reasons = []
     version = state.node.version
     if (version.major, version.minor) < _TAINT_RELEASE:
-        reasons.append(f"Kubernetes {version.text} is too old for the taint {OUT_OF_SERVICE}, which takes {_text(_TAINT_RELEASE)}")
+        reasons.append(
+            f"Kubernetes {version.text} is too old for the taint {OUT_OF_SERVICE}, which takes "
+            f"{_text(_TAINT_RELEASE)}"
+        )
     if state.node.host is None:
         reasons.append(f"there is no node {options.node} any more that could get the taint")
     if options.filters.active:
@@ -254,42 +337,73 @@ def taint_obstacles(state: State, options: Options) -> list[str]:
     unfenced = _unfenced(state)
     if unfenced and not options.accept_unfenced_volumes:
         reasons.append(
-            f"the taint would detach volumes that are not fenced: {', '.join(unfenced)}. Detach one by one, or set accept_unfenced_volumes"
+            f"the taint would detach volumes that are not fenced: {', '.join(unfenced)}. Detach "
+            "one by one, or set accept_unfenced_volumes"
         )
     return reasons + _doomed(state.pods)
 
 
 def fence_obstacles(state: State, ledger: Ledger) -> list[str]:
-    """Why the node is not, or no longer, lost and fenced: by its own object, its ledger and the NetworkFences."""
+    """Why the node is not, or no longer, lost and fenced: by its own object, its ledger and the
+    NetworkFences.
+    """
     node = state.node
-    return obstacles(ledger.node, node.host, ledger) + _ledger_obstacles(node, ledger) + _undoing(state, ledger)
+    return (
+        obstacles(ledger.node, node.host, ledger)
+        + _ledger_obstacles(node, ledger)
+        + _undoing(state, ledger)
+    )
 
 
 def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[str]:
     if ledger.phase == "releasing":
         return [f"the fence of node {ledger.node} is being released: let {RELEASE} end"]
     if ledger.phase not in ("fenced", "detached"):
-        return [f"the fence of node {ledger.node} was begun and never proven (phase {ledger.phase}): run {RUNBOOK} again"]
-    over = [entry for entry in _current(ledger) if entry.until and (parse_time(entry.until) or node.now) <= node.now]
-    reasons = [f"the fence of {entry.entry} ended by itself at {entry.until}: run {RUNBOOK} again" for entry in over]
-    for noted, fence, problem in fences_of(node, ledger) if ledger.method == "network_fence" else ():
+        return [
+            f"the fence of node {ledger.node} was begun and never proven (phase {ledger.phase}): "
+            f"run {RUNBOOK} again"
+        ]
+    over = [
+        entry
+        for entry in _current(ledger)
+        if entry.until and (parse_time(entry.until) or node.now) <= node.now
+    ]
+    reasons = [
+        f"the fence of {entry.entry} ended by itself at {entry.until}: run {RUNBOOK} again"
+        for entry in over
+    ]
+    for noted, fence, problem in (
+        fences_of(node, ledger) if ledger.method == "network_fence" else ()
+    ):
         if fence is None or problem or not fence.in_force:
-            now = problem or (f"is {fence.state}, and its status says {fence.status}" if fence else "is gone")
-            reasons.append(f"NetworkFence {noted.name}, which is to fence node {ledger.node}, {now}. Run {RUNBOOK} again")
+            now = problem or (
+                f"is {fence.state}, and its status says {fence.status}" if fence else "is gone"
+            )
+            reasons.append(
+                f"NetworkFence {noted.name}, which is to fence node {ledger.node}, {now}. Run "
+                f"{RUNBOOK} again"
+            )
     return reasons
 
 
 def _current(ledger: Ledger) -> list[Entry]:
     """The entries that fence the node. Others are left from before it booted."""
-    return [entry for entry in ledger.entries if ledger.method == "ceph" and entry.entry in ledger.addresses]
+    return [
+        entry
+        for entry in ledger.entries
+        if ledger.method == "ceph" and entry.entry in ledger.addresses
+    ]
 
 
 def _undoing(state: State, ledger: Ledger) -> list[str]:
-    """NetworkFences whose controller would take the fence back whenever it starts; what is not known of them may be so."""
+    """NetworkFences whose controller would take the fence back whenever it starts; what is not
+    known of them may be so.
+    """
     drivers = {covered.attachment.driver for covered in state.covered}
     return [
-        f"NetworkFence {fence.name} is Unfenced and covers {', '.join(ledger.addresses)}: its controller may take the fence of node "
-        f"{ledger.node} back at any time. Run {RUNBOOK} again, which sets it to Fenced"
+        f"NetworkFence {fence.name} is Unfenced and covers {', '.join(ledger.addresses)}: its "
+        f"controller may take the fence of node {ledger.node} back at any time. Run {RUNBOOK} "
+        "again, which sets it to Fenced"
         for fence in opposing(state.node, ledger, drivers)
     ]
 
@@ -299,49 +413,77 @@ def _filter_obstacles(state: State, options: Options) -> list[str]:
     if not options.filters.active:
         return []
     fenced = {covered.claim for covered in state.covered}
-    reasons = [f"claim {name} has no volume that is fenced" for name in options.filters.claims if name not in fenced]
+    reasons = [
+        f"claim {name} has no volume that is fenced"
+        for name in options.filters.claims
+        if name not in fenced
+    ]
     if not any(options.filters.selects(covered) for covered in state.covered):
-        reasons.append(f"the filters choose none of the volumes that are fenced: {', '.join(_title(covered) for covered in state.covered)}")
+        reasons.append(
+            "the filters choose none of the volumes that are fenced: "
+            f"{', '.join(_title(covered) for covered in state.covered)}"
+        )
     return reasons
 
 
 def _unfenced(state: State) -> list[str]:
-    """Volumes on the node that the fence does not cover: those that are attached, and those that pods use without.
+    """Volumes on the node that the fence does not cover: those that are attached, and those that
+    pods use without.
 
     Drivers outside of CSI have no VolumeAttachments, so the node's own status is asked too.
     """
     covered = {found.name for found in state.covered}
-    found = {_title(entry): None for entry in state.node.attached if not entry.attachment.volume or entry.attachment.volume not in covered}
+    found = {
+        _title(entry): None
+        for entry in state.node.attached
+        if not entry.attachment.volume or entry.attachment.volume not in covered
+    }
     attached = {entry.attachment.volume for entry in state.node.attached}
     for lost in state.pods:
         others = [name for name in lost.volumes if name not in covered | attached]
         found.update({f"{name} (of pod {lost.pod.title})": None for name in others})
-        found.update({f"claim {name} of pod {lost.pod.title}, which does not exist": None for name in lost.missing})
+        found.update(
+            {
+                f"claim {name} of pod {lost.pod.title}, which does not exist": None
+                for name in lost.missing
+            }
+        )
         found.update({f"{name} of pod {lost.pod.title}": None for name in lost.inline})
     return [*found, *_only_in_status(state)]
 
 
 def _only_in_status(state: State) -> list[str]:
-    """What the node's status calls attached or in use, although no VolumeAttachment of the node and no volume of the fence is that."""
+    """What the node's status calls attached or in use, although no VolumeAttachment of the node and
+    no volume of the fence is that.
+    """
     if state.node.host is None:
         return []
     node = state.node.host.node
-    volumes = [covered.volume for covered in state.covered if covered.volume and covered.volume.driver]
+    volumes = [
+        covered.volume for covered in state.covered if covered.volume and covered.volume.driver
+    ]
     known = {attachment_name(volume.driver, volume.handle, node.name) for volume in volumes}
     known |= {entry.attachment.name for entry in state.node.attached}
     names = dict.fromkeys([*node.volumes_attached, *node.volumes_in_use])
-    return [f"{name} (by the node's status)" for name in names if not attachment_names((name,), node.name) & known]
+    return [
+        f"{name} (by the node's status)"
+        for name in names
+        if not attachment_names((name,), node.name) & known
+    ]
 
 
 def _doomed(pods: Iterable[LostPod]) -> list[str]:
     return [
-        f"claim {name} is being deleted, and only pod {lost.pod.title} keeps it, and so the data: let the claim go, or save the data first"
+        f"claim {name} is being deleted, and only pod {lost.pod.title} keeps it, and so the data: "
+        "let the claim go, or save the data first"
         for lost in pods
         for name in lost.doomed
     ]
 
 
-def _volume_obstacles(state: State, covered: AttachedVolume, tainting: bool, options: Options) -> list[str]:
+def _volume_obstacles(
+    state: State, covered: AttachedVolume, tainting: bool, options: Options
+) -> list[str]:
     """Why this volume stays where it is."""
     fenced = {found.name for found in state.covered}
     reasons = _doomed(_users(state, covered))
@@ -351,11 +493,15 @@ def _volume_obstacles(state: State, covered: AttachedVolume, tainting: bool, opt
         others += [f"the volume of claim {name}, which does not exist" for name in lost.missing]
         if others and not options.accept_unfenced_volumes:
             reasons.append(
-                f"pod {pod.title} uses it together with {', '.join(others)}, which is not fenced: a new pod would be a second writer "
-                "there. Fence that too, or set accept_unfenced_volumes"
+                f"pod {pod.title} uses it together with {', '.join(others)}, which is not fenced: "
+                "a new pod would be a second writer there. Fence that too, or set "
+                "accept_unfenced_volumes"
             )
         if pod.owner and pod.owner.kind == "DaemonSet" and (lost.tolerates or not tainting):
-            reasons.append(f"pod {pod.title} is of a DaemonSet, which would make it again on this node: keep the DaemonSet off it first")
+            reasons.append(
+                f"pod {pod.title} is of a DaemonSet, which would make it again on this node: keep "
+                "the DaemonSet off it first"
+            )
     return reasons
 
 
@@ -363,7 +509,9 @@ def _users(state: State, covered: AttachedVolume) -> list[LostPod]:
     return [lost for lost in state.pods if covered.name in lost.volumes]
 
 
-def _actions(state: State, options: Options, going: list[AttachedVolume], tainting: bool, done: bool) -> list[Action]:
+def _actions(
+    state: State, options: Options, going: list[AttachedVolume], tainting: bool, done: bool
+) -> list[Action]:
     node, host = options.node, state.node.host
     # After a run that was killed, those whose volumes had left already are awaited too.
     known = [covered.name for covered in going] + [*options.awaited]
@@ -376,18 +524,30 @@ def _actions(state: State, options: Options, going: list[AttachedVolume], tainti
         actions.append(Action("taint_node", node, ["PATCH", node_path(node), taint], about))
     pods = {lost.pod.uid: lost for covered in going for lost in _users(state, covered)}
     actions += [
-        Action("force_delete_pod", lost.pod.title, ["DELETE", pod_path(lost.pod), "gracePeriodSeconds=0"], about._replace(pod=lost.pod))
+        Action(
+            "force_delete_pod",
+            lost.pod.title,
+            ["DELETE", pod_path(lost.pod), "gracePeriodSeconds=0"],
+            about._replace(pod=lost.pod),
+        )
         for lost in pods.values()
         if lost.tolerates or not tainting
     ]
     if not tainting:
         actions += [
-            Action("delete_volumeattachment", entry.name, ["DELETE", attachment_path(entry)], about._replace(attachment=entry))
+            Action(
+                "delete_volumeattachment",
+                entry.name,
+                ["DELETE", attachment_path(entry)],
+                about._replace(attachment=entry),
+            )
             for entry in [covered.attachment for covered in going]
             if entry.name and not entry.deleted
         ]
     if going:
-        places = [attachment_path(covered.attachment) for covered in going if covered.attachment.name]
+        places = [
+            attachment_path(covered.attachment) for covered in going if covered.attachment.name
+        ]
         actions.append(Action("wait_detached", node, ["GET", *places], about))
     if not options.waits:
         return actions
@@ -396,7 +556,14 @@ def _actions(state: State, options: Options, going: list[AttachedVolume], tainti
     if options.ready_timeout:
         actions.append(Action("wait_ready", names, ["GET", "pods"], about))
     if done:
-        actions.append(Action("record_detached", node, ["PATCH", node_path(node), "the ledger: phase detached"], about))
+        actions.append(
+            Action(
+                "record_detached",
+                node,
+                ["PATCH", node_path(node), "the ledger: phase detached"],
+                about,
+            )
+        )
     return actions
 
 
@@ -424,7 +591,8 @@ def _describe(state: State, options: Options) -> Finding:
         kind="Node",
         name=options.node,
         node=options.node,
-        summary=f"{len(volumes)} volume{'s' * (len(volumes) != 1)} of the fence still attached to the lost node {options.node}",
+        summary=f"{len(volumes)} volume{'s' * (len(volumes) != 1)} of the fence still attached to "
+        f"the lost node {options.node}",
         verdict="repair",
         reason="the node is fenced" if ledger else "",
         runbook=RUNBOOK,
@@ -433,12 +601,20 @@ def _describe(state: State, options: Options) -> Finding:
     )
 
 
-def _evidence(state: State, going: list[AttachedVolume], tainting: bool, reasons: list[str]) -> dict[str, Any]:
+def _evidence(
+    state: State, going: list[AttachedVolume], tainting: bool, reasons: list[str]
+) -> dict[str, Any]:
     return {
         "detach": "taint" if tainting else "volumes",
         "why_no_taint": reasons,
         "volumes": [_title(covered) for covered in going],
-        "pods": list(dict.fromkeys(f"{lost.pod.title} ({lost.pod.uid})" for covered in going for lost in _users(state, covered))),
+        "pods": list(
+            dict.fromkeys(
+                f"{lost.pod.title} ({lost.pod.uid})"
+                for covered in going
+                for lost in _users(state, covered)
+            )
+        ),
         "not_fenced": _unfenced(state),
         "warning": WARNING,
     }
@@ -458,7 +634,11 @@ def _left_there(options: Options, covered: AttachedVolume, reasons: list[str]) -
         reason="",
         runbook=RUNBOOK,
         named=True,
-        evidence={"claim": covered.claim, "attachment": attachment.name, "attachment_uid": attachment.uid},
+        evidence={
+            "claim": covered.claim,
+            "attachment": attachment.name,
+            "attachment_uid": attachment.uid,
+        },
     )
     finding.refuse(*reasons)
     return finding
@@ -476,7 +656,8 @@ def homeless(tenant: Tenant, volumes: Iterable[AttachedVolume]) -> Finding:
         node="",
         summary=f"pod {pod.title} has no node, so what needs {names} does not run",
         verdict="report",
-        reason=f"{tenant.trouble or 'the scheduler gives no reason'}. Its volumes are free; it starts as soon as a node takes it",
+        reason=f"{tenant.trouble or 'the scheduler gives no reason'}. Its volumes are free; it "
+        "starts as soon as a node takes it",
         runbook=RUNBOOK,
         evidence={"volumes": names, "uid": pod.uid},
     )
@@ -504,4 +685,8 @@ def _tolerates(toleration: dict[str, Any]) -> bool:
     """For ever or for a while: pods that end too late are ended here."""
     key, exists = toleration.get("key", ""), toleration.get("operator") == "Exists"
     fits = key == TAINT[0] or (not key and exists)
-    return fits and (exists or toleration.get("value", "") == TAINT[1]) and toleration.get("effect", "") in ("", TAINT[2])
+    return (
+        fits
+        and (exists or toleration.get("value", "") == TAINT[1])
+        and toleration.get("effect", "") in ("", TAINT[2])
+    )

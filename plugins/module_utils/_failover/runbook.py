@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Takes the volumes of a lost and fenced node off it: reads the cluster, carries out what failover_plan decides, and proves it.
+"""Takes the volumes of a lost and fenced node off it: reads the cluster, carries out what
+failover_plan decides, and proves it.
 
-Every step may be the last one of a run that is killed: the next run finds by the cluster and the ledger what is left to be done.
+Every step may be the last one of a run that is killed: the next run finds by the cluster and the
+ledger what is left to be done.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import math
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
@@ -26,12 +29,31 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
     Prevented,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import LostPod, Options, State, Subject
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import parse_reading
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger, Ledgers, RunLease, RunOptions
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import FENCED, MESSAGES, SUCCEEDED, list_fences
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import (
+    LostPod,
+    Options,
+    State,
+    Subject,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    parse_reading,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    Ledger,
+    Ledgers,
+    RunLease,
+    RunOptions,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    FENCED,
+    MESSAGES,
+    SUCCEEDED,
+    list_fences,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     TAINT,
     AttachedVolume,
@@ -49,7 +71,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     path,
     until_none,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import Message, pick_message
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
+    Message,
+    pick_message,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
@@ -69,7 +94,8 @@ _ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # Nothing is begun with less time left (seconds).
 _LEAST_SECONDS = 30.0
 _POLL_SECONDS = 0.5
-# A controller that makes a pod anew does so within this time (seconds), and the scheduler has placed it.
+# A controller that makes a pod anew does so within this time (seconds), and the scheduler has
+# placed it.
 _REPLACEMENT_SECONDS = 15.0
 # Nodes change all the time, so a patch that insists on what was read may have to be made anew.
 _PATCH_TRIES = 10
@@ -80,7 +106,8 @@ _EVENT_LENGTH = 300
 class Failover:
     """The runbook fail_over_volumes on one cluster, from the fence on.
 
-    ``check_mode``: the lease is not taken, and the ledger may be the one that the steps before would have written.
+    ``check_mode``: the lease is not taken, and the ledger may be the one that the steps before
+    would have written.
     """
 
     def __init__(
@@ -92,7 +119,12 @@ class Failover:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cluster, self._run, self._options, self._check_mode = cluster, run, options, check_mode
+        self._cluster, self._run, self._options, self._check_mode = (
+            cluster,
+            run,
+            options,
+            check_mode,
+        )
         self._ledgers = Ledgers(cluster, run.namespace)
         self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds)
         self._sleep, self._clock = sleep, clock
@@ -116,7 +148,9 @@ class Failover:
     # gather
 
     def gather(self) -> State:
-        """Read the node with its attachments, then its pods and what their claims are bound to, then the other volumes of the fence."""
+        """Read the node with its attachments, then its pods and what their claims are bound to,
+        then the other volumes of the fence.
+        """
         busy = self._lease.holder() if self._check_mode else ""
         if not self._check_mode:
             self._lease.take(self._run.lease_timeout)
@@ -127,27 +161,39 @@ class Failover:
         self._ledger = node.ledger
         self._state = State(node, busy=busy)
         if node.ledger:
-            attached = {entry.attachment.volume: entry for entry in node.attached if entry.attachment.volume}
-            covered = [attached.get(name) or self._without_attachment(name) for name in node.ledger.volumes]
+            attached = {
+                entry.attachment.volume: entry for entry in node.attached if entry.attachment.volume
+            }
+            covered = [
+                attached.get(name) or self._without_attachment(name) for name in node.ledger.volumes
+            ]
             self._state = State(node, tuple(covered), tuple(self._lost_pods()), busy)
         return self._state
 
     def _without_attachment(self, name: str) -> AttachedVolume:
         item = self._cluster.get(path("v1", "persistentvolumes", name))
         driver = pick_volume(item).driver if item else ""
-        nothing = Attachment("", "", driver, self._options.node, name, False, (), None, None, None, None, ())
+        nothing = Attachment(
+            "", "", driver, self._options.node, name, False, (), None, None, None, None, ()
+        )
         return attached_volume(nothing, item)
 
     def _lost_pods(self) -> list[LostPod]:
-        """The pods that the API has on the node, and that have not ended, with their claims as etcd has them now."""
+        """The pods that the API has on the node, and that have not ended, with their claims as etcd
+        has them now.
+        """
 
         def pick(item: dict[str, Any]) -> dict[str, Any] | None:
             return None if pick_pod(item).terminal else item
 
-        items = self._cluster.list(path("v1", "pods"), pick, fields=f"spec.nodeName={self._options.node}")
+        items = self._cluster.list(
+            path("v1", "pods"), pick, fields=f"spec.nodeName={self._options.node}"
+        )
         pods = [pick_pod(item) for item in items]
         claims: dict[tuple[str, str], Claim | None] = {}
-        for namespace, name in sorted({(pod.namespace, claim) for pod in pods for claim in pod.claims}):
+        for namespace, name in sorted(
+            {(pod.namespace, claim) for pod in pods for claim in pod.claims}
+        ):
             item = self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace))
             claims[namespace, name] = pick_claim(item) if item else None
         return [pure.pick_lost_pod(item, claims) for item in items]
@@ -162,7 +208,10 @@ class Failover:
     def healthy(self, state: State) -> str:
         """Why there is nothing to be done."""
         chosen = " that the filters choose" if self._options.filters.active else ""
-        return f"none of the {len(state.covered)} volumes of the fence{chosen} is attached to {self._options.node} any more"
+        return (
+            f"none of the {len(state.covered)} volumes of the fence{chosen} is attached to "
+            f"{self._options.node} any more"
+        )
 
     def facts(self) -> dict[str, Any]:
         """The ledger as it is now; in check mode as it would be."""
@@ -181,7 +230,9 @@ class Failover:
             self._changes[action.verb](self, action.subject, True)
 
     def apply(self, action: Action) -> None:
-        """Carry out one action, after a fresh look at the node, at its fence, and at whose turn it is."""
+        """Carry out one action, after a fresh look at the node, at its fence, and at whose turn it
+        is.
+        """
         try:
             self._recheck(action.verb in self._changes)
         except KubeError as error:
@@ -198,7 +249,9 @@ class Failover:
             self._write(phase="detached")
 
     def undo(self, action: Action) -> Action | None:
-        """Nothing is taken back: what was detached is safe, since the node is fenced, and its ledger says how far we came."""
+        """Nothing is taken back: what was detached is safe, since the node is fenced, and its
+        ledger says how far we came.
+        """
 
     def _recheck(self, detaches: bool) -> None:
         """The node must still be lost and fenced, and no other run at work on it.
@@ -206,7 +259,9 @@ class Failover:
         ``detaches``: what was read of Ceph must be new enough still, which it need not be to wait.
         """
         if self._cluster.deadline.remaining() < _LEAST_SECONDS:
-            raise Prevented(f"less than {_LEAST_SECONDS:g} s are left of the deadline; run again, or raise it")
+            raise Prevented(
+                f"less than {_LEAST_SECONDS:g} s are left of the deadline; run again, or raise it"
+            )
         self._lease.check()
         self._renewed = self._clock()
         name = self._options.node
@@ -215,7 +270,9 @@ class Failover:
         if ledger is None or self._state is None:
             raise NotStarted(f"the fence of node {name} is not proven any more: it has no ledger")
         host = pick_host_record(item) if item else None
-        node = self._state.node._replace(now=self._cluster.now(), host=host, fences=list_fences(self._cluster))
+        node = self._state.node._replace(
+            now=self._cluster.now(), host=host, fences=list_fences(self._cluster)
+        )
         state = self._state._replace(node=node)
         doubts = pure.fence_obstacles(state, ledger)
         doubts += pure.unproven(state, ledger, self._options) if detaches else []
@@ -229,7 +286,10 @@ class Failover:
         for left in reversed(range(_PATCH_TRIES)):
             item = self._cluster.get(node_path(name))
             if item is None:
-                raise ActionFailed(f"there is no node {name} any more that could get the taint; run again to detach its volumes one by one")
+                raise ActionFailed(
+                    f"there is no node {name} any more that could get the taint; run again to "
+                    "detach its volumes one by one"
+                )
             host = pick_host_record(item)
             if pure.is_out_of_service(host):
                 return
@@ -240,8 +300,16 @@ class Failover:
                 self._write(tainted=True)
                 continue  # that has changed the node
             body = {
-                "metadata": {"uid": item["metadata"]["uid"], "resourceVersion": item["metadata"]["resourceVersion"]},
-                "spec": {"taints": [*(item["spec"].get("taints") or []), dict(zip(("key", "value", "effect"), TAINT))]},
+                "metadata": {
+                    "uid": item["metadata"]["uid"],
+                    "resourceVersion": item["metadata"]["resourceVersion"],
+                },
+                "spec": {
+                    "taints": [
+                        *(item["spec"].get("taints") or []),
+                        dict(zip(("key", "value", "effect"), TAINT)),
+                    ]
+                },
             }
             try:
                 self._cluster.patch(node_path(name), body, dry_run=dry_run)
@@ -259,7 +327,9 @@ class Failover:
             self._delete(attachment_path(subject.attachment), subject.attachment.uid, dry_run)
 
     def _delete(self, where: str, uid: str, dry_run: bool, grace: int | None = None) -> None:
-        """Delete exactly that object; one that is gone already, or replaced by another one, needs no deletion."""
+        """Delete exactly that object; one that is gone already, or replaced by another one, needs
+        no deletion.
+        """
         try:
             self._cluster.delete(where, uid, dry_run, grace)
         except (NotFound, Conflict):
@@ -287,25 +357,33 @@ class Failover:
     def _wait_attached(self, subject: Subject) -> None:
         began = self._clock()
         seconds = subject.attach_timeout
-        left = self._until_none(seconds, lambda: self._waiting(subject, self._clock() - began < _REPLACEMENT_SECONDS))
+        left = self._until_none(
+            seconds, lambda: self._waiting(subject, self._clock() - began < _REPLACEMENT_SECONDS)
+        )
         if left:
             raise ActionFailed(f"not within {seconds:g} s (attach_timeout): {'; '.join(left)}")
 
     def _wait_ready(self, subject: Subject) -> None:
         seconds = self._options.ready_timeout
-        late = self._until_none(seconds, lambda: [tenant.pod.title for tenant in self._new(subject) if not _runs(tenant)])
+        late = self._until_none(
+            seconds,
+            lambda: [tenant.pod.title for tenant in self._new(subject) if not _runs(tenant)],
+        )
         # Only now it matters what they say.
         told = self._not_running(subject) if late else []
         if told:
             raise ActionFailed(
-                f"not Running and Ready within {seconds:g} s (ready_timeout): {'; '.join(told)}. Their volumes are attached. Once the "
-                "pods run, or with ready_timeout 0, another run records that the lost node has none of these volumes any more"
+                f"not Running and Ready within {seconds:g} s (ready_timeout): {'; '.join(told)}. "
+                "Their volumes are attached. Once the pods run, or with ready_timeout 0, another "
+                "run records that the lost node has none of these volumes any more"
             )
 
     def _new(self, subject: Subject) -> list[Tenant]:
-        """The pods that have taken over: those that have a node and use an awaited volume, which only one node can have.
+        """The pods that have taken over: those that have a node and use an awaited volume, which
+        only one node can have.
 
-        Of a volume that several nodes can have those that were made since the node was lost; others may have had trouble before.
+        Of a volume that several nodes can have those that were made since the node was lost; others
+        may have had trouble before.
         """
         host = self._state.node.host if self._state else None
         lost = host.node.ready_since if host else None
@@ -315,8 +393,16 @@ class Failover:
             alone = covered.volume is not None and covered.volume.exclusive
             return _uses(tenant, covered) and (alone or not lost or not made or made >= lost)
 
-        found = [tenant for tenant in self._tenants(subject.awaited) if tenant.pod.node and not tenant.pod.deleted]
-        return [tenant for tenant in found if any(is_new(tenant, covered) for covered in subject.awaited)]
+        found = [
+            tenant
+            for tenant in self._tenants(subject.awaited)
+            if tenant.pod.node and not tenant.pod.deleted
+        ]
+        return [
+            tenant
+            for tenant in found
+            if any(is_new(tenant, covered) for covered in subject.awaited)
+        ]
 
     def _not_running(self, subject: Subject) -> list[str]:
         return [self._said(tenant) for tenant in self._new(subject) if not _runs(tenant)]
@@ -328,11 +414,18 @@ class Failover:
             events = path("v1", "events", namespace=pod.namespace)
             found = self._cluster.list(events, pick_message, fields=f"involvedObject.uid={pod.uid}")
             last = max((message for _uid, message in found), key=_moment, default=None)
-            event = f"last event: {last.reason}: {last.text[:_EVENT_LENGTH]}" if last else "it has no events"
+            event = (
+                f"last event: {last.reason}: {last.text[:_EVENT_LENGTH]}"
+                if last
+                else "it has no events"
+            )
         except KubeError as error:
             event = f"its events cannot be read: {error}"
         how = "not Ready" if pod.phase == "Running" else pod.phase
-        return f"pod {pod.title} on {pod.node} is {how} ({tenant.trouble or 'no container gives a reason'}); {event}"
+        return (
+            f"pod {pod.title} on {pod.node} is {how} "
+            f"({tenant.trouble or 'no container gives a reason'}); {event}"
+        )
 
     def _left(self, subject: Subject) -> list[str]:
         """What of the volumes is still to be seen on the lost node: pods, attachments."""
@@ -351,7 +444,9 @@ class Failover:
         return left
 
     def _waiting(self, subject: Subject, early: bool) -> list[str]:
-        """Which pods elsewhere still wait for their volume; what has been reached goes to the proof. ``early``: pods may yet be made."""
+        """Which pods elsewhere still wait for their volume; what has been reached goes to the
+        proof. ``early``: pods may yet be made.
+        """
         node = self._options.node
         waiting: list[str] = []
         proof: list[str] = []
@@ -359,7 +454,9 @@ class Failover:
         tenants = self._tenants(subject.awaited)
         for covered in subject.awaited:
             name = covered.name
-            users = [tenant for tenant in tenants if _uses(tenant, covered) and not tenant.pod.deleted]
+            users = [
+                tenant for tenant in tenants if _uses(tenant, covered) and not tenant.pod.deleted
+            ]
             placed = [tenant.pod for tenant in users if tenant.pod.node]
             for tenant in users:
                 if not tenant.pod.node:
@@ -368,17 +465,31 @@ class Failover:
             for pod in placed:
                 attachment = self._attachment(covered, pod.node)
                 if pod.node == node:
-                    waiting.append(f"pod {pod.title} came to the lost node {node} again: it tolerates its taints, or names the node itself")
+                    waiting.append(
+                        f"pod {pod.title} came to the lost node {node} again: it tolerates its "
+                        "taints, or names the node itself"
+                    )
                 elif attachment and attachment.attached:
                     since = self._attached.setdefault((name, pod.node), self._cluster.now())
-                    proof.append(f"{name} is attached to {pod.node} for pod {pod.title} ({attachment.name}, seen at {since:%H:%M:%S}Z)")
+                    proof.append(
+                        f"{name} is attached to {pod.node} for pod {pod.title} ({attachment.name}, "
+                        f"seen at {since:%H:%M:%S}Z)"
+                    )
                 else:
-                    waiting.append(f"pod {pod.title} on {pod.node} waits for {name}: {_why_not(attachment)}")
+                    waiting.append(
+                        f"pod {pod.title} on {pod.node} waits for {name}: {_why_not(attachment)}"
+                    )
             if not placed and early:
                 waiting.append(f"no pod elsewhere uses {name} yet")
             elif not placed:
-                trouble = [f"pod {tenant.pod.title} has no node: {tenant.trouble or 'no reason given'}" for tenant in users]
-                proof.append(f"{name} is free, and waits for a pod: {'; '.join(trouble) or 'there is none that uses it'}")
+                trouble = [
+                    f"pod {tenant.pod.title} has no node: {tenant.trouble or 'no reason given'}"
+                    for tenant in users
+                ]
+                proof.append(
+                    f"{name} is free, and waits for a pod: "
+                    f"{'; '.join(trouble) or 'there is none that uses it'}"
+                )
         self._proof = proof
         return waiting
 
@@ -390,7 +501,7 @@ class Failover:
         for namespace in sorted({namespace for namespace, name in claims if name}):
             names = tuple(name for space, name in claims if space == namespace)
             pods = path("v1", "pods", namespace=namespace)
-            found += self._cluster.list(pods, lambda item, names=names: pick_tenant(item, names), fields=fields)  # type: ignore[misc]
+            found += self._cluster.list(pods, partial(pick_tenant, claims=names), fields=fields)
         return found
 
     def _attachment(self, covered: AttachedVolume, node: str) -> Attachment | None:
@@ -403,7 +514,9 @@ class Failover:
             return pick_attachment(item) if item else None
         # A migrated volume does not tell by what handle its attachment is named.
         found = self._cluster.list(_ATTACHMENTS, pick_attachment)
-        return next((entry for entry in found if entry.node == node and entry.volume == covered.name), None)
+        return next(
+            (entry for entry in found if entry.node == node and entry.volume == covered.name), None
+        )
 
     def _until_none(self, seconds: float, look: Callable[[], list[str]]) -> list[str]:
         """As everywhere, but under the Lease, which is renewed meanwhile."""
@@ -415,7 +528,9 @@ class Failover:
                 self._renewed = self._clock()
             return left
 
-        return until_none(held, seconds, self._cluster.deadline, self._sleep, self._clock, _POLL_SECONDS)
+        return until_none(
+            held, seconds, self._cluster.deadline, self._sleep, self._clock, _POLL_SECONDS
+        )
 
     # verify
 
@@ -427,32 +542,55 @@ class Failover:
             doubts += self._not_running(subject)
         item = self._cluster.get(node_path(self._options.node))
         ledger = self._ledgers.read(self._options.node, item)
-        if finding.repair[-1].verb == "record_detached" and (ledger is None or ledger.phase != "detached"):
-            doubts.append(f"the ledger does not say that they are detached ({ledger.phase if ledger else 'it is gone'})")
+        if finding.repair[-1].verb == "record_detached" and (
+            ledger is None or ledger.phase != "detached"
+        ):
+            doubts.append(
+                "the ledger does not say that they are detached "
+                f"({ledger.phase if ledger else 'it is gone'})"
+            )
         if doubts:
-            raise StorageOpsError(f"the fail-over of {self._options.node} is not proven: {'; '.join(doubts)}")
+            raise StorageOpsError(
+                f"the fail-over of {self._options.node} is not proven: {'; '.join(doubts)}"
+            )
         gone = [
-            f"{covered.name} has no VolumeAttachment and no pod on {self._options.node} (seen at {self._detached[covered.name]:%H:%M:%S}Z)"
+            f"{covered.name} has no VolumeAttachment and no pod on {self._options.node} (seen at "
+            f"{self._detached[covered.name]:%H:%M:%S}Z)"
             for covered in subject.volumes
         ]
         self._plan.findings += self._homeless.values()
-        ready = [f"pod {tenant.pod.title} is Running and Ready on {tenant.pod.node}" for tenant in self._new(subject) if _runs(tenant)]
-        unproven = [] if self._options.ready_timeout else ["whether the new pods run is not proven (ready_timeout is 0)"]
+        ready = [
+            f"pod {tenant.pod.title} is Running and Ready on {tenant.pod.node}"
+            for tenant in self._new(subject)
+            if _runs(tenant)
+        ]
+        unproven = (
+            []
+            if self._options.ready_timeout
+            else ["whether the new pods run is not proven (ready_timeout is 0)"]
+        )
         return gone + self._proof + ready + unproven
 
 
 class StillFenced:
-    """Whether the fence is there still once volumes were detached, asked of the cluster and of what was read of Ceph."""
+    """Whether the fence is there still once volumes were detached, asked of the cluster and of what
+    was read of Ceph.
+    """
 
     def __init__(self, cluster: Cluster, run: RunOptions, options: Options) -> None:
         self._cluster, self._run, self._options = cluster, run, options
         self._ledger: Ledger | None = None
 
     def gather(self) -> None:
-        """Read the node and its ledger, for which no Lease is needed. Raises StorageOpsError that says what is wrong with the fence."""
+        """Read the node and its ledger, for which no Lease is needed.
+
+        Raises StorageOpsError that says what is wrong with the fence.
+        """
         if self._options.check:
             return
-        node = gather_node(self._cluster, self._options.node, Ledgers(self._cluster, self._run.namespace))
+        node = gather_node(
+            self._cluster, self._options.node, Ledgers(self._cluster, self._run.namespace)
+        )
         self._ledger = node.ledger
         reasons = pure.not_held(State(node), self._options)
         if reasons:
@@ -464,7 +602,11 @@ class StillFenced:
 
     def healthy(self, _state: None) -> str:
         """What was found."""
-        return "check mode, in which nothing was fenced" if self._options.check else f"node {self._options.node} is fenced still"
+        return (
+            "check mode, in which nothing was fenced"
+            if self._options.check
+            else f"node {self._options.node} is fenced still"
+        )
 
     def facts(self) -> dict[str, Any]:
         """The ledger as it is."""
@@ -473,18 +615,32 @@ class StillFenced:
 
 def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
     """Options of Failover, checked."""
-    for name, least in (("detach_timeout", 1), ("attach_timeout", 1), ("ready_timeout", 0), ("deadline", 60)):
+    for name, least in (
+        ("detach_timeout", 1),
+        ("attach_timeout", 1),
+        ("ready_timeout", 0),
+        ("deadline", 60),
+    ):
         if not least <= params[name] < math.inf:  # not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}, and a finite number")
+            raise StorageOpsError(
+                f"{name} is {params[name]:g}; give at least {least:g}, and a finite number"
+            )
     chosen = {name: tuple(text.strip() for text in params[name]) for name in Filters._fields}
     empty = [name for name, texts in chosen.items() if not all(texts)]
     if empty:
-        raise StorageOpsError(f"{empty[0]} has an empty name; leave the option out to choose everything")
+        raise StorageOpsError(
+            f"{empty[0]} has an empty name; leave the option out to choose everything"
+        )
     wrong = [claim for claim in chosen["claims"] if claim.count("/") != 1]
     if wrong:
         raise StorageOpsError(f"claims has {wrong[0]}; give each as namespace/name")
     reading = parse_reading(params["ceph"]) if params["ceph"] else None
-    made: dict[str, Any] = {"filters": Filters(**chosen), "reading": reading, "check": check_mode, "awaited": tuple(params["awaited"])}
+    made: dict[str, Any] = {
+        "filters": Filters(**chosen),
+        "reading": reading,
+        "check": check_mode,
+        "awaited": tuple(params["awaited"]),
+    }
     given = {name: params[name] for name in Options.__dataclass_fields__ if name not in made}
     return Options(**given, **made)
 
@@ -493,7 +649,9 @@ def _as_planned(node: NodeState, fence: Ledger) -> NodeState:
     """The node as the steps before would have left it, with its NetworkFences Fenced."""
     names = {noted.name for noted in fence.network_fences}
     fences = [
-        found._replace(state=FENCED, result=SUCCEEDED, message=MESSAGES[FENCED]) if found.name in names else found
+        found._replace(state=FENCED, result=SUCCEEDED, message=MESSAGES[FENCED])
+        if found.name in names
+        else found
         for found in node.fences or ()
     ]
     return node._replace(ledger=fence, fences=tuple(fences))
@@ -514,17 +672,29 @@ def _moment(message: Message) -> float:
 
 def _still_there(attachment: Attachment, node: str) -> str:
     if attachment.deleted is None:
-        return f"{attachment.name} ({attachment.driver}) is not being deleted: the controller manager does not detach it from {node}"
-    said = f"; the attacher says: {attachment.detach_error.message}" if attachment.detach_error else "; the attacher says nothing"
+        return (
+            f"{attachment.name} ({attachment.driver}) is not being deleted: the controller "
+            f"manager does not detach it from {node}"
+        )
+    said = (
+        f"; the attacher says: {attachment.detach_error.message}"
+        if attachment.detach_error
+        else "; the attacher says nothing"
+    )
     return (
-        f"{attachment.name} ({attachment.driver}) is being deleted since {attachment.deleted:%H:%M:%S}Z, held by "
-        f"{', '.join(attachment.finalizers) or 'no finalizer'}{said}. A finalizer is never removed here"
+        f"{attachment.name} ({attachment.driver}) is being deleted since "
+        f"{attachment.deleted:%H:%M:%S}Z, held by "
+        f"{', '.join(attachment.finalizers) or 'no finalizer'}{said}. "
+        "A finalizer is never removed here"
     )
 
 
 def _why_not(attachment: Attachment | None) -> str:
     if attachment is None:
-        return "there is no VolumeAttachment; does the controller manager run, and what do the events of the pod say?"
+        return (
+            "there is no VolumeAttachment; does the controller manager run, and what do the "
+            "events of the pod say?"
+        )
     if attachment.attach_error:
         return f"{attachment.name} is not attached: {attachment.attach_error.message}"
     return f"{attachment.name} is not attached, and the attacher says nothing"

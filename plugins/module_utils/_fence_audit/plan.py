@@ -2,9 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Which lost nodes still hold volumes (STOR-16), and which fences were left behind (STOR-17). Pure: no I/O here."""
+"""Which lost nodes still hold volumes (STOR-16), and which fences were left behind (STOR-17).
+
+Pure: no I/O here.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,19 @@ from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import FAIL_OVER, RELEASE
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
+    FAIL_OVER,
+    RELEASE,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Blocked, Reading
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Entry, Ledger
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    Blocked,
+    Reading,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    Entry,
+    Ledger,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
     FENCED,
     MESSAGES,
@@ -27,19 +39,37 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     NetworkFence,
     covers,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import OUT_OF_SERVICE, AttachedVolume, HostRecord
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment, Pod, age, attachment_names, parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.returned import (
+    LONE,
+    is_old,
+    machine_doubt,
+    plain,
+    rebooted,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    OUT_OF_SERVICE,
+    AttachedVolume,
+    HostRecord,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Pod,
+    age,
+    attachment_names,
+    parse_time,
+)
 
-# Of nodes that nobody named, so much of their volumes is told (characters); a whole data centre may be lost.
+# Of nodes that nobody named, so much of their volumes is told (characters); a whole data centre may
+# be lost.
 _MAX_VOLUMES = 150_000
 # What is said of a ledger whose ConfigMap is not where this audit looks.
 ELSEWHERE = "is kept in namespace"
 NOTHING = "is nowhere, although the node has the annotation of one"
 CONTRADICTED = "is not what the annotation of the node says, which is no older"
 _CONTRADICTED = (
-    "whoever has its kubelet may have written the annotation; or the ConfigMap is an old one, from a backup. The ConfigMap counts, "
-    "but the node is not released while they contradict each other: compare both with Ceph's blocklist"
+    "whoever has its kubelet may have written the annotation; or the ConfigMap is an old one, from "
+    "a backup. The ConfigMap counts, but the node is not released while they contradict each "
+    "other: compare both with Ceph's blocklist"
 )
 
 
@@ -52,10 +82,11 @@ class Options(NamedTuple):
 
 
 class LostNode(NamedTuple):
-    """A node that was named or is not Ready. ``host``: None when there is no such Node; ``volumes``: attached to it, or fenced from it.
+    """A node that was named or is not Ready. ``host``: None when there is no such Node;
+    ``volumes``: attached to it, or fenced from it.
 
-    ``used``: those that it may have open although they are not attached to it; ``waiting``: the pods that wait for one of these volumes
-    on another node.
+    ``used``: those that it may have open although they are not attached to it; ``waiting``: the
+    pods that wait for one of these volumes on another node.
     """
 
     name: str
@@ -67,12 +98,17 @@ class LostNode(NamedTuple):
 
     def lost_for(self, now: datetime, grace: float) -> float:
         """Seconds since nobody has heard of it; 0 unless that is longer than the grace."""
-        seconds = age(now, self.host.node.ready_since) if self.host and self.host.node.ready == "Unknown" else 0.0
+        seconds = (
+            age(now, self.host.node.ready_since)
+            if self.host and self.host.node.ready == "Unknown"
+            else 0.0
+        )
         return seconds if seconds >= grace else 0.0
 
 
 class State(NamedTuple):
-    """What was read. ``unreadable``: of ledgers that cannot be read, the node and why; ``fences``: None without CSI-Addons.
+    """What was read. ``unreadable``: of ledgers that cannot be read, the node and why; ``fences``:
+    None without CSI-Addons.
 
     ``copies``: of nodes whose ledger is not kept twice as it should be, the node and what is wrong.
     """
@@ -104,11 +140,15 @@ def plan(state: State, options: Options) -> Plan:
 
 
 def describe(state: State, options: Options) -> list[dict[str, Any]]:
-    """The lost nodes as the module returns them, with their volumes; of nodes that nobody named, as far as there is room."""
+    """The lost nodes as the module returns them, with their volumes; of nodes that nobody named, as
+    far as there is room.
+    """
     room = _MAX_VOLUMES
     described = []
     for lost in state.lost:
-        volumes = [_describe_volume(volume, False) for volume in lost.volumes] + [_describe_volume(volume, True) for volume in lost.used]
+        volumes = [_describe_volume(volume, False) for volume in lost.volumes] + [
+            _describe_volume(volume, True) for volume in lost.used
+        ]
         room -= len(json.dumps(volumes))
         left_out = 0 if options.nodes or room >= 0 else len(volumes)
         host = lost.host
@@ -116,7 +156,9 @@ def describe(state: State, options: Options) -> list[dict[str, Any]]:
             {
                 "node": lost.name,
                 "ready": host.node.ready if host else "",
-                "not_ready_seconds": age(state.now, host.node.ready_since) if host and host.node.ready != "True" else 0.0,
+                "not_ready_seconds": age(state.now, host.node.ready_since)
+                if host and host.node.ready != "True"
+                else 0.0,
                 "boot_id": host.boot_id if host else "",
                 "addresses": list(host.addresses) if host else [],
                 "ledger": lost.ledger.to_dict() if lost.ledger else {},
@@ -141,9 +183,20 @@ def _describe_volume(volume: AttachedVolume, used: bool) -> dict[str, Any]:
     }
 
 
-def _report(control: str, severity: str, kind: str, name: str, node: str, summary: str, reason: str, **evidence: Any) -> Finding:
+def _report(
+    control: str,
+    severity: str,
+    kind: str,
+    name: str,
+    node: str,
+    summary: str,
+    reason: str,
+    **evidence: Any,
+) -> Finding:
     runbook = FAIL_OVER if control == "STOR-16" else RELEASE
-    return Finding(control, severity, kind, name, node, summary, "report", reason, runbook, evidence)
+    return Finding(
+        control, severity, kind, name, node, summary, "report", reason, runbook, evidence
+    )
 
 
 # STOR-16
@@ -154,7 +207,11 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
     if not seconds or lost.host is None:
         return []
     in_use = attachment_names(lost.host.node.volumes_in_use, lost.name)
-    attached = [volume for volume in lost.volumes if is_exclusive(volume) and _is_held(volume.attachment, in_use)]
+    attached = [
+        volume
+        for volume in lost.volumes
+        if is_exclusive(volume) and _is_held(volume.attachment, in_use)
+    ]
     used = [volume for volume in lost.used if is_exclusive(volume)]
     held = attached + used
     phase = lost.ledger.phase if lost.ledger else ""
@@ -162,7 +219,11 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
     if held or phase in ("intended", "fenced", "releasing"):
         what = " and ".join(
             ([f"holds {len(attached)} volumes that no other node can use"] if attached else [])
-            + ([f"may still use {len(used)} volumes that are not attached to it any more"] if used else [])
+            + (
+                [f"may still use {len(used)} volumes that are not attached to it any more"]
+                if used
+                else []
+            )
         )
         found.append(
             _report(
@@ -171,17 +232,27 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
                 "Node",
                 lost.name,
                 lost.name,
-                f"{lost.name} has been lost for {seconds:.0f} s and {what or 'holds no volume any more'}",
+                f"{lost.name} has been lost for {seconds:.0f} s and "
+                f"{what or 'holds no volume any more'}",
                 _next_step(lost, held),
-                volumes=[f"{volume.name} ({volume.claim or 'no claim'}, {volume.attachment.driver})" for volume in held],
+                volumes=[
+                    f"{volume.name} ({volume.claim or 'no claim'}, {volume.attachment.driver})"
+                    for volume in held
+                ],
                 not_attached=[volume.name for volume in used],
-                waiting_elsewhere=[text for volume in held for text in _waiting(volume, lost.waiting)],
+                waiting_elsewhere=[
+                    text for volume in held for text in _waiting(volume, lost.waiting)
+                ],
                 phase=phase or "not fenced",
                 taints=[f"{key}={value}:{effect}" for key, value, effect in lost.host.taints],
                 watchers=[title for title, _old in _watchers(lost, options.ceph)],
             )
         )
-    left = [title for title, old in _watchers(lost, options.ceph) if old] if phase in ("fenced", "detached") else []
+    left = (
+        [title for title, old in _watchers(lost, options.ceph) if old]
+        if phase in ("fenced", "detached")
+        else []
+    )
     if left:
         found.append(
             _report(
@@ -190,8 +261,10 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
                 "Node",
                 lost.name,
                 lost.name,
-                f"{lost.name} is fenced according to its ledger, but Ceph still sees {len(left)} of its watchers",
-                f"the fence does not hold, so it may still write: run {_fail_over(lost.name)} again, which proves the fence",
+                f"{lost.name} is fenced according to its ledger, but Ceph still sees {len(left)} "
+                "of its watchers",
+                f"the fence does not hold, so it may still write: run {_fail_over(lost.name)} "
+                "again, which proves the fence",
                 watchers=left,
             )
         )
@@ -204,32 +277,49 @@ def is_exclusive(volume: AttachedVolume) -> bool:
 
 
 def _is_held(attachment: Attachment, in_use: set[str]) -> bool:
-    """The node may have it open: a kubelet stages nothing before it is attached. ``in_use``: what the node's status says it has mounted."""
+    """The node may have it open: a kubelet stages nothing before it is attached.
+
+    ``in_use``: what the node's status says it has mounted.
+    """
     return attachment.attached or attachment.name in in_use
 
 
 def _waiting(volume: AttachedVolume, pods: Iterable[Pod]) -> list[str]:
-    """Who waits for it on other nodes. Kubernetes makes no attachment there as long as it calls the volume attached to the lost node."""
+    """Who waits for it on other nodes.
+
+    Kubernetes makes no attachment there as long as it calls the volume attached to the lost node.
+    """
     claim = volume.volume.claim if volume.volume else ("", "")
     users = [pod for pod in pods if pod.namespace == claim[0] and claim[1] in pod.claims]
     told = {pod.node: f"{volume.name} on {pod.node} for pod {pod.title}" for pod in users}
-    return [*told.values(), *(f"{volume.name} on {other.node}" for other in volume.elsewhere if other.node not in told)]
+    return [
+        *told.values(),
+        *(f"{volume.name} on {other.node}" for other in volume.elsewhere if other.node not in told),
+    ]
 
 
 def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
-    again = untrusted.shown_command(f"ansible-playbook {FAIL_OVER} -e lost_node={{node}}", node=lost.name)
+    again = untrusted.shown_command(
+        f"ansible-playbook {FAIL_OVER} -e lost_node={{node}}", node=lost.name
+    )
     phase = lost.ledger.phase if lost.ledger else ""
     if phase == "releasing":
         return (
-            "it was lost again while its release was under way, so it may be fenced no more, and its host may write. If it has "
-            f"volumes, fence it again: {again}"
+            "it was lost again while its release was under way, so it may be fenced no more, and "
+            f"its host may write. If it has volumes, fence it again: {again}"
         )
     if phase in ("intended", "fenced"):
-        return f"its fail-over was interrupted when it was {phase}. Run it again, it goes on where it stopped: {again}"
+        return (
+            f"its fail-over was interrupted when it was {phase}. Run it again, it goes on where "
+            f"it stopped: {again}"
+        )
     rbd = [volume for volume in held if volume.is_rbd]
-    others = sorted({volume.attachment.driver for volume in held} - {volume.attachment.driver for volume in rbd})
+    others = sorted(
+        {volume.attachment.driver for volume in held} - {volume.attachment.driver for volume in rbd}
+    )
     unknown = (
-        f" Volumes of {', '.join(others)} are no Ceph RBD: before you move them, prove by their own storage that the host writes no more"
+        f" Volumes of {', '.join(others)} are no Ceph RBD: before you move them, prove by their "
+        "own storage that the host writes no more"
         if others
         else ""
     )
@@ -237,18 +327,26 @@ def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
         return f"its host may still run and write.{unknown}"
     covered = (
         "these are not in its fence. "
-        if phase == "detached" and not {volume.name for volume in rbd} & set(lost.ledger.volumes if lost.ledger else ())
+        if phase == "detached"
+        and not {volume.name for volume in rbd} & set(lost.ledger.volumes if lost.ledger else ())
         else ""
     )
-    return f"its host may still run and write, so {covered}fence it and move them: {again}.{unknown}"
+    return (
+        f"its host may still run and write, so {covered}fence it and move them: {again}.{unknown}"
+    )
 
 
 def _watchers(lost: LostNode, ceph: Reading | None) -> list[tuple[str, bool]]:
     """Watchers of the images of its volumes, and whether they are of what its ledger fences."""
-    names = {volume.name for volume in (*lost.volumes, *lost.used)} | set(lost.ledger.volumes if lost.ledger else ())
+    names = {volume.name for volume in (*lost.volumes, *lost.used)} | set(
+        lost.ledger.volumes if lost.ledger else ()
+    )
     images = [image for image in (ceph.images if ceph else ()) if image.volume in names]
     return [
-        (f"{watcher.title} of {image.title}", lost.ledger is not None and is_old(watcher, lost.ledger))
+        (
+            f"{watcher.title} of {image.title}",
+            lost.ledger is not None and is_old(watcher, lost.ledger),
+        )
         for image in images
         for watcher in image.watchers
     ]
@@ -271,24 +369,47 @@ def _judge_ledger(ledger: Ledger, state: State, ceph: Reading | None) -> list[Fi
     }
     if host is None:
         reason = (
-            "its host may still run, and then only the fence keeps it from writing. If it is gone for good, remove the fence by hand "
-            "before its address is given to another host, then the ledger"
+            "its host may still run, and then only the fence keeps it from writing. If it is gone "
+            "for good, remove the fence by hand before its address is "
+            "given to another host, then the ledger"
         )
-        found.append(
-            _report("STOR-17", "major", "Node", name, name, f"{name} has a fence, but there is no such node any more", reason, **evidence)
-        )
-    elif host.node.ready == "True":
-        evidence.update(boot_id=host.boot_id, boot_id_when_fenced=ledger.boot_id, out_of_service=_is_out_of_service(host))
         found.append(
             _report(
-                "STOR-17", "major", "Node", name, name, f"{name} is Ready, and its fence is still there", _release(ledger, host), **evidence
+                "STOR-17",
+                "major",
+                "Node",
+                name,
+                name,
+                f"{name} has a fence, but there is no such node any more",
+                reason,
+                **evidence,
+            )
+        )
+    elif host.node.ready == "True":
+        evidence.update(
+            boot_id=host.boot_id,
+            boot_id_when_fenced=ledger.boot_id,
+            out_of_service=_is_out_of_service(host),
+        )
+        found.append(
+            _report(
+                "STOR-17",
+                "major",
+                "Node",
+                name,
+                name,
+                f"{name} is Ready, and its fence is still there",
+                _release(ledger, host),
+                **evidence,
             )
         )
     return found + _judge_entries(ledger, state, ceph, evidence)
 
 
 def _release(ledger: Ledger, host: HostRecord) -> str:
-    playbook = untrusted.shown_command(f"ansible-playbook {RELEASE} -e node={{node}}", node=ledger.node)
+    playbook = untrusted.shown_command(
+        f"ansible-playbook {RELEASE} -e node={{node}}", node=ledger.node
+    )
     if ledger.phase == "releasing":
         return f"its release was interrupted. Run it again: {playbook}"
     if rebooted(host, ledger):
@@ -296,16 +417,19 @@ def _release(ledger: Ledger, host: HostRecord) -> str:
     stranger = machine_doubt(host, ledger)
     if stranger:
         return (
-            f"{stranger}, so the one that was fenced may still run: make sure that it is off, and run {playbook} -e "
-            "node_release_old_machine_confirmed_off=true"
+            f"{stranger}, so the one that was fenced may still run: make sure that it is off, and "
+            f"run {playbook} -e node_release_old_machine_confirmed_off=true"
         )
     return (
-        "it was not rebooted since (same bootID), so clients from before may still be there and would go on writing: reboot it and run "
-        f"{playbook}, which also takes it if the node itself shows that none is left"
+        "it was not rebooted since (same bootID), so clients from before may still be there and "
+        f"would go on writing: reboot it and run {playbook}, which also takes it if the node "
+        "itself shows that none is left"
     )
 
 
-def _judge_entries(ledger: Ledger, state: State, ceph: Reading | None, evidence: dict[str, Any]) -> list[Finding]:
+def _judge_entries(
+    ledger: Ledger, state: State, ceph: Reading | None, evidence: dict[str, Any]
+) -> list[Finding]:
     """A fence that is gone although nobody has released it."""
     if ledger.phase not in ("fenced", "detached"):
         return []
@@ -320,19 +444,34 @@ def _judge_entries(ledger: Ledger, state: State, ceph: Reading | None, evidence:
     severity = "major" if ready else "critical"
     if ready:
         step = (
-            "it is Ready, so clients from before may write again: release it at once, after a reboot if its bootID is the same "
-            f"({_give_back(name)})"
+            "it is Ready, so clients from before may write again: release it at once, after a "
+            f"reboot if its bootID is the same ({_give_back(name)})"
         )
     else:
-        step = f"its host may write again while another node has the volume: switch it off, or fence it again at once ({_fail_over(name)})"
+        step = (
+            "its host may write again while another node has the volume: switch it off, or "
+            f"fence it again at once ({_fail_over(name)})"
+        )
     found = []
     if expired:
-        what = f"the fence of {name} has expired by itself ({', '.join(entry.entry for entry in expired[:3])} at {expired[0].until})"
+        what = (
+            f"the fence of {name} has expired by itself "
+            f"({', '.join(entry.entry for entry in expired[:3])} at {expired[0].until})"
+        )
         found.append(_report("STOR-17", severity, "Node", name, name, what, step, **evidence))
     if missing:
         what = f"the ledger of {name} has {', '.join(missing[:3])}, but Ceph's blocklist does not"
         found.append(
-            _report("STOR-17", severity, "Node", name, name, what, f"somebody has removed it. {step[0].upper()}{step[1:]}", **evidence)
+            _report(
+                "STOR-17",
+                severity,
+                "Node",
+                name,
+                name,
+                what,
+                f"somebody has removed it. {step[0].upper()}{step[1:]}",
+                **evidence,
+            )
         )
     return found
 
@@ -343,8 +482,20 @@ def _is_over(entry: Entry, now: datetime) -> bool:
 
 
 def _unreadable(node: str, why: str) -> Finding:
-    reason = "compare it with Ceph's blocklist, and repair or delete it: until then nothing is done to this node"
-    return _report("STOR-17", "major", "Node", node, node, f"the ledger of {node} cannot be read", reason, problem=why)
+    reason = (
+        "compare it with Ceph's blocklist, and repair or delete it: until then nothing is "
+        "done to this node"
+    )
+    return _report(
+        "STOR-17",
+        "major",
+        "Node",
+        node,
+        node,
+        f"the ledger of {node} cannot be read",
+        reason,
+        problem=why,
+    )
 
 
 def _copies(node: str, what: str, state: State) -> Finding:
@@ -357,8 +508,20 @@ def _copies(node: str, what: str, state: State) -> Finding:
     elif what == CONTRADICTED:
         severity, reason = "major", _CONTRADICTED
     else:
-        reason = f"unless a run is at work right now, one was killed, or somebody has changed it. Both are written again by {again}"
-    return _report("STOR-17", severity, "Node", node, node, f"the ledger of {node} {what}", reason, problem=what)
+        reason = (
+            "unless a run is at work right now, one was killed, or somebody has changed it. "
+            f"Both are written again by {again}"
+        )
+    return _report(
+        "STOR-17",
+        severity,
+        "Node",
+        node,
+        node,
+        f"the ledger of {node} {what}",
+        reason,
+        problem=what,
+    )
 
 
 def _fail_over(node: str) -> str:
@@ -382,8 +545,10 @@ def _stray_taints(state: State) -> list[Finding]:
             name,
             name,
             f"{name} is Ready, and still carries the taint {OUT_OF_SERVICE}",
-            "there is no ledger, so whoever set it has to remove it, once the node was rebooted: every pod and volume that comes to it is "
-            f"taken off at once. {untrusted.shown_command(f'kubectl taint node {{node}} {OUT_OF_SERVICE}-', node=name)}",
+            "there is no ledger, so whoever set it has to remove it, once the node was rebooted: "
+            "every pod and volume that comes to it is "
+            "taken off at once. "
+            + untrusted.shown_command(f"kubectl taint node {{node}} {OUT_OF_SERVICE}-", node=name),
             taints=[f"{key}={value}:{effect}" for key, value, effect in host.taints],
             boot_id=host.boot_id,
         )
@@ -393,8 +558,14 @@ def _stray_taints(state: State) -> list[Finding]:
 
 
 def _stray_fences(state: State) -> list[Finding]:
-    """NetworkFences that are in force for a node that is back, and that its ledger does not name."""
-    ours = {(ledger.node, fence.name) for ledger in state.ledgers.values() for fence in ledger.network_fences}
+    """NetworkFences that are in force for a node that is back, and that its ledger does
+    not name.
+    """
+    ours = {
+        (ledger.node, fence.name)
+        for ledger in state.ledgers.values()
+        for fence in ledger.network_fences
+    }
     found = []
     for fence in state.fences or ():
         if fence.state != FENCED:
@@ -402,7 +573,9 @@ def _stray_fences(state: State) -> list[Finding]:
         nodes = [
             name
             for name, host in state.hosts.items()
-            if state.ready(name) and (name, fence.name) not in ours and any(covers(fence, address) for address in host.addresses)
+            if state.ready(name)
+            and (name, fence.name) not in ours
+            and any(covers(fence, address) for address in host.addresses)
         ]
         if nodes:
             found.append(
@@ -412,9 +585,12 @@ def _stray_fences(state: State) -> list[Finding]:
                     "NetworkFence",
                     fence.name,
                     nodes[0],
-                    f"NetworkFence {fence.name} is Fenced and covers {', '.join(nodes[:3])}, which is Ready",
-                    "no ledger names it, so whoever set it has to take it back, once the node was rebooted: patch spec.fenceState to "
-                    f"Unfenced and wait for the message {MESSAGES[UNFENCED]!r}. Do not delete it: that leaves Ceph's blocklist as it is",
+                    f"NetworkFence {fence.name} is Fenced and covers "
+                    f"{', '.join(nodes[:3])}, which is Ready",
+                    "no ledger names it, so whoever set it has to take it back, once the node was "
+                    "rebooted: patch spec.fenceState to Unfenced and wait for the message "
+                    f"{MESSAGES[UNFENCED]!r}. Do not delete it: that "
+                    "leaves Ceph's blocklist as it is",
                     nodes=nodes,
                     cidrs=list(fence.cidrs),
                     status=fence.status,
@@ -424,7 +600,10 @@ def _stray_fences(state: State) -> list[Finding]:
 
 
 def _stray_entries(state: State, ceph: Reading) -> list[Finding]:
-    """Entries for whole addresses or ranges that fence a node, and that nobody has noted. Those for single clients Ceph makes itself."""
+    """Entries for whole addresses or ranges that fence a node, and that nobody has noted.
+
+    Those for single clients Ceph makes itself.
+    """
     homes = _homes(state)
     noted = {plain(entry.entry) for ledger in state.ledgers.values() for entry in ledger.entries}
     objects = [fence.cidrs for ledger in state.ledgers.values() for fence in ledger.network_fences]
@@ -444,9 +623,15 @@ def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
     range_ = "range " if entry.kind == "range" else ""
     remove = untrusted.shown_command(f"ceph osd blocklist {range_}rm {{entry}}", entry=entry.entry)
     if any(state.ready(node) for node in nodes):
-        reason = f"whoever set it has to remove it, once the node was rebooted: {remove}. Until then volumes of this Ceph fail there"
+        reason = (
+            f"whoever set it has to remove it, once the node was rebooted: {remove}. Until "
+            "then volumes of this Ceph fail there"
+        )
     else:
-        reason = f"perhaps somebody has fenced the node by hand. It stays until somebody removes it: {remove}"
+        reason = (
+            "perhaps somebody has fenced the node by hand. It stays until somebody removes "
+            f"it: {remove}"
+        )
     return _report(
         "STOR-17",
         "major",
@@ -477,4 +662,6 @@ def _covered(entry: Blocked, homes: Mapping[str, Iterable[str]]) -> set[str]:
     if entry.kind == "address":
         return set(homes.get(entry.address, ()))
     network = ip_network(entry.address, strict=False)
-    return {name for address, names in homes.items() if ip_address(address) in network for name in names}
+    return {
+        name for address, names in homes.items() if ip_address(address) in network for name in names
+    }

@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Lost nodes and fences that were left behind: reads the cluster for what fence_audit_plan finds.
 
-A healthy cluster costs four requests, answered from the API server's memory where they may be long: its nodes, the ConfigMaps of
-ledgers, its API groups, and NetworkFences. Attachments, volumes and pods are read only where a node is lost or was named.
+A healthy cluster costs four requests, answered from the API server's memory where they may be long:
+its nodes, the ConfigMaps of ledgers, its API groups, and NetworkFences. Attachments, volumes and
+pods are read only where a node is lost or was named.
 """
 
 from __future__ import annotations
@@ -16,10 +17,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.plan import LostNode, Options, State
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import parse_reading
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.plan import (
+    LostNode,
+    Options,
+    State,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    parse_reading,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     KEY,
     LABELS,
@@ -31,7 +40,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     parse_ledger,
     read_note,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import list_fences
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    list_fences,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     ATTACHMENTS,
     AttachedVolume,
@@ -41,8 +52,17 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     pick_host_record,
     without_attachment,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Object, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment, Pod, pick_attachment, pick_pod
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Object,
+    path,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Pod,
+    pick_attachment,
+    pick_pod,
+)
 
 # So many objects are read one by one; of more, all of their kind are.
 _MAX_GETS = 100
@@ -79,11 +99,15 @@ class FenceAudit:
         ledgers, unreadable, copies = self._ledgers(hosts)
         fences = list_fences(self._cluster)
         records = {name: host.record for name, host in hosts.items()}
-        lost = list(self._options.nodes) or sorted(name for name, host in records.items() if host.node.ready != "True")
+        lost = list(self._options.nodes) or sorted(
+            name for name, host in records.items() if host.node.ready != "True"
+        )
         if attachments is None:
             attachments = self._attachments() if lost else []
         found = self._lost(lost, records, ledgers, attachments)
-        self._state = State(self._cluster.now(), records, ledgers, unreadable, fences, found, copies)
+        self._state = State(
+            self._cluster.now(), records, ledgers, unreadable, fences, found, copies
+        )
         return self._state
 
     def _attachments(self) -> list[Attachment]:
@@ -99,7 +123,9 @@ class FenceAudit:
             found = [pick(item) for item in items if item]
         else:
             found = self._cluster.list(
-                _NODES, lambda item: pick(item) if self._concerns(item["metadata"]["name"]) else None, cached=self._cached
+                _NODES,
+                lambda item: pick(item) if self._concerns(item["metadata"]["name"]) else None,
+                cached=self._cached,
             )
         return {host.record.node.name: host for host in found}
 
@@ -107,23 +133,35 @@ class FenceAudit:
         return not self._options.nodes or node in self._options.nodes
 
     def _ledgers(self, hosts: Mapping[str, _Host]) -> tuple[dict[str, Ledger], _Said, _Said]:
-        """By node, those of the ConfigMaps; those that cannot be read; and those of which the node says something else."""
+        """By node, those of the ConfigMaps; those that cannot be read; and those of which the node
+        says something else.
+        """
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
         def pick(item: Object) -> tuple[str, str] | None:
             text = (item.get("data") or {}).get(KEY)
             return None if text is None else (item["metadata"]["name"], text)
 
-        texts = self._cluster.list(path("v1", "configmaps", namespace=self._namespace), pick, labels=labels, cached=self._cached)
+        texts = self._cluster.list(
+            path("v1", "configmaps", namespace=self._namespace),
+            pick,
+            labels=labels,
+            cached=self._cached,
+        )
         unreadable: dict[str, str] = {}
-        kept = _parse(((name, f"ConfigMap {self._namespace}/{name}", text) for name, text in texts), unreadable)
+        kept = _parse(
+            ((name, f"ConfigMap {self._namespace}/{name}", text) for name, text in texts),
+            unreadable,
+        )
         ledgers = {node: kept[node] for node in filter(self._concerns, sorted(kept))}
         notes = {node: host.note for node, host in hosts.items() if host.note.text}
         doubts = {}
         for node in filter(self._concerns, sorted({*ledgers, *notes} - set(unreadable))):
             what = self._compare(node, ledgers.get(node), hosts.get(node))
             doubts.update({node: what} if what else {})
-        found = tuple((node, why) for node, why in sorted(unreadable.items()) if self._concerns(node))
+        found = tuple(
+            (node, why) for node, why in sorted(unreadable.items()) if self._concerns(node)
+        )
         return ledgers, found, tuple(doubts.items())
 
     def _compare(self, node: str, kept: Ledger | None, host: _Host | None) -> str:
@@ -142,20 +180,30 @@ class FenceAudit:
         if note.text and note.ledger is None:
             return "has an annotation that cannot be read"
         if note.ledger and note.ledger != kept:
-            return f"has an annotation of before: it says {note.ledger.phase} (revision {note.ledger.revision}), the ConfigMap {kept.phase}"
+            return (
+                f"has an annotation of before: it says {note.ledger.phase} (revision "
+                f"{note.ledger.revision}), the ConfigMap {kept.phase}"
+            )
         return ""
 
     def _lost(
-        self, names: list[str], hosts: Mapping[str, HostRecord], ledgers: Mapping[str, Ledger], attachments: list[Attachment]
+        self,
+        names: list[str],
+        hosts: Mapping[str, HostRecord],
+        ledgers: Mapping[str, Ledger],
+        attachments: list[Attachment],
     ) -> tuple[LostNode, ...]:
         here: dict[str, list[Attachment]] = {name: [] for name in names}
         for attachment in attachments:
             if attachment.node in here:
                 here[attachment.node].append(attachment)
-        unknown = [name for name in names if name not in hosts and name not in ledgers and not here[name]]
+        unknown = [
+            name for name in names if name not in hosts and name not in ledgers and not here[name]
+        ]
         if unknown:
             raise StorageOpsError(
-                f"there is no node {', '.join(unknown)}, nor an attachment or a ledger that names it: is it a typing error?"
+                f"there is no node {', '.join(unknown)}, nor an attachment or a ledger that names "
+                "it: is it a typing error?"
             )
         held = {entry.volume for found in here.values() for entry in found if entry.volume}
         elsewhere: dict[str, list[Attachment]] = {}
@@ -166,40 +214,83 @@ class FenceAudit:
         volumes = self._volumes(held | fenced)
 
         def attached(entry: Attachment) -> AttachedVolume:
-            others = [other for other in elsewhere.get(entry.volume, ()) if other.node != entry.node]
+            others = [
+                other for other in elsewhere.get(entry.volume, ()) if other.node != entry.node
+            ]
             return attached_volume(entry, volumes.get(entry.volume), others)
 
-        silent = {name: host for name in names for host in [hosts.get(name)] if host is None or host.node.ready != "True"}
+        silent = {
+            name: host
+            for name in names
+            for host in [hosts.get(name)]
+            if host is None or host.node.ready != "True"
+        }
         used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached)
         lost = []
         for name in names:
             ledger, more = ledgers.get(name), used.get(name, ())
-            left = sorted(set(ledger.volumes if ledger else ()) - {entry.volume for entry in here[name]} - {entry.name for entry in more})
-            known = [*map(attached, here[name]), *(without_attachment(volume, name, volumes.get(volume)) for volume in left)]
+            left = sorted(
+                set(ledger.volumes if ledger else ())
+                - {entry.volume for entry in here[name]}
+                - {entry.name for entry in more}
+            )
+            known = [
+                *map(attached, here[name]),
+                *(without_attachment(volume, name, volumes.get(volume)) for volume in left),
+            ]
             lost.append(LostNode(name, hosts.get(name), ledger, tuple(known), more))
         pods = self._waiting_pods(lost)
-        return tuple(found._replace(waiting=tuple(pod for pod in pods if pod.node != found.name)) for found in lost)
+        return tuple(
+            found._replace(waiting=tuple(pod for pod in pods if pod.node != found.name))
+            for found in lost
+        )
 
     def _waiting_pods(self, lost: Iterable[LostNode]) -> list[Pod]:
         """The pods that have a node, and wait for a volume which the lost nodes may hold."""
         silent = [found for found in lost if found.host is None or found.host.node.ready != "True"]
-        volumes = [volume for found in silent for volume in (*found.volumes, *found.used) if pure.is_exclusive(volume)]
+        volumes = [
+            volume
+            for found in silent
+            for volume in (*found.volumes, *found.used)
+            if pure.is_exclusive(volume)
+        ]
         claims = {volume.volume.claim for volume in volumes if volume.volume and volume.claim}
 
         def pick(item: Object) -> Pod | None:
             pod = pick_pod(item)
-            waits = pod.node and pod.phase == "Pending" and any((pod.namespace, claim) in claims for claim in pod.claims)
+            waits = (
+                pod.node
+                and pod.phase == "Pending"
+                and any((pod.namespace, claim) in claims for claim in pod.claims)
+            )
             return pod if waits else None
 
         spaces = sorted({namespace for namespace, _name in claims})
-        folders = [path("v1", "pods", namespace=space) for space in spaces] if len(spaces) <= _MAX_GETS else [path("v1", "pods")]
-        return [pod for folder in folders for pod in self._cluster.list(folder, pick, cached=self._cached)]
+        folders = (
+            [path("v1", "pods", namespace=space) for space in spaces]
+            if len(spaces) <= _MAX_GETS
+            else [path("v1", "pods")]
+        )
+        return [
+            pod
+            for folder in folders
+            for pod in self._cluster.list(folder, pick, cached=self._cached)
+        ]
 
     def _volumes(self, names: set[str]) -> dict[str, Object]:
         if len(names) > _MAX_GETS:
-            found = self._cluster.list(_VOLUMES, lambda item: item if item["metadata"]["name"] in names else None, cached=self._cached)
+            found = self._cluster.list(
+                _VOLUMES,
+                lambda item: item if item["metadata"]["name"] in names else None,
+                cached=self._cached,
+            )
         else:
-            found = [item for name in sorted(names) for item in [self._cluster.get(f"{_VOLUMES}/{name}")] if item]
+            found = [
+                item
+                for name in sorted(names)
+                for item in [self._cluster.get(f"{_VOLUMES}/{name}")]
+                if item
+            ]
         return {item["metadata"]["name"]: item for item in found}
 
     def plan(self, state: State) -> Plan:
@@ -219,18 +310,27 @@ class FenceAudit:
 def make_audit(cluster: Cluster, params: Mapping[str, Any]) -> FenceAudit:
     """The audit with its options, checked."""
     if not 0 <= params["grace_seconds"] <= _MAX_GRACE:  # not a number is neither
-        raise StorageOpsError(f"grace_seconds is {params['grace_seconds']:g}; give 0 to {_MAX_GRACE:g}")
+        raise StorageOpsError(
+            f"grace_seconds is {params['grace_seconds']:g}; give 0 to {_MAX_GRACE:g}"
+        )
     if not params["controls"]:
-        raise StorageOpsError("controls is empty, so nothing would be looked at; leave the option out to run all of them")
+        raise StorageOpsError(
+            "controls is empty, so nothing would be looked at; leave "
+            "the option out to run all of them"
+        )
     nodes = tuple(dict.fromkeys(name.strip() for name in params.get("nodes", ())))
     if not all(nodes):
         raise StorageOpsError("nodes has an empty name; leave the option out to look at everything")
     ceph = parse_reading(params["ceph"]) if params["ceph"] else None
-    return FenceAudit(cluster, Options(nodes, ceph, params["grace_seconds"]), params["ledger_namespace"])
+    return FenceAudit(
+        cluster, Options(nodes, ceph, params["grace_seconds"]), params["ledger_namespace"]
+    )
 
 
 def _parse(texts: Iterable[tuple[str, str, str]], unreadable: dict[str, str]) -> dict[str, Ledger]:
-    """The ledgers by node, from name of the ConfigMap, place and text; of those that cannot be read, why, by node."""
+    """The ledgers by node, from name of the ConfigMap, place and text; of those that cannot be
+    read, why, by node.
+    """
     found = {}
     for name, where, text in texts:
         node = name.partition(object_name(""))[2]
@@ -240,7 +340,9 @@ def _parse(texts: Iterable[tuple[str, str, str]], unreadable: dict[str, str]) ->
             unreadable[node] = str(error)
             continue
         if object_name(ledger.node) != name:
-            unreadable[node] = f"{where} is the ledger of node {ledger.node}: somebody has copied it"
+            unreadable[node] = (
+                f"{where} is the ledger of node {ledger.node}: somebody has copied it"
+            )
         else:
             found[ledger.node] = ledger
     return found

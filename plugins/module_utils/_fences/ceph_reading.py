@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""What rbd_watcher_info has read of Ceph, as it reaches the cluster's modules by their option ``ceph``. Pure: no I/O here."""
+"""What rbd_watcher_info has read of Ceph, as it reaches the cluster's modules by their option
+``ceph``. Pure: no I/O here.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,22 @@ from datetime import datetime
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Callable, NamedTuple, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
 T = TypeVar("T")
-# The clocks of the Ceph host and of the API server may differ by so much (seconds) when a reading is called older than a note.
+# The clocks of the Ceph host and of the API server may differ by so much (seconds) when a reading
+# is called older than a note.
 SKEW_SECONDS = 30.0
 
 
 class Blocked(NamedTuple):
-    """An entry of the blocklist, as Ceph spells it. ``kind``: "address", "client" or "range"; ``address``: normalised, a range as CIDR."""
+    """An entry of the blocklist, as Ceph spells it.
+
+    ``kind``: "address", "client" or "range"; ``address``: normalised, a range as CIDR.
+    """
 
     entry: str
     kind: str
@@ -44,7 +52,8 @@ class Blocked(NamedTuple):
 
 
 class Watcher(NamedTuple):
-    """A client that has an image open. ``persistent``: the same client with the same cookie in every one of several observations.
+    """A client that has an image open. ``persistent``: the same client with the same cookie in
+    every one of several observations.
 
     ``mirror``: it is an rbd-mirror daemon.
     """
@@ -79,7 +88,10 @@ class ClientAddress(NamedTuple):
 
 
 class Image(NamedTuple):
-    """An RBD image. ``volume``: its PersistentVolume, or empty; ``problem``: why it could not be read, or empty."""
+    """An RBD image.
+
+    ``volume``: its PersistentVolume, or empty; ``problem``: why it could not be read, or empty.
+    """
 
     volume: str
     pool: str
@@ -97,7 +109,9 @@ class Image(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """``seconds``: from the first observation to the last; ``read_at``: by the clock of the host that asked Ceph."""
+    """``seconds``: from the first observation to the last; ``read_at``: by the clock of the host
+    that asked Ceph.
+    """
 
     fsid: str
     read_at: datetime
@@ -107,13 +121,19 @@ class Reading(NamedTuple):
     images: tuple[Image, ...]
 
     def find(self, entry: str) -> Blocked | None:
-        """Exactly this entry, in the spelling of the module ceph_blocklist. A range of one address may be kept as that address."""
+        """Exactly this entry, in the spelling of the module ceph_blocklist.
+
+        A range of one address may be kept as that address.
+        """
         spellings = {entry}
         if "/" in entry:
             # A client has a slash too, but is no network.
             with contextlib.suppress(ValueError):
                 network = ip_network(entry, strict=False)
-                spellings = {str(network), *([str(network.network_address)] if network.num_addresses == 1 else [])}
+                spellings = {
+                    str(network),
+                    *([str(network.network_address)] if network.num_addresses == 1 else []),
+                }
         return _last(found for found in self.blocklist if found.spelling in spellings)
 
     def blocks(self, entry: str) -> bool:
@@ -131,7 +151,10 @@ def _last(found: Iterable[Blocked]) -> Blocked | None:
 
 
 def normal_address(text: str) -> str:
-    """A plain IP address in the one spelling that is used everywhere. Raises ValueError for anything else."""
+    """A plain IP address in the one spelling that is used everywhere.
+
+    Raises ValueError for anything else.
+    """
     found = ip_address(text.strip())
     if isinstance(found, IPv6Address) and found.ipv4_mapped:
         found = found.ipv4_mapped
@@ -152,7 +175,10 @@ def moment(text: str) -> datetime | None:
 
 
 def parse_reading(data: Mapping[str, Any]) -> Reading:
-    """The option ``ceph``, checked. Raises StorageOpsError that says which part of it does not do."""
+    """The option ``ceph``, checked.
+
+    Raises StorageOpsError that says which part of it does not do.
+    """
     reader = _Reader(data, "ceph")
     read_at = moment(reader.text("read_at"))
     if read_at is None:
@@ -169,14 +195,20 @@ def parse_reading(data: Mapping[str, Any]) -> Reading:
 
 def _blocked(reader: _Reader) -> Blocked:
     kind = reader.text("kind")
-    normalise = {"address": normal_address, "client": normal_address, "range": normal_range}.get(kind)
+    normalise = {"address": normal_address, "client": normal_address, "range": normal_range}.get(
+        kind
+    )
     if normalise is None:
         raise _malformed(f"{reader.where}.kind", f"is {kind!r}")
-    return Blocked(reader.text("entry"), kind, reader.address("address", normalise), reader.text("until"))
+    return Blocked(
+        reader.text("entry"), kind, reader.address("address", normalise), reader.text("until")
+    )
 
 
 def _image(reader: _Reader) -> Image:
-    volume, pool, namespace, image, problem = (reader.text(name) for name in ("volume", "pool", "namespace", "image", "problem"))
+    volume, pool, namespace, image, problem = (
+        reader.text(name) for name in ("volume", "pool", "namespace", "image", "problem")
+    )
     return Image(
         volume,
         pool,
@@ -184,14 +216,24 @@ def _image(reader: _Reader) -> Image:
         image,
         problem,
         reader.every("watchers", _watcher),
-        reader.every("locks", lambda lock: Lock(lock.text("locker"), lock.address("address"), lock.text("entry"))),
-        reader.every("client_addresses", lambda found: ClientAddress(found.text("node"), found.address("address"))),
+        reader.every(
+            "locks",
+            lambda lock: Lock(lock.text("locker"), lock.address("address"), lock.text("entry")),
+        ),
+        reader.every(
+            "client_addresses",
+            lambda found: ClientAddress(found.text("node"), found.address("address")),
+        ),
     )
 
 
 def _watcher(reader: _Reader) -> Watcher:
     entry, client, cookie = (reader.text(name) for name in ("entry", "client", "cookie"))
-    seen, persistent, mirror = int(reader.number("seen")), reader.flag("persistent"), reader.flag("mirror")
+    seen, persistent, mirror = (
+        int(reader.number("seen")),
+        reader.flag("persistent"),
+        reader.flag("mirror"),
+    )
     return Watcher(reader.address("address"), entry, client, cookie, seen, persistent, mirror)
 
 
@@ -216,7 +258,11 @@ class _Reader:
 
     def number(self, name: str) -> float:
         value = self._get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not 0 <= value < math.inf
+        ):
             raise _malformed(f"{self.where}.{name}", f"is no number but {value!r}")
         return value
 
@@ -237,8 +283,13 @@ class _Reader:
         value = self._get(name)
         if not isinstance(value, list):
             raise _malformed(f"{self.where}.{name}", f"is no list but {type(value).__name__}")
-        return tuple(make(_Reader(item, f"{self.where}.{name}[{index}]")) for index, item in enumerate(value))
+        return tuple(
+            make(_Reader(item, f"{self.where}.{name}[{index}]")) for index, item in enumerate(value)
+        )
 
 
 def _malformed(where: str, what: str) -> StorageOpsError:
-    return StorageOpsError(f"{where} {what}: give the option ceph what storage_ops.runbooks.rbd_watcher_info returned as ceph, as it is")
+    return StorageOpsError(
+        f"{where} {what}: give the option ceph what storage_ops.runbooks.rbd_watcher_info returned "
+        "as ceph, as it is"
+    )

@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""The ledger of a fence: what was done to a node, and by whom, so that exactly that can be taken back.
+"""The ledger of a fence: what was done to a node, and by whom, so that exactly that can be taken
+back.
 
-It is kept in a ConfigMap, and then noted on the Node, for the eye and for runs that keep theirs in another
-namespace. Whoever has the node's kubelet may write that note, so nothing is done or left undone by its word
-alone. A Lease keeps two runs from working at the same node at once.
+It is kept in a ConfigMap, and then noted on the Node, for the eye and for runs that keep theirs in
+another namespace. Whoever has the node's kubelet may write that note, so nothing is done or left
+undone by its word alone. A Lease keeps two runs from working at the same node at once.
 """
 
 from __future__ import annotations
@@ -25,9 +26,21 @@ from typing import Any, Callable, NamedTuple
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, Forbidden, NotFound, Object, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE, parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Object,
+    path,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    OWN_NAMESPACE,
+    parse_time,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
 
 ANNOTATION = "runbooks.storage-ops/fence"
@@ -65,8 +78,8 @@ RUN = PLACE.merge(
 class Entry(NamedTuple):
     """An entry of Ceph's blocklist as the module ceph_blocklist takes it. ``until``: ISO, or empty.
 
-    ``ours``: we have made or renewed it, so it goes when the node is given back; or, if it was there ``before``, until that time, it is
-    given back as it was.
+    ``ours``: we have made or renewed it, so it goes when the node is given back; or, if it was
+    there ``before``, until that time, it is given back as it was.
     """
 
     entry: str
@@ -86,11 +99,13 @@ class FenceObject(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """What is to be done, or was done, to a node; see the module node_fence for what its fields mean.
+    """What is to be done, or was done, to a node; see the module node_fence for what its fields
+    mean.
 
-    ``revision`` counts how often it was written, so that of two copies it is known which one is older. ``machine``: the hardware or virtual
-    machine that was fenced, as another one may have the node's name by now; ``namespace``: where the ledger is kept. Both are empty in the
-    ledgers of an older version.
+    ``revision`` counts how often it was written, so that of two copies it is known which one is
+    older. ``machine``: the hardware or virtual machine that was fenced, as another one may have the
+    node's name by now; ``namespace``: where the ledger is kept. Both are empty in the ledgers of an
+    older version.
     """
 
     node: str
@@ -118,9 +133,13 @@ class Ledger(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it, and as modules return it."""
         data: dict[str, Any] = {"version": VERSION, **self._asdict()}
-        data.update(addresses=list(self.addresses), volumes=list(self.volumes), source=dict(self.source))
+        data.update(
+            addresses=list(self.addresses), volumes=list(self.volumes), source=dict(self.source)
+        )
         data["entries"] = [entry._asdict() for entry in self.entries]
-        data["network_fences"] = [{**found._asdict(), "cidrs": list(found.cidrs)} for found in self.network_fences]
+        data["network_fences"] = [
+            {**found._asdict(), "cidrs": list(found.cidrs)} for found in self.network_fences
+        ]
         return data
 
     @property
@@ -139,25 +158,30 @@ class Ledger(NamedTuple):
 
 
 def parse_ledger(data: Mapping[str, Any] | str, where: str) -> Ledger:
-    """The ledger that a text or a dictionary holds. Raises StorageOpsError that names ``where`` it stands."""
+    """The ledger that a text or a dictionary holds.
+
+    Raises StorageOpsError that names ``where`` it stands.
+    """
     try:
         fields = untrusted.from_json(data) if isinstance(data, str) else data
         if fields["version"] != VERSION:
-            raise ValueError(f"its version is {fields['version']!r}, and this collection writes {VERSION}")
+            raise ValueError(
+                f"its version is {fields['version']!r}, and this collection writes {VERSION}"
+            )
         return _parse(fields)
     except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
         said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise StorageOpsError(
-            f"the ledger in {where} cannot be read: {said}. Nothing is done to a node whose fence is not known: repair the ledger, or take "
-            "the fence back by hand and delete it"
+            f"the ledger in {where} cannot be read: {said}. Nothing is done to a node whose fence "
+            "is not known: repair the ledger, or take the fence back by hand and delete it"
         ) from error
 
 
+_NAMES = ("node", "node_uid", "boot_id", "method", "phase", "cluster_id", "fsid")
+
+
 def _parse(fields: Mapping[str, Any]) -> Ledger:
-    texts: dict[str, Any] = {
-        name: _text(fields, name)
-        for name in ("node", "node_uid", "boot_id", "method", "phase", "cluster_id", "fsid", "by", "run", "at")
-    }  # fmt: skip
+    texts: dict[str, Any] = {name: _text(fields, name) for name in (*_NAMES, "by", "run", "at")}
     for name, allowed in (("method", METHODS), ("phase", PHASES)):
         if texts[name] not in allowed:
             raise ValueError(f"{name} is {texts[name]!r}")
@@ -173,7 +197,9 @@ def _parse(fields: Mapping[str, Any]) -> Ledger:
         addresses=_texts(fields["addresses"]),
         entries=entries,
         network_fences=tuple(
-            FenceObject(_text(item, "name"), _text(item, "uid"), _texts(item["cidrs"]), _flag(item, "ours"))
+            FenceObject(
+                _text(item, "name"), _text(item, "uid"), _texts(item["cidrs"]), _flag(item, "ours")
+            )
             for item in fields["network_fences"]
         ),
         source={str(address): str(source) for address, source in fields["source"].items()},
@@ -202,7 +228,9 @@ def _texts(values: Any) -> tuple[str, ...]:
 def _entry(item: Mapping[str, Any]) -> Entry:
     """What an older version wrote has no ``before``."""
     before = _text({"before": "", **item}, "before")
-    return Entry(_text(item, "entry"), _text(item, "kind"), _flag(item, "ours"), _text(item, "until"), before)
+    return Entry(
+        _text(item, "entry"), _text(item, "kind"), _flag(item, "ours"), _text(item, "until"), before
+    )
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool:
@@ -212,7 +240,10 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
 
 
 class RunOptions(NamedTuple):
-    """The options RUN, checked. ``fence``: what the step before would have written; counts in check mode only."""
+    """The options RUN, checked.
+
+    ``fence``: what the step before would have written; counts in check mode only.
+    """
 
     node: str
     run: str
@@ -223,23 +254,48 @@ class RunOptions(NamedTuple):
 
 
 def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
-    """The options that the modules of a fence share. Raises StorageOpsError for what does not fit."""
+    """The options that the modules of a fence share.
+
+    Raises StorageOpsError for what does not fit.
+    """
     for name in ("node", "run_id", "ledger_namespace"):
         if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", params[name]):
-            raise StorageOpsError(f"{name} is {params[name]!r}; give one word of letters, digits, dots and dashes")
-    for name, least, most in (("lease_seconds", _LEAST_LEASE, _MOST_LEASE), ("lease_timeout", 0.0, 86_400.0)):
+            raise StorageOpsError(
+                f"{name} is {params[name]!r}; give one word of letters, digits, dots and dashes"
+            )
+    for name, least, most in (
+        ("lease_seconds", _LEAST_LEASE, _MOST_LEASE),
+        ("lease_timeout", 0.0, 86_400.0),
+    ):
         if not least <= params[name] <= most:  # not a number is neither
             raise StorageOpsError(f"{name} is {params[name]:g}; give {least:g} to {most:g} seconds")
-    fence = parse_ledger(params["fence"], "the option fence") if check_mode and params["fence"] else None
+    fence = (
+        parse_ledger(params["fence"], "the option fence")
+        if check_mode and params["fence"]
+        else None
+    )
     if fence and fence.node != params["node"]:
-        raise StorageOpsError(f"the option fence is the ledger of node {fence.node}, not of {params['node']}")
-    return RunOptions(params["node"], params["run_id"], params["ledger_namespace"], params["lease_seconds"], params["lease_timeout"], fence)
+        raise StorageOpsError(
+            f"the option fence is the ledger of node {fence.node}, not of {params['node']}"
+        )
+    return RunOptions(
+        params["node"],
+        params["run_id"],
+        params["ledger_namespace"],
+        params["lease_seconds"],
+        params["lease_timeout"],
+        fence,
+    )
 
 
 def object_name(node: str, what: str = "fence") -> str:
     """The name of the ConfigMap and of the Lease of a node."""
     name = f"storage-ops-{what}-{node}"
-    return name if len(name) <= _NAME else f"{name[: _NAME - 17]}-{sha256(node.encode()).hexdigest()[:16]}"
+    return (
+        name
+        if len(name) <= _NAME
+        else f"{name[: _NAME - 17]}-{sha256(node.encode()).hexdigest()[:16]}"
+    )
 
 
 def config_map_path(node: str, namespace: str) -> str:
@@ -248,10 +304,12 @@ def config_map_path(node: str, namespace: str) -> str:
 
 
 class Note(NamedTuple):
-    """What stands on a Node object; ``text`` is empty for nothing, ``ledger`` None for what is none of that node.
+    """What stands on a Node object; ``text`` is empty for nothing, ``ledger`` None for what is none
+    of that node.
 
-    A kubelet may write the annotations of its own node (NodeRestriction, plugin/pkg/admission/noderestriction),
-    so a note is shown, compared and looked into, and never believed.
+    A kubelet may write the annotations of its own node (NodeRestriction,
+    plugin/pkg/admission/noderestriction), so a note is shown, compared and looked into, and never
+    believed.
     """
 
     text: str
@@ -293,26 +351,31 @@ class Ledgers:
         kept, _found = self._kept(node)
         if kept and kept.node != node:
             raise StorageOpsError(
-                f"ConfigMap {self._namespace}/{object_name(node)} of node {node} is the ledger of node {kept.node}: "
-                "find out who copied it, and delete it"
+                f"ConfigMap {self._namespace}/{object_name(node)} of node {node} is the ledger of "
+                f"node {kept.node}: find out who copied it, and delete it"
             )
         return kept
 
     def refuse_doubt(self, kept: Ledger, item: Object | None) -> None:
-        """Before a fence is taken off: raises StorageOpsError if the note on the node says otherwise, and is no older.
+        """Before a fence is taken off: raises StorageOpsError if the note on the node says
+        otherwise, and is no older.
 
-        The ConfigMap may have been restored from a backup. A kubelet that writes such a note keeps its own fence.
+        The ConfigMap may have been restored from a backup. A kubelet that writes such a note keeps
+        its own fence.
         """
         note = read_note(item)
         if note.ledger and note.contradicts(kept):
             raise StorageOpsError(
-                f"ConfigMap {self._namespace}/{object_name(kept.node)} and the annotation {ANNOTATION} of node {kept.node} "
-                f"contradict each other (phase {kept.phase}, and phase {note.ledger.phase}): compare both with Ceph's "
+                f"ConfigMap {self._namespace}/{object_name(kept.node)} and the annotation "
+                f"{ANNOTATION} of node {kept.node} contradict each other (phase {kept.phase}, and "
+                f"phase {note.ledger.phase}): compare both with Ceph's "
                 "blocklist, and delete the wrong one"
             )
 
     def write(self, ledger: Ledger, dry_run: bool = False) -> Ledger:
-        """Keep it in the ConfigMap, then note it on the node, if that is still there; returns it with its new revision."""
+        """Keep it in the ConfigMap, then note it on the node, if that is still there; returns it
+        with its new revision.
+        """
         for left in reversed(range(_TRIES)):
             try:
                 ledger = self._keep(ledger, dry_run)
@@ -324,14 +387,22 @@ class Ledgers:
         return ledger
 
     def remove(self, ledger: Ledger, dry_run: bool = False) -> None:
-        """Take it from the node, whose object may be another one by now, and then delete the ConfigMap."""
+        """Take it from the node, whose object may be another one by now, and then delete the
+        ConfigMap.
+        """
         item = self._cluster.get(ledger.path)
-        if item and ANNOTATION in (item["metadata"].get("annotations") or {}) and not self.elsewhere(ledger.node, read_note(item)):
+        if (
+            item
+            and ANNOTATION in (item["metadata"].get("annotations") or {})
+            and not self.elsewhere(ledger.node, read_note(item))
+        ):
             body = {"metadata": {"uid": item["metadata"]["uid"], "annotations": {ANNOTATION: None}}}
             self._cluster.patch(ledger.path, body, dry_run=dry_run)
         _kept, found = self._kept(ledger.node)
         if found:
-            self._delete(config_map_path(ledger.node, self._namespace), found["metadata"]["uid"], dry_run)
+            self._delete(
+                config_map_path(ledger.node, self._namespace), found["metadata"]["uid"], dry_run
+            )
 
     def all(self) -> list[Ledger]:
         """The ledger of every node that has one in a ConfigMap."""
@@ -340,7 +411,11 @@ class Ledgers:
         def pick(item: Object) -> Ledger | None:
             meta = item["metadata"]
             text = (item.get("data") or {}).get(KEY)
-            return parse_ledger(text, f"ConfigMap {meta['namespace']}/{meta['name']}") if text else None
+            return (
+                parse_ledger(text, f"ConfigMap {meta['namespace']}/{meta['name']}")
+                if text
+                else None
+            )
 
         return self._cluster.list(self._folder, pick, labels=labels)
 
@@ -356,14 +431,29 @@ class Ledgers:
         if kept and kept._replace(revision=0) == ledger._replace(revision=0):
             return kept
         ledger = ledger._replace(revision=max(ledger.revision, kept.revision if kept else 0) + 1)
-        meta: Object = {"name": object_name(ledger.node), "namespace": self._namespace, "labels": LABELS}
+        meta: Object = {
+            "name": object_name(ledger.node),
+            "namespace": self._namespace,
+            "labels": LABELS,
+        }
         if found is None:
-            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {KEY: ledger.text}}
+            body = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": meta,
+                "data": {KEY: ledger.text},
+            }
             create_own(self._cluster, self._folder, body, dry_run)
         else:
-            meta = {**meta, "uid": found["metadata"]["uid"], "resourceVersion": found["metadata"]["resourceVersion"]}
+            meta = {
+                **meta,
+                "uid": found["metadata"]["uid"],
+                "resourceVersion": found["metadata"]["resourceVersion"],
+            }
             self._cluster.patch(
-                config_map_path(ledger.node, self._namespace), {"metadata": meta, "data": {KEY: ledger.text}}, dry_run=dry_run
+                config_map_path(ledger.node, self._namespace),
+                {"metadata": meta, "data": {KEY: ledger.text}},
+                dry_run=dry_run,
             )
         return ledger
 
@@ -377,7 +467,10 @@ class Ledgers:
                 return
             # A run with another namespace has another Lease.
             self._check_place(ledger.node, read_note(item))
-            meta: Object = {"uid": ledger.node_uid, "resourceVersion": item["metadata"]["resourceVersion"]}
+            meta: Object = {
+                "uid": ledger.node_uid,
+                "resourceVersion": item["metadata"]["resourceVersion"],
+            }
             meta["annotations"] = {ANNOTATION: ledger.text}
             try:
                 self._cluster.patch(ledger.path, {"metadata": meta}, dry_run=dry_run)
@@ -387,7 +480,8 @@ class Ledgers:
                     raise
 
     def elsewhere(self, node: str, note: Note) -> str:
-        """The other namespace in which, as the note says, a ledger of the node is indeed kept; empty if there is none.
+        """The other namespace in which, as the note says, a ledger of the node is indeed kept;
+        empty if there is none.
 
         Where this account may not look, the note remains a mere word.
         """
@@ -403,8 +497,8 @@ class Ledgers:
         where = self.elsewhere(node, note)
         if where:
             raise StorageOpsError(
-                f"the ledger of node {node} is kept in namespace {where}, as the annotation {ANNOTATION} says, and not in "
-                f"{self._namespace}: give ledger_namespace {where}"
+                f"the ledger of node {node} is kept in namespace {where}, as the annotation "
+                f"{ANNOTATION} says, and not in {self._namespace}: give ledger_namespace {where}"
             )
 
     def _delete(self, where: str, uid: str, dry_run: bool = False) -> None:
@@ -422,19 +516,30 @@ class _Held(NamedTuple):
 
 
 class RunLease:
-    """The Lease by which one run after another works at a node. Its modules share it by their run."""
+    """The Lease by which one run after another works at a node.
+
+    Its modules share it by their run.
+    """
 
     def __init__(
-        self, cluster: Cluster, namespace: str, node: str, run: str, seconds: float, sleep: Callable[[float], None] = time.sleep
+        self,
+        cluster: Cluster,
+        namespace: str,
+        node: str,
+        run: str,
+        seconds: float,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._cluster, self._run, self._seconds, self._sleep = cluster, run, seconds, sleep
         self._name, self._namespace, self._node = object_name(node), namespace, node
         self._folder = path("coordination.k8s.io/v1", "leases", namespace=namespace)
 
     def take(self, wait: float) -> None:
-        """Take or renew it. While another run has it, wait until that one releases it or it runs out by the API server's clock.
+        """Take or renew it. While another run has it, wait until that one releases it or it runs
+        out by the API server's clock.
 
-        Raises StorageOpsError that names the holder after ``wait`` seconds, or when the deadline is near.
+        Raises StorageOpsError that names the holder after ``wait`` seconds, or when the deadline is
+        near.
         """
         began = time.monotonic()
         while True:
@@ -445,13 +550,23 @@ class RunLease:
                 except (Conflict, NotFound):
                     pass  # somebody was quicker
             elif time.monotonic() - began + _POLL_SECONDS > self._cluster.deadline.cap(wait):
-                raise StorageOpsError(f"{self._busy(held)}; {wait:g} s (lease_timeout) were waited for it. Nothing was changed")
+                raise StorageOpsError(
+                    f"{self._busy(held)}; {wait:g} s (lease_timeout) were "
+                    "waited for it. Nothing was changed"
+                )
             self._sleep(_POLL_SECONDS)
 
     def holder(self) -> str:
-        """Who else works at the node right now, in words; empty if nobody does. For check mode, which takes no Lease."""
+        """Who else works at the node right now, in words; empty if nobody does.
+
+        For check mode, which takes no Lease.
+        """
         held = self._held()
-        return "" if held is None or held.holder == self._run or self._is_over(held) else self._busy(held)
+        return (
+            ""
+            if held is None or held.holder == self._run or self._is_over(held)
+            else self._busy(held)
+        )
 
     def check(self) -> None:
         """Renew it. Raises NotStarted if it is ours no more."""
@@ -459,15 +574,20 @@ class RunLease:
         if held is None or held.holder != self._run:
             now = f"run {held.holder} has it now" if held else "it was deleted"
             raise NotStarted(
-                f"this run has lost the Lease {self._namespace}/{self._name} ({now}), so another one may be at work: run again"
+                f"this run has lost the Lease {self._namespace}/{self._name} ({now}), so another "
+                "one may be at work: run again"
             )
         try:
             self._take(held)
         except (Conflict, NotFound) as error:
-            raise NotStarted(f"this run has lost the Lease {self._namespace}/{self._name}: {error}. Run again") from error
+            raise NotStarted(
+                f"this run has lost the Lease {self._namespace}/{self._name}: {error}. Run again"
+            ) from error
 
     def release(self) -> None:
-        """Delete it, if it is ours, or what a run that was killed has left of its own and that has run out."""
+        """Delete it, if it is ours, or what a run that was killed has left of its own and that has
+        run out.
+        """
         held = self._held()
         if held is None or (held.holder != self._run and not self._is_over(held)):
             return
@@ -482,10 +602,12 @@ class RunLease:
         renewed = parse_time(spec.get("renewTime"))
         if spec.get("renewTime") and renewed is None:
             raise StorageOpsError(
-                f"the Lease {self._namespace}/{self._name} has a renewTime that is no time, so a run may be "
-                f"at work at node {self._node}: delete it when none is"
+                f"the Lease {self._namespace}/{self._name} has a renewTime that is no time, so a "
+                f"run may be at work at node {self._node}: delete it when none is"
             )
-        until = renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 0) if renewed else None
+        until = (
+            renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 0) if renewed else None
+        )
         return _Held(spec.get("holderIdentity") or "", meta["uid"], meta["resourceVersion"], until)
 
     def _is_over(self, held: _Held) -> bool:
@@ -494,19 +616,31 @@ class RunLease:
     def _take(self, held: _Held | None) -> None:
         now = f"{self._cluster.now():%Y-%m-%dT%H:%M:%S.%fZ}"
         where = f"{self._folder}/{self._name}"
-        # Every holder has a Lease of its own, so that one which comes back late can neither renew nor delete another's.
+        # Every holder has a Lease of its own, so that one which comes back late can neither renew
+        # nor delete another's.
         if held and held.holder != self._run:
             self._cluster.delete(where, held.uid)
             held = None
         if held:
             meta = {"uid": held.uid, "resourceVersion": held.version}
-            self._cluster.patch(where, {"metadata": meta, "spec": {"renewTime": now, "leaseDurationSeconds": self._duration}})
+            self._cluster.patch(
+                where,
+                {
+                    "metadata": meta,
+                    "spec": {"renewTime": now, "leaseDurationSeconds": self._duration},
+                },
+            )
             return
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self._name, "namespace": self._namespace, "labels": LABELS},
-            "spec": {"holderIdentity": self._run, "acquireTime": now, "renewTime": now, "leaseDurationSeconds": self._duration},
+            "spec": {
+                "holderIdentity": self._run,
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseDurationSeconds": self._duration,
+            },
         }
         create_own(self._cluster, self._folder, body)
 
@@ -517,4 +651,7 @@ class RunLease:
     def _busy(self, held: _Held) -> str:
         until = f"{held.until:%H:%M:%S}Z" if held.until else "once"
         where = f"{self._namespace}/{self._name}"
-        return f"another run ({held.holder}) works at node {self._node}; its Lease {where} runs out at {until} unless it is renewed"
+        return (
+            f"another run ({held.holder}) works at node {self._node}; its Lease {where} runs "
+            f"out at {until} unless it is renewed"
+        )

@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """NetworkFences of CSI-Addons: read them, flip one, and await what its controller says.
 
-The controller keeps one result and one message for an object, those of the operation that ended last, and says nothing about which
-generation they belong to. So only the message tells which operation succeeded, and it is compared for equality: "unfencing operation
-successful" contains the other one. Nothing here creates or deletes a NetworkFence.
+The controller keeps one result and one message for an object, those of the operation that ended
+last, and says nothing about which generation they belong to. So only the message tells which
+operation succeeded, and it is compared for equality: "unfencing operation successful" contains the
+other one. Nothing here creates or deletes a NetworkFence.
 """
 
 from __future__ import annotations
@@ -22,9 +23,20 @@ from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Callable, NamedTuple, Protocol, Union
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, NotFound, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    ActionFailed,
+    NotStarted,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Conflict,
+    KubeError,
+    NotFound,
+    path,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
 GROUP = "csiaddons.openshift.io/v1alpha1"
@@ -35,23 +47,26 @@ SUCCEEDED, FAILED = "Succeeded", "Failed"
 # What the controller says once it has done one or the other.
 MESSAGES = {FENCED: "fencing operation successful", UNFENCED: "unfencing operation successful"}
 
-# How the addresses of a prepared NetworkFence are known: "driver" (its CSIAddonsNode reports them), "option" (the user gave them), or
-# "node" (the node's InternalIP, which Ceph may never see).
+# How the addresses of a prepared NetworkFence are known: "driver" (its CSIAddonsNode reports them),
+# "option" (the user gave them), or "node" (the node's InternalIP, which Ceph may never see).
 ADDRESSES_FROM = "runbooks.storage-ops/addresses-from"
 KNOWN_ADDRESSES = ("driver", "option")
 
 # Seconds between two looks at the status.
 _PAUSE = 0.5
-# A failure is tried again by the controller: about ten times in so many seconds, and then ever more rarely.
+# A failure is tried again by the controller: about ten times in so many seconds, and then ever more
+# rarely.
 _FAILED_SECONDS = 10.0
 
 Network = Union[IPv4Network, IPv6Network]
 
 
 class NetworkFence(NamedTuple):
-    """A NetworkFence. ``driver`` and ``cluster_id`` come from its class where it has one, and are empty when that class is missing.
+    """A NetworkFence. ``driver`` and ``cluster_id`` come from its class where it has one, and are
+    empty when that class is missing.
 
-    ``state``: what its spec asks for; ``result`` and ``message``: how the operation that ended last went, empty before any;
+    ``state``: what its spec asks for; ``result`` and ``message``: how the operation that ended last
+    went, empty before any;
     ``addresses_from``: see ADDRESSES_FROM, empty for one that network_fence_prepare has not made.
     """
 
@@ -71,7 +86,11 @@ class NetworkFence(NamedTuple):
     @property
     def settled(self) -> bool:
         """The controller has done what the spec asks for, and says so."""
-        return not self.deleted and self.result == SUCCEEDED and self.message == MESSAGES.get(self.state)
+        return (
+            not self.deleted
+            and self.result == SUCCEEDED
+            and self.message == MESSAGES.get(self.state)
+        )
 
     @property
     def in_force(self) -> bool:
@@ -85,16 +104,22 @@ class NetworkFence(NamedTuple):
 
 
 def list_fences(cluster: Cluster) -> tuple[NetworkFence, ...] | None:
-    """Every NetworkFence as etcd has it now; None where the cluster knows no such resource, as its API server itself says.
+    """Every NetworkFence as etcd has it now; None where the cluster knows no such resource, as its
+    API server itself says.
 
     Raises KubeError, also for a missing right.
     """
     groups = (cluster.get("/apis") or {}).get("groups")
     if groups is None:
         raise StorageOpsError(
-            "the API server does not say which groups of resources it serves (/apis), so NetworkFences cannot be ruled out"
+            "the API server does not say which groups of resources it serves (/apis), so "
+            "NetworkFences cannot be ruled out"
         )
-    if not any(version.get("groupVersion") == GROUP for group in groups for version in group.get("versions") or []):
+    if not any(
+        version.get("groupVersion") == GROUP
+        for group in groups
+        for version in group.get("versions") or []
+    ):
         return None
     try:
         items = cluster.list(FENCES, lambda item: item)
@@ -102,21 +127,34 @@ def list_fences(cluster: Cluster) -> tuple[NetworkFence, ...] | None:
         if error.status == 404 and not _serves(cluster, "networkfences"):
             return None
         raise
-    classes = read_classes(cluster) if any(item["spec"].get("networkFenceClassName") for item in items) else {}
+    classes = (
+        read_classes(cluster)
+        if any(item["spec"].get("networkFenceClassName") for item in items)
+        else {}
+    )
     return tuple(sorted(pick_fence(item, classes) for item in items))
 
 
 def read_classes(cluster: Cluster) -> dict[str, dict[str, Any]]:
     """The spec of every NetworkFenceClass, by name."""
-    return dict(cluster.list(CLASSES, lambda item: (item["metadata"]["name"], item.get("spec") or {})))
+    return dict(
+        cluster.list(CLASSES, lambda item: (item["metadata"]["name"], item.get("spec") or {}))
+    )
 
 
 def pick_fence(item: dict[str, Any], classes: Mapping[str, dict[str, Any]]) -> NetworkFence:
-    """The record of a NetworkFence. A class takes precedence over what the object says itself, as it does for the controller."""
+    """The record of a NetworkFence.
+
+    A class takes precedence over what the object says itself, as it does for the controller.
+    """
     meta, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     class_name = spec.get("networkFenceClassName") or ""
     settings = classes.get(class_name, {})
-    parameters = {**(spec.get("parameters") or {}), **(settings.get("parameters") or {})} if settings or not class_name else {}
+    parameters = (
+        {**(spec.get("parameters") or {}), **(settings.get("parameters") or {})}
+        if settings or not class_name
+        else {}
+    )
     return NetworkFence(
         meta["name"],
         meta["uid"],
@@ -151,16 +189,27 @@ def covers(fence: HasRanges, address: str) -> bool:
 def may_act_on(fence: NetworkFence, drivers: set[str], cluster_ids: set[str]) -> bool:
     """It may act on the Ceph of volumes with these drivers and clusterIDs.
 
-    Two clusterIDs may stand for one Ceph, and two drivers too, so only where both are known and others it is another storage's. Once
-    nothing is attached no driver is known, and the clusterID alone tells.
+    Two clusterIDs may stand for one Ceph, and two drivers too, so only where both are known and
+    others it is another storage's. Once nothing is attached no driver is known, and the clusterID
+    alone tells.
     """
     driver_fits = not fence.driver or fence.driver in drivers
-    return driver_fits or not fence.cluster_id or not cluster_ids or "" in cluster_ids or fence.cluster_id in cluster_ids
+    return (
+        driver_fits
+        or not fence.cluster_id
+        or not cluster_ids
+        or "" in cluster_ids
+        or fence.cluster_id in cluster_ids
+    )
 
 
 @functools.cache
 def networks(cidrs: tuple[str, ...]) -> tuple[Network, ...]:
-    """The ranges of a NetworkFence. CSI-Addons lets any text pass, and what is none is left out; ``10.0.0.1:0/32`` is Rook's spelling."""
+    """The ranges of a NetworkFence.
+
+    CSI-Addons lets any text pass, and what is none is left out; ``10.0.0.1:0/32`` is Rook's
+    spelling.
+    """
     found: list[Network] = []
     for cidr in cidrs:
         with contextlib.suppress(ValueError):
@@ -169,36 +218,56 @@ def networks(cidrs: tuple[str, ...]) -> tuple[Network, ...]:
 
 
 def undecidable(fence: NetworkFence) -> str:
-    """Why the message of this NetworkFence could not prove a fencing, in words; empty when it could.
+    """Why the message of this NetworkFence could not prove a fencing, in words; empty when it
+    could.
 
-    An Unfenced one must say that it is unfenced. With the message of a fencing, this CSI-Addons has one message for both. With that, with
-    a failure or with none, an unfencing is still to come or under way, and may land after our fencing.
+    An Unfenced one must say that it is unfenced. With the message of a fencing, this CSI-Addons has
+    one message for both. With that, with a failure or with none, an unfencing is still to come or
+    under way, and may land after our fencing.
     """
     if fence.state != UNFENCED or fence.settled:
         return ""
     why = "its unfencing is still to come or under way, and may land after a fencing"
     if fence.message == MESSAGES[FENCED]:
-        why += "; or this CSI-Addons has one message for both operations, so nothing could prove the fence"
+        why += (
+            "; or this CSI-Addons has one message for both operations, "
+            "so nothing could prove the fence"
+        )
     return (
-        f"NetworkFence {fence.name} is Unfenced, but its status says {fence.status!r}: {why}. Wait until it says "
-        f"{MESSAGES[UNFENCED]!r}; if it never does, look at the log of the CSI-Addons controller, or delete this NetworkFence while it is "
-        "Unfenced and use method ceph"
+        f"NetworkFence {fence.name} is Unfenced, but its status says {fence.status!r}: {why}. Wait "
+        f"until it says {MESSAGES[UNFENCED]!r}; if it never does, look at the log of the "
+        "CSI-Addons controller, or delete this NetworkFence while "
+        "it is Unfenced and use method ceph"
     )
 
 
-def fence(cluster: Cluster, fence: NetworkFence, deadline_seconds: float, sleep: Callable[[float], None] = time.sleep) -> NetworkFence:
-    """Patch it to Fenced by its uid unless it is, and wait until the controller says that it is done.
+def fence(
+    cluster: Cluster,
+    fence: NetworkFence,
+    deadline_seconds: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> NetworkFence:
+    """Patch it to Fenced by its uid unless it is, and wait until the controller says that it is
+    done.
 
-    NotStarted: nothing was changed, since its message could prove nothing, or it is gone. ActionFailed: it is Fenced in its spec, but the
-    controller says that it failed, or something else, or nothing.
+    NotStarted: nothing was changed, since its message could prove nothing, or it is gone.
+    ActionFailed: it is Fenced in its spec, but the controller says that it failed, or something
+    else, or nothing.
     """
     return _flip(cluster, fence, FENCED, deadline_seconds, sleep)
 
 
-def unfence(cluster: Cluster, fence: NetworkFence, deadline_seconds: float, sleep: Callable[[float], None] = time.sleep) -> NetworkFence:
-    """Patch it to Unfenced by its uid unless it is, and wait until the controller says that it is done; errors as with ``fence``.
+def unfence(
+    cluster: Cluster,
+    fence: NetworkFence,
+    deadline_seconds: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> NetworkFence:
+    """Patch it to Unfenced by its uid unless it is, and wait until the controller says that it is
+    done; errors as with ``fence``.
 
-    One whose fencing was not answered yet is not touched either (NotStarted): the old message would be taken for the proof.
+    One whose fencing was not answered yet is not touched either (NotStarted): the old message would
+    be taken for the proof.
     """
     return _flip(cluster, fence, UNFENCED, deadline_seconds, sleep)
 
@@ -215,22 +284,30 @@ def command(fence: NetworkFence, state: str) -> list[str]:
 
 
 def await_message(
-    cluster: Cluster, before: NetworkFence, deadline_seconds: float, sleep: Callable[[float], None] = time.sleep
+    cluster: Cluster,
+    before: NetworkFence,
+    deadline_seconds: float,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> NetworkFence:
     """Wait until the controller says that it has done what the spec asks for.
 
-    ``before``: the object with its status from before the spec was changed, which is not yet an answer.
+    ``before``: the object with its status from before the spec was changed, which is not yet an
+    answer.
     """
     started = time.monotonic()
     failed_since: float | None = None
     while True:
         now = _reread(cluster, before)
         if now.state != before.state:
-            raise ActionFailed(f"NetworkFence {now.name} is to be {before.state}, but somebody has set it to {now.state} meanwhile")
+            raise ActionFailed(
+                f"NetworkFence {now.name} is to be {before.state}, but somebody has set it to "
+                f"{now.state} meanwhile"
+            )
         if now.settled:
             return now
         at = time.monotonic()
-        # The failure of what was asked before may still stand there, and a new one may read the same.
+        # The failure of what was asked before may still stand there, and a new one may read the
+        # same.
         anew = now.result == FAILED and (before.result, before.message) != (now.result, now.message)
         failed_since = (failed_since or at) if anew else None
         left = cluster.deadline.cap(deadline_seconds - (at - started))
@@ -241,10 +318,19 @@ def await_message(
 
 def _serves(cluster: Cluster, resource: str) -> bool:
     """Whether the group has this resource."""
-    return any(entry.get("name") == resource for entry in (cluster.get(f"/apis/{GROUP}") or {}).get("resources") or [])
+    return any(
+        entry.get("name") == resource
+        for entry in (cluster.get(f"/apis/{GROUP}") or {}).get("resources") or []
+    )
 
 
-def _flip(cluster: Cluster, fence: NetworkFence, state: str, seconds: float, sleep: Callable[[float], None]) -> NetworkFence:
+def _flip(
+    cluster: Cluster,
+    fence: NetworkFence,
+    state: str,
+    seconds: float,
+    sleep: Callable[[float], None],
+) -> NetworkFence:
     try:
         before = _reread(cluster, fence)
         problem = undecidable(before) if state == FENCED else _unfinished(before)
@@ -253,43 +339,60 @@ def _flip(cluster: Cluster, fence: NetworkFence, state: str, seconds: float, sle
         if before.state != state:
             _patch(cluster, before, state)
     except (Conflict, NotFound) as error:
-        raise NotStarted(f"NetworkFence {fence.name} is not the one that was planned for (uid {fence.uid}): {error}") from error
+        raise NotStarted(
+            f"NetworkFence {fence.name} is not the one that was "
+            f"planned for (uid {fence.uid}): {error}"
+        ) from error
     except ActionFailed as error:
         raise NotStarted(str(error)) from error
     return await_message(cluster, before._replace(state=state), seconds, sleep)
 
 
 def _unfinished(fence: NetworkFence) -> str:
-    """Why the message of this NetworkFence could not prove an unfencing: it is still that of the one before it was Fenced."""
+    """Why the message of this NetworkFence could not prove an unfencing: it is still that of the
+    one before it was Fenced.
+    """
     if fence.state == FENCED and fence.result == SUCCEEDED and fence.message == MESSAGES[UNFENCED]:
         return (
-            f"NetworkFence {fence.name} is Fenced, but its status still says {fence.message!r}: its fencing may be under way, and land "
-            f"after an unfencing. Wait until it says {MESSAGES[FENCED]!r}; if it never does, look at CSI-Addons' controller and the driver"
+            f"NetworkFence {fence.name} is Fenced, but its status still says {fence.message!r}: "
+            "its fencing may be under way, and land after an unfencing. Wait until it says "
+            f"{MESSAGES[FENCED]!r}; if it never does, look at CSI-Addons' controller and the driver"
         )
     return ""
 
 
 def _patch(cluster: Cluster, fence: NetworkFence, state: str, dry_run: bool = False) -> None:
-    cluster.patch(f"{FENCES}/{fence.name}", {"metadata": {"uid": fence.uid}, "spec": {"fenceState": state}}, dry_run)
+    cluster.patch(
+        f"{FENCES}/{fence.name}",
+        {"metadata": {"uid": fence.uid}, "spec": {"fenceState": state}},
+        dry_run,
+    )
 
 
 def _reread(cluster: Cluster, fence: NetworkFence) -> NetworkFence:
     """It as it is now. Driver and clusterID cannot change, so a class is not read again."""
     item = cluster.get(f"{FENCES}/{fence.name}")
     if item is None or item["metadata"]["uid"] != fence.uid:
-        what = "is gone" if item is None else f"was replaced by another one (uid {item['metadata']['uid']})"
+        what = (
+            "is gone"
+            if item is None
+            else f"was replaced by another one (uid {item['metadata']['uid']})"
+        )
         raise ActionFailed(f"NetworkFence {fence.name} (uid {fence.uid}) {what}. {_DELETED}")
     now = pick_fence(item, {})._replace(driver=fence.driver, cluster_id=fence.cluster_id)
     if now.deleted:
         raise ActionFailed(f"NetworkFence {fence.name} is being deleted. {_DELETED}")
     if now.cidrs != fence.cidrs:
-        raise ActionFailed(f"NetworkFence {fence.name} has other ranges now: {', '.join(now.cidrs)} instead of {', '.join(fence.cidrs)}")
+        raise ActionFailed(
+            f"NetworkFence {fence.name} has other ranges now: {', '.join(now.cidrs)} instead of "
+            f"{', '.join(fence.cidrs)}"
+        )
     return now
 
 
 _DELETED = (
-    "A NetworkFence that is deleted while it is Fenced leaves its entries in Ceph's blocklist: look at them with "
-    "storage_ops.runbooks.rbd_watcher_info or ceph osd blocklist ls"
+    "A NetworkFence that is deleted while it is Fenced leaves its entries in Ceph's blocklist: "
+    "look at them with storage_ops.runbooks.rbd_watcher_info or ceph osd blocklist ls"
 )
 
 
@@ -299,12 +402,15 @@ def _unsettled(now: NetworkFence, seconds: float) -> str:
         advice = "The controller goes on trying; look at the driver it calls and at its secret"
     elif now.result == SUCCEEDED:
         advice = (
-            "That is the message of the other operation: its controller has not come to it (is it running?), or this CSI-Addons has one "
-            "message for both; look at its log"
+            "That is the message of the other operation: its controller has not come to it (is it "
+            "running?), or this CSI-Addons has one message for both; look at its log"
         )
     else:
-        advice = f"Its controller does not answer: is it running, and does driver {now.driver or 'of its class'} have a CSIAddonsNode?"
+        advice = (
+            "Its controller does not answer: is it running, and does driver "
+            f"{now.driver or 'of its class'} have a CSIAddonsNode?"
+        )
     return (
-        f"NetworkFence {now.name} is {now.state} in its spec, but within {seconds:.0f} s its status did not say {wanted!r}. It says "
-        f"{now.status}. {advice}"
+        f"NetworkFence {now.name} is {now.state} in its spec, but within {seconds:.0f} s its "
+        f"status did not say {wanted!r}. It says {now.status}. {advice}"
     )

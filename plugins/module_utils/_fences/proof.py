@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """What Ceph has to show of a fence. Pure: no I/O here."""
 
@@ -10,15 +10,22 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import SKEW_SECONDS, Blocked, Reading, moment
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    SKEW_SECONDS,
+    Blocked,
+    Reading,
+    moment,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger
 
 # A returning node writes again once its entry has expired.
 LEAST_EXPIRY = 604_800.0
-# An entry is good enough with so much of the least expiry left (seconds); ceph_blocklist renews it at half of what it was given.
+# An entry is good enough with so much of the least expiry left (seconds); ceph_blocklist renews it
+# at half of what it was given.
 _LEAST_LEFT = LEAST_EXPIRY / 2 - 600
 
-# What was read of Ceph longer ago (seconds) is no evidence any more. It allows for the wait for another run's Lease.
+# What was read of Ceph longer ago (seconds) is no evidence any more. It allows for the wait for
+# another run's Lease.
 MAX_AGE = 600.0
 
 
@@ -28,8 +35,8 @@ def missing(ledger: Ledger, reading: Reading, now: datetime, max_age: float = MA
     written = moment(ledger.at)
     if written and (written - reading.read_at).total_seconds() > SKEW_SECONDS:
         doubts.append(
-            f"what was read of Ceph is of {iso(reading.read_at)}, before the ledger was written ({ledger.at}), so it proves nothing about "
-            "the fence: read it again, or set the clocks"
+            f"what was read of Ceph is of {iso(reading.read_at)}, before the ledger was written "
+            f"({ledger.at}), so it proves nothing about the fence: read it again, or set the clocks"
         )
     if ledger.method == "ceph":
         for entry in ledger.entries:
@@ -42,11 +49,15 @@ def missing(ledger: Ledger, reading: Reading, now: datetime, max_age: float = MA
 
 def _entry_doubts(wanted: str, found: Blocked | None, reading: Reading) -> list[str]:
     if found is None:
-        return [f"Ceph's blocklist has no entry for {wanted}: add it with ceph_blocklist (or run the playbook again)"]
+        return [
+            f"Ceph's blocklist has no entry for {wanted}: add it with ceph_blocklist (or run the "
+            "playbook again)"
+        ]
     until = moment(found.until)
     if until is None or (until - reading.read_at).total_seconds() < _LEAST_LEFT:
         return [
-            f"the entry {found.entry} in Ceph's blocklist expires too soon (until {found.until or 'unknown'}): renew it with ceph_blocklist"
+            f"the entry {found.entry} in Ceph's blocklist expires too soon (until "
+            f"{found.until or 'unknown'}): renew it with ceph_blocklist"
         ]
     return []
 
@@ -54,15 +65,18 @@ def _entry_doubts(wanted: str, found: Blocked | None, reading: Reading) -> list[
 def stale(reading: Reading, now: datetime, fsid: str, max_age: float = MAX_AGE) -> list[str]:
     reasons = []
     if not reading.fsid:
-        reasons.append("what was read of Ceph (option ceph) does not say which cluster it is (fsid)")
+        reasons.append(
+            "what was read of Ceph (option ceph) does not say which cluster it is (fsid)"
+        )
     elif fsid and fsid != reading.fsid:
         reasons.append(
-            f"what was read is of Ceph cluster {reading.fsid}, and the ledger is about {fsid}: ask the Ceph that has the volumes"
+            f"what was read is of Ceph cluster {reading.fsid}, and the ledger is about {fsid}: ask "
+            "the Ceph that has the volumes"
         )
     if abs((now - reading.read_at).total_seconds()) > max_age:
         reasons.append(
-            f"what was read of Ceph is of {iso(reading.read_at)}, and the API server's clock says {iso(now)}: read it again, or set the "
-            "clocks"
+            f"what was read of Ceph is of {iso(reading.read_at)}, and the API server's clock says "
+            f"{iso(now)}: read it again, or set the clocks"
         )
     return reasons
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Whether what is there now is what was fenced. Pure: no I/O here."""
 
@@ -10,38 +10,51 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Watcher
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    Watcher,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import HostRecord
 
 # Of a Node that has the annotation of a ledger without the ledger.
 LONE = (
-    "whoever has its kubelet may have written it, so it counts for nothing: the ConfigMap is the ledger. If that was deleted, "
-    "compare the annotation with Ceph's blocklist and the NetworkFences, and take back by hand what is left of a fence; "
-    "then remove the annotation"
+    "whoever has its kubelet may have written it, so it counts for nothing: the ConfigMap is the "
+    "ledger. If that was deleted, compare the annotation with Ceph's blocklist and the "
+    "NetworkFences, and take back by hand what is left of a fence; then remove the annotation"
 )
 
 
 def rebooted(host: HostRecord, ledger: Ledger) -> bool:
-    """The machine that was fenced is in another boot. Another Node object says nothing: a kubelet can register again without a reboot."""
+    """The machine that was fenced is in another boot.
+
+    Another Node object says nothing: a kubelet can register again without a reboot.
+    """
     known = bool(host.boot_id and ledger.boot_id and ledger.machine)
-    return known and host.boot_id.lower() != ledger.boot_id.lower() and not machine_doubt(host, ledger)
+    return (
+        known and host.boot_id.lower() != ledger.boot_id.lower() and not machine_doubt(host, ledger)
+    )
 
 
 def machine_doubt(host: HostRecord, ledger: Ledger) -> str:
     """Why this may not be the machine that was fenced, which may still run then; empty if it is.
 
-    A node that is repaired by replacing its machine comes back with the same name, and a bootID of its own.
+    A node that is repaired by replacing its machine comes back with the same name, and a bootID of
+    its own.
     """
     node = host.node.name
     if host.machine and ledger.machine:
         same = host.machine.lower() == ledger.machine.lower()
-        return "" if same else f"{node} is another machine now (its systemUUID/machineID was {ledger.machine} and is {host.machine})"
+        return (
+            ""
+            if same
+            else f"{node} is another machine now (its systemUUID/machineID was {ledger.machine} "
+            f"and is {host.machine})"
+        )
     if host.boot_id and host.boot_id.lower() == ledger.boot_id.lower():
         return ""
     return (
-        f"nobody can tell whether {node} is the machine that was fenced ({'the node reports' if ledger.machine else 'its ledger has'} no "
-        "systemUUID)"
+        f"nobody can tell whether {node} is the machine that was fenced "
+        f"({'the node reports' if ledger.machine else 'its ledger has'} no systemUUID)"
     )
 
 
@@ -51,7 +64,9 @@ def is_old(watcher: Watcher, ledger: Ledger) -> bool:
 
 
 def plain(text: str) -> str:
-    """An address, a range without host bits, and a range of one address as that address; anything else as it is."""
+    """An address, a range without host bits, and a range of one address as that address; anything
+    else as it is.
+    """
     try:
         network = ip_network(text, strict=False)
     except ValueError:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """What is read of a node that is to be fenced, or given back."""
 
@@ -13,8 +13,14 @@ from datetime import datetime
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import normal_address
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import FenceObject, Ledger, Ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    normal_address,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    FenceObject,
+    Ledger,
+    Ledgers,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
     UNFENCED,
     NetworkFence,
@@ -22,7 +28,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     list_fences,
     may_act_on,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Object, ServerVersion, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Object,
+    ServerVersion,
+    path,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Node,
@@ -44,15 +55,18 @@ TAINT = (OUT_OF_SERVICE, "nodeshutdown", "NoExecute")
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # So many volumes, and pods of so many nodes, are read one by one; of more, all are.
 _MAX_GETS = 100
-# ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of all its drivers end.
+# ceph-csi's own name for RBD, which others put something before, as Rook does; and how the names of
+# all its drivers end.
 _RBD, _CEPH_CSI = "rbd.csi.ceph.com", ".csi.ceph.com"
 
 
 class HostRecord(NamedTuple):
     """A node, its addresses as its status has them, and its taints as key, value and effect.
 
-    ``created``: when this Node object was made, of which there may have been another one of the name before;
-    ``machine``: its systemUUID and machineID, which stay over a reboot, and are not both the same on another machine; may be empty.
+    ``created``: when this Node object was made, of which there may have been another one of the
+    name before;
+    ``machine``: its systemUUID and machineID, which stay over a reboot, and are not both the same
+    on another machine; may be empty.
     """
 
     node: Node
@@ -64,10 +78,12 @@ class HostRecord(NamedTuple):
 
 
 class AttachedVolume(NamedTuple):
-    """A VolumeAttachment and what is behind it. ``volume`` is None for an inline volume, or when the PersistentVolume is gone.
+    """A VolumeAttachment and what is behind it. ``volume`` is None for an inline volume, or when
+    the PersistentVolume is gone.
 
     One without a name stands for an attachment that is gone, or that never was.
-    ``pv``: what of the PersistentVolume tells its RBD image; ``elsewhere``: the attachments of the same volume to other nodes.
+    ``pv``: what of the PersistentVolume tells its RBD image; ``elsewhere``: the attachments of the
+    same volume to other nodes.
     """
 
     attachment: Attachment
@@ -85,28 +101,42 @@ class AttachedVolume(NamedTuple):
     @property
     def claim(self) -> str:
         """Namespace and name of its claim, or empty."""
-        return f"{self.volume.claim_namespace}/{self.volume.claim_name}" if self.volume and self.volume.claim_name else ""
+        return (
+            f"{self.volume.claim_namespace}/{self.volume.claim_name}"
+            if self.volume and self.volume.claim_name
+            else ""
+        )
 
     @property
     def is_shared(self) -> bool:
         """Several nodes may have it at once, says its PersistentVolume."""
-        return bool(self.volume and self.volume.access_modes) and not (self.volume and self.volume.exclusive)
+        return bool(self.volume and self.volume.access_modes) and not (
+            self.volume and self.volume.exclusive
+        )
 
     @property
     def is_rbd(self) -> bool:
         """An RBD image is behind it, which the node itself opens.
 
-        A driver may have any name, so what names an image counts too; but not with ceph-csi's drivers for NVMe-oF and others, whose
-        volumes name an image that a gateway opens.
+        A driver may have any name, so what names an image counts too; but not with ceph-csi's
+        drivers for NVMe-oF and others, whose volumes name an image that a gateway opens.
         """
         driver, spec = self.attachment.driver, self.pv.get("spec") or {}
         attributes = (spec.get("csi") or {}).get("volumeAttributes") or {}
-        names_image = bool(attributes.get("imageName") and (attributes.get("pool") or attributes.get("journalPool")))
-        return driver.endswith(_RBD) or bool(spec.get("rbd")) or (names_image and not driver.endswith(_CEPH_CSI))
+        names_image = bool(
+            attributes.get("imageName")
+            and (attributes.get("pool") or attributes.get("journalPool"))
+        )
+        return (
+            driver.endswith(_RBD)
+            or bool(spec.get("rbd"))
+            or (names_image and not driver.endswith(_CEPH_CSI))
+        )
 
 
 class NodeState(NamedTuple):
-    """What was read. ``host`` and ``item``: None when there is no such node; ``fences``: None when CSI-Addons is not installed.
+    """What was read. ``host`` and ``item``: None when there is no such node; ``fences``: None when
+    CSI-Addons is not installed.
 
     ``ledgers``: those of other nodes; ``used``: see find_used.
     """
@@ -129,7 +159,10 @@ class NodeState(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """Which volumes are meant: all, or those that fit everything that is given. ``claims``: namespace/name."""
+    """Which volumes are meant: all, or those that fit everything that is given.
+
+    ``claims``: namespace/name.
+    """
 
     namespaces: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
@@ -143,7 +176,11 @@ class Filters(NamedTuple):
     def selects(self, volume: AttachedVolume) -> bool:
         """This volume is meant."""
         return (
-            (not self.namespaces or bool(volume.claim) and volume.claim.split("/")[0] in self.namespaces)
+            (
+                not self.namespaces
+                or bool(volume.claim)
+                and volume.claim.split("/")[0] in self.namespaces
+            )
             and (not self.claims or volume.claim in self.claims)
             and (not self.storage_classes or volume.storage_class in self.storage_classes)
         )
@@ -153,12 +190,19 @@ def pick_host_record(item: Object) -> HostRecord:
     """The record of a node."""
     status, spec = item.get("status") or {}, item.get("spec") or {}
     info = status.get("nodeInfo") or {}
-    found = [entry["address"] for entry in status.get("addresses") or [] if entry["type"] in ("InternalIP", "ExternalIP")]
+    found = [
+        entry["address"]
+        for entry in status.get("addresses") or []
+        if entry["type"] in ("InternalIP", "ExternalIP")
+    ]
     return HostRecord(
         pick_node(item),
         info.get("bootID") or "",
         tuple(dict.fromkeys(normal_address(address) for address in found if _is_address(address))),
-        tuple((taint["key"], taint.get("value") or "", taint.get("effect") or "") for taint in spec.get("taints") or []),
+        tuple(
+            (taint["key"], taint.get("value") or "", taint.get("effect") or "")
+            for taint in spec.get("taints") or []
+        ),
         # Boards and virtual machines may have the same systemUUID, and clones the same machineID.
         "/".join(filter(None, (info.get("systemUUID"), info.get("machineID")))),
         parse_time(item["metadata"].get("creationTimestamp")),
@@ -166,17 +210,25 @@ def pick_host_record(item: Object) -> HostRecord:
 
 
 def slim_volume(item: Object) -> dict[str, Any]:
-    """What of a PersistentVolume rbd_watcher_info needs to find its image, and the user to know it; nothing secret."""
+    """What of a PersistentVolume rbd_watcher_info needs to find its image, and the user to know it;
+    nothing secret.
+    """
     spec = item["spec"]
     slim = {name: spec[name] for name in ("storageClassName", "rbd") if spec.get(name)}
     if spec.get("csi"):
-        slim["csi"] = {name: spec["csi"][name] for name in ("driver", "volumeHandle", "volumeAttributes") if name in spec["csi"]}
+        slim["csi"] = {
+            name: spec["csi"][name]
+            for name in ("driver", "volumeHandle", "volumeAttributes")
+            if name in spec["csi"]
+        }
     if spec.get("claimRef"):
         slim["claimRef"] = {name: spec["claimRef"].get(name, "") for name in ("namespace", "name")}
     return {"metadata": {"name": item["metadata"]["name"]}, "spec": slim}
 
 
-def attached_volume(attachment: Attachment, item: Object | None, elsewhere: Iterable[Attachment] = ()) -> AttachedVolume:
+def attached_volume(
+    attachment: Attachment, item: Object | None, elsewhere: Iterable[Attachment] = ()
+) -> AttachedVolume:
     """An attachment together with its PersistentVolume, as the API has that."""
     csi = ((item or {}).get("spec") or {}).get("csi") or {}
     return AttachedVolume(
@@ -189,12 +241,20 @@ def attached_volume(attachment: Attachment, item: Object | None, elsewhere: Iter
     )
 
 
-def without_attachment(volume: str, node: str, item: Object | None, elsewhere: Iterable[Attachment] = ()) -> AttachedVolume:
+def without_attachment(
+    volume: str, node: str, item: Object | None, elsewhere: Iterable[Attachment] = ()
+) -> AttachedVolume:
     """A volume that is not attached to the node, with its PersistentVolume."""
     others = tuple(elsewhere)
     # A migrated volume does not tell its driver.
-    driver = (pick_volume(item).driver if item else "") or next((other.driver for other in others), "")
-    return attached_volume(Attachment("", "", driver, node, volume, False, (), None, None, None, None, ()), item, others)
+    driver = (pick_volume(item).driver if item else "") or next(
+        (other.driver for other in others), ""
+    )
+    return attached_volume(
+        Attachment("", "", driver, node, volume, False, (), None, None, None, None, ()),
+        item,
+        others,
+    )
 
 
 def find_used(
@@ -205,10 +265,12 @@ def find_used(
     volumes: Mapping[str, Object],
     cached: bool = False,
 ) -> dict[str, tuple[AttachedVolume, ...]]:
-    """By node, the RBD volumes that it may have open although they are not attached to it, but for those of a fence that is proven.
+    """By node, the RBD volumes that it may have open although they are not attached to it, but for
+    those of a fence that is proven.
 
-    Six minutes after the pods of a lost node are gone, Kubernetes detaches by force, and its clients stay. They are known by its pods, if
-    it has any, and by what its kubelet called in use: that stays, since nobody else writes it, and keeps any other volume attached.
+    Six minutes after the pods of a lost node are gone, Kubernetes detaches by force, and its
+    clients stay. They are known by its pods, if it has any, and by what its kubelet called in use:
+    that stays, since nobody else writes it, and keeps any other volume attached.
     ``volumes``: the PersistentVolumes of the attachments, by name.
     """
     by_volume: dict[str, list[Attachment]] = {}
@@ -223,20 +285,36 @@ def find_used(
     for pod in _pods(cluster, hosts, cached):
         wanted[pod.node] |= {(pod.namespace, claim) for claim in pod.claims}
     for name, host in hosts.items():
-        wanted[name] -= {pick_volume(volumes[volume]).claim for volume in here[name] if volume in volumes}
+        wanted[name] -= {
+            pick_volume(volumes[volume]).claim for volume in here[name] if volume in volumes
+        }
         in_use = host.node.volumes_in_use if host else ()
-        wanted[name] |= {entry for entry in in_use if attachment_names((entry,), name) - known[name]}
+        wanted[name] |= {
+            entry for entry in in_use if attachment_names((entry,), name) - known[name]
+        }
     everything = {key for keys in wanted.values() for key in keys}
     if not everything:
         return {}
-    items = cluster.list(path("v1", "persistentvolumes"), lambda item: item if _keys(item) & everything else None, cached=cached)
+    items = cluster.list(
+        path("v1", "persistentvolumes"),
+        lambda item: item if _keys(item) & everything else None,
+        cached=cached,
+    )
     used = {}
     for name, host in hosts.items():
         left = {item["metadata"]["name"]: item for item in items if _keys(item) & wanted[name]}
-        entries = [without_attachment(volume, name, left[volume], by_volume.get(volume, ())) for volume in sorted(set(left) - here[name])]
+        entries = [
+            without_attachment(volume, name, left[volume], by_volume.get(volume, ()))
+            for volume in sorted(set(left) - here[name])
+        ]
         fenced = _proven(ledgers.get(name), host)
-        # An in-tree volume that is not migrated is never attached, and nothing could be awaited elsewhere.
-        used[name] = tuple(entry for entry in entries if entry.is_rbd and entry.attachment.driver and entry.name not in fenced)
+        # An in-tree volume that is not migrated is never attached, and nothing could be awaited
+        # elsewhere.
+        used[name] = tuple(
+            entry
+            for entry in entries
+            if entry.is_rbd and entry.attachment.driver and entry.name not in fenced
+        )
     return used
 
 
@@ -252,18 +330,31 @@ def _pods(cluster: Cluster, hosts: Mapping[str, HostRecord | None], cached: bool
     folder = path("v1", "pods")
     if len(hosts) > _MAX_GETS:
         return cluster.list(folder, pick, cached=cached)
-    return [pod for name in hosts for pod in cluster.list(folder, pick, fields=f"spec.nodeName={name}", cached=cached)]
+    return [
+        pod
+        for name in hosts
+        for pod in cluster.list(folder, pick, fields=f"spec.nodeName={name}", cached=cached)
+    ]
 
 
 def _keys(item: Object) -> set[Any]:
-    """By what a PersistentVolume is known: its claim, while it is bound to that, and its name in the status of a node."""
+    """By what a PersistentVolume is known: its claim, while it is bound to that, and its name in
+    the status of a node.
+    """
     volume = pick_volume(item)
-    return {*([volume.claim] if volume.phase == "Bound" else []), *([unique_name(volume.driver, volume.handle)] if volume.driver else [])}
+    return {
+        *([volume.claim] if volume.phase == "Bound" else []),
+        *([unique_name(volume.driver, volume.handle)] if volume.driver else []),
+    }
 
 
 def _proven(ledger: Ledger | None, host: HostRecord | None) -> tuple[str, ...]:
     """The volumes of a fence that is there, and is about what the node has open now."""
-    if ledger is None or ledger.phase not in ("fenced", "detached") or (host and host.boot_id != ledger.boot_id):
+    if (
+        ledger is None
+        or ledger.phase not in ("fenced", "detached")
+        or (host and host.boot_id != ledger.boot_id)
+    ):
         return ()
     return ledger.volumes
 
@@ -291,7 +382,10 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
         cluster.version(),
         host,
         item,
-        tuple(attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ())) for found in here),
+        tuple(
+            attached_volume(found, volumes.get(found.volume), elsewhere.get(found.volume, ()))
+            for found in here
+        ),
         tuple(others),
         fences,
         ledger,
@@ -304,37 +398,59 @@ def _volumes(cluster: Cluster, names: set[str]) -> dict[str, Object]:
     """The PersistentVolumes of these names, by name."""
     folder = path("v1", "persistentvolumes")
     if len(names) > _MAX_GETS:
-        found = cluster.list(folder, lambda item: item if item["metadata"]["name"] in names else None)
+        found = cluster.list(
+            folder, lambda item: item if item["metadata"]["name"] in names else None
+        )
     else:
-        found = [item for name in sorted(names) for item in [cluster.get(path("v1", "persistentvolumes", name))] if item]
+        found = [
+            item
+            for name in sorted(names)
+            for item in [cluster.get(path("v1", "persistentvolumes", name))]
+            if item
+        ]
     return {item["metadata"]["name"]: item for item in found}
 
 
-def fences_of(state: NodeState, ledger: Ledger) -> list[tuple[FenceObject, NetworkFence | None, str]]:
-    """The NetworkFences that the ledger means to fence the node by, as they were noted and as they are, and what is wrong with each.
+def fences_of(
+    state: NodeState, ledger: Ledger
+) -> list[tuple[FenceObject, NetworkFence | None, str]]:
+    """The NetworkFences that the ledger means to fence the node by, as they were noted and as they
+    are, and what is wrong with each.
 
-    Not those that are left from before the node booted, nor one that is gone while another of its name, made anew and noted too, is there:
-    nobody can restore a uid.
+    Not those that are left from before the node booted, nor one that is gone while another of its
+    name, made anew and noted too, is there: nobody can restore a uid.
     """
     there = {fence.uid: fence for fence in state.fences or () if not fence.deleted}
     deleted = {fence.uid for fence in state.fences or () if fence.deleted}
-    noted = [found for found in ledger.network_fences if any(covers(found, address) for address in ledger.addresses)]
+    noted = [
+        found
+        for found in ledger.network_fences
+        if any(covers(found, address) for address in ledger.addresses)
+    ]
     others = [fence for found in noted for fence in [there.get(found.uid)] if fence]
     told: list[tuple[FenceObject, NetworkFence | None, str]] = []
     for found in noted:
         fence = there.get(found.uid)
         hit = [address for address in ledger.addresses if covers(found, address)]
         if fence:
-            told.append((found, fence, "" if fence.cidrs == found.cidrs else "has other ranges now"))
+            told.append(
+                (found, fence, "" if fence.cidrs == found.cidrs else "has other ranges now")
+            )
         elif found.uid in deleted:
             told.append((found, None, "is being deleted"))
-        elif not all(any(other.name == found.name and covers(other, address) for other in others) for address in hit):
+        elif not all(
+            any(other.name == found.name and covers(other, address) for other in others)
+            for address in hit
+        ):
             told.append((found, None, "is gone or was replaced"))
     return told
 
 
 def opposing(state: NodeState, ledger: Ledger, drivers: set[str]) -> list[NetworkFence]:
-    """NetworkFences that were made since, and take the fence back whenever their controller starts. ``drivers``: of the fenced volumes."""
+    """NetworkFences that were made since, and take the fence back whenever their controller starts.
+
+    ``drivers``: of the fenced volumes.
+    """
     noted = {found.uid for found in ledger.network_fences}
     return [
         fence

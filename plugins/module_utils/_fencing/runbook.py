@@ -2,9 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Fences a lost node: reads the cluster, carries out what fence_plan decides, and proves it. Ceph's part is another module's."""
+"""Fences a lost node: reads the cluster, carries out what fence_plan decides, and proves it.
+
+Ceph's part is another module's.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,58 @@ from ipaddress import ip_network
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, NotStarted, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+    NotStarted,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import normal_address, parse_reading
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger, Ledgers, RunLease, RunOptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    normal_address,
+    parse_reading,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    Ledger,
+    Ledgers,
+    RunLease,
+    RunOptions,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import LEAST_EXPIRY
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import Filters, NodeState, gather_node, pick_host_record
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    Filters,
+    NodeState,
+    gather_node,
+    pick_host_record,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.plan import Decision, Options, Subject
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, NotFound, path
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.plan import (
+    Decision,
+    Options,
+    Subject,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Conflict,
+    NotFound,
+    path,
+)
 
 SCOPE = ArgumentSpec(
     {
-        "state": {"type": "str", "choices": ["intended", "held", "fenced", "unlocked"], "required": True},
-        "method": {"type": "str", "choices": ["auto", "network_fence", "ceph", "none"], "default": "auto"},
+        "state": {
+            "type": "str",
+            "choices": ["intended", "held", "fenced", "unlocked"],
+            "required": True,
+        },
+        "method": {
+            "type": "str",
+            "choices": ["auto", "network_fence", "ceph", "none"],
+            "default": "auto",
+        },
         "ceph": {"type": "dict"},
         "grace_seconds": {"type": "float", "default": 120.0},
         "min_observations": {"type": "int", "default": 3},
@@ -63,7 +103,11 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
     }
     for name, minimum in least.items():
         if not minimum <= params[name] < math.inf:  # not a number is neither
-            why = ": a node that comes back after its entry has expired writes again" if name == "expiry_seconds" else ""
+            why = (
+                ": a node that comes back after its entry has expired writes again"
+                if name == "expiry_seconds"
+                else ""
+            )
             raise StorageOpsError(f"{name} is {params[name]:g}; give at least {minimum:g}{why}")
     for claim in params["claims"]:
         if claim.count("/") != 1 or not all(claim.split("/")):
@@ -81,12 +125,27 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
         grace_seconds=params["grace_seconds"],
         min_observations=params["min_observations"],
         min_observation_seconds=params["min_observation_seconds"],
-        fence_addresses=tuple(dict.fromkeys(_parse("fence_addresses", normal_address, text) for text in params["fence_addresses"])),
-        protected=tuple(_parse("protected_addresses", _protected, text) for text in params["protected_addresses"]),
+        fence_addresses=tuple(
+            dict.fromkeys(
+                _parse("fence_addresses", normal_address, text)
+                for text in params["fence_addresses"]
+            )
+        ),
+        protected=tuple(
+            _parse("protected_addresses", _protected, text)
+            for text in params["protected_addresses"]
+        ),
         node_confirmed_off=params["node_confirmed_off"],
-        other_addresses=tuple(dict.fromkeys(_parse("other_addresses", normal_address, text) for text in params["other_addresses"])),
+        other_addresses=tuple(
+            dict.fromkeys(
+                _parse("other_addresses", normal_address, text)
+                for text in params["other_addresses"]
+            )
+        ),
         expiry_seconds=params["expiry_seconds"],
-        filters=Filters(*(tuple(params[name]) for name in ("namespaces", "claims", "storage_classes"))),
+        filters=Filters(
+            *(tuple(params[name]) for name in ("namespaces", "claims", "storage_classes"))
+        ),
         cluster_id=params["cluster_id"],
         proof=params["proof"],
         check=check_mode,
@@ -106,7 +165,8 @@ def _parse(name: str, parse: Callable[[str], Any], text: str) -> Any:
 
 
 class Fence:
-    """The runbook fail_over_volumes on one cluster, up to the fence. ``state``: "intended" or "fenced".
+    """The runbook fail_over_volumes on one cluster, up to the fence. ``state``: "intended" or
+    "fenced".
 
     In a real run the Lease is taken before anything is read, and kept for the steps that follow.
     """
@@ -130,15 +190,21 @@ class Fence:
         self._decision = Decision(Plan([]), None)
 
     def close(self) -> None:
-        """Give the Lease back, as for a run that ends here; one that cannot be given back runs out by itself."""
+        """Give the Lease back, as for a run that ends here; one that cannot be given back runs out
+        by itself.
+        """
         if not self._options.check:
             with contextlib.suppress(StorageOpsError):
                 self._lease.release()
 
     def facts(self) -> dict[str, Any]:
-        """The ledger, as it is now, or in check mode as it would be, and what of it ceph_blocklist is to see to."""
+        """The ledger, as it is now, or in check mode as it would be, and what of it ceph_blocklist
+        is to see to.
+        """
         ledger = self._decision.ledger
-        entries = [entry.entry for entry in ledger.entries] if ledger and ledger.method == "ceph" else []
+        entries = (
+            [entry.entry for entry in ledger.entries] if ledger and ledger.method == "ceph" else []
+        )
         alone = bool(ledger and self._state and pure.is_alone(self._state, ledger))
         return {"fence": ledger.to_dict() if ledger else {}, "entries": entries, "alone": alone}
 
@@ -166,7 +232,11 @@ class Fence:
     def healthy(self, state: NodeState) -> str:
         """Why there is nothing to be done."""
         ledger = self._decision.ledger
-        return f"the fence of node {self._run.node} is {ledger.phase} already (method {ledger.method})" if ledger else "there is no fence"
+        return (
+            f"the fence of node {self._run.node} is {ledger.phase} already (method {ledger.method})"
+            if ledger
+            else "there is no fence"
+        )
 
     # apply
 
@@ -181,7 +251,9 @@ class Fence:
             self._ledgers.write(subject.ledger, dry_run=True)
 
     def apply(self, action: Action) -> None:
-        """Carry out one action; none but one that takes back what was begun unless the node is lost still."""
+        """Carry out one action; none but one that takes back what was begun unless the node is lost
+        still.
+        """
         subject: Subject = action.subject
         self._lease.check()
         if action.verb == "remove_fence_ledger":
@@ -198,11 +270,21 @@ class Fence:
                 self._decision = self._decision._replace(ledger=self._ledgers.write(subject.ledger))
 
     def undo(self, action: Action) -> Action | None:
-        """A new intent that could not be written whole is taken back, since nothing came of it yet."""
+        """A new intent that could not be written whole is taken back, since nothing
+        came of it yet.
+        """
         subject: Subject = action.subject
-        if self._state is None or self._state.ledger or action.verb not in ("write_fence_ledger", "cordon_node"):
+        if (
+            self._state is None
+            or self._state.ledger
+            or action.verb not in ("write_fence_ledger", "cordon_node")
+        ):
             return None
-        verb, what = ("uncordon_node", "spec.unschedulable=null") if action.verb == "cordon_node" else ("remove_fence_ledger", "")
+        verb, what = (
+            ("uncordon_node", "spec.unschedulable=null")
+            if action.verb == "cordon_node"
+            else ("remove_fence_ledger", "")
+        )
         return Action(verb, action.target, [*action.command[:2], *filter(None, [what])], subject)
 
     def _recheck(self, ledger: Ledger) -> None:
@@ -211,9 +293,14 @@ class Fence:
         host = pick_host_record(item) if item else None
         reasons = []
         if self._state:
-            reasons = pure.not_lost(self._state._replace(now=self._cluster.now(), host=host, item=item), self._options)
+            reasons = pure.not_lost(
+                self._state._replace(now=self._cluster.now(), host=host, item=item), self._options
+            )
         if host and (host.node.uid, host.boot_id) != (ledger.node_uid, ledger.boot_id):
-            reasons.append(f"node {ledger.node} is another one now, or was booted meanwhile (uid {host.node.uid}, bootID {host.boot_id})")
+            reasons.append(
+                f"node {ledger.node} is another one now, or was booted meanwhile (uid "
+                f"{host.node.uid}, bootID {host.boot_id})"
+            )
         if reasons:
             raise NotStarted("; ".join(reasons))
 
@@ -222,7 +309,9 @@ class Fence:
         try:
             self._cluster.patch(ledger.path, body, dry_run=dry_run)
         except (Conflict, NotFound) as error:
-            raise NotStarted(f"node {ledger.node} is another one now, or gone: {error}. Run again") from error
+            raise NotStarted(
+                f"node {ledger.node} is another one now, or gone: {error}. Run again"
+            ) from error
 
     # verify
 
@@ -231,16 +320,31 @@ class Fence:
         item = self._cluster.get(path("v1", "nodes", self._run.node))
         ledger = self._ledgers.read(self._run.node, item)
         if ledger is None or ledger != self._decision.ledger:
-            raise StorageOpsError(f"the ledger of node {self._run.node} is not as it was written: somebody else changes it. Run again")
+            raise StorageOpsError(
+                f"the ledger of node {self._run.node} is not as it was written: somebody else "
+                "changes it. Run again"
+            )
         if item and not pick_host_record(item).node.unschedulable:
-            raise StorageOpsError(f"somebody has uncordoned node {self._run.node} meanwhile: find out who, and run again")
-        proof = [f"the ledger of node {ledger.node} is kept, phase {ledger.phase}, revision {ledger.revision}"]
-        proof += [f"NetworkFence {action.target} says that it has fenced" for action in finding.repair if action.verb == "fence_network"]
+            raise StorageOpsError(
+                f"somebody has uncordoned node {self._run.node} "
+                "meanwhile: find out who, and run again"
+            )
+        proof = [
+            f"the ledger of node {ledger.node} is kept, phase {ledger.phase}, revision "
+            f"{ledger.revision}"
+        ]
+        proof += [
+            f"NetworkFence {action.target} says that it has fenced"
+            for action in finding.repair
+            if action.verb == "fence_network"
+        ]
         return proof + (["the node is cordoned"] if item else ["its Node object is gone"])
 
 
 class Hold:
-    """Whether this run may go on, asked right before something is done to Ceph, which knows no Lease. In check mode it always may."""
+    """Whether this run may go on, asked right before something is done to Ceph, which knows no
+    Lease. In check mode it always may.
+    """
 
     def __init__(self, cluster: Cluster, run: RunOptions, options: Options) -> None:
         self._cluster, self._run, self._options = cluster, run, options
@@ -249,11 +353,16 @@ class Hold:
         self._alone = False
 
     def gather(self) -> None:
-        """Renew the Lease, and read the node again. Raises StorageOpsError that says what has changed; nothing is, then."""
+        """Renew the Lease, and read the node again.
+
+        Raises StorageOpsError that says what has changed; nothing is, then.
+        """
         if self._options.check:
             return
         self._lease.check()
-        state = gather_node(self._cluster, self._run.node, Ledgers(self._cluster, self._run.namespace))
+        state = gather_node(
+            self._cluster, self._run.node, Ledgers(self._cluster, self._run.namespace)
+        )
         reasons = pure.not_standing(state, self._options)
         if reasons:
             raise StorageOpsError("; ".join(reasons))
@@ -268,7 +377,10 @@ class Hold:
         """What was found."""
         if self._options.check:
             return "check mode, in which nobody has a Lease"
-        return f"node {self._run.node} is lost still, and run {self._run.run} has its Lease for {self._run.lease_seconds:g} s more"
+        return (
+            f"node {self._run.node} is lost still, and run {self._run.run} has its Lease for "
+            f"{self._run.lease_seconds:g} s more"
+        )
 
     def facts(self) -> dict[str, Any]:
         """The ledger as it is, and whether an entry may be replaced with a gap."""
@@ -279,7 +391,10 @@ class Unlock:
     """Gives the Lease of a run back that ends early."""
 
     def __init__(self, cluster: Cluster, run: RunOptions, check: bool) -> None:
-        self._lease, self._check = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds), check
+        self._lease, self._check = (
+            RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds),
+            check,
+        )
         self._run = run
 
     def gather(self) -> None:

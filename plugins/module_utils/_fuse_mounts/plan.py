@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Dead and hung FUSE mounts of the kubelet's (STOR-05, STOR-06): whether and how they may be replaced. Pure: no I/O here."""
+"""Dead and hung FUSE mounts of the kubelet's (STOR-05, STOR-06): whether and how they may be
+replaced. Pure: no I/O here.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,36 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers, untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+    Plan,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import recipes as fuse_recipes
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.driver_limits import Limits
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    recipes as fuse_recipes,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.limits import (
+    Limits,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place, VolumeNote
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable, is_fuse
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, ERROR, HUNG, OK, Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
+    Place,
+    VolumeNote,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+    is_fuse,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    DEAD,
+    ERROR,
+    HUNG,
+    OK,
+    Answer,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
 
 RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
@@ -40,7 +63,8 @@ _KEPT = ("allow_other", "default_permissions")
 _CONTEXT = re.compile(r'(?:^|,)((?:fs|def|root)?context=(?:"[^"]*"|[^,"]*))')
 # What works where this host cannot mount it.
 _BY_DRIVER = "let the driver mount it again for new pods (strategy kubelet)"
-# Their clients pass on what their own servers answer: that one is gone does not say that the client is.
+# Their clients pass on what their own servers answer: that one is gone does not say that the client
+# is.
 _FORWARDING = ("fuse.glusterfs",)
 CONNECTIONS = "/sys/fs/fuse/connections"
 # Mebibytes, and threads: of a server whose driver's container has no limits, or is not found.
@@ -52,7 +76,9 @@ TAKEN_OFF = "without some of its dead mounts"
 NEW = "the new mount"
 OTHER = "neither as it was nor the new mount"
 # Names of options whose values are secrets.
-_PASSWORD = re.compile(r"passw(?:or)?d$|(?:^|[_.-])(?:pass|passphrase|token)$|secret", re.ASCII | re.IGNORECASE)
+_PASSWORD = re.compile(
+    r"passw(?:or)?d$|(?:^|[_.-])(?:pass|passphrase|token)$|secret", re.ASCII | re.IGNORECASE
+)
 # What a filesystem of one user's alone answers even to root: its server lives.
 _ALIVE = ("EACCES", "EPERM")
 # The staging mount first, so that whoever publishes the volume meanwhile finds the new one.
@@ -71,7 +97,9 @@ class Pod:
 
 @dataclass(frozen=True)
 class Volume:
-    """What a volume's mount should be, as the cluster or the user says; ``pods``: None if nobody has said."""
+    """What a volume's mount should be, as the cluster or the user says; ``pods``: None if nobody
+    has said.
+    """
 
     volume: str = ""
     driver: str = ""
@@ -97,7 +125,9 @@ class Volume:
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for and allows; see the documentation of fuse_remount for units and defaults."""
+    """What the user asked for and allows; see the documentation of fuse_remount for units and
+    defaults.
+    """
 
     paths: tuple[str, ...] = ()
     strategy: str = "remount"
@@ -117,8 +147,9 @@ class Options:
 class Target:
     """A mount point that is to get another mount.
 
-    ``take``: the layers that go, the topmost first. ``root``: the folder of the filesystem that was mounted there. ``flags``: options that
-    its mount had. ``beneath``: number of the mount that lies under them in the stack, 0 if none.
+    ``take``: the layers that go, the topmost first. ``root``: the folder of the filesystem that was
+    mounted there. ``flags``: options that its mount had. ``beneath``: number of the mount that lies
+    under them in the stack, 0 if none.
     """
 
     point: str
@@ -133,8 +164,9 @@ class Target:
 class Unfinished:
     """What an interrupted run left: its new mount, and the points that were to get it.
 
-    ``devices``: the dead superblocks. ``fstype``, ``origin``, ``kept``: as in Recovery. ``begun``: its new mount was proven, and it had
-    come as far as to replace mounts. ``credentials``: its file of them is still there.
+    ``devices``: the dead superblocks. ``fstype``, ``origin``, ``kept``: as in Recovery. ``begun``:
+    its new mount was proven, and it had come as far as to replace mounts. ``credentials``: its file
+    of them is still there.
     """
 
     key: str
@@ -155,9 +187,11 @@ class Unfinished:
 
 @dataclass(frozen=True)
 class Service:
-    """How a new mount is made. ``secret``: text of the credentials file. ``environment``: no secrets. ``as_is``: without systemd.
+    """How a new mount is made. ``secret``: text of the credentials file. ``environment``: no
+    secrets. ``as_is``: without systemd.
 
-    ``limits``: properties of its unit, by which the program has less than root's rights and a bounded share of the node.
+    ``limits``: properties of its unit, by which the program has less than root's rights and a
+    bounded share of the node.
     """
 
     argv: tuple[str, ...]
@@ -174,9 +208,10 @@ class Service:
 class Recovery:
     """What all actions of a finding work on.
 
-    ``devices``, ``fstype``: the dead superblocks, and what they are. ``origin``: what mountinfo says they are of, if that is more than
-    the name of a program. ``kept``: options that the new one must have, too. ``ready``: a mount that answers already, below ``trusted``;
-    empty if it is to be made by the ``service`` (a Service).
+    ``devices``, ``fstype``: the dead superblocks, and what they are. ``origin``: what mountinfo
+    says they are of, if that is more than the name of a program. ``kept``: options that the new one
+    must have, too. ``ready``: a mount that answers already, below ``trusted``; empty if it is to be
+    made by the ``service`` (a Service).
     """
 
     key: str
@@ -219,7 +254,9 @@ class Step:
 
 @dataclass(frozen=True)
 class PodFolder:
-    """A volume's folder in the folder of a pod: as long as it is there, the kubelet is not done with it."""
+    """A volume's folder in the folder of a pod: as long as it is there, the kubelet is not done
+    with it.
+    """
 
     pod: str
     volume: str
@@ -231,11 +268,13 @@ class PodFolder:
 class State:
     """Everything the plan is made from.
 
-    ``root``: the kubelet's folder, empty if there is none. ``answers``: by device of the superblock. ``others``: FUSE mounts of other
-    mount namespaces. ``parents``: by mount point, why its folders cannot be trusted. ``absent``: mount points that are not there any more,
-    of those that an interrupted run noted. ``waiting``: by device, requests that the server owes.
+    ``root``: the kubelet's folder, empty if there is none. ``answers``: by device of the
+    superblock. ``others``: FUSE mounts of other mount namespaces. ``parents``: by mount point, why
+    its folders cannot be trusted. ``absent``: mount points that are not there any more, of those
+    that an interrupted run noted. ``waiting``: by device, requests that the server owes.
     ``crowded``: by device, of how many other mounts not all were looked at.
-    ``limits``: by driver, of its container. ``programs``: by name, their paths. ``servers``: processes that have /dev/fuse open.
+    ``limits``: by driver, of its container. ``programs``: by name, their paths. ``servers``:
+    processes that have /dev/fuse open.
     """
 
     node: str
@@ -259,7 +298,9 @@ class State:
 
 @dataclass(frozen=True)
 class Superblock:
-    """A FUSE filesystem with the mounts of it that are the kubelet's; ``outside``: those elsewhere, or hidden by a mount higher up."""
+    """A FUSE filesystem with the mounts of it that are the kubelet's; ``outside``: those elsewhere,
+    or hidden by a mount higher up.
+    """
 
     device: str
     mounts: tuple[tuple[Mount, Place], ...]
@@ -305,7 +346,9 @@ def superblocks(table: MountTable, root: str) -> dict[str, Superblock]:
         before = found.get(mount.device, Superblock(mount.device, (), ()))
         place = kubelet.classify(mount.point, root)
         if place and place.kind in _ORDER and mount in table.layers(mount.point):
-            found[mount.device] = Superblock(mount.device, (*before.mounts, (mount, place)), before.outside)
+            found[mount.device] = Superblock(
+                mount.device, (*before.mounts, (mount, place)), before.outside
+            )
         else:
             found[mount.device] = Superblock(mount.device, before.mounts, (*before.outside, mount))
     return {device: superblock for device, superblock in found.items() if superblock.mounts}
@@ -320,7 +363,11 @@ def kept_elsewhere(table: MountTable, superblock: Superblock) -> list[Mount]:
     """
     if any(place.kind == kubelet.STAGING for _mount, place in superblock.mounts):
         return []
-    return [mount for mount in superblock.outside if mount.root == "/" and table.layers(mount.point)[-1:] == [mount]]
+    return [
+        mount
+        for mount in superblock.outside
+        if mount.root == "/" and table.layers(mount.point)[-1:] == [mount]
+    ]
 
 
 def servers_of(state: State, device: str) -> list[Process]:
@@ -329,23 +376,41 @@ def servers_of(state: State, device: str) -> list[Process]:
     by_pid = {str(process.pid): process.namespace for process in state.processes}
     mounts = [mount for mount in (*state.table.mounts, *state.others) if mount.device == device]
     spaces = {by_pid.get(mount.pid, "") for mount in mounts} - {""}
-    return [process for process in state.processes if process.pid in state.servers and process.namespace in spaces]
+    return [
+        process
+        for process in state.processes
+        if process.pid in state.servers and process.namespace in spaces
+    ]
 
 
 def to_ask(table: MountTable, superblock: Superblock) -> str:
-    """The mount point through which a superblock can be asked; empty if another mount lies on each."""
-    tops = [(_ORDER.index(place.kind), mount.point) for mount, place in superblock.mounts if table.layers(mount.point)[-1] is mount]
+    """The mount point through which a superblock can be asked; empty if another mount
+    lies on each.
+    """
+    tops = [
+        (_ORDER.index(place.kind), mount.point)
+        for mount, place in superblock.mounts
+        if table.layers(mount.point)[-1] is mount
+    ]
     return min(tops)[1] if tops else ""
 
 
-def buried(table: MountTable, found: Mapping[str, Superblock], answers: Mapping[str, Answer]) -> list[Mount]:
-    """One layer of each superblock that nobody could ask yet, and on which nothing lies but broken ones."""
+def buried(
+    table: MountTable, found: Mapping[str, Superblock], answers: Mapping[str, Answer]
+) -> list[Mount]:
+    """One layer of each superblock that nobody could ask yet, and on which nothing lies but broken
+    ones.
+    """
     layers: dict[str, Mount] = {}
     for superblock in found.values():
         for mount, _place in superblock.mounts:
             stack = table.layers(mount.point)
             above = stack[stack.index(mount) + 1 :]
-            if mount.device not in answers and above and all(_is_broken(answers.get(layer.device)) for layer in above):
+            if (
+                mount.device not in answers
+                and above
+                and all(_is_broken(answers.get(layer.device)) for layer in above)
+            ):
                 layers.setdefault(mount.device, mount)
     return list(layers.values())
 
@@ -355,7 +420,8 @@ def _is_broken(answer: Answer | None) -> bool:
 
 
 def plan(state: State, options: Options) -> Plan:
-    """What becomes of every superblock of the kubelet's that does not answer, and of interrupted runs.
+    """What becomes of every superblock of the kubelet's that does not answer, and of interrupted
+    runs.
 
     Most of what talks to the same server being broken may be an outage of that: it is not repaired.
     """
@@ -409,7 +475,9 @@ def _outages(state: State, options: Options, found: Mapping[str, Superblock]) ->
     }
 
 
-def _remotes_of(finding: Finding, state: State, options: Options, found: Mapping[str, Superblock]) -> list[Remote]:
+def _remotes_of(
+    finding: Finding, state: State, options: Options, found: Mapping[str, Superblock]
+) -> list[Remote]:
     """What the mounts that a repair is about talk to."""
     recovery: Recovery | None = finding.repair[0].subject.recovery if finding.repair else None
     devices = recovery.devices if recovery else finding.evidence["devices"]
@@ -422,7 +490,10 @@ def _remotes_of(finding: Finding, state: State, options: Options, found: Mapping
 
 
 def _remote(state: State, options: Options, places: list[Place]) -> Remote:
-    """Of the mounts of one filesystem. An endpoint that is not known is one for all of a driver's."""
+    """Of the mounts of one filesystem.
+
+    An endpoint that is not known is one for all of a driver's.
+    """
     read = [state.notes.get(place.note) for place in places]
     notes = [note for note in read if note and not note.problem]
     handles = tuple({(note.driver, note.handle) for note in notes})
@@ -435,8 +506,12 @@ def _remote(state: State, options: Options, places: list[Place]) -> Remote:
 
 
 def _in_turns(findings: list[Finding], options: Options) -> list[Finding]:
-    """The first of each namespace, then the second, so that none uses up max_repairs and the deadline."""
-    namespaces = {entry.volume: {pod.namespace for pod in entry.pods or ()} for entry in options.volumes}
+    """The first of each namespace, then the second, so that none uses up max_repairs and the
+    deadline.
+    """
+    namespaces = {
+        entry.volume: {pod.namespace for pod in entry.pods or ()} for entry in options.volumes
+    }
     before: Counter[tuple[str, ...]] = Counter()
     turns = []
     for finding in findings:
@@ -448,7 +523,9 @@ def _in_turns(findings: list[Finding], options: Options) -> list[Finding]:
 
 
 def _groups(state: State, found: Mapping[str, Superblock]) -> list[_Group]:
-    """Broken superblocks, those together that are stacked on each other at some point, or that an interrupted run was about to replace."""
+    """Broken superblocks, those together that are stacked on each other at some point, or that an
+    interrupted run was about to replace.
+    """
     groups: list[_Group] = []
     noted = [{target.point for target in one.targets} for one in state.unfinished]
 
@@ -460,20 +537,41 @@ def _groups(state: State, found: Mapping[str, Superblock]) -> list[_Group]:
         if not _is_broken(state.answers.get(device)):
             continue
         points = near_to(device)
-        near = [group for group in groups if any(points & near_to(other) for other in group.devices)]
+        near = [
+            group for group in groups if any(points & near_to(other) for other in group.devices)
+        ]
         groups = [group for group in groups if group not in near]
-        groups.append(_Group([*(other for group in near for other in group.devices), device], [], []))
+        groups.append(
+            _Group([*(other for group in near for other in group.devices), device], [], [])
+        )
     for group in groups:
-        places = {mount.point: place for device in group.devices for mount, place in found[device].mounts}
-        for point, place in sorted(places.items(), key=lambda item: (_ORDER.index(item[1].kind), item[0])):
+        places = {
+            mount.point: place for device in group.devices for mount, place in found[device].mounts
+        }
+        for point, place in sorted(
+            places.items(), key=lambda item: (_ORDER.index(item[1].kind), item[0])
+        ):
             layers = state.table.layers(point)
             take: list[Mount] = []
             while layers and layers[-1].device in group.devices:
                 take.append(layers.pop())
             group.covered += [layer for layer in layers if layer.device in group.devices]
             if take:
-                flags = tuple(flag for flag in _FLAGS if flag in take[0].options or (flag == "ro" and flag in take[0].super_options))
-                group.targets.append(Target(point, place.kind, tuple(take), take[0].root, flags, layers[-1].id if layers else 0))
+                flags = tuple(
+                    flag
+                    for flag in _FLAGS
+                    if flag in take[0].options or (flag == "ro" and flag in take[0].super_options)
+                )
+                group.targets.append(
+                    Target(
+                        point,
+                        place.kind,
+                        tuple(take),
+                        take[0].root,
+                        flags,
+                        layers[-1].id if layers else 0,
+                    )
+                )
         group.name = (group.targets or [Target(group.covered[0].point, "", (), "", (), 0)])[0].point
     return groups
 
@@ -487,18 +585,29 @@ def _meets(unfinished: Unfinished, group: _Group) -> bool:
 # findings
 
 
-def _judge(state: State, options: Options, found: Mapping[str, Superblock], group: _Group, left: list[Unfinished]) -> Finding:
+def _judge(
+    state: State,
+    options: Options,
+    found: Mapping[str, Superblock],
+    group: _Group,
+    left: list[Unfinished],
+) -> Finding:
     answers = {device: state.answers[device] for device in group.devices}
     hung = [device for device, answer in answers.items() if answer.state == HUNG]
     layers = [mount for device in group.devices for mount, _place in found[device].mounts]
-    said = "; ".join(f"{device} {answer.step}: {answer.error or answer.text}" for device, answer in answers.items())
+    said = "; ".join(
+        f"{device} {answer.step}: {answer.error or answer.text}"
+        for device, answer in answers.items()
+    )
     finding = Finding(
         "STOR-06" if hung else "STOR-05",
         "major",
         KIND,
         group.name,
         state.node,
-        f"the server of {group.name} does not answer" if hung else f"the server of {group.name} is gone",
+        f"the server of {group.name} does not answer"
+        if hung
+        else f"the server of {group.name} is gone",
         "repair",
         "",
         RUNBOOK,
@@ -512,72 +621,125 @@ def _judge(state: State, options: Options, found: Mapping[str, Superblock], grou
     )
     if group.covered:
         finding.evidence["covered"] = [mount.point for mount in group.covered]
-    outside = [printable(mount.point) for device in group.devices for mount in found[device].outside]
+    outside = [
+        printable(mount.point) for device in group.devices for mount in found[device].outside
+    ]
     if outside:
         finding.evidence["outside"] = outside
     finding.evidence["containers"] = [
-        f"{entry['container'] or entry['pod'] or 'process'} (pid {entry['pid']}) at {entry['point']}"
+        f"{entry['container'] or entry['pod'] or 'process'} (pid {entry['pid']}) at "
+        f"{entry['point']}"
         for entry in stale(state, set(group.devices))
     ]
-    finding.evidence["containers"] += [f"more: {state.crowded[device]}" for device in group.devices if device in state.crowded]
+    finding.evidence["containers"] += [
+        f"more: {state.crowded[device]}" for device in group.devices if device in state.crowded
+    ]
     if hung:
-        finding.evidence["connections"] = {device: state.waiting.get(device, "unknown") for device in hung}
+        finding.evidence["connections"] = {
+            device: state.waiting.get(device, "unknown") for device in hung
+        }
         finding.evidence["held"] = [answers[device].left for device in hung if answers[device].left]
     if any(one.credentials for one in left):
-        finding.evidence["credentials"] = [f"{PRIVATE}/{one.key}/credentials" for one in left if one.credentials]
-    forwarding = sorted({mount.fstype for mount in layers if mount.fstype in _FORWARDING and answers[mount.device].state == DEAD})
+        finding.evidence["credentials"] = [
+            f"{PRIVATE}/{one.key}/credentials" for one in left if one.credentials
+        ]
+    forwarding = sorted(
+        {
+            mount.fstype
+            for mount in layers
+            if mount.fstype in _FORWARDING and answers[mount.device].state == DEAD
+        }
+    )
     if forwarding:
         finding.verdict = "report"
-        finding.reason = f"{', '.join(forwarding)} passes on what its servers answer, so its client may live: see whether they are there"
+        finding.reason = (
+            f"{', '.join(forwarding)} passes on what its servers answer, so its "
+            "client may live: see whether they are there"
+        )
         return finding
     recovery, obstacles = _recovery(state, options, found, group, left, finding)
     if hung and not options.abort_hung_connections:
         obstacles.append(
-            "it hangs, but may only be slow: what it has not written is lost when it is cut off. Set abort_hung_connections for that"
+            "it hangs, but may only be slow: what it has not written is lost when it is cut off. "
+            "Set abort_hung_connections for that"
         )
     if not group.targets and not obstacles:
-        finding.verdict, finding.reason = "report", "a mount that answers lies on it everywhere, so nobody meets it"
+        finding.verdict, finding.reason = (
+            "report",
+            "a mount that answers lies on it everywhere, so nobody meets it",
+        )
         return finding
     if obstacles:
         finding.refuse(*obstacles)
         return finding
     met = {mount.device for target in group.targets for mount in target.take}
-    aborts = [Action("abort_connection", device, _abort_command(state, device), Step(recovery)) for device in hung if device in met]
+    aborts = [
+        Action("abort_connection", device, _abort_command(state, device), Step(recovery))
+        for device in hung
+        if device in met
+    ]
     if options.strategy == "kubelet":
-        finding.reason = "no container of its pods is left" if not recovery.pods else "once no container of its pods is left"
+        finding.reason = (
+            "no container of its pods is left"
+            if not recovery.pods
+            else "once no container of its pods is left"
+        )
         finding.repair = [*aborts, *_kubelet_actions(recovery, options)]
-        finding.repair += [_clean_up(Recovery(one.key, one.name, (), ()), not one.begun) for one in left]
+        finding.repair += [
+            _clean_up(Recovery(one.key, one.name, (), ()), not one.begun) for one in left
+        ]
     else:
-        finding.reason = f"{recovery.ready} answers" if recovery.ready else "what is to be mounted is known"
+        finding.reason = (
+            f"{recovery.ready} answers" if recovery.ready else "what is to be mounted is known"
+        )
         mount, *rest = _remount_actions(recovery)
         finding.repair = [mount, *aborts, *rest] if recovery.service else [*aborts, mount, *rest]
         others = [one for one in left if one.key != recovery.key]
-        finding.repair += [_clean_up(Recovery(one.key, one.name, (), ()), not one.begun) for one in others]
+        finding.repair += [
+            _clean_up(Recovery(one.key, one.name, (), ()), not one.begun) for one in others
+        ]
     return finding
 
 
 def _abort_command(state: State, device: str) -> list[str]:
-    there = any(mount.fstype == "fusectl" and mount.point == CONNECTIONS for mount in state.table.mounts)
+    there = any(
+        mount.fstype == "fusectl" and mount.point == CONNECTIONS for mount in state.table.mounts
+    )
     first = [] if there else ["mount", "-t", "fusectl", "fusectl", CONNECTIONS, "then"]
     return [*first, "write", f"{CONNECTIONS}/{device.partition(':')[2]}/abort", "1"]
 
 
 def _recovery(
-    state: State, options: Options, found: Mapping[str, Superblock], group: _Group, left: list[Unfinished], finding: Finding
+    state: State,
+    options: Options,
+    found: Mapping[str, Superblock],
+    group: _Group,
+    left: list[Unfinished],
+    finding: Finding,
 ) -> tuple[Recovery, list[str]]:
     """How a group would be repaired, and all that speaks against it."""
-    notes, obstacles = _notes(state, [(mount, place) for device in group.devices for mount, place in found[device].mounts], finding)
+    notes, obstacles = _notes(
+        state,
+        [(mount, place) for device in group.devices for mount, place in found[device].mounts],
+        finding,
+    )
     obstacles += [
-        f"the kubelet calls this node {name}, and what was said of its volumes is of {options.node_name}: correct the name of the node"
+        f"the kubelet calls this node {name}, and what was said of its volumes is of "
+        f"{options.node_name}: correct the name of the node"
         for name in sorted({note.node for note in notes} - {"", options.node_name})
         if options.node_name
     ]
     targets = (*group.targets, *(_bare(state, left) if options.strategy == "remount" else ()))
     devices = tuple(group.devices)
     takes = [mount for target in group.targets for mount in target.take]
-    volumes = _volumes([place for device in group.devices for _mount, place in found[device].mounts], notes)
+    volumes = _volumes(
+        [place for device in group.devices for _mount, place in found[device].mounts], notes
+    )
     handles = tuple(sorted({(note.driver, note.handle) for note in notes}))
-    finding.evidence["volumes"], finding.evidence["handles"] = list(volumes), [f"{driver} {handle}" for driver, handle in handles]
+    finding.evidence["volumes"], finding.evidence["handles"] = (
+        list(volumes),
+        [f"{driver} {handle}" for driver, handle in handles],
+    )
     dead = takes or group.covered
     origins = sorted({origin_of(mount) for mount in dead} - {""})
     recovery = Recovery(
@@ -600,7 +762,10 @@ def _recovery(
     if options.strategy == "kubelet":
         return _for_kubelet(state, options, recovery, entries, obstacles, finding)
     if len(origins) > 1:
-        obstacles.append(f"the dead mounts that lie on each other are of different sources: {', '.join(map(masked, origins))}")
+        obstacles.append(
+            "the dead mounts that lie on each other are of different sources: "
+            f"{', '.join(map(masked, origins))}"
+        )
     for one in left:
         if one.begun and _answers(state, one.folder, recovery.devices):
             return replace(recovery, key=one.key, ready=one.folder, trusted=PRIVATE), obstacles
@@ -609,28 +774,37 @@ def _recovery(
         obstacles += _user_obstacles(dead[0], entries)
         return _to_be_mounted(state, recovery, entries, obstacles)
     different = unlike(recovery, renewed)
-    return replace(recovery, ready=renewed.point, trusted=state.root), [*obstacles, *([different] if different else [])]
+    return replace(recovery, ready=renewed.point, trusted=state.root), [
+        *obstacles,
+        *([different] if different else []),
+    ]
 
 
 def _user_obstacles(mount: Mount, entries: list[Volume]) -> list[str]:
-    """A new server runs as root; of another user's mount even root sees nothing (fuse(4), user_id)."""
+    """A new server runs as root; of another user's mount even root sees nothing
+    (fuse(4), user_id).
+    """
     users = [option for option in mount.super_options if re.fullmatch(r"user_id=[1-9]\d*", option)]
     if not users or any(entry.command for entry in entries):
         return []
     return [
-        f"its server ran as another user than root ({users[0]}), and a recipe's runs as root: give a "
-        "command that runs as that user, or use the strategy kubelet"
+        f"its server ran as another user than root ({users[0]}), and a recipe's runs as root: give "
+        "a command that runs as that user, or use the strategy kubelet"
     ]
 
 
-def _elsewhere_obstacles(state: State, found: Mapping[str, Superblock], group: _Group, finding: Finding) -> list[str]:
+def _elsewhere_obstacles(
+    state: State, found: Mapping[str, Superblock], group: _Group, finding: Finding
+) -> list[str]:
     """Mounts of drivers' own, which would stay dead, and be bound for the next pod."""
     obstacles = []
     for device in group.devices:
         for mount in kept_elsewhere(state.table, found[device]):
             processes = servers_of(state, device)
             pods = sorted({process.pod for process in processes if process.pod})
-            finding.evidence["servers"] = [f"{process.describe()} of pod {process.pod or '(none)'}" for process in processes]
+            finding.evidence["servers"] = [
+                f"{process.describe()} of pod {process.pod or '(none)'}" for process in processes
+            ]
             whose = (
                 f"its server may be that of the pod {' or '.join(pods)}: delete that pod"
                 if pods
@@ -639,24 +813,33 @@ def _elsewhere_obstacles(state: State, found: Mapping[str, Superblock], group: _
             )
             obstacles.append(
                 f"the driver's own mount at {printable(mount.point)}, from which it binds those of "
-                f"pods, is dead as well, and the next pod would get it; {whose}, then run this again"
+                "pods, is dead as well, and the next pod would get "
+                f"it; {whose}, then run this again"
             )
     return obstacles
 
 
 def _key(name: str, layers: list[Mount], left: list[Unfinished]) -> str:
-    """Of a repair that makes a new mount. In the unit of one that was begun, mounts that are in use may live."""
+    """Of a repair that makes a new mount.
+
+    In the unit of one that was begun, mounts that are in use may live.
+    """
     again = [one.key for one in left if not one.begun]
     return again[0] if again else key_of(name, layers, [one.key for one in left])
 
 
 def _volumes(places: list[Place], notes: list[VolumeNote]) -> tuple[str, ...]:
-    """PersistentVolumes. In other places than these a pod's own name for its volume may stand, which many pods use."""
+    """PersistentVolumes.
+
+    In other places than these a pod's own name for its volume may stand, which many pods use.
+    """
     named = {place.volume for place in places if place.kind in (kubelet.STAGING, kubelet.PUBLISH)}
     return tuple(sorted((named | {note.volume for note in notes}) - {""}))
 
 
-def _notes(state: State, mounts: list[tuple[Mount, Place]], finding: Finding) -> tuple[list[VolumeNote], list[str]]:
+def _notes(
+    state: State, mounts: list[tuple[Mount, Place]], finding: Finding
+) -> tuple[list[VolumeNote], list[str]]:
     """The kubelet's notes of these mounts, and those that contradict."""
     notes, problems, contradictions = [], [], []
     for place in {place.note: place for _mount, place in mounts if place.note}.values():
@@ -670,25 +853,36 @@ def _notes(state: State, mounts: list[tuple[Mount, Place]], finding: Finding) ->
     if problems:
         finding.evidence["notes"] = problems
     if len({(note.driver, note.handle) for note in notes}) > 1:
-        contradictions.append("the kubelet's notes name more than one volume: " + ", ".join(sorted({note.handle for note in notes})))
+        contradictions.append(
+            "the kubelet's notes name more than one volume: "
+            + ", ".join(sorted({note.handle for note in notes}))
+        )
     return notes, contradictions
 
 
 def _bare(state: State, left: list[Unfinished]) -> tuple[Target, ...]:
-    """Points from which an interrupted run took the dead mounts without putting the new one there."""
+    """Points from which an interrupted run took the dead mounts without putting the new
+    one there.
+    """
     bare = {}
     # The kubelet may have removed the pod since.
-    for target in [target for one in left for target in one.targets if target.point not in state.absent]:
+    for target in [
+        target for one in left for target in one.targets if target.point not in state.absent
+    ]:
         place = kubelet.classify(target.point, state.root) if state.root else None
         layers = state.table.layers(target.point)
         if place and place.kind in _ORDER and (layers[-1].id if layers else 0) == target.beneath:
-            bare[target.point] = Target(target.point, place.kind, (), target.root, target.flags, target.beneath)
+            bare[target.point] = Target(
+                target.point, place.kind, (), target.root, target.flags, target.beneath
+            )
     return tuple(bare.values())
 
 
 def _point_obstacles(state: State, targets: tuple[Target, ...]) -> list[str]:
     """What lies in the way of the mounts themselves."""
-    obstacles = [state.parents[target.point] for target in targets if state.parents.get(target.point)]
+    obstacles = [
+        state.parents[target.point] for target in targets if state.parents.get(target.point)
+    ]
     for target in targets:
         own = {mount.id for mount in target.take}
         obstacles += [
@@ -702,7 +896,11 @@ def _point_obstacles(state: State, targets: tuple[Target, ...]) -> list[str]:
 
 
 def _entries(
-    state: State, options: Options, volumes: tuple[str, ...], handles: tuple[tuple[str, str], ...], points: set[str]
+    state: State,
+    options: Options,
+    volumes: tuple[str, ...],
+    handles: tuple[tuple[str, str], ...],
+    points: set[str],
 ) -> list[Volume]:
     """What the user or the cluster says of this volume."""
     places = [kubelet.classify(point, state.root) for point in points]
@@ -724,7 +922,9 @@ def _entries(
 # the strategy remount
 
 
-def _to_be_mounted(state: State, recovery: Recovery, entries: list[Volume], obstacles: list[str]) -> tuple[Recovery, list[str]]:
+def _to_be_mounted(
+    state: State, recovery: Recovery, entries: list[Volume], obstacles: list[str]
+) -> tuple[Recovery, list[str]]:
     """With the service that makes a new mount."""
     if len(entries) != 1:
         why = "nobody says" if not entries else f"{len(entries)} entries of 'volumes' say"
@@ -733,7 +933,10 @@ def _to_be_mounted(state: State, recovery: Recovery, entries: list[Volume], obst
     service, problems = _service(state, entries[0], recovery)
     known = [handle for driver, handle in recovery.handles if entries[0].driver in ("", driver)]
     if entries[0].handle and recovery.handles and entries[0].handle not in known:
-        problems.append(f"'volumes' has the volume handle {entries[0].handle}, the kubelet's note {', '.join(known) or 'another driver'}")
+        problems.append(
+            f"'volumes' has the volume handle {entries[0].handle}, the kubelet's note "
+            f"{', '.join(known) or 'another driver'}"
+        )
     return replace(recovery, service=service), obstacles + problems
 
 
@@ -743,18 +946,34 @@ def _renewed(state: State, recovery: Recovery, notes: list[VolumeNote]) -> Mount
     for note in notes:
         for point in kubelet.staging_points(note, state.root):
             layers = state.table.layers(point)
-            same = _answers(state, point, recovery.devices) and (layers[-1].root, layers[-1].fstype) == ("/", recovery.fstype)
+            same = _answers(state, point, recovery.devices) and (
+                layers[-1].root,
+                layers[-1].fstype,
+            ) == ("/", recovery.fstype)
             if same and point not in taken:
                 return layers[-1]
     return None
 
 
 def origin_of(mount: Mount) -> str:
-    """What a filesystem is of, as mountinfo says; empty if that is but the name of a program, or nothing."""
+    """What a filesystem is of, as mountinfo says; empty if that is but the name of a program, or
+    nothing.
+    """
     recipes = [recipe for recipe in fuse_recipes.RECIPES.values() if mount.fstype in recipe.fstypes]
-    nothing = {"", "none", "fuse", mount.fstype, mount.fstype.partition(".")[2], *(recipe.program for recipe in recipes)}
+    nothing = {
+        "",
+        "none",
+        "fuse",
+        mount.fstype,
+        mount.fstype.partition(".")[2],
+        *(recipe.program for recipe in recipes),
+    }
     # What a remote is called is up to whoever configured it.
-    source = mount.source.rpartition(":")[2] if any(recipe.names_remote for recipe in recipes) else mount.source
+    source = (
+        mount.source.rpartition(":")[2]
+        if any(recipe.names_remote for recipe in recipes)
+        else mount.source
+    )
     return "" if source in nothing else source.rstrip("/:")
 
 
@@ -764,7 +983,10 @@ def unlike(recovery: Recovery, mount: Mount) -> str:
         return "the new mount is of the dead filesystem"
     if mount.fstype == recovery.fstype and recovery.origin and origin_of(mount) != recovery.origin:
         new = origin_of(mount) or mount.source
-        return f"the new mount is of {printable(masked(new))!r}, the dead one was of {printable(masked(recovery.origin))!r}"
+        return (
+            f"the new mount is of {printable(masked(new))!r}, the dead one was of "
+            f"{printable(masked(recovery.origin))!r}"
+        )
     has = {*mount.super_options, *contexts(mount)}
     lost = [option for option in recovery.kept if option not in has]
     return f"the new mount lacks {' and '.join(lost)}, which the dead one had" if lost else ""
@@ -790,8 +1012,14 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
     if not sources:
         problems.append(f"no source of {entry.describe()} is known: give one in 'sources'")
     elif len(sources) > 1:
-        problems.append(f"more than one candidate source: {', '.join(map(untrusted.sample_of, sources[:5]))}")
-    recipe = fuse_recipes.RECIPES.get(entry.recipe) if entry.recipe else fuse_recipes.for_fstype(recovery.fstype)
+        problems.append(
+            f"more than one candidate source: {', '.join(map(untrusted.sample_of, sources[:5]))}"
+        )
+    recipe = (
+        fuse_recipes.RECIPES.get(entry.recipe)
+        if entry.recipe
+        else fuse_recipes.for_fstype(recovery.fstype)
+    )
     if entry.command:
         recipe = None
     elif recipe is None:
@@ -800,11 +1028,17 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
             if entry.recipe
             else f"no recipe is for mounts of the type {recovery.fstype}"
         )
-        return None, [*problems, f"{asked}: give one of {', '.join(fuse_recipes.RECIPES)}, or a command"]
+        return None, [
+            *problems,
+            f"{asked}: give one of {', '.join(fuse_recipes.RECIPES)}, or a command",
+        ]
     if problems:
         return None, problems
     if not state.systemd and recipe:
-        problems.append("systemd does not run here, in which the mount could live: give a command that goes into the background by itself")
+        problems.append(
+            "systemd does not run here, in which the mount could live: give a command that goes "
+            "into the background by itself"
+        )
     name = entry.command[0] if entry.command else recipe.program if recipe else ""
     program = state.programs.get(name, "")
     if not program:
@@ -841,20 +1075,32 @@ def _habits(entry: Volume, recipe: fuse_recipes.Recipe | None, recovery: Recover
     ]
 
 
-def _filled(entry: Volume, recipe: fuse_recipes.Recipe | None, program: str, source: str, recovery: Recovery) -> Service:
-    values = {"source": source, "target": f"{recovery.folder}/mount", "credentials_file": f"{recovery.folder}/credentials"}
-    values.update({"endpoint": entry.endpoint, "bucket": source.partition(":")[0], "region": entry.region})
+def _filled(
+    entry: Volume, recipe: fuse_recipes.Recipe | None, program: str, source: str, recovery: Recovery
+) -> Service:
+    values = {
+        "source": source,
+        "target": f"{recovery.folder}/mount",
+        "credentials_file": f"{recovery.folder}/credentials",
+    }
+    values.update(
+        {"endpoint": entry.endpoint, "bucket": source.partition(":")[0], "region": entry.region}
+    )
     options = list(entry.options)
     given = {word for option in options for word in _option_names(option)}
     # Who could see the files, and change them, still can.
     for option in (option for option in recovery.kept if option in _KEPT):
         if not given & ({option, "allow_root"} if option == "allow_other" else {option}):
-            options.append(f"--{option.replace('_', '-')}" if recipe and recipe.long_options else option)
+            options.append(
+                f"--{option.replace('_', '-')}" if recipe and recipe.long_options else option
+            )
     words = fuse_recipes.option_words(options)
     if recipe is None:
         argv = fuse_recipes.fill(entry.command, values, {"options": words})
         secret = fuse_recipes.credentials_text(None, entry.credentials, {})
-        return Service((program, *argv[1:]), (recovery.fstype,), secret, foreground=entry.foreground)
+        return Service(
+            (program, *argv[1:]), (recovery.fstype,), secret, foreground=entry.foreground
+        )
     # The user's name is no secret where the recipe has it on the command line.
     values["access_key"] = entry.credentials.get("access_key", "")
     at = fuse_recipes.fill(recipe.at, values, {}) if entry.endpoint else []
@@ -918,15 +1164,26 @@ def _word_problems(entry: Volume, source: str) -> list[str]:
         for word in re.split(r"[,\s]+", option):
             name, _equals, value = word.lstrip("-").partition("=")
             if value and _PASSWORD.search(name) and not name.endswith("file"):
-                problems.append(f"the option {name!r} is a secret, which the command line would show everybody: give it as a credential")
+                problems.append(
+                    f"the option {name!r} is a secret, which the command line would show "
+                    "everybody: give it as a credential"
+                )
     return problems
 
 
-def _shown_secrets(entry: Volume, recipe: fuse_recipes.Recipe | None, service: Service) -> list[str]:
+def _shown_secrets(
+    entry: Volume, recipe: fuse_recipes.Recipe | None, service: Service
+) -> list[str]:
     """Credentials that are words of the command line, which every user of the node sees."""
-    named = {key for word in (recipe.argv if recipe else ()) for key in entry.credentials if f"{{{key}}}" in word}
+    named = {
+        key
+        for word in (recipe.argv if recipe else ())
+        for key in entry.credentials
+        if f"{{{key}}}" in word
+    }
     return [
-        f"the command line would show everybody the credential {key}: hand it over by {{credentials_file}}"
+        f"the command line would show everybody the credential {key}: hand it over by "
+        f"{{credentials_file}}"
         for key, text in entry.credentials.items()
         if text and key not in named and any(text in word for word in service.argv)
     ]
@@ -936,21 +1193,42 @@ def _remount_actions(recovery: Recovery) -> list[Action]:
     actions = []
     step = Step(recovery)
     if recovery.service:
-        actions.append(Action("mount", recovery.name, _mount_command(recovery, recovery.service), step))
+        actions.append(
+            Action("mount", recovery.name, _mount_command(recovery, recovery.service), step)
+        )
     else:
         actions.append(Action("adopt_mount", recovery.name, ["use", recovery.ready], step))
     for target in recovery.targets:
         source = f"{recovery.source}{target.root}".rstrip("/")
-        bind = ["mount", "--bind", *(["-o", ",".join(target.flags)] if target.flags else []), source, target.point]
-        take = [word for _mount in target.take for word in ("umount", "--lazy", target.point, "then")]
-        actions.append(Action("replace_mount", target.point, [*take, *bind], Step(recovery, target)))
+        bind = [
+            "mount",
+            "--bind",
+            *(["-o", ",".join(target.flags)] if target.flags else []),
+            source,
+            target.point,
+        ]
+        take = [
+            word for _mount in target.take for word in ("umount", "--lazy", target.point, "then")
+        ]
+        actions.append(
+            Action("replace_mount", target.point, [*take, *bind], Step(recovery, target))
+        )
     return [*actions, _clean_up(recovery)]
 
 
 def _clean_up(recovery: Recovery, stop: bool = False) -> Action:
     """``stop``: nothing can live in its unit but the mount that goes."""
     first = ["systemctl", "stop", recovery.unit, "then"] if stop else []
-    command = ["umount", "--lazy", f"{recovery.folder}/mount", "then", *first, "rm", "-r", recovery.folder]
+    command = [
+        "umount",
+        "--lazy",
+        f"{recovery.folder}/mount",
+        "then",
+        *first,
+        "rm",
+        "-r",
+        recovery.folder,
+    ]
     return Action("clean_up", recovery.folder, command, Step(recovery))
 
 
@@ -958,14 +1236,21 @@ def _mount_command(recovery: Recovery, service: Service) -> list[str]:
     """The exact command line. What systemd would take for a variable is doubled."""
     if service.as_is:
         return list(service.argv)
-    command = ["systemd-run", "--quiet", "--collect", f"--unit={recovery.unit}", f"--description=FUSE mount for {recovery.name}"]
+    command = [
+        "systemd-run",
+        "--quiet",
+        "--collect",
+        f"--unit={recovery.unit}",
+        f"--description=FUSE mount for {recovery.name}",
+    ]
     command.append(f"--property=Type={'simple' if service.foreground else 'forking'}")
     command += [f"--property={limit}" for limit in service.limits]
     command += [f"--setenv={variable}" for variable in service.environment]
     if service.secret_environment and service.secret:
         command.append(f"--property=EnvironmentFile={recovery.folder}/credentials")
     if service.secret:
-        # Whatever becomes of who started it: the file goes when the mount lists, or when the program has ended.
+        # Whatever becomes of who started it: the file goes when the mount lists, or when the
+        # program has ended.
         remove = f"rm -f {recovery.folder}/credentials"
         mounted = f"grep -qs ' {recovery.folder}/mount ' /proc/self/mountinfo"
         wait = f"until {mounted}; do kill -0 $MAINPID 2> /dev/null || break; sleep 0.2; done"
@@ -979,7 +1264,12 @@ def _mount_command(recovery: Recovery, service: Service) -> list[str]:
 
 
 def _for_kubelet(
-    state: State, options: Options, recovery: Recovery, entries: list[Volume], obstacles: list[str], finding: Finding
+    state: State,
+    options: Options,
+    recovery: Recovery,
+    entries: list[Volume],
+    obstacles: list[str],
+    finding: Finding,
 ) -> tuple[Recovery, list[str]]:
     """Unmount what the kubelet left behind, if nobody can be using it any more."""
     places = [kubelet.classify(target.point, state.root) for target in recovery.targets]
@@ -987,45 +1277,79 @@ def _for_kubelet(
     known = {pod.uid: pod for entry in entries for pod in entry.pods or ()}
     if pods and (len(entries) != 1 or entries[0].pods is None):
         obstacles.append(
-            f"whether the pods {', '.join(pods)} are still wanted is not known: give them in 'volumes', or use the strategy remount"
+            f"whether the pods {', '.join(pods)} are still wanted is not known: give them in "
+            "'volumes', or use the strategy remount"
         )
     running = [process for process in state.processes if process.pod in pods]
     if running and not options.containers_timeout:
         names = ", ".join(process.describe() for process in running[:5])
-        obstacles.append(f"containers of its pods run: {names}. Evict the pods and set containers_timeout, or use the strategy remount")
+        obstacles.append(
+            f"containers of its pods run: {names}. Evict the pods and set containers_timeout, or "
+            "use the strategy remount"
+        )
     by_pid = {str(process.pid): process for process in state.processes}
     hosts = {mount.id: mount for mount in state.table.mounts}
     for mount in state.others:
         owner = by_pid.get(mount.pid)
-        if mount.device in recovery.devices and not _follows(mount, state, hosts) and (owner is None or owner.pod not in pods):
+        if (
+            mount.device in recovery.devices
+            and not _follows(mount, state, hosts)
+            and (owner is None or owner.pod not in pods)
+        ):
             who = owner.describe() if owner else f"pid {mount.pid}"
-            obstacles.append(f"it is also mounted in the mount namespace of {who}, at {printable(mount.point)}")
+            obstacles.append(
+                f"it is also mounted in the mount namespace of {who}, at {printable(mount.point)}"
+            )
     still = still_wanted(state.folders, recovery)
     if not pods and still:
-        obstacles.append(f"the kubelet still has folders of this volume for the pods {', '.join(still)}: it is not done with it")
-    # Between two restarts of a container there is no process to be seen, so that says nothing of a pod that stays.
-    obstacles += [f"it has {state.crowded[device]}" for device in recovery.devices if device in state.crowded]
-    wanted = [f"{known[uid].namespace}/{known[uid].name}" for uid in pods if uid in known and not known[uid].terminating]
+        obstacles.append(
+            f"the kubelet still has folders of this volume for the pods {', '.join(still)}: it is "
+            "not done with it"
+        )
+    # Between two restarts of a container there is no process to be seen, so that says nothing of a
+    # pod that stays.
+    obstacles += [
+        f"it has {state.crowded[device]}" for device in recovery.devices if device in state.crowded
+    ]
+    wanted = [
+        f"{known[uid].namespace}/{known[uid].name}"
+        for uid in pods
+        if uid in known and not known[uid].terminating
+    ]
     if wanted:
         if not obstacles and (
-            options.abort_hung_connections or not any(state.answers[device].state == HUNG for device in recovery.devices)
+            options.abort_hung_connections
+            or not any(state.answers[device].state == HUNG for device in recovery.devices)
         ):
             # The only thing that keeps it from being repaired.
             finding.evidence["evict"] = wanted
-        obstacles.append(f"{', '.join(wanted)} is not being deleted: evict it first (workload_reattach), or use the strategy remount")
+        obstacles.append(
+            f"{', '.join(wanted)} is not being deleted: evict it first (workload_reattach), or use "
+            "the strategy remount"
+        )
     return replace(recovery, pods=pods), obstacles
 
 
 def still_wanted(folders: tuple[PodFolder, ...], recovery: Recovery) -> list[str]:
     """The pods in whose folders the volume still has one."""
     return sorted(
-        {folder.pod for folder in folders if folder.volume in recovery.volumes or (folder.driver, folder.handle) in recovery.handles}
+        {
+            folder.pod
+            for folder in folders
+            if folder.volume in recovery.volumes
+            or (folder.driver, folder.handle) in recovery.handles
+        }
     )
 
 
 def _follows(mount: Mount, state: State, hosts: Mapping[int, Mount]) -> bool:
-    """A copy in another namespace that goes when the node's own is unmounted: what both lie on exchanges mounts, as for a CSI driver."""
-    parent = next((other for other in state.others if other.pid == mount.pid and other.id == mount.parent), None)
+    """A copy in another namespace that goes when the node's own is unmounted: what both lie on
+    exchanges mounts, as for a CSI driver.
+    """
+    parent = next(
+        (other for other in state.others if other.pid == mount.pid and other.id == mount.parent),
+        None,
+    )
     groups = {parent.shared, parent.master} - {0} if parent else set()
     return any(
         own.device == mount.device and own.parent in hosts and hosts[own.parent].shared in groups
@@ -1038,14 +1362,26 @@ def _kubelet_actions(recovery: Recovery, options: Options) -> list[Action]:
     step = Step(recovery)
     actions = []
     if recovery.pods and options.containers_timeout:
-        actions.append(Action("wait_for_containers", recovery.name, ["wait", f"{options.containers_timeout:g}", *recovery.pods], step))
+        actions.append(
+            Action(
+                "wait_for_containers",
+                recovery.name,
+                ["wait", f"{options.containers_timeout:g}", *recovery.pods],
+                step,
+            )
+        )
     staged = [target for target in recovery.targets if target.kind == kubelet.STAGING]
     for target in [target for target in recovery.targets if target not in staged]:
         actions.append(_unmount_action(recovery, target))
     for target in staged:
         if recovery.pods:
             actions.append(
-                Action("wait_unstaged", target.point, ["wait", f"{options.unstage_timeout:g}", target.point], Step(recovery, target))
+                Action(
+                    "wait_unstaged",
+                    target.point,
+                    ["wait", f"{options.unstage_timeout:g}", target.point],
+                    Step(recovery, target),
+                )
             )
         else:
             actions.append(_unmount_action(recovery, target))
@@ -1053,14 +1389,18 @@ def _kubelet_actions(recovery: Recovery, options: Options) -> list[Action]:
 
 
 def _unmount_action(recovery: Recovery, target: Target) -> Action:
-    command = [word for _mount in target.take for word in ("umount", "--lazy", target.point, "then")]
+    command = [
+        word for _mount in target.take for word in ("umount", "--lazy", target.point, "then")
+    ]
     return Action("unmount", target.point, command[:-1], Step(recovery, target))
 
 
 # what else is told
 
 
-def _judge_unfinished(state: State, options: Options, found: Mapping[str, Superblock], one: Unfinished) -> Finding:
+def _judge_unfinished(
+    state: State, options: Options, found: Mapping[str, Superblock], one: Unfinished
+) -> Finding:
     """What an interrupted run left, where nothing dead is left to tell of it."""
     bare = _bare(state, [one]) if options.strategy == "remount" else ()
     ready = one.folder if one.begun and _answers(state, one.folder, one.devices) else ""
@@ -1081,14 +1421,29 @@ def _judge_unfinished(state: State, options: Options, found: Mapping[str, Superb
     if one.credentials:
         finding.evidence["credentials"] = [f"{PRIVATE}/{one.key}/credentials"]
     key = one.key if ready else _key(one.name, [], [one])
-    recovery = Recovery(key, one.name, one.devices, bare, one.fstype, one.origin, one.kept, ready=ready, trusted=PRIVATE)
+    recovery = Recovery(
+        key,
+        one.name,
+        one.devices,
+        bare,
+        one.fstype,
+        one.origin,
+        one.kept,
+        ready=ready,
+        trusted=PRIVATE,
+    )
     tidy = _clean_up(Recovery(one.key, one.name, (), ()), not one.begun)
     if not bare:
         finding.repair = [tidy]
         return finding
     obstacles = _point_obstacles(state, bare)
     if not ready:
-        places = [place for target in bare for place in [kubelet.classify(target.point, state.root)] if place]
+        places = [
+            place
+            for target in bare
+            for place in [kubelet.classify(target.point, state.root)]
+            if place
+        ]
         recovery = replace(recovery, volumes=_volumes(places, []))
         entries = _entries(state, options, recovery.volumes, (), {target.point for target in bare})
         recovery, obstacles = _to_be_mounted(state, recovery, entries, obstacles)
@@ -1118,19 +1473,31 @@ def _errors(state: State, found: Mapping[str, Superblock], options: Options) -> 
             "",
             RUNBOOK,
         )
-        finding.evidence = {"devices": [device], "answer": f"{answer.step}: {answer.error or answer.text}", "mounts": [point]}
+        finding.evidence = {
+            "devices": [device],
+            "answer": f"{answer.step}: {answer.error or answer.text}",
+            "mounts": [point],
+        }
         finding.reason = "its server lives: see what that says"
         findings.append(finding)
     return findings
 
 
-def _in_scope(state: State, options: Options, found: Mapping[str, Superblock], findings: list[Finding]) -> list[Finding]:
-    """What the user asked for; a path that needs no repair, or can have none, is an answer of its own."""
+def _in_scope(
+    state: State, options: Options, found: Mapping[str, Superblock], findings: list[Finding]
+) -> list[Finding]:
+    """What the user asked for; a path that needs no repair, or can have none, is an answer of its
+    own.
+    """
     if not options.paths:
         return findings
     wanted, met = [], set()
     for finding in findings:
-        points = {finding.name, *(text.partition(" (")[0] for text in finding.evidence["mounts"]), *finding.evidence.get("covered", [])}
+        points = {
+            finding.name,
+            *(text.partition(" (")[0] for text in finding.evidence["mounts"]),
+            *finding.evidence.get("covered", []),
+        }
         if points & set(options.paths):
             finding.named = True
             wanted.append(finding)
@@ -1139,7 +1506,11 @@ def _in_scope(state: State, options: Options, found: Mapping[str, Superblock], f
         if path in met:
             continue
         layers = state.table.layers(path)
-        healthy = any(mount.point == path for superblock in found.values() for mount, _place in superblock.mounts)
+        healthy = any(
+            mount.point == path
+            for superblock in found.values()
+            for mount, _place in superblock.mounts
+        )
         finding = Finding(
             "STOR-05",
             "info",
@@ -1152,8 +1523,15 @@ def _in_scope(state: State, options: Options, found: Mapping[str, Superblock], f
             RUNBOOK,
             named=True,
         )
-        finding.evidence = {"mounts": [], "layers": [f"{layer.fstype} {layer.device}" for layer in layers]}
-        finding.refuse("it answers: there is nothing to repair" if healthy else "no FUSE mount of the kubelet's is there")
+        finding.evidence = {
+            "mounts": [],
+            "layers": [f"{layer.fstype} {layer.device}" for layer in layers],
+        }
+        finding.refuse(
+            "it answers: there is nothing to repair"
+            if healthy
+            else "no FUSE mount of the kubelet's is there"
+        )
         wanted.append(finding)
     return wanted
 
@@ -1176,7 +1554,9 @@ def _top(layers: list[Mount]) -> int:
 
 
 def stale(state: State, devices: set[str]) -> list[dict[str, object]]:
-    """Containers, or other namespaces, that hold one of these superblocks and keep it whatever happens to the node's own mounts."""
+    """Containers, or other namespaces, that hold one of these superblocks and keep it whatever
+    happens to the node's own mounts.
+    """
     by_pid = {str(process.pid): process for process in state.processes}
     hosts = {mount.id: mount for mount in state.table.mounts}
     found = []
@@ -1185,7 +1565,11 @@ def stale(state: State, devices: set[str]) -> list[dict[str, object]]:
             continue
         owner = by_pid.get(mount.pid)
         # Of a namespace that several share, a process of a container speaks for it.
-        mates = [process for process in state.processes if owner and process.namespace == owner.namespace and process.container]
+        mates = [
+            process
+            for process in state.processes
+            if owner and process.namespace == owner.namespace and process.container
+        ]
         owner = mates[0] if mates else owner
         found.append(
             {
@@ -1200,8 +1584,12 @@ def stale(state: State, devices: set[str]) -> list[dict[str, object]]:
 
 
 def key_of(name: str, layers: list[Mount], before: list[str]) -> str:
-    """Names the folder and the unit of a repair: the next one, of other mounts or after those ``before``, has another."""
-    text = "\0".join([name, *(f"{mount.device} {mount.id} {mount.point}" for mount in layers), *before])
+    """Names the folder and the unit of a repair: the next one, of other mounts or after those
+    ``before``, has another.
+    """
+    text = "\0".join(
+        [name, *(f"{mount.device} {mount.id} {mount.point}" for mount in layers), *before]
+    )
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]
 
 

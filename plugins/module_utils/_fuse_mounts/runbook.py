@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Dead and hung FUSE mounts: reads the node, carries out what fuse_plan decides, and proves it."""
 
@@ -17,7 +17,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline, call_each, find_program
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    Deadline,
+    call_each,
+    find_program,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -26,10 +30,16 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
     Prevented,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import driver_limits
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    limits as driver_limits,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import recipes as fuse_recipes
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    recipes as fuse_recipes,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import (
     PRIVATE,
     Options,
@@ -44,7 +54,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Volume,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import UNDO_SECONDS, Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
+    UNDO_SECONDS,
+    Host,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     Mount,
     MountTable,
@@ -53,15 +66,28 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
     is_fuse,
     read_table,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, ERROR, HUNG, OK, Answer, probe_folders
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    DEAD,
+    ERROR,
+    HUNG,
+    OK,
+    Answer,
+    probe_folders,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
     Process,
     pod_uid_of,
     read_processes,
     require_host_namespace,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import bind, call_libc, unmount
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import replace as replace_mount
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import (
+    bind,
+    call_libc,
+    unmount,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import (
+    replace as replace_mount,
+)
 
 # What replacing the mounts of one volume may take besides the time-outs that the user has set.
 _STEP_SECONDS = 5.0
@@ -85,7 +111,8 @@ _VOLUME = {
     "driver": {"type": "str", "default": ""},
     "handle": {"type": "str", "default": ""},
     "paths": {"type": "list", "elements": "str", "default": []},
-    # Not by choices: of a driver that is served by another program, only its own volumes are refused.
+    # Not by choices: of a driver that is served by another program, only its own volumes are
+    # refused.
     "recipe": {"type": "str", "default": ""},
     "sources": {"type": "list", "elements": "str", "default": []},
     "options": {"type": "list", "elements": "str", "default": []},
@@ -106,8 +133,9 @@ OPTIONS_SPEC = PROBES_SPEC.merge(
             "paths": {"type": "list", "elements": "str", "default": []},
             "strategy": {"type": "str", "default": "remount", "choices": ["remount", "kubelet"]},
             "volumes": {"type": "list", "elements": "dict", "default": [], "options": _VOLUME},
-            # At the top, since Ansible logs a list of dictionaries by its repr(), where a secret with
-            # a backslash, a quote or a line break no longer looks like itself and is not masked.
+            # At the top, since Ansible logs a list of dictionaries by its repr(), where a secret
+            # with a backslash, a quote or a line break no longer looks like itself and is not
+            # masked.
             "credentials": {"type": "dict", "default": {}, "no_log": True},
             "node_name": {"type": "str", "default": ""},
             "remount_timeout": {"type": "float", "default": 30.0},
@@ -122,8 +150,18 @@ OPTIONS_SPEC = PROBES_SPEC.merge(
 
 
 def fuse_options(params: dict[str, Any]) -> Options:
-    """Options of FuseRecovery, checked. A module that only reports lacks most of them, and repairs nothing it would have to limit."""
-    given = {"max_repairs": 1_000_000, **{name: params[name] for name in Options.__dataclass_fields__ if params.get(name) is not None}}
+    """Options of FuseRecovery, checked.
+
+    A module that only reports lacks most of them, and repairs nothing it would have to limit.
+    """
+    given = {
+        "max_repairs": 1_000_000,
+        **{
+            name: params[name]
+            for name in Options.__dataclass_fields__
+            if params.get(name) is not None
+        },
+    }
     for name, least in (
         ("probe_timeout", 0.1),
         ("remount_timeout", 1),
@@ -137,37 +175,67 @@ def fuse_options(params: dict[str, Any]) -> Options:
     if "" in paths:
         raise StorageOpsError("paths has an empty path; leave the option out to look at everything")
     volumes = tuple(_volume(entry) for entry in given.get("volumes", ()))
-    return Options(**{**given, "paths": paths, "volumes": _with_credentials(volumes, params.get("credentials") or {})})
+    return Options(
+        **{
+            **given,
+            "paths": paths,
+            "volumes": _with_credentials(volumes, params.get("credentials") or {}),
+        }
+    )
 
 
 def _with_credentials(volumes: tuple[Volume, ...], given: dict[str, Any]) -> tuple[Volume, ...]:
-    """Each volume with what is given for its name, its handle or one of its paths. No error shows a secret."""
+    """Each volume with what is given for its name, its handle or one of its paths.
+
+    No error shows a secret.
+    """
     if not all(isinstance(secrets, dict) for secrets in given.values()):
-        raise StorageOpsError("credentials has a part that is no dictionary: give one for each volume, by its name, handle or path")
+        raise StorageOpsError(
+            "credentials has a part that is no dictionary: give one for each volume, by its name, "
+            "handle or path"
+        )
     given = {str(key).rstrip("/"): secrets for key, secrets in given.items()}
     found, left = [], set(given)
     for volume in volumes:
-        keys = list(dict.fromkeys(key for key in (volume.volume, volume.handle, *volume.paths) if key in given and key))
+        keys = list(
+            dict.fromkeys(
+                key for key in (volume.volume, volume.handle, *volume.paths) if key in given and key
+            )
+        )
         if len(keys) > 1:
-            raise StorageOpsError(f"credentials has {volume.describe()} more than once: give it by one of {', '.join(keys)}")
+            raise StorageOpsError(
+                f"credentials has {volume.describe()} more than once: give it by one of "
+                f"{', '.join(keys)}"
+            )
         left -= set(keys)
         secrets = given[keys[0]] if keys else {}
         texts = {str(key): str(text) for key, text in secrets.items() if text is not None}
         found.append(replace(volume, credentials=texts))
     if left:
-        raise StorageOpsError(f"{len(left)} of the credentials are of a volume that is not among the volumes")
+        raise StorageOpsError(
+            f"{len(left)} of the credentials are of a volume that is not among the volumes"
+        )
     return tuple(found)
 
 
 def _volume(entry: dict[str, Any]) -> Volume:
     """One of the option 'volumes'; which volume is meant must be said."""
-    given = {name: entry[name] for name in Volume.__dataclass_fields__ if entry.get(name) is not None}
+    given = {
+        name: entry[name] for name in Volume.__dataclass_fields__ if entry.get(name) is not None
+    }
     for name in ("paths", "sources", "options", "command"):
         given[name] = tuple(given.get(name, ()))
     given["paths"] = tuple(path.rstrip("/") for path in given["paths"])
     if "pods" in given:
         given["pods"] = tuple(
-            Pod(**{name: pod[name] for name in Pod.__dataclass_fields__ if pod.get(name) is not None}) for pod in given["pods"]
+            Pod(
+                **{
+                    name: pod[name]
+                    for name in Pod.__dataclass_fields__
+                    if pod.get(name) is not None
+                }
+            )
+            for pod in given["pods"]
         )
     volume = Volume(**given)
     for name, number, least in (
@@ -175,9 +243,13 @@ def _volume(entry: dict[str, Any]) -> Volume:
         ("tasks_max", volume.tasks_max, pure.LEAST_TASKS),
     ):
         if number is not None and number < least:
-            raise StorageOpsError(f"{name} of {volume.describe()} is {number}; give at least {least}")
+            raise StorageOpsError(
+                f"{name} of {volume.describe()} is {number}; give at least {least}"
+            )
     if not volume.describe():
-        raise StorageOpsError("an entry of 'volumes' says neither 'volume' nor 'handle' nor 'paths'")
+        raise StorageOpsError(
+            "an entry of 'volumes' says neither 'volume' nor 'handle' nor 'paths'"
+        )
     return volume
 
 
@@ -196,7 +268,9 @@ class FuseRecovery:
         self._begun: set[str] = set()
 
     def gather(self) -> State:
-        """Ask each FUSE superblock of the kubelet's once; where one is broken, find out all about it."""
+        """Ask each FUSE superblock of the kubelet's once; where one is broken, find out all about
+        it.
+        """
         host = self._host
         host.require_root()
         require_host_namespace(host)
@@ -204,7 +278,10 @@ class FuseRecovery:
         self._options = replace(
             self._options,
             paths=self._resolved(self._options.paths),
-            volumes=tuple(replace(volume, paths=self._resolved(volume.paths)) for volume in self._options.volumes),
+            volumes=tuple(
+                replace(volume, paths=self._resolved(volume.paths))
+                for volume in self._options.volumes
+            ),
         )
         table = read_table(host, "1")
         found = pure.superblocks(table, root)
@@ -215,12 +292,22 @@ class FuseRecovery:
             if layers and is_fuse(layers[-1]):
                 asked.setdefault(layers[-1].device, one.folder)
         asked = {device: point for device, point in asked.items() if point}
-        answers = dict(zip(asked, probe_folders(host, list(asked.values()), self._options.probe_timeout)))
+        answers = dict(
+            zip(asked, probe_folders(host, list(asked.values()), self._options.probe_timeout))
+        )
         state = State(host.name, root, table, answers, unfinished=unfinished)
-        broken = {device for device, answer in answers.items() if answer.state in (DEAD, HUNG) and device in found}
+        broken = {
+            device
+            for device, answer in answers.items()
+            if answer.state in (DEAD, HUNG) and device in found
+        }
         if broken or unfinished:
             self._ask_buried(state, found, answers)
-            broken = {device for device, answer in answers.items() if answer.state in (DEAD, HUNG) and device in found}
+            broken = {
+                device
+                for device, answer in answers.items()
+                if answer.state in (DEAD, HUNG) and device in found
+            }
             state = self._more(state, [found[device] for device in sorted(broken)], found)
         self._stale = pure.stale(state, broken)
         return state
@@ -232,7 +319,9 @@ class FuseRecovery:
     def healthy(self, state: State) -> str:
         """How many were asked, and where."""
         if not state.root:
-            return f"there is no {self._options.kubelet_root}, and so no FUSE mount of the kubelet's"
+            return (
+                f"there is no {self._options.kubelet_root}, and so no FUSE mount of the kubelet's"
+            )
         number = len(pure.superblocks(state.table, state.root))
         return f"{number} FUSE mounts below {state.root}, and all of them answer"
 
@@ -241,12 +330,23 @@ class FuseRecovery:
         return {} if self._stale is None else {"stale": self._stale}
 
     def _resolved(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        """Paths that were given, as mountinfo has them: the kubelet's folder may be given by a link."""
+        """Paths that were given, as mountinfo has them: the kubelet's folder may be given by a
+        link.
+        """
         given = self._options.kubelet_root.rstrip("/")
-        return tuple(f"{self._root}{path[len(given) :]}" if self._root and path.startswith(f"{given}/") else path for path in paths)
+        return tuple(
+            f"{self._root}{path[len(given) :]}"
+            if self._root and path.startswith(f"{given}/")
+            else path
+            for path in paths
+        )
 
-    def _ask_buried(self, state: State, found: dict[str, Superblock], answers: dict[str, Answer]) -> None:
-        """What lies below a broken mount, and nowhere else on top, is asked where that one is taken off for nobody but us."""
+    def _ask_buried(
+        self, state: State, found: dict[str, Superblock], answers: dict[str, Answer]
+    ) -> None:
+        """What lies below a broken mount, and nowhere else on top, is asked where that one is taken
+        off for nobody but us.
+        """
         while True:
             layers = pure.buried(state.table, found, answers)
             if not layers:
@@ -266,8 +366,13 @@ class FuseRecovery:
         def asking() -> dict[str, Any]:
             _own_namespace()
             for _layer in range(depth):
-                with kubelet.opened_parent(host.path(mount.point), host.path(self._root)) as (folder, name):
-                    call_libc("umount2", f"/proc/self/fd/{folder}/{name}".encode(), _MNT_DETACH_NOFOLLOW)
+                with kubelet.opened_parent(host.path(mount.point), host.path(self._root)) as (
+                    folder,
+                    name,
+                ):
+                    call_libc(
+                        "umount2", f"/proc/self/fd/{folder}/{name}".encode(), _MNT_DETACH_NOFOLLOW
+                    )
             return asdict(probe_folders(host, [mount.point], timeout)[0])
 
         reply = host.bounded(asking, timeout + _STEP_SECONDS)
@@ -277,10 +382,17 @@ class FuseRecovery:
         """Everything else that the plan needs, once something is wrong."""
         host = self._host
         places = [place for superblock in broken for _mount, place in superblock.mounts]
-        points = sorted({place.point for place in places} | {target.point for one in state.unfinished for target in one.targets})
-        inside = [point for point in points if kubelet.classify(point, state.root)] if state.root else []
+        points = sorted(
+            {place.point for place in places}
+            | {target.point for one in state.unfinished for target in one.targets}
+        )
+        inside = (
+            [point for point in points if kubelet.classify(point, state.root)] if state.root else []
+        )
         # Of those that answer, one tells the driver.
-        noted = ([place.note for _mount, place in one.mounts if place.note] for one in found.values())
+        noted = (
+            [place.note for _mount, place in one.mounts if place.note] for one in found.values()
+        )
         first = {notes[0] for notes in noted if notes}
         notes = sorted(first.union(place.note for place in places if place.note))
         fstypes = {mount.fstype for superblock in broken for mount, _place in superblock.mounts}
@@ -291,7 +403,9 @@ class FuseRecovery:
         }
         others, crowded = _others(host, {superblock.device for superblock in broken})
         known = dict(zip(notes, kubelet.read_notes(host, notes, state.root)))
-        drivers = {note.driver for note in known.values()} | {volume.driver for volume in self._options.volumes}
+        drivers = {note.driver for note in known.values()} | {
+            volume.driver for volume in self._options.volumes
+        }
         remount = self._options.strategy == "remount"
         return replace(
             state,
@@ -300,13 +414,19 @@ class FuseRecovery:
             crowded=crowded,
             processes=tuple(read_processes(host, uses=False)),
             notes=known,
-            absent=tuple(_absent(host, [target.point for one in state.unfinished for target in one.targets])),
+            absent=tuple(
+                _absent(host, [target.point for one in state.unfinished for target in one.targets])
+            ),
             parents=dict(zip(inside, kubelet.parents_problem(host, inside, state.root))),
             waiting={superblock.device: _waiting(host, superblock.device) for superblock in broken},
             programs={name: path for name in programs for path in [find_program(name)] if path},
             systemd=host.exists("/run/systemd/system"),
-            folders=_pod_folders(host, state.root) if self._options.strategy == "kubelet" and broken else (),
-            servers=_servers(host) if any(pure.kept_elsewhere(state.table, superblock) for superblock in broken) else (),
+            folders=_pod_folders(host, state.root)
+            if self._options.strategy == "kubelet" and broken
+            else (),
+            servers=_servers(host)
+            if any(pure.kept_elsewhere(state.table, superblock) for superblock in broken)
+            else (),
         )
 
     # apply
@@ -332,17 +452,28 @@ class FuseRecovery:
             raise type(error)(self._scrubbed(str(error))) from None
 
     def undo(self, action: Action) -> Action | None:
-        """A mount point that was emptied gets the new mount; a new mount that is nowhere in use goes again."""
+        """A mount point that was emptied gets the new mount; a new mount that is nowhere in use
+        goes again.
+        """
         step: Step = action.subject
         # The deadline may be what failed the action; taking it back has time of its own.
         self._host.deadline = Deadline(UNDO_SECONDS)
         if action.verb == "replace_mount" and step.target and step.target.point in self._bare:
             source = f"{step.recovery.source}{step.target.root}".rstrip("/")
-            return Action("bind_mount", step.target.point, ["mount", "--bind", source, step.target.point], step)
+            return Action(
+                "bind_mount",
+                step.target.point,
+                ["mount", "--bind", source, step.target.point],
+                step,
+            )
         if action.verb in ("mount", "adopt_mount") and step.recovery.key not in self._begun:
-            command = ["systemctl", "stop", step.recovery.unit, "then"] if action.verb == "mount" else []
+            command = (
+                ["systemctl", "stop", step.recovery.unit, "then"] if action.verb == "mount" else []
+            )
             verb = "stop_service" if command else "clean_up"
-            return Action(verb, step.recovery.name, [*command, "rm", "-r", step.recovery.folder], step)
+            return Action(
+                verb, step.recovery.name, [*command, "rm", "-r", step.recovery.folder], step
+            )
         return None
 
     def half_made(self, finding: Finding) -> list[str]:
@@ -381,17 +512,28 @@ class FuseRecovery:
         return text
 
     def _recheck(self, recovery: Recovery, seconds: float) -> None:
-        """It must still be as it was planned for: the same mounts on top, and broken at a second look."""
+        """It must still be as it was planned for: the same mounts on top, and broken at a second
+        look.
+        """
         host = self._host
         self._require_time(seconds)
         table = read_table(host, "1")
         for target in recovery.targets:
             layers = table.layers(target.point)
-            found = [(layer.id, layer.device) for layer in reversed(layers[-len(target.take) :])] if target.take else []
+            found = (
+                [(layer.id, layer.device) for layer in reversed(layers[-len(target.take) :])]
+                if target.take
+                else []
+            )
             beneath = layers[-len(target.take) - 1].id if len(layers) > len(target.take) else 0
-            if found != [(mount.id, mount.device) for mount in target.take] or beneath != target.beneath:
+            if (
+                found != [(mount.id, mount.device) for mount in target.take]
+                or beneath != target.beneath
+            ):
                 raise NotStarted(f"other mounts are at {target.point} than were planned for")
-        points = {mount.device: target.point for target in recovery.targets for mount in target.take[:1]}
+        points = {
+            mount.device: target.point for target in recovery.targets for mount in target.take[:1]
+        }
         answers = probe_folders(host, list(points.values()), self._options.probe_timeout)
         for point, answer in zip(points.values(), answers):
             if answer.state not in (DEAD, HUNG):
@@ -401,7 +543,10 @@ class FuseRecovery:
         """Make the new mount where nobody sees it, and prove that it is one."""
         host, recovery, service = self._host, step.recovery, step.recovery.service
         timeout = self._options.remount_timeout
-        self._recheck(recovery, timeout + 3 * self._options.probe_timeout + _STEP_SECONDS * (1 + len(recovery.targets)))
+        self._recheck(
+            recovery,
+            timeout + 3 * self._options.probe_timeout + _STEP_SECONDS * (1 + len(recovery.targets)),
+        )
         self._sweep(recovery)
         self._record(recovery, begun=False)
         secret = f"{recovery.folder}/credentials"
@@ -416,17 +561,27 @@ class FuseRecovery:
             seen: list[Mount] = []
 
             def ended() -> bool:
-                seen[:] = [layer for layer in read_table(host, "1").layers(recovery.source)[-1:] if is_fuse(layer)]
+                seen[:] = [
+                    layer
+                    for layer in read_table(host, "1").layers(recovery.source)[-1:]
+                    if is_fuse(layer)
+                ]
                 return bool(seen) or not (service.as_is or self._runs(recovery))
 
             host.wait_for(ended, timeout - result.seconds)
             if not seen:
-                raise ActionFailed(f"no FUSE mount came up within {timeout:g} s{self._journal(recovery)}")
+                raise ActionFailed(
+                    f"no FUSE mount came up within {timeout:g} s{self._journal(recovery)}"
+                )
             (answer,) = probe_folders(host, [recovery.source], self._options.probe_timeout)
             if answer.state != OK:
-                raise ActionFailed(f"the new mount does not list: {answer.text}{self._journal(recovery)}")
+                raise ActionFailed(
+                    f"the new mount does not list: {answer.text}{self._journal(recovery)}"
+                )
             if seen[0].fstype not in service.fstypes:
-                raise ActionFailed(f"the new mount is a {seen[0].fstype}, not {' or '.join(service.fstypes)}")
+                raise ActionFailed(
+                    f"the new mount is a {seen[0].fstype}, not {' or '.join(service.fstypes)}"
+                )
             if pure.unlike(recovery, seen[0]):
                 raise ActionFailed(pure.unlike(recovery, seen[0]))
             self._require_roots(recovery)
@@ -437,7 +592,9 @@ class FuseRecovery:
     def _adopt(self, _action: Action, step: Step) -> None:
         """Use a mount that answers already."""
         recovery = step.recovery
-        self._recheck(recovery, 2 * self._options.probe_timeout + _STEP_SECONDS * (1 + len(recovery.targets)))
+        self._recheck(
+            recovery, 2 * self._options.probe_timeout + _STEP_SECONDS * (1 + len(recovery.targets))
+        )
         different = pure.unlike(recovery, self._new_mount(recovery))
         if different:
             raise NotStarted(different)
@@ -448,36 +605,61 @@ class FuseRecovery:
         self._require_roots(recovery)
 
     def _new_mount(self, recovery: Recovery) -> Mount:
-        """The mount that is to be seen at the targets, if it is there and answers; else NotStarted."""
+        """The mount that is to be seen at the targets, if it is there and answers; else
+        NotStarted.
+        """
         layers = read_table(self._host, "1").layers(recovery.source)
         if not layers or not is_fuse(layers[-1]) or layers[-1].device in recovery.devices:
             raise NotStarted(f"the new mount at {recovery.source} is gone")
         (answer,) = probe_folders(self._host, [recovery.source], self._options.probe_timeout)
         if answer.state != OK:
-            raise NotStarted(f"the new mount at {recovery.source} does not answer any more: {answer.text}")
+            raise NotStarted(
+                f"the new mount at {recovery.source} does not answer any more: {answer.text}"
+            )
         return layers[-1]
 
     def _require_roots(self, recovery: Recovery) -> None:
         """The folders that subPaths show must be there before anything is taken away."""
         host = self._host
-        wanted = sorted({f"{recovery.source}{target.root}" for target in recovery.targets if target.root != "/"})
+        wanted = sorted(
+            {f"{recovery.source}{target.root}" for target in recovery.targets if target.root != "/"}
+        )
 
         def missing() -> list[str]:
-            return [path for path in wanted if os.path.islink(host.path(path)) or not os.path.lexists(host.path(path))]
+            return [
+                path
+                for path in wanted
+                if os.path.islink(host.path(path)) or not os.path.lexists(host.path(path))
+            ]
 
-        problems = [problem for problem in kubelet.parents_problem(host, wanted, _trusted(recovery)) if problem]
+        problems = [
+            problem
+            for problem in kubelet.parents_problem(host, wanted, _trusted(recovery))
+            if problem
+        ]
         reply = host.bounded(missing)
-        problems += [reply.problem] if reply.problem else [f"{path!r} is not in the new mount" for path in reply.value]
+        problems += (
+            [reply.problem]
+            if reply.problem
+            else [f"{path!r} is not in the new mount" for path in reply.value]
+        )
         if problems:
             raise ActionFailed(f"what a subPath shows cannot be shown again: {'; '.join(problems)}")
 
     def _abort(self, action: Action, step: Step) -> None:
         """Cut the connection to a server that hangs, after one more look."""
         host, device = self._host, action.target
-        layer = next(mount for target in step.recovery.targets for mount in target.take if mount.device == device)
+        layer = next(
+            mount
+            for target in step.recovery.targets
+            for mount in target.take
+            if mount.device == device
+        )
         answer = self._ask_below(read_table(host, "1"), layer)
         if answer.state != HUNG:
-            raise NotStarted(f"{layer.point} does not hang at a second look: {answer.text or answer.state}")
+            raise NotStarted(
+                f"{layer.point} does not hang at a second look: {answer.text or answer.state}"
+            )
         *mounting, _write_word, file, text = action.command
         if mounting and not host.exists(os.path.dirname(file)):
             result = host.run(mounting[:-1])
@@ -501,9 +683,13 @@ class FuseRecovery:
         layers, made = table.layers(target.point), table.layers(recovery.source)
         left = {layer.id for layer in layers}
         take = [mount for mount in target.take if mount.id in left]
-        # Where mount points are peers, the dead mounts may have gone with those of another point, and the new one have come with its.
+        # Where mount points are peers, the dead mounts may have gone with those of another point,
+        # and the new one have come with its.
         rest = [layer for layer in layers if layer.id not in [mount.id for mount in take]]
-        came = bool(rest and made) and (rest[-1].device, rest[-1].root) == (made[-1].device, target.root)
+        came = bool(rest and made) and (rest[-1].device, rest[-1].root) == (
+            made[-1].device,
+            target.root,
+        )
         if not came and (rest[-1].id if rest else 0) != target.beneath:
             raise NotStarted(f"another mount lies at {target.point} by now")
         self._bare.add(target.point)
@@ -511,7 +697,10 @@ class FuseRecovery:
         self._bare.discard(target.point)
 
     def _take_off(self, target: Target) -> None:
-        """Unmount the dead layers. Where mount points are peers they may have gone with those of another point."""
+        """Unmount the dead layers.
+
+        Where mount points are peers they may have gone with those of another point.
+        """
         left = {layer.id for layer in read_table(self._host, "1").layers(target.point)}
         for mount in target.take:
             if mount.id in left:
@@ -527,7 +716,10 @@ class FuseRecovery:
         self._bare.discard(target.point)
 
     def _source(self, recovery: Recovery, target: Target) -> tuple[str, str]:
-        """(what to bind, a folder without links that it is in). Read-only and the like are taken over from the mount that is bound."""
+        """(what to bind, a folder without links that it is in).
+
+        Read-only and the like are taken over from the mount that is bound.
+        """
         host, top = self._host, self._new_mount(recovery)
         flags = [flag for flag in target.flags if flag not in top.options]
         inside = "" if target.root == "/" else target.root
@@ -539,7 +731,11 @@ class FuseRecovery:
             return read_table(host, "1").layers(folder)
 
         def good(layers: list[Mount]) -> bool:
-            return bool(layers) and layers[-1].device == top.device and set(flags) <= set(layers[-1].options)
+            return (
+                bool(layers)
+                and layers[-1].device == top.device
+                and set(flags) <= set(layers[-1].options)
+            )
 
         # mount(8) makes it in two steps, and a run may have been killed between them.
         if not good(bound()):
@@ -556,10 +752,15 @@ class FuseRecovery:
 
     def _require_time(self, seconds: float) -> None:
         if self._host.deadline.remaining() < seconds:
-            raise Prevented(f"less than {seconds:g} s are left of the deadline; run again, or raise it")
+            raise Prevented(
+                f"less than {seconds:g} s are left of the deadline; run again, or raise it"
+            )
 
     def _record(self, recovery: Recovery, begun: bool) -> None:
-        """Note what is about to be done, for the run after one that is interrupted. What was begun stays so."""
+        """Note what is about to be done, for the run after one that is interrupted.
+
+        What was begun stays so.
+        """
         host = self._host
         try:
             os.makedirs(host.path(PRIVATE), mode=0o700, exist_ok=True)
@@ -575,18 +776,30 @@ class FuseRecovery:
                     "kept": recovery.kept,
                     "begun": begun or bool(_note(host, recovery.key).get("begun")),
                     "targets": [
-                        {"point": target.point, "kind": target.kind, "root": target.root, "flags": target.flags, "beneath": target.beneath}
+                        {
+                            "point": target.point,
+                            "kind": target.kind,
+                            "root": target.root,
+                            "flags": target.flags,
+                            "beneath": target.beneath,
+                        }
                         for target in recovery.targets
                     ],
                 }
             )
             _write(host.path(f"{recovery.folder}/plan.json.new"), text)
-            os.rename(host.path(f"{recovery.folder}/plan.json.new"), host.path(f"{recovery.folder}/plan.json"))
+            os.rename(
+                host.path(f"{recovery.folder}/plan.json.new"),
+                host.path(f"{recovery.folder}/plan.json"),
+            )
         except OSError as error:
             raise ActionFailed(f"{recovery.folder} could not be made: {error.strerror}") from error
 
     def _sweep(self, recovery: Recovery) -> None:
-        """Unmount what is in the repair's own folder, and remove that. A service in which no target can live yet is stopped."""
+        """Unmount what is in the repair's own folder, and remove that.
+
+        A service in which no target can live yet is stopped.
+        """
         host = self._host
         folder = host.path(recovery.folder)
         if not os.path.lexists(folder):
@@ -606,13 +819,19 @@ class FuseRecovery:
             raise ActionFailed(f"{recovery.folder} could not be removed: something in it is in use")
 
     def _runs(self, recovery: Recovery) -> bool:
-        result = self._host.run(["systemctl", "show", "--property=ActiveState", "--value", recovery.unit])
+        result = self._host.run(
+            ["systemctl", "show", "--property=ActiveState", "--value", recovery.unit]
+        )
         return result.ok and result.stdout.strip() in ("active", "activating", "reloading")
 
     def _journal(self, recovery: Recovery) -> str:
         """What the program said last."""
-        result = self._host.run(["journalctl", "--no-pager", "--output=cat", "--lines=5", "--unit", recovery.unit])
-        said = " | ".join(line.strip() for line in result.stdout.splitlines() if line.strip())[-600:]
+        result = self._host.run(
+            ["journalctl", "--no-pager", "--output=cat", "--lines=5", "--unit", recovery.unit]
+        )
+        said = " | ".join(line.strip() for line in result.stdout.splitlines() if line.strip())[
+            -600:
+        ]
         return f" ({recovery.unit}: {said})" if result.ok and said else ""
 
     def _wait_for_containers(self, _action: Action, step: Step) -> None:
@@ -629,7 +848,9 @@ class FuseRecovery:
         """Take the dead layers off, if no container has come up meanwhile."""
         recovery = step.recovery
         # The kubelet's time is not to be cut short afterwards.
-        unstaging = recovery.pods and any(target.kind == kubelet.STAGING for target in recovery.targets)
+        unstaging = recovery.pods and any(
+            target.kind == kubelet.STAGING for target in recovery.targets
+        )
         self._require_time(_STEP_SECONDS + (self._options.unstage_timeout if unstaging else 0))
         running = _running(self._host, recovery.pods)
         if running:
@@ -642,7 +863,9 @@ class FuseRecovery:
         devices = [mount.device for mount in target.take]
 
         def gone() -> bool:
-            return not any(layer.device in devices for layer in read_table(host, "1").layers(target.point))
+            return not any(
+                layer.device in devices for layer in read_table(host, "1").layers(target.point)
+            )
 
         if gone():
             return
@@ -652,25 +875,38 @@ class FuseRecovery:
         still = pure.still_wanted(_pod_folders(host, self._root), step.recovery)
         if still:
             raise ActionFailed(
-                f"the kubelet has not unstaged it within {timeout:g} s, since it still has folders for the pods {', '.join(still)}"
+                f"the kubelet has not unstaged it within {timeout:g} s, since it still has folders "
+                f"for the pods {', '.join(still)}"
             )
         self._take_off(target)
 
     # verify
 
     def verify(self, finding: Finding) -> list[str]:
-        """What proves that every point has the new mount, and answers; or, with the strategy kubelet, has none."""
+        """What proves that every point has the new mount, and answers; or, with the strategy
+        kubelet, has none.
+        """
         host = self._host
         recovery: Recovery = finding.repair[0].subject.recovery
         table = read_table(host, "1")
         others, _crowded = _others(host, recovery.devices)
-        now = State(host.name, self._root, table, others=others, processes=tuple(read_processes(host, uses=False)))
+        now = State(
+            host.name,
+            self._root,
+            table,
+            others=others,
+            processes=tuple(read_processes(host, uses=False)),
+        )
         stale = pure.stale(now, set(recovery.devices))
-        self._stale = stale + [entry for entry in self._stale or [] if entry["device"] not in recovery.devices]
+        self._stale = stale + [
+            entry for entry in self._stale or [] if entry["device"] not in recovery.devices
+        ]
         doubts = []
         for target in recovery.targets:
             if any(
-                layer.device in recovery.devices for layer in table.layers(target.point) if layer.id in [mount.id for mount in target.take]
+                layer.device in recovery.devices
+                for layer in table.layers(target.point)
+                if layer.id in [mount.id for mount in target.take]
             ):
                 doubts.append(f"the dead mount is still at {target.point}")
         if self._options.strategy == "kubelet":
@@ -680,14 +916,29 @@ class FuseRecovery:
         if doubts:
             raise ActionFailed(f"the repair of {finding.name} is not proven: {'; '.join(doubts)}")
         if os.path.lexists(host.path(recovery.folder)):
-            raise ActionFailed(f"the repair of {finding.name} is not proven: {recovery.folder} is still there")
-        left = sorted({pure.printable(mount.point) for mount in table.mounts if mount.device in recovery.devices})
+            raise ActionFailed(
+                f"the repair of {finding.name} is not proven: {recovery.folder} is still there"
+            )
+        left = sorted(
+            {
+                pure.printable(mount.point)
+                for mount in table.mounts
+                if mount.device in recovery.devices
+            }
+        )
         proof += [f"the dead filesystem is still mounted at {', '.join(left)}"] if left else []
-        waiting = [f"{entry['container'] or entry['pod'] or entry['pid']} at {entry['point']}" for entry in stale]
-        return proof + ([f"still seen by {', '.join(waiting)}, until that is restarted"] if waiting else [])
+        waiting = [
+            f"{entry['container'] or entry['pod'] or entry['pid']} at {entry['point']}"
+            for entry in stale
+        ]
+        return proof + (
+            [f"still seen by {', '.join(waiting)}, until that is restarted"] if waiting else []
+        )
 
     def _replaced(self, recovery: Recovery, table: MountTable, doubts: list[str]) -> list[str]:
-        answers = probe_folders(self._host, [target.point for target in recovery.targets], self._options.probe_timeout)
+        answers = probe_folders(
+            self._host, [target.point for target in recovery.targets], self._options.probe_timeout
+        )
         devices = set()
         for target, answer in zip(recovery.targets, answers):
             layers = table.layers(target.point)
@@ -707,11 +958,16 @@ class FuseRecovery:
             doubts.append(f"its mounts are of different filesystems: {', '.join(sorted(devices))}")
         if not recovery.targets:
             return [f"{recovery.folder} is gone"]
-        return [f"{target.point} lists, and is of the new filesystem {', '.join(devices)}" for target in recovery.targets]
+        return [
+            f"{target.point} lists, and is of the new filesystem {', '.join(devices)}"
+            for target in recovery.targets
+        ]
 
 
 def _spellings(secret: str) -> list[str]:
-    """A secret as errors may quote it, and each of its lines that could be one; the longest first."""
+    """A secret as errors may quote it, and each of its lines that could be one; the
+    longest first.
+    """
     lines = [line.strip() for line in secret.splitlines() if len(line.strip()) >= _SECRET_LINE]
     values = [line.partition("=")[2].strip() for line in lines]
     texts = {secret, *lines, *(value for value in values if len(value) >= _SECRET_LINE)}
@@ -724,7 +980,8 @@ def _trusted(recovery: Recovery) -> str:
 
 
 def _others(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...], dict[str, str]]:
-    """Mounts of these filesystems, and what they lie on, in the mount namespaces other than the node's own.
+    """Mounts of these filesystems, and what they lie on, in the mount namespaces other than the
+    node's own.
 
     Besides, by device, where there are so many that not all were looked at.
     """
@@ -732,7 +989,10 @@ def _others(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...], di
     mounts: list[Mount] = []
     crowded: dict[str, str] = {}
     for pid, text in each_namespace(host):
-        if not any(f" {device} " in text for device in devices) or host.link(f"/proc/{pid}/ns/mnt") == own:
+        if (
+            not any(f" {device} " in text for device in devices)
+            or host.link(f"/proc/{pid}/ns/mnt") == own
+        ):
             continue
         needed: set[str] = set()
         counts: Counter[str] = Counter()
@@ -743,7 +1003,10 @@ def _others(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...], di
         mounts += each_mount(text, pid, lambda number, _device, needed=needed: number in needed)  # type: ignore[misc]
         for device, count in counts.items():
             if count > _MOST_COPIES:
-                crowded[device] = f"{count} mounts in the mount namespace of pid {pid}, of which {_MOST_COPIES} were looked at"
+                crowded[device] = (
+                    f"{count} mounts in the mount namespace of pid {pid}, of which {_MOST_COPIES} "
+                    "were looked at"
+                )
     return tuple(mounts), crowded
 
 
@@ -786,7 +1049,9 @@ def _waiting(host: Host, device: str) -> str:
     """How many requests its server owes; as far as fusectl is mounted."""
     number = device.partition(":")[2]
     waiting = host.read(f"{pure.CONNECTIONS}/{number}/waiting")
-    return f"connection {number}: " + ("fusectl is not mounted" if waiting is None else f"{waiting} requests wait")
+    return f"connection {number}: " + (
+        "fusectl is not mounted" if waiting is None else f"{waiting} requests wait"
+    )
 
 
 def _running(host: Host, pods: Collection[str]) -> list[str]:
@@ -794,7 +1059,9 @@ def _running(host: Host, pods: Collection[str]) -> list[str]:
     found = []
     for pid in host.names("/proc") if pods else ():
         if pid.isdigit() and pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "") in pods:
-            found.append(Process(int(pid), host.read(f"/proc/{pid}/comm") or "", "", "", "", ()).describe())
+            found.append(
+                Process(int(pid), host.read(f"/proc/{pid}/comm") or "", "", "", "", ()).describe()
+            )
     return found
 
 
@@ -805,23 +1072,35 @@ def _pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:
         found = []
         for pod in _names(host.path(f"{root}/pods")):
             for plugin in _names(host.path(f"{root}/pods/{pod}/volumes")):
-                found += [[pod, plugin, volume] for volume in _names(host.path(f"{root}/pods/{pod}/volumes/{plugin}"))]
+                found += [
+                    [pod, plugin, volume]
+                    for volume in _names(host.path(f"{root}/pods/{pod}/volumes/{plugin}"))
+                ]
         return found
 
     reply = host.bounded(listing)
     if reply.problem:
-        raise StorageOpsError(f"the pods' folders below {root} could not be listed: {reply.problem}")
+        raise StorageOpsError(
+            f"the pods' folders below {root} could not be listed: {reply.problem}"
+        )
     # Names that Kubernetes does not give are nothing to it.
     known = [
         (pod, plugin, volume)
         for pod, plugin, volume in reply.value
-        if kubelet.classify(f"{root}/pods/{pod}/volumes/{plugin}/{volume}/mount", root) or plugin != "kubernetes.io~csi"
+        if kubelet.classify(f"{root}/pods/{pod}/volumes/{plugin}/{volume}/mount", root)
+        or plugin != "kubernetes.io~csi"
     ]
-    paths = [f"{root}/pods/{pod}/volumes/{plugin}/{volume}/vol_data.json" for pod, plugin, volume in known if plugin == "kubernetes.io~csi"]
+    paths = [
+        f"{root}/pods/{pod}/volumes/{plugin}/{volume}/vol_data.json"
+        for pod, plugin, volume in known
+        if plugin == "kubernetes.io~csi"
+    ]
     notes = dict(zip(paths, kubelet.read_notes(host, paths, root)))
     folders = []
     for pod, plugin, volume in known:
-        note = notes.get(f"{root}/pods/{pod}/volumes/{plugin}/{volume}/vol_data.json", kubelet.VolumeNote())
+        note = notes.get(
+            f"{root}/pods/{pod}/volumes/{plugin}/{volume}/vol_data.json", kubelet.VolumeNote()
+        )
         folders.append(PodFolder(pod, volume, note.driver, note.handle))
     return tuple(folders)
 
@@ -834,7 +1113,11 @@ def _names(path: str) -> list[str]:
         return []
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.name.isprintable() and entry.is_dir(follow_symlinks=False))
+            return sorted(
+                entry.name
+                for entry in entries
+                if entry.name.isprintable() and entry.is_dir(follow_symlinks=False)
+            )
     finally:
         os.close(folder)
 
@@ -848,12 +1131,21 @@ def _note(host: Host, key: str) -> dict[str, Any]:
 
 
 def _read_unfinished(host: Host) -> tuple[Unfinished, ...]:
-    """What earlier runs noted and never tidied up; a note that cannot be read names no mount point."""
+    """What earlier runs noted and never tidied up; a note that cannot be read names no
+    mount point.
+    """
     found = []
     for key in host.names(PRIVATE):
         noted = _note(host, key)
         targets = tuple(
-            Target(entry["point"], entry["kind"], (), entry["root"], tuple(entry["flags"]), entry["beneath"])
+            Target(
+                entry["point"],
+                entry["kind"],
+                (),
+                entry["root"],
+                tuple(entry["flags"]),
+                entry["beneath"],
+            )
             for entry in noted.get("targets", ())
         )
         more = {name: noted[name] for name in ("fstype", "origin") if name in noted}
@@ -874,7 +1166,9 @@ def _read_unfinished(host: Host) -> tuple[Unfinished, ...]:
 
 
 def _own_namespace() -> None:
-    """A copy of the mounts for this process alone: what it unmounts stays for all others, and what they unmount goes here, too."""
+    """A copy of the mounts for this process alone: what it unmounts stays for all others, and what
+    they unmount goes here, too.
+    """
     call_libc("unshare", _CLONE_NEWNS)
     call_libc("mount", b"none", b"/", None, _MS_REC_SLAVE, None)
 
@@ -888,7 +1182,11 @@ def _make_folder(path: str) -> None:
 def _write(path: str, text: str) -> None:
     """A file that nobody but root can read, and that was not there before."""
     _remove(path)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8") as file:
+    with open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600),
+        "w",
+        encoding="utf-8",
+    ) as file:
         file.write(text)
 
 

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""What csi_volume_info has found, with Secrets and what the user knows better, as the option volumes of fuse_remount. Pure: no I/O here."""
+"""What csi_volume_info has found, with Secrets and what the user knows better, as the option
+volumes of fuse_remount. Pure: no I/O here.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers as habits
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
-# In attributes or parameters: the program that a driver mounts with, its options, and the address of the server.
+# In attributes or parameters: the program that a driver mounts with, its options, and the address
+# of the server.
 _PROGRAMS = ("mounter",)
 _OPTIONS = ("options", "mountOptions", "otherOpts")
 _ENDPOINTS = ("endpoint", "endpointURL", "url", "s3-endpoint")
@@ -42,17 +47,28 @@ def fuse_volumes(
 ) -> dict[str, Any]:
     """``volumes``: one entry for each volume; ``credentials``: theirs, by its name, handle or path.
 
-    What the user has given for a volume counts more than all else, and for a driver more than the cluster.
+    What the user has given for a volume counts more than all else, and for a driver more than the
+    cluster.
 
-    ``secrets``: as the API has them. ``credential_keys``: credential -> keys of a Secret, the best first. ``drivers``: by name, parts of an
-    entry. ``given``: entries; one for a volume that the cluster does not know is added. ``leaving``: take all pods as being deleted.
+    ``secrets``: as the API has them. ``credential_keys``: credential -> keys of a Secret, the best
+    first. ``drivers``: by name, parts of an entry. ``given``: entries; one for a volume that the
+    cluster does not know is added. ``leaving``: take all pods as being deleted.
     """
-    data = {(item["metadata"]["namespace"], item["metadata"]["name"]): item.get("data") or {} for item in secrets}
+    data = {
+        (item["metadata"]["namespace"], item["metadata"]["name"]): item.get("data") or {}
+        for item in secrets
+    }
     mine = [{key: value for key, value in entry.items() if value is not None} for entry in given]
     better = {entry["volume"]: entry for entry in mine if entry.get("volume")}
     names = {entry["volume"] for entry in (*volumes, *unused)}
     entries = [
-        _entry(entry, data, credential_keys, {**drivers.get(entry["driver"], {}), **better.get(entry["volume"], {})}, leaving)
+        _entry(
+            entry,
+            data,
+            credential_keys,
+            {**drivers.get(entry["driver"], {}), **better.get(entry["volume"], {})},
+            leaving,
+        )
         for entry in volumes
     ]
     entries += [{**entry, "pods": [], **better.get(entry["volume"], {})} for entry in unused]
@@ -60,7 +76,9 @@ def fuse_volumes(
 
 
 def _apart(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Entries and credentials, which fuse_remount takes apart from each other, so that no log has them."""
+    """Entries and credentials, which fuse_remount takes apart from each other, so that no log has
+    them.
+    """
     volumes: list[dict[str, Any]] = []
     credentials: dict[str, Mapping[str, str]] = {}
     for entry in entries:
@@ -71,7 +89,11 @@ def _apart(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         known = (entry.get("volume"), entry.get("handle"), *(entry.get("paths") or ()))
         key = next(filter(None, known), "")
         if not key or credentials.get(key, secrets) != secrets:
-            raise StorageOpsError(f"two entries have credentials of {key}" if key else "an entry has credentials, but names no volume")
+            raise StorageOpsError(
+                f"two entries have credentials of {key}"
+                if key
+                else "an entry has credentials, but names no volume"
+            )
         credentials[key] = secrets
     return {"volumes": volumes, "credentials": credentials}
 
@@ -95,7 +117,9 @@ def _entry(
         "driver": volume["driver"],
         "handle": volume["handle"],
         "recipe": recipe,
-        "sources": [source.replace("/", _SEPARATORS.get(recipe, "/"), 1) for source in volume["sources"]],
+        "sources": [
+            source.replace("/", _SEPARATORS.get(recipe, "/"), 1) for source in volume["sources"]
+        ],
         "options": [
             # A command of the user's own is another program, whatever the cluster says.
             *([] if better.get("command") else habits.options(volume["driver"], recipe, region)),
@@ -104,11 +128,16 @@ def _entry(
         ],
         "endpoint": endpoint,
         # Who may write the Secret can name any server in it.
-        "secret_namespace": "" if better.get("endpoint") else (reference or {}).get("namespace", ""),
+        "secret_namespace": ""
+        if better.get("endpoint")
+        else (reference or {}).get("namespace", ""),
         "region": region,
         "credentials": credentials,
         "pods": [
-            {**{name: pod[name] for name in ("uid", "namespace", "name")}, "terminating": leaving or pod["terminating"]}
+            {
+                **{name: pod[name] for name in ("uid", "namespace", "name")},
+                "terminating": leaving or pod["terminating"],
+            }
             for pod in volume["pods"]
         ],
     }
@@ -125,8 +154,8 @@ def credentials_of(data: Mapping[str, str], keys: Mapping[str, Sequence[str]]) -
     if _FILE in keys:
         # Whoever may write the Secret would have root run what a program's configuration can say.
         raise StorageOpsError(
-            f"the credential {_FILE!r} is a whole configuration file, which no Secret may give: name "
-            "the keys of the Secret one by one, or give the file by an entry of 'volumes'"
+            f"the credential {_FILE!r} is a whole configuration file, which no Secret may give: "
+            "name the keys of the Secret one by one, or give the file by an entry of 'volumes'"
         )
     for name, candidates in keys.items():
         key = next((key for key in candidates if data.get(key)), None)
@@ -140,11 +169,15 @@ def credentials_of(data: Mapping[str, str], keys: Mapping[str, Sequence[str]]) -
 
 
 def option_words(text: str) -> list[str]:
-    """The options in a line as programs take them: ``-o a,b --memory-limit 1000`` is ``a,b`` and ``--memory-limit=1000``."""
+    """The options in a line as programs take them: ``-o a,b --memory-limit 1000`` is ``a,b`` and
+    ``--memory-limit=1000``.
+    """
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise StorageOpsError(f"the mount options {text!r} cannot be taken apart: {error}") from error
+        raise StorageOpsError(
+            f"the mount options {text!r} cannot be taken apart: {error}"
+        ) from error
     found: list[str] = []
     for word in words:
         before = found[-1] if found else ""

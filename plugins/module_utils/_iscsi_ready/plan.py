@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Whether a node is ready for iSCSI, and what makes it so. Pure: no I/O here."""
 
@@ -11,11 +11,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+    Plan,
+)
 
 RUNBOOK = "storage_ops.runbooks.load_iscsi_modules"
 INITIATOR_FILE = "/etc/iscsi/initiatorname.iscsi"
-_IQN = re.compile(r"^(iqn\.\d{4}-\d{2}\.[a-z0-9.\-]+(:\S+)?|eui\.[0-9A-Fa-f]{16}|naa\.([0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}))$")
+_IQN = re.compile(
+    r"^(iqn\.\d{4}-\d{2}\.[a-z0-9.\-]+(:\S+)?|eui\.[0-9A-Fa-f]{16}|naa\.([0-9A-Fa-f]{16}"
+    r"|[0-9A-Fa-f]{32}))$"
+)
 
 
 @dataclass(frozen=True)
@@ -71,13 +78,20 @@ class State:
 
 def plan(state: State, options: Options) -> Plan:
     """Findings for each module, iscsid and the initiator name; a pure function."""
-    findings = [finding for module in state.modules for finding in [_judge_module(state, module, options)] if finding]
+    findings = [
+        finding
+        for module in state.modules
+        for finding in [_judge_module(state, module, options)]
+        if finding
+    ]
     for finding in (_judge_iscsid(state, options), _judge_initiator(state, options)):
         findings += [finding] if finding else []
     return Plan(findings)
 
 
-def _finding(state: State, severity: str, kind: str, name: str, summary: str, reason: str) -> Finding:
+def _finding(
+    state: State, severity: str, kind: str, name: str, summary: str, reason: str
+) -> Finding:
     return Finding("STOR-04", severity, kind, name, state.node, summary, "repair", reason, RUNBOOK)
 
 
@@ -85,7 +99,9 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
     persisted = module.built_in or bool(module.persisted) or not options.persist
     if module.ready and persisted:
         return None
-    finding = _finding(state, "minor" if module.ready else "major", "kernel module", module.name, "", "")
+    finding = _finding(
+        state, "minor" if module.ready else "major", "kernel module", module.name, "", ""
+    )
     finding.evidence = {
         "kernel": state.kernel,
         "loaded": module.loaded,
@@ -98,7 +114,9 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
     }
     if not module.ready:
         finding.summary = (
-            f"{module.name} is not loaded" if not module.loaded else f"{module.name} lacks {', '.join(module.missing_dependencies)}"
+            f"{module.name} is not loaded"
+            if not module.loaded
+            else f"{module.name} lacks {', '.join(module.missing_dependencies)}"
         )
         finding.reason = f"it is installed for the running kernel {state.kernel}"
         finding.repair.append(Action("load_module", module.name, _modprobe(module)))
@@ -111,31 +129,52 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
     if not module.ready and state.kernel not in module.installed_for:
         install = "install the running kernel's modules"
         elsewhere = (
-            f"only for {', '.join(module.installed_for)}: reboot into that kernel, or {install}" if module.installed_for else install
+            f"only for {', '.join(module.installed_for)}: reboot into that kernel, or {install}"
+            if module.installed_for
+            else install
         )
-        finding.refuse(f"{module.name} is not installed for the running kernel {state.kernel}, {elsewhere}")
+        finding.refuse(
+            f"{module.name} is not installed for the running kernel {state.kernel}, {elsewhere}"
+        )
     elif module.blocked and not module.ready:
         finding.refuse(f"it cannot be loaded: {module.blocked}")
     elif module.blacklisted and not module.ready and not options.load_blacklisted:
-        finding.refuse(f"it is blacklisted by {module.blacklisted}: remove that line, or set load_blacklisted")
+        finding.refuse(
+            f"it is blacklisted by {module.blacklisted}: remove that line, or set load_blacklisted"
+        )
     return finding
 
 
 def _modprobe(module: Module) -> list[str]:
-    """An install line in modprobe.d would run instead of loading the module; whoever accepts the blacklist wants it passed over."""
+    """An install line in modprobe.d would run instead of loading the module; whoever accepts the
+    blacklist wants it passed over.
+    """
     return ["modprobe", *(["--ignore-install"] if module.blacklisted else []), module.name]
 
 
 def _judge_iscsid(state: State, options: Options) -> Finding | None:
     if is_active(state.iscsid):
         return None
-    known = "iscsid is not active" if state.iscsid else "iscsid is not installed, or systemd does not know it"
-    finding = _finding(state, "major", "service", "iscsid", known, "sessions are neither made nor recovered without it")
+    known = (
+        "iscsid is not active"
+        if state.iscsid
+        else "iscsid is not installed, or systemd does not know it"
+    )
+    finding = _finding(
+        state,
+        "major",
+        "service",
+        "iscsid",
+        known,
+        "sessions are neither made nor recovered without it",
+    )
     finding.evidence = {"units": dict(state.iscsid)}
     if state.iscsid.get("iscsid.service") == "masked":
         finding.refuse("it is masked: systemctl unmask iscsid.service")
     elif options.start_iscsid and state.iscsid:
-        finding.repair = [Action("start_service", "iscsid.service", ["systemctl", "start", "iscsid.service"])]
+        finding.repair = [
+            Action("start_service", "iscsid.service", ["systemctl", "start", "iscsid.service"])
+        ]
     elif state.iscsid:
         finding.refuse("set start_iscsid to start it")
     else:
@@ -144,7 +183,9 @@ def _judge_iscsid(state: State, options: Options) -> Finding | None:
 
 
 def is_active(iscsid: dict[str, str]) -> bool:
-    """The socket starts the service at the first login, so either will do, unless the service cannot be started."""
+    """The socket starts the service at the first login, so either will do, unless the service
+    cannot be started.
+    """
     return iscsid.get("iscsid.service") not in ("failed", "masked") and "active" in iscsid.values()
 
 
@@ -160,12 +201,25 @@ def _judge_initiator(state: State, options: Options) -> Finding | None:
     elif not _IQN.match(names[0]):
         problem = f"the initiator name {names[0]!r} is not of the form iqn.YYYY-MM.DOMAIN:NAME"
     elif twins:
-        problem = f"the initiator name {names[0]} is also that of {', '.join(twins)}: each ends the other's sessions"
+        problem = (
+            f"the initiator name {names[0]} is also that of {', '.join(twins)}: each ends "
+            "the other's sessions"
+        )
     else:
         return None
-    finding = _finding(state, "critical" if twins else "major", "initiator name", (names or ("none",))[0], problem, "")
+    finding = _finding(
+        state,
+        "critical" if twins else "major",
+        "initiator name",
+        (names or ("none",))[0],
+        problem,
+        "",
+    )
     finding.evidence = {"file": INITIATOR_FILE, "names": list(names or ()), "same_as": twins}
-    remedy = "give the node a name of its own (iscsi-iname), log out, restart iscsid, and map its LUNs to that name on the array"
+    remedy = (
+        "give the node a name of its own (iscsi-iname), log out, restart iscsid, and map its "
+        "LUNs to that name on the array"
+    )
     if twins == [state.node] and not options.peer_boot_ids.get(state.node):
         finding.severity = "major"
         finding.refuse(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Kernel modules of an initiator, iscsid and the initiator name (STOR-04)."""
 
@@ -12,8 +12,15 @@ import os
 import re
 import shlex
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
     INITIATOR_FILE,
     RUNBOOK,
@@ -26,7 +33,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 # systemd-modules-load reads these; /etc is the administrator's, and ours to write to.
-_PERSIST_FOLDERS = ("/etc/modules-load.d", "/run/modules-load.d", "/usr/lib/modules-load.d", "/lib/modules-load.d")
+_PERSIST_FOLDERS = (
+    "/etc/modules-load.d",
+    "/run/modules-load.d",
+    "/usr/lib/modules-load.d",
+    "/lib/modules-load.d",
+)
 # libkmod/libkmod.c, default_config_paths.
 _MODPROBE_FOLDERS = (
     "/etc/modprobe.d",
@@ -55,7 +67,9 @@ class IscsiReady:
         host.require_root()
         odd = [name for name in self._options.modules if not _MODULE.match(name)]
         if odd or not self._options.modules:
-            raise StorageOpsError(f"{odd[0] if odd else ''!r} is no name of a kernel module; see the option modules")
+            raise StorageOpsError(
+                f"{odd[0] if odd else ''!r} is no name of a kernel module; see the option modules"
+            )
         # The kernel knows them by underscores, whatever their files are called.
         modules = tuple(read_module(host, name.replace("-", "_")) for name in self._options.modules)
         boot_id = host.read("/proc/sys/kernel/random/boot_id") or ""
@@ -68,7 +82,10 @@ class IscsiReady:
 
     def healthy(self, state: State) -> str:
         """What is ready."""
-        return f"{', '.join(module.name for module in state.modules)} ready in kernel {state.kernel}, iscsid and initiator name in order"
+        return (
+            f"{', '.join(module.name for module in state.modules)} ready in kernel "
+            f"{state.kernel}, iscsid and initiator name in order"
+        )
 
     def apply(self, action: Action) -> None:
         """Carry out one action and see it done."""
@@ -81,7 +98,10 @@ class IscsiReady:
         if action.verb == "load_module":
             module = read_module(self._host, action.target)
             if not module.ready:
-                raise ActionFailed(f"modprobe succeeded, but the kernel lacks {', '.join(module.missing_dependencies) or module.name}")
+                raise ActionFailed(
+                    "modprobe succeeded, but the kernel lacks "
+                    f"{', '.join(module.missing_dependencies) or module.name}"
+                )
         elif not self._host.wait_for(lambda: is_active(_iscsid(self._host)), 10):
             raise ActionFailed("iscsid is not active after its start: see 'journalctl -u iscsid'")
 
@@ -91,13 +111,20 @@ class IscsiReady:
 
     def verify(self, finding: Finding) -> list[str]:
         """The finding must not come up again."""
-        again = [left for left in self.plan(self.gather()).findings if (left.kind, left.name) == (finding.kind, finding.name)]
+        again = [
+            left
+            for left in self.plan(self.gather()).findings
+            if (left.kind, left.name) == (finding.kind, finding.name)
+        ]
         if again:
             raise StorageOpsError(f"the repair of {finding.name} is not proven: {again[0].summary}")
         if finding.kind != "kernel module":
             return [f"{finding.name} is active"]
         module = read_module(self._host, finding.name)
-        proof = [f"in the running kernel: {', '.join([module.name, *_DEPENDENCIES.get(module.name, ())])}"]
+        proof = [
+            "in the running kernel: "
+            f"{', '.join([module.name, *_DEPENDENCIES.get(module.name, ())])}"
+        ]
         if module.blacklisted:
             proof.append(f"not loaded at boot as long as it is blacklisted by {module.blacklisted}")
         elif module.persisted:
@@ -106,8 +133,14 @@ class IscsiReady:
 
 
 def read_module(host: Host, name: str) -> Module:
-    """Everything about one kernel module that decides whether it works now and after the next boot."""
-    kernels = [kernel for kernel in host.names("/lib/modules") if _is_listed(host, f"/lib/modules/{kernel}/modules.dep", name)]
+    """Everything about one kernel module that decides whether it works now and after
+    the next boot.
+    """
+    kernels = [
+        kernel
+        for kernel in host.names("/lib/modules")
+        if _is_listed(host, f"/lib/modules/{kernel}/modules.dep", name)
+    ]
     blacklisted, blocked = _forbidden(host, name)
     return Module(
         name,
@@ -127,19 +160,29 @@ def _is_loaded(host: Host, name: str) -> bool:
 
 
 def _is_listed(host: Host, path: str, name: str) -> bool:
-    """modules.dep and modules.builtin name files: ``kernel/drivers/scsi/iscsi_tcp.ko.xz: ...``; - and _ mean the same."""
-    wanted = re.compile(rf"(^|/){re.escape(name).replace('_', '[-_]')}\.ko[.a-z0-9]*(:|$)", re.MULTILINE)
+    """modules.dep and modules.builtin name files: ``kernel/drivers/scsi/iscsi_tcp.ko.xz: ...``; -
+    and _ mean the same.
+    """
+    wanted = re.compile(
+        rf"(^|/){re.escape(name).replace('_', '[-_]')}\.ko[.a-z0-9]*(:|$)", re.MULTILINE
+    )
     return wanted.search(host.read(path) or "") is not None
 
 
 def _config_lines(host: Host, folders: tuple[str, ...]) -> list[tuple[str, str]]:
-    """(file, line) of a configuration spread over folders; a file hides those of the same name in later folders."""
+    """(file, line) of a configuration spread over folders; a file hides those of the same name in
+    later folders.
+    """
     files: dict[str, str] = {}
     for folder in folders:
         for name in host.names(folder):
             if name.endswith(".conf"):
                 files.setdefault(name, f"{folder}/{name}")
-    return [(path, line.strip()) for path in files.values() for line in _whole_lines(host.read(path) or "")]
+    return [
+        (path, line.strip())
+        for path in files.values()
+        for line in _whole_lines(host.read(path) or "")
+    ]
 
 
 def _whole_lines(text: str) -> list[str]:
@@ -161,19 +204,27 @@ def _forbidden(host: Host, name: str) -> tuple[str, str]:
     left = _in_place(_would_do(host, name, "--ignore-install"))
     own = [command for command in commands if command not in left]
     blacklisted = blacklisted or (_named(host, "install", name, own[0]) if own else "")
-    blocked = f"modprobe runs '{left[0]}' in place of a dependency: remove that install line" if left else ""
+    blocked = (
+        f"modprobe runs '{left[0]}' in place of a dependency: remove that install line"
+        if left
+        else ""
+    )
     return blacklisted, blocked or _kernel_forbids(host, name)
 
 
 def _would_do(host: Host, name: str, *flags: str) -> list[str] | None:
-    """The steps by which modprobe would load a module; none where it is blacklisted; None if it cannot."""
+    """The steps by which modprobe would load a module; none where it is blacklisted; None if it
+    cannot.
+    """
     result = host.run(["modprobe", "--show-depends", *flags, name])
     return result.stdout.splitlines() if result.ok else None
 
 
 def _in_place(steps: list[str] | None) -> list[str]:
     """Commands that run in place of a load, and do not load anything."""
-    commands = [step.partition(" ")[2].strip() for step in steps or () if step.startswith("install ")]
+    commands = [
+        step.partition(" ")[2].strip() for step in steps or () if step.startswith("install ")
+    ]
     return [command for command in commands if not _loads(command)]
 
 
@@ -192,7 +243,8 @@ def _named(host: Host, word: str, name: str, command: str) -> str:
     for path, line in _config_lines(host, _MODPROBE_FOLDERS):
         if line.replace("-", "_").split()[:2] == [word, name]:
             return f"{path}: {line}"
-    # On the kernel's command line, as modprobe.blacklist=, or where this version of modprobe looks too.
+    # On the kernel's command line, as modprobe.blacklist=, or where this version of modprobe looks
+    # too.
     return f"modprobe's configuration: {f'{word} {name} {command}'.strip()}"
 
 
@@ -214,7 +266,15 @@ def _persisted(host: Host, name: str) -> str:
 
 def _iscsid(host: Host) -> dict[str, str]:
     """ActiveState of service and socket, or ``masked``; ``{}`` where systemd does not answer."""
-    result = host.run(["systemctl", "show", "--property=Id,LoadState,ActiveState", "iscsid.service", "iscsid.socket"])
+    result = host.run(
+        [
+            "systemctl",
+            "show",
+            "--property=Id,LoadState,ActiveState",
+            "iscsid.service",
+            "iscsid.socket",
+        ]
+    )
     states = {}
     for block in result.stdout.split("\n\n") if result.ok else []:
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)

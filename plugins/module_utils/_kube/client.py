@@ -2,8 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-"""Requests to one API server: raw JSON, bounded retries, one deadline, and errors that say what to do."""
+# This module util is private to the collection, and may change at any time.
+"""Requests to one API server: raw JSON, bounded retries, one deadline, and errors that say what to
+do.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,31 @@ from typing import Any, Callable, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Answer, Connection, Endpoint, Headers, NotSent
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import BrokenList, read_changes, read_list
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import (
+    Answer,
+    Connection,
+    Endpoint,
+    Headers,
+    NotSent,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import (
+    BrokenList,
+    read_changes,
+    read_list,
+)
 
-# Seconds for which a request is tried again: a server that never answered may be the wrong one; one that did is restarted or upgraded.
+# Seconds for which a request is tried again: a server that never answered may be the wrong one; one
+# that did is restarted or upgraded.
 FIRST_PATIENCE = 15.0
 PATIENCE = 120.0
 # Seconds before the second try, where the server names none; they double.
 FIRST_PAUSE = 0.5
 MAX_PAUSE = 5.0
-# For so long after an outage a refusal is doubted: a server that comes up has not loaded its roles, or not found its authenticators.
+# For so long after an outage a refusal is doubted: a server that comes up has not loaded its roles,
+# or not found its authenticators.
 DOUBT_SECONDS = 30.0
 # How often a list begins anew because its continue token expired.
 RESTARTS = 3
@@ -95,14 +111,19 @@ Items = list[T]
 
 
 class KubeError(StorageOpsError):
-    """What the API server refused or failed to do. ``status`` is the HTTP status, 0 when no whole answer came."""
+    """What the API server refused or failed to do.
+
+    ``status`` is the HTTP status, 0 when no whole answer came.
+    """
 
     def __init__(self, message: str, status: int = 0, again: float | None = None) -> None:
         super().__init__(message)
         self.status = status
-        # Whether another try may help: after so many seconds, 0 when the server names none; None: it will not.
+        # Whether another try may help: after so many seconds, 0 when the server names none; None:
+        # it will not.
         self.again = again
-        # An earlier try may have reached the server, so that this is perhaps the answer to a second time.
+        # An earlier try may have reached the server, so that this is perhaps the answer to a second
+        # time.
         self.repeated = False
 
     @property
@@ -135,7 +156,14 @@ class _Expired(KubeError):
     """410: the server no longer has the state that a continue token names."""
 
 
-_ERRORS: dict[int, type[KubeError]] = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 410: _Expired, 429: TooMany}
+_ERRORS: dict[int, type[KubeError]] = {
+    401: Forbidden,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: _Expired,
+    429: TooMany,
+}
 
 
 @dataclass(frozen=True)
@@ -149,7 +177,10 @@ class ServerVersion:
 
     @classmethod
     def parse(cls, info: Mapping[str, str]) -> ServerVersion:
-        """From the answer to ``/version``. Distributions put their own after the patch level, and a "+" after the minor version."""
+        """From the answer to ``/version``.
+
+        Distributions put their own after the patch level, and a "+" after the minor version.
+        """
         text = info.get("gitVersion", "")
         found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", text) or re.match(
             r"(\d+)\.(\d+)\+?\.?(\d*)", f"{info.get('major', '')}.{info.get('minor', '')}"
@@ -160,8 +191,12 @@ class ServerVersion:
         return cls(int(major), int(minor), int(patch or 0), text or f"{major}.{minor}")
 
 
-def path(group_version: str, resource: str, name: str = "", namespace: str = "", subresource: str = "") -> str:
-    """The path of an object or a collection: ``path("v1", "pods", "web-0", "shop", "eviction")``."""
+def path(
+    group_version: str, resource: str, name: str = "", namespace: str = "", subresource: str = ""
+) -> str:
+    """The path of an object or a collection: ``path("v1", "pods", "web-0", "shop",
+    "eviction")``.
+    """
     root = "api" if group_version == "v1" else "apis"
     scope = ["namespaces", namespace] if namespace else []
     parts = [root, *group_version.split("/"), *scope, resource, name, subresource]
@@ -216,13 +251,17 @@ class Cluster:
         self._ahead = timedelta()
 
     def now(self) -> datetime:
-        """The time (UTC) by the API server's clock, as its latest answer told it; by ours before any answer."""
+        """The time (UTC) by the API server's clock, as its latest answer told it; by ours before
+        any answer.
+        """
         return datetime.now(timezone.utc) + self._ahead
 
     def version(self) -> ServerVersion:
         """The server's version, asked once."""
         if self._version is None:
-            self._version = ServerVersion.parse(self._request(_Request("GET", "/version"), _read_object))
+            self._version = ServerVersion.parse(
+                self._request(_Request("GET", "/version"), _read_object)
+            )
         return self._version
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Object | None:
@@ -315,27 +354,46 @@ class Cluster:
         finally:
             connection.close()
 
-    def create(self, path: str, body: Object, dry_run: bool = False, repeatable: bool = False) -> Object:
-        """Create an object, or evict a pod. Tried again only where the server cannot have done it, or where a second time does no harm.
+    def create(
+        self, path: str, body: Object, dry_run: bool = False, repeatable: bool = False
+    ) -> Object:
+        """Create an object, or evict a pod. Tried again only where the server cannot have done it,
+        or where a second time does no harm.
 
         ``repeatable``: it does none, as with an eviction that names the pod's uid.
         """
-        return self._request(_Request("POST", path, _dry(dry_run), body, repeatable=repeatable), _read_object)
+        return self._request(
+            _Request("POST", path, _dry(dry_run), body, repeatable=repeatable), _read_object
+        )
 
     def patch(self, path: str, body: Any, dry_run: bool = False, kind: str = "merge") -> Object:
-        """Patch an object: ``merge``, ``strategic`` or ``json``. A JSON patch may do more the second time, so it is not repeated."""
+        """Patch an object: ``merge``, ``strategic`` or ``json``.
+
+        A JSON patch may do more the second time, so it is not repeated.
+        """
         return self._request(
-            _Request("PATCH", path, _dry(dry_run), body, content_type=_PATCHES[kind], repeatable=kind != "json"), _read_object
+            _Request(
+                "PATCH",
+                path,
+                _dry(dry_run),
+                body,
+                content_type=_PATCHES[kind],
+                repeatable=kind != "json",
+            ),
+            _read_object,
         )
 
     def delete(self, path: str, uid: str, dry_run: bool = False, grace: int | None = None) -> None:
-        """Delete exactly the object with that uid. It may go on to exist for as long as a finalizer holds it.
+        """Delete exactly the object with that uid. It may go on to exist for as long as a finalizer
+        holds it.
 
-        ``grace``: seconds that a pod gets to end, by default as many as it asks for. With 0 its object is gone at once, whatever its
-        node does, so this is for a node that is known to be fenced.
+        ``grace``: seconds that a pod gets to end, by default as many as it asks for. With 0 its
+        object is gone at once, whatever its node does, so this is for a node that is known to be
+        fenced.
 
-        NotFound: it was gone already. Conflict: another object has its name now, so this one is gone too. When the answer to a deletion
-        is lost, and at the next try the object is gone or another one has its name, it was deleted: that is no error.
+        NotFound: it was gone already. Conflict: another object has its name now, so this one is
+        gone too. When the answer to a deletion is lost, and at the next try the object is gone or
+        another one has its name, it was deleted: that is no error.
         """
         body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
         if grace is not None:
@@ -403,14 +461,22 @@ class Cluster:
                         request = replace(request, query=request.paged, paged=None)
                         started, tries = now, 1
                     repeated = repeated or not isinstance(error, _Unsent)
-                elif error.status in _DOUBTED and not isinstance(error, NotFound) and now - self._outage < DOUBT_SECONDS:
+                elif (
+                    error.status in _DOUBTED
+                    and not isinstance(error, NotFound)
+                    and now - self._outage < DOUBT_SECONDS
+                ):
                     error.again = 0
                 pause = error.again or min(FIRST_PAUSE * 2 ** (tries - 1), MAX_PAUSE)
                 patience = PATIENCE if self._answered else FIRST_PATIENCE
                 left = self.deadline.remaining()
                 if error.again is None or now - started + pause > patience or pause >= left:
                     told = [f"{tries} tries in {now - started:.1f} s"] if tries > 1 else []
-                    told += ["the deadline leaves no time for another"] if error.again is not None and 0 < left <= pause else []
+                    told += (
+                        ["the deadline leaves no time for another"]
+                        if error.again is not None and 0 < left <= pause
+                        else []
+                    )
                     error.args = (f"{error} ({', '.join(told)})" if told else str(error),)
                     raise
             self._sleep(pause)
@@ -426,7 +492,10 @@ class Cluster:
                 yield Change(kind, item)
 
     def _try(self, request: _Request, read: Callable[[Answer], T]) -> T:
-        """Send it once. Raises KubeError, with ``again`` set where another try may help and can do no harm."""
+        """Send it once.
+
+        Raises KubeError, with ``again`` set where another try may help and can do no harm.
+        """
         with self._exchange(request, self._connection) as answer:
             result = read(answer)
             self._answered = True
@@ -435,7 +504,12 @@ class Cluster:
     @contextlib.contextmanager
     def _exchange(self, request: _Request, connection: Connection) -> Iterator[Answer]:
         """Send it, and hand out the answer if it is what was asked for."""
-        with self._lost(request), connection.request(request.method, request.target, self._headers(request), request.text) as answer:
+        with (
+            self._lost(request),
+            connection.request(
+                request.method, request.target, self._headers(request), request.text
+            ) as answer,
+        ):
             self._set_clock(answer.header("Date"))
             if answer.status >= 300:
                 raise self._refusal(request, answer)
@@ -451,10 +525,14 @@ class Cluster:
         except NotSent as error:
             raise _unreachable(request, url, error.__cause__ or error, self._late()) from error
         except (OSError, http.client.HTTPException, BrokenList) as error:
-            said = f"cannot {request}: the answer of {url} was lost: {self._late() or _words(error)}"
+            said = (
+                f"cannot {request}: the answer of {url} was lost: {self._late() or _words(error)}"
+            )
             if request.repeatable:
                 raise KubeError(said, again=0) from error
-            raise KubeError(f"{said}. It may have been done all the same: look before you try again") from error
+            raise KubeError(
+                f"{said}. It may have been done all the same: look before you try again"
+            ) from error
 
     def _set_clock(self, date: str) -> None:
         """Whole seconds, cut off: what is young looks younger by that, never older."""
@@ -467,8 +545,16 @@ class Cluster:
         return "" if self.deadline.remaining() else "the deadline is over"
 
     def _headers(self, request: _Request) -> Headers:
-        headers = [("Accept", "application/json"), ("User-Agent", "storage_ops.runbooks"), *self._endpoint.credentials()]
-        return headers + [("Content-Type", request.content_type)] if request.body is not None else headers
+        headers = [
+            ("Accept", "application/json"),
+            ("User-Agent", "storage_ops.runbooks"),
+            *self._endpoint.credentials(),
+        ]
+        return (
+            headers + [("Content-Type", request.content_type)]
+            if request.body is not None
+            else headers
+        )
 
     def _refusal(self, request: _Request, answer: Answer) -> KubeError:
         """The error for an answer that is none of success."""
@@ -478,19 +564,32 @@ class Cluster:
         kind = _ERRORS.get(status, KubeError)
         text = f"cannot {request}: {self._endpoint.url} answered {status}: {said.message}"
         if status == 401:
-            text = f"{text}. It does not accept the credentials of {self._endpoint.source}: renew or correct them"
+            text = (
+                f"{text}. It does not accept the credentials of {self._endpoint.source}: renew "
+                "or correct them"
+            )
         elif status == 403:
             nobody = "system:anonymous" in said.message
-            text = f"{text}. " + (f"{self._endpoint.source} gave no credentials" if nobody else request.rule())
+            text = f"{text}. " + (
+                f"{self._endpoint.source} gave no credentials" if nobody else request.rule()
+            )
         elif status == 404 and not said.missing:
             kind = KubeError
             text = (
-                f"{text}. Not how an API server says that this object does not exist: it does not serve the resource, or a proxy answered"
+                f"{text}. Not how an API server says that this object does not exist: it does "
+                "not serve the resource, or a proxy answered"
             )
         elif 300 <= status < 400:
-            text = f"{text}. It sends us to {answer.header('Location')}: is the option host the API server's?"
+            text = (
+                f"{text}. It sends us to {answer.header('Location')}: is the option host the "
+                "API server's?"
+            )
         harmless = request.repeatable or status == 429
-        again = (float(after) if after.isdigit() else 0.0) if status in _RETRIED and harmless and not said.budget else None
+        again = (
+            (float(after) if after.isdigit() else 0.0)
+            if status in _RETRIED and harmless and not said.budget
+            else None
+        )
         return kind(text, status, again)
 
 
@@ -520,29 +619,40 @@ class _Request:
 
     @property
     def name(self) -> str:
-        """Name of the object that it is about; empty for a list, and for a path such as /version."""
+        """Name of the object that it is about; empty for a list, and for a path such as
+        /version.
+        """
         return self._parts()[3]
 
     def __str__(self) -> str:
         verb, group, resource, name, namespace = self._parts()
         if not resource:
             return f"{verb} {self.path}"
-        return (
-            f"{verb} {resource}{'.' if group else ''}{group}{' ' if name else ''}{name}{' in namespace ' if namespace else ''}{namespace}"
-        )
+        kind = f"{resource}.{group}" if group else resource
+        where = f" in namespace {namespace}" if namespace else ""
+        return f"{verb} {kind}{' ' if name else ''}{name}{where}"
 
     def rule(self) -> str:
         """What a 403 needs to be told: the least RBAC rule that allows this, and where it ships."""
         verb, group, resource, name, namespace = self._parts()
         if not resource:
-            return f'A ClusterRole needs the rule {{nonResourceURLs: ["{self.path}"], verbs: ["{verb}"]}}'
+            return (
+                f'A ClusterRole needs the rule {{nonResourceURLs: ["{self.path}"], verbs: '
+                f'["{verb}"]}}'
+            )
         where = f" in namespace {namespace}" if namespace else ""
         rule = f'{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
         manifest = _manifest(verb, resource, name)
-        return f"A role of this user{where} needs the rule {rule}, which playbooks/files/{manifest} of this collection has"
+        return (
+            f"A role of this user{where} needs the rule {rule}, which "
+            f"playbooks/files/{manifest} of this collection has"
+        )
 
     def _parts(self) -> tuple[str, str, str, str, str]:
-        """Verb, API group, resource with subresource, name and namespace, in the words of RBAC. No resource: a path such as /version."""
+        """Verb, API group, resource with subresource, name and namespace, in the words of RBAC.
+
+        No resource: a path such as /version.
+        """
         root, *rest = [unquote(part) for part in self.path.strip("/").split("/")]
         group = rest[0] if root == "apis" and rest else ""
         rest = rest[2:] if root == "apis" else rest[1:]
@@ -575,16 +685,29 @@ class _Said:
             status = json.loads(body)
             self.is_status = status.get("kind") == "Status"
             details = status.get("details") or {}
-            # The object that does not exist. Without a name it is the resource that the server does not know.
-            self.missing = details.get("name") or "" if self.is_status and status.get("reason") == "NotFound" else ""
-            causes = [cause for cause in details.get("causes") or [] if cause.get("reason") == "DisruptionBudget"]
-            self.message = " ".join([status.get("message") or status["reason"], *(cause.get("message", "") for cause in causes)]).rstrip(
-                ". "
+            # The object that does not exist. Without a name it is the resource that the server does
+            # not know.
+            self.missing = (
+                details.get("name") or ""
+                if self.is_status and status.get("reason") == "NotFound"
+                else ""
             )
+            causes = [
+                cause
+                for cause in details.get("causes") or []
+                if cause.get("reason") == "DisruptionBudget"
+            ]
+            self.message = " ".join(
+                [
+                    status.get("message") or status["reason"],
+                    *(cause.get("message", "") for cause in causes),
+                ]
+            ).rstrip(". ")
         except (ValueError, AttributeError, KeyError, TypeError):
             causes = []
             self.message = _start(body)
-        # An eviction that a PodDisruptionBudget refuses, or (as an error of the server) two of them.
+        # An eviction that a PodDisruptionBudget refuses, or (as an error of the server) two of
+        # them.
         self.budget = bool(causes) or "more than one PodDisruptionBudget" in self.message
 
 
@@ -602,7 +725,10 @@ def _check_json(answer: Answer) -> None:
     """A page of a proxy, such as a login form, comes as a success too."""
     kind = answer.header("Content-Type")
     if "json" not in kind:
-        raise KubeError(f"this is no answer of an API server, but {kind or 'unknown'}: {_start(answer.body())}", answer.status)
+        raise KubeError(
+            f"this is no answer of an API server, but {kind or 'unknown'}: {_start(answer.body())}",
+            answer.status,
+        )
 
 
 def _start(body: bytes) -> str:
@@ -618,8 +744,13 @@ def _unreachable(request: _Request, url: str, problem: BaseException, late: str)
     text = f"cannot {request}: no connection to {url}: {late or _words(problem)}"
     if isinstance(problem, ssl.SSLCertVerificationError):
         other_name = problem.verify_code in _OTHER_NAME
-        advice = "Give the certificate authority of the API server by the option ca_cert (environment: K8S_AUTH_SSL_CA_CERT)"
-        return _Unsent(f"{text}. {'Use a host that the certificate names' if other_name else advice}")
+        advice = (
+            "Give the certificate authority of the API server by the option ca_cert "
+            "(environment: K8S_AUTH_SSL_CA_CERT)"
+        )
+        return _Unsent(
+            f"{text}. {'Use a host that the certificate names' if other_name else advice}"
+        )
     if isinstance(problem, socket.gaierror) and problem.errno != socket.EAI_AGAIN:
         return _Unsent(f"{text}. Is the option host right?")
     return _Unsent(text, again=0)
@@ -633,7 +764,11 @@ def _words(problem: BaseException) -> str:
         return "no answer in time"
     if isinstance(problem, http.client.IncompleteRead):
         return "it ended early"
-    return (problem.strerror if isinstance(problem, OSError) else "") or str(problem) or type(problem).__name__
+    return (
+        (problem.strerror if isinstance(problem, OSError) else "")
+        or str(problem)
+        or type(problem).__name__
+    )
 
 
 def until_none(
@@ -644,7 +779,8 @@ def until_none(
     clock: Callable[[], float] = time.monotonic,
     pause: float = 1.0,
 ) -> list[str]:
-    """Poll until nothing is found any more, for at most so many seconds and never past the deadline; what was found last.
+    """Poll until nothing is found any more, for at most so many seconds and never past the
+    deadline; what was found last.
 
     Raises KubeError for what does not pass by itself.
     """

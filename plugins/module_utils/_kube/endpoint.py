@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 """Where the API server is, how to prove who we are, and one kept-alive connection to it.
 
-The standard library's HTTP client is used directly: its socket is at hand, so that every single wait is cut to what the deadline leaves,
-also when a server sends one byte in a while.
+The standard library's HTTP client is used directly: its socket is at hand, so that every single
+wait is cut to what the deadline leaves, also when a server sends one byte in a while.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from typing import Callable
 from urllib.parse import SplitResult, urlsplit
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 _CHUNK = 1 << 18
 
@@ -52,9 +54,14 @@ class Endpoint:
         parts = _split(self.url, "host")
         if self.proxy:
             if _split(self.proxy, "proxy").scheme != "http":
-                raise StorageOpsError(f"the proxy of {self.url} is spoken to in another way than http://, which is not supported")
+                raise StorageOpsError(
+                    f"the proxy of {self.url} is spoken to in another way than http://, which is "
+                    "not supported"
+                )
             if parts.scheme != "https":
-                raise StorageOpsError(f"{self.url} is plain HTTP, for which a proxy is not supported; use no_proxy")
+                raise StorageOpsError(
+                    f"{self.url} is plain HTTP, for which a proxy is not supported; use no_proxy"
+                )
 
 
 class _Tls(http.client.HTTPSConnection):
@@ -111,15 +118,22 @@ class Connection:
         self._socket: socket.socket | None = None
 
     @contextlib.contextmanager
-    def request(self, method: str, target: str, headers: Headers, body: bytes = b"") -> Iterator[Answer]:
-        """Send a request and hand out the answer. Raises NotSent, and OSError or HTTPException, also while the answer is read."""
+    def request(
+        self, method: str, target: str, headers: Headers, body: bytes = b""
+    ) -> Iterator[Answer]:
+        """Send a request and hand out the answer.
+
+        Raises NotSent, and OSError or HTTPException, also while the answer is read.
+        """
         try:
             connection = self._connect()
         except (OSError, http.client.HTTPException) as error:
             raise NotSent(str(error)) from error
         answer = None
         try:
-            connection.putrequest(method, self._parts.path.rstrip("/") + target, skip_accept_encoding=True)
+            connection.putrequest(
+                method, self._parts.path.rstrip("/") + target, skip_accept_encoding=True
+            )
             for name, value in headers:
                 connection.putheader(name, value)
             if body:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """What Kubernetes says of an object in its events. Pure: no I/O here."""
 
@@ -11,7 +11,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import cut, parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    cut,
+    parse_time,
+)
 
 # Events of these reasons are about volumes, whatever they say.
 VOLUME_REASONS = (
@@ -24,8 +27,9 @@ VOLUME_REASONS = (
     "VolumeResizeFailed",
     "FileSystemResizeFailed",
 )
-# What the volume binder says of a claim of a StorageClass with that binding mode; only the scheduler tells it the node
-# (emitEventForUnboundDelayBindingClaim of pkg/controller/volume/persistentvolume/pv_controller.go).
+# What the volume binder says of a claim of a StorageClass with that binding mode; only the
+# scheduler tells it the node (emitEventForUnboundDelayBindingClaim of
+# pkg/controller/volume/persistentvolume/pv_controller.go).
 WAITS_FOR_SCHEDULER = "WaitForFirstConsumer"
 
 
@@ -44,11 +48,19 @@ class Message(NamedTuple):
 def pick_event(item: dict[str, Any]) -> tuple[str, Message]:
     """The uid that a core/v1 event is about, and what it says."""
     series = item.get("series") or {}
-    # Events made through events.k8s.io have a series and an eventTime where others have count and lastTimestamp.
-    times = (series.get("lastObservedTime"), item.get("lastTimestamp"), item.get("eventTime"), item["metadata"].get("creationTimestamp"))
+    # Events made through events.k8s.io have a series and an eventTime where others have count and
+    # lastTimestamp.
+    times = (
+        series.get("lastObservedTime"),
+        item.get("lastTimestamp"),
+        item.get("eventTime"),
+        item["metadata"].get("creationTimestamp"),
+    )
     last = next((time for time in map(parse_time, times) if time), None)
     count = series.get("count") or item.get("count") or 1
-    return (item.get("involvedObject") or {}).get("uid") or "", Message(cut(item.get("reason")), cut(item.get("message")), count, last)
+    return (item.get("involvedObject") or {}).get("uid") or "", Message(
+        cut(item.get("reason")), cut(item.get("message")), count, last
+    )
 
 
 def pick_message(item: dict[str, Any]) -> tuple[str, Message] | None:

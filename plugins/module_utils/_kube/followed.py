@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """A long list that is read once, and then kept up to date by what has changed since.
 
@@ -16,9 +16,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Callable, Generic, TypeVar, Union
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Change, Cluster, KubeError, Object
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Change,
+    Cluster,
+    KubeError,
+    Object,
+)
 
-# A list of so many objects at most is read again sooner than a watch tells that nothing has changed.
+# A list of so many objects at most is read again sooner than a watch tells that nothing has
+# changed.
 SHORT = 500
 
 # A name, or namespace and name.

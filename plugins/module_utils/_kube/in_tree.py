@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Driver and handle by which Kubernetes attaches a volume of one of its former in-tree plugins.
 
-As k8s.io/csi-translation-lib v0.36.3 does in TranslateInTreePVToCSI of plugins/*.go, for RBD v0.28.0,
-the last but two that had it. Azure File is left out: its volumes are mounted and never attached.
-Pure: no I/O here.
+As k8s.io/csi-translation-lib v0.36.3 does in TranslateInTreePVToCSI of plugins/*.go, for RBD
+v0.28.0, the last but two that had it. Azure File is left out: its volumes are mounted and never
+attached. Pure: no I/O here.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def translate(spec: Source, meta: Meta) -> Disk:
 def same_disk(disk: Disk) -> Disk:
     """A form in which all spellings of one disk are equal.
 
-    A GCE disk is its name, for the project and often the zone are UNSPECIFIED in what is translated,
-    and the attacher fills them in (RepairVolumeHandle of plugins/gce_pd.go). Azure does not tell
-    upper from lower case in its resource ids.
+    A GCE disk is its name, for the project and often the zone are UNSPECIFIED in what is
+    translated, and the attacher fills them in (RepairVolumeHandle of plugins/gce_pd.go). Azure does
+    not tell upper from lower case in its resource ids.
     """
     driver, handle = disk
     if driver == GCE_PD:

@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Names that old controller managers confuse (STOR-12). Pure: no I/O here.
 
-Before Kubernetes 1.24 the CSI attacher took any ``DRIVER^HANDLE`` that begins with ``csi-`` and is 68 bytes long (the length of
-``csi-`` and a SHA-256 in hexadecimal) for the name of a VolumeAttachment. It deleted an object of that name, found none, called
-the volume detached, and the real VolumeAttachment stayed.
+Before Kubernetes 1.24 the CSI attacher took any ``DRIVER^HANDLE`` that begins with ``csi-`` and is
+68 bytes long (the length of ``csi-`` and a SHA-256 in hexadecimal) for the name of a
+VolumeAttachment. It deleted an object of that name, found none, called the volume detached, and the
+real VolumeAttachment stayed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 COLLISION = 68
 # What a longer prefix is filled up with, so that an earlier answer can be recognised.
@@ -24,7 +27,8 @@ FILLER = "x"
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+\Z")
-# Minor release of Kubernetes 1 -> first patch release that has the fix. Later ones have it from their start.
+# Minor release of Kubernetes 1 -> first patch release that has the fix. Later ones have it from
+# their start.
 _FIXED = {22: 14, 23: 11, 24: 0}
 
 
@@ -44,14 +48,22 @@ def collides(driver: str, handle: str) -> bool:
 
 
 def grows_into(driver: str, handle: str, digits: int = 3) -> bool:
-    """The number at the end of the handle needs at most ``digits`` more digits to make a volume that collides."""
-    return prone(driver) and bool(_NUMBER.search(handle)) and 0 < COLLISION - length(driver, handle) <= digits
+    """The number at the end of the handle needs at most ``digits`` more digits to make a volume
+    that collides.
+    """
+    return (
+        prone(driver)
+        and bool(_NUMBER.search(handle))
+        and 0 < COLLISION - length(driver, handle) <= digits
+    )
 
 
 def affected(version: tuple[int, int, int]) -> str:
-    """Whether a cluster with an API server of this version confuses names: "yes", "no" or "unknown".
+    """Whether a cluster with an API server of this version confuses names: "yes", "no" or
+    "unknown".
 
-    The controller manager does it, and may be a minor release older than the API server, whose version this is.
+    The controller manager does it, and may be a minor release older than the API server, whose
+    version this is.
     """
     major, minor, patch = version
     if (major, minor) >= (1, 25):
@@ -61,17 +73,23 @@ def affected(version: tuple[int, int, int]) -> str:
 
 
 def safe_prefix(driver: str, handles: Sequence[str], prefix: str) -> str:
-    """The shortest volume name prefix that begins with ``prefix`` and keeps every volume of the driver longer than a collision.
+    """The shortest volume name prefix that begins with ``prefix`` and keeps every volume of the
+    driver longer than a collision.
 
-    Handles are compared at their shortest: a number at their end has one digit. A handle that was made before an earlier answer
-    was put in place counts as if it had been made with ``prefix``.
+    Handles are compared at their shortest: a number at their end has one digit. A handle that was
+    made before an earlier answer was put in place counts as if it had been made with ``prefix``.
     """
     if not _LABEL.fullmatch(prefix):
-        raise StorageOpsError(f"the prefix {prefix!r} is not a DNS label (small letters, digits and dashes, at most 63)")
+        raise StorageOpsError(
+            f"the prefix {prefix!r} is not a DNS label (small "
+            "letters, digits and dashes, at most 63)"
+        )
     if not prone(driver):
         return prefix
     if not handles:
-        raise StorageOpsError(f"no volume handle of {driver} was given; give one that is as short as they get")
+        raise StorageOpsError(
+            f"no volume handle of {driver} was given; give one that is as short as they get"
+        )
     shortest = min(length(driver, _NUMBER.sub("0", _as_if(handle, prefix))) for handle in handles)
     return prefix + FILLER * max(0, COLLISION + 1 - shortest)
 
@@ -83,4 +101,7 @@ def _as_if(handle: str, prefix: str) -> str:
     before = prefix.rstrip(FILLER)
     if before and before in handle:
         return handle.replace(before, prefix, 1)
-    raise StorageOpsError(f"the handle {handle!r} does not contain the prefix {prefix!r}, so a longer prefix does not make it longer")
+    raise StorageOpsError(
+        f"the handle {handle!r} does not contain the prefix {prefix!r}, so a longer prefix does "
+        "not make it longer"
+    )

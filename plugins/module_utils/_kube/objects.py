@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """What the collection keeps of an API object, and what makes it of one.
 
-A big cluster has tens of thousands of them, so each becomes a small tuple as soon as it is parsed, and text that repeats
-(nodes, drivers, volumes) is kept once. Pure: no I/O here.
+A big cluster has tens of thousands of them, so each becomes a small tuple as soon as it is parsed,
+and text that repeats (nodes, drivers, volumes) is kept once. Pure: no I/O here.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import 
 # Characters of a message that are kept; the kubelet's own have at most 1,024
 # (pkg/kubelet/events; client-go's recorder cuts there).
 MAX_MESSAGE = 4_096
-# Where the ledgers and Leases of this collection are: a namespace that holds nothing else, so that the right
-# to write them is a right to nothing else. playbooks/files/namespace.yml makes it; the same default stands in
-# the documentation of modules and roles, as a unit test checks.
+# Where the ledgers and Leases of this collection are: a namespace that holds nothing else, so that
+# the right to write them is a right to nothing else. playbooks/files/namespace.yml makes it; the
+# same default stands in the documentation of modules and roles, as a unit test checks.
 OWN_NAMESPACE = "storage-ops"
 _MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
-# The taint, and the label, by which workload_reattach keeps new pods off a node. It is no cordon, so that an operator's own can
-# come and go meanwhile: of a node that is cordoned already, "kubectl cordon" says so and sends nothing.
+# The taint, and the label, by which workload_reattach keeps new pods off a node. It is no cordon,
+# so that an operator's own can come and go meanwhile: of a node that is cordoned already, "kubectl
+# cordon" says so and sends nothing.
 HOLD = "runbooks.storage-ops/moving"
 # Begins the names of the annotations that say for whom.
 CORDON = "runbooks.storage-ops/cordon."
 _CSI = "kubernetes.io/csi/"
-# By it a kubelet says which in-tree plugins it leaves to drivers, and only then the controller manager
-# does (isCSIMigrationSupportedOnNode of pkg/controller/volume/attachdetach/util/util.go).
+# By it a kubelet says which in-tree plugins it leaves to drivers, and only then the controller
+# manager does (isCSIMigrationSupportedOnNode of pkg/controller/volume/attachdetach/util/util.go).
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
-# How gRPC writes an error, and so the external-attacher in an attachment's; since Kubernetes 1.34 the
-# error has the number of the code as well (storage/v1 VolumeError.errorCode).
+# How gRPC writes an error, and so the external-attacher in an attachment's; since Kubernetes 1.34
+# the error has the number of the code as well (storage/v1 VolumeError.errorCode).
 _GRPC = re.compile(r"rpc error: code = (\w+) desc = ")
 # What ControllerPublishVolume answers where the volume is published to another node, and to nothing
 # else (CSI specification, "ControllerPublishVolume Errors").
@@ -61,7 +62,11 @@ class VolumeError(NamedTuple):
 
 
 class Attachment(NamedTuple):
-    """A VolumeAttachment. ``volume``: its PersistentVolume, empty for an inline one; ``metadata``: keys of attachmentMetadata."""
+    """A VolumeAttachment.
+
+    ``volume``: its PersistentVolume, empty for an inline one; ``metadata``: keys of
+    attachmentMetadata.
+    """
 
     name: str
     uid: str
@@ -107,7 +112,9 @@ class Volume(NamedTuple):
     @property
     def exclusive(self) -> bool:
         """Kubernetes attaches it to one node at a time."""
-        return bool(self.access_modes) and not {"ReadWriteMany", "ReadOnlyMany"} & set(self.access_modes)
+        return bool(self.access_modes) and not {"ReadWriteMany", "ReadOnlyMany"} & set(
+            self.access_modes
+        )
 
     @property
     def claim(self) -> tuple[str, str]:
@@ -116,7 +123,8 @@ class Volume(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A node. ``ready``: "True", "False" or "Unknown"; ``managed``: the controller manager attaches, not the kubelet.
+    """A node. ``ready``: "True", "False" or "Unknown"; ``managed``: the controller manager
+    attaches, not the kubelet.
 
     ``cordons``: what workload_reattach noted when it began to hold the node, while it does.
     """
@@ -155,10 +163,11 @@ class Owner(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """A pod. ``claims`` has those of generic ephemeral volumes too; ``inline_drivers``: of its inline CSI volumes.
+    """A pod. ``claims`` has those of generic ephemeral volumes too; ``inline_drivers``: of its
+    inline CSI volumes.
 
-    ``alive``: a container runs, or nobody says that it does not. ``waiting``: why containers wait. ``scheduled``: since when it
-    has its node.
+    ``alive``: a container runs, or nobody says that it does not. ``waiting``: why containers wait.
+    ``scheduled``: since when it has its node.
     """
 
     namespace: str
@@ -184,7 +193,10 @@ class Pod(NamedTuple):
 
     @property
     def terminal(self) -> bool:
-        """It needs its volumes no more. One that is being deleted does, until its containers are dead and its phase says so."""
+        """It needs its volumes no more.
+
+        One that is being deleted does, until its containers are dead and its phase says so.
+        """
         return self.phase in ("Succeeded", "Failed") and not self.alive
 
 
@@ -236,21 +248,29 @@ def attachment_name(driver: str, handle: str, node: str) -> str:
 
 
 def attachment_names(unique_names: tuple[str, ...], node: str) -> set[str]:
-    """The VolumeAttachments that entries of a node's status stand for; works without the PersistentVolume, and for migrated ones."""
-    pairs = [entry[len(_CSI) :].split("^", 1) for entry in unique_names if entry.startswith(_CSI) and "^" in entry]
+    """The VolumeAttachments that entries of a node's status stand for; works without the
+    PersistentVolume, and for migrated ones.
+    """
+    pairs = [
+        entry[len(_CSI) :].split("^", 1)
+        for entry in unique_names
+        if entry.startswith(_CSI) and "^" in entry
+    ]
     return {attachment_name(driver, handle, node) for driver, handle in pairs}
 
 
 def made_again(node: str) -> str:
     """Why an attachment to a node that is younger than it is left alone."""
     return (
-        f"{node} was made again after the attachment: whether the host that had the name before still writes to the volume is unknown. "
-        "Make sure that it is off, or fenced as fail_over_volumes does, and then delete the attachment by hand"
+        f"{node} was made again after the attachment: whether the host that had the name before "
+        "still writes to the volume is unknown. Make sure that it is off, or fenced as "
+        "fail_over_volumes does, and then delete the attachment by hand"
     )
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time of the API (``2026-01-31T10:00:00Z``, with or without microseconds) in UTC; None for none.
+    """A time of the API (``2026-01-31T10:00:00Z``, with or without microseconds) in UTC; None for
+    none.
 
     None as well for what Python does not know: the API stores the year 0 in an event of a tenant.
     """
@@ -316,7 +336,9 @@ def pick_volume(item: dict[str, Any]) -> Volume:
 def pick_node(item: dict[str, Any]) -> Node:
     """The record of a node."""
     meta, status = item["metadata"], item.get("status") or {}
-    ready: dict[str, Any] = next((entry for entry in status.get("conditions") or [] if entry["type"] == "Ready"), {})
+    ready: dict[str, Any] = next(
+        (entry for entry in status.get("conditions") or [] if entry["type"] == "Ready"), {}
+    )
     annotations: dict[str, str] = meta.get("annotations") or {}
     return Node(
         intern(meta["name"]),
@@ -327,7 +349,9 @@ def pick_node(item: dict[str, Any]) -> Node:
         annotations.get(_MANAGED) == "true",
         tuple(intern(entry["name"]) for entry in status.get("volumesAttached") or []),
         tuple(intern(entry) for entry in status.get("volumesInUse") or []),
-        tuple(value for key, value in annotations.items() if key.startswith(CORDON)) if is_held(item) else (),
+        tuple(value for key, value in annotations.items() if key.startswith(CORDON))
+        if is_held(item)
+        else (),
         parse_time(meta.get("creationTimestamp")),
     )
 
@@ -336,14 +360,24 @@ def pick_pod(item: dict[str, Any]) -> Pod:
     """The record of a pod."""
     meta, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     volumes = spec.get("volumes") or []
-    claims = [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if volume.get("persistentVolumeClaim")]
+    claims = [
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in volumes
+        if volume.get("persistentVolumeClaim")
+    ]
     claims += [f"{meta['name']}-{volume['name']}" for volume in volumes if volume.get("ephemeral")]
-    owner: dict[str, Any] | None = next((entry for entry in meta.get("ownerReferences") or [] if entry.get("controller")), None)
+    owner: dict[str, Any] | None = next(
+        (entry for entry in meta.get("ownerReferences") or [] if entry.get("controller")), None
+    )
     kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
     states = [entry.get("state") or {} for kind in kinds for entry in status.get(kind) or []]
-    conditions: dict[str, dict[str, Any]] = {entry["type"]: entry for entry in status.get("conditions") or []}
+    conditions: dict[str, dict[str, Any]] = {
+        entry["type"]: entry for entry in status.get("conditions") or []
+    }
     # A pod that was made for its node never went through the scheduler.
-    placed = conditions.get("PodScheduled", {}).get("lastTransitionTime") or meta.get("creationTimestamp")
+    placed = conditions.get("PodScheduled", {}).get("lastTransitionTime") or meta.get(
+        "creationTimestamp"
+    )
     return Pod(
         intern(meta["namespace"]),
         meta["name"],
@@ -356,7 +390,11 @@ def pick_pod(item: dict[str, Any]) -> Pod:
         tuple(intern(volume["csi"]["driver"]) for volume in volumes if volume.get("csi")),
         pick_owner(owner) if owner else None,
         any("terminated" not in state and "waiting" not in state for state in states),
-        _texts(dict.fromkeys(state["waiting"].get("reason") or "" for state in states if state.get("waiting"))),
+        _texts(
+            dict.fromkeys(
+                state["waiting"].get("reason") or "" for state in states if state.get("waiting")
+            )
+        ),
         parse_time(placed) if spec.get("nodeName") else None,
         conditions.get("Ready", {}).get("status") == "True",
         any(_tolerates_hold(toleration) for toleration in spec.get("tolerations") or []),
@@ -368,7 +406,8 @@ def pick_user(item: dict[str, Any]) -> Pod | None:
     spec = item["spec"]
     # Most pods have none, and are not worth more.
     if not spec.get("nodeName") or not any(
-        volume.get("persistentVolumeClaim") or volume.get("ephemeral") for volume in spec.get("volumes") or []
+        volume.get("persistentVolumeClaim") or volume.get("ephemeral")
+        for volume in spec.get("volumes") or []
     ):
         return None
     return pick_pod(item)
@@ -403,7 +442,9 @@ def pick_claim(item: dict[str, Any]) -> Claim:
 
 def pick_driver(item: dict[str, Any]) -> Driver:
     """The record of a CSIDriver; attaching is required unless it says otherwise."""
-    return Driver(item["metadata"]["name"], (item.get("spec") or {}).get("attachRequired") is not False)
+    return Driver(
+        item["metadata"]["name"], (item.get("spec") or {}).get("attachRequired") is not False
+    )
 
 
 def pick_node_drivers(item: dict[str, Any]) -> NodeDrivers:
@@ -443,9 +484,11 @@ _DEFAULT_GRACE = 30.0
 
 
 class Tenant(NamedTuple):
-    """A pod that uses one of the claims. ``grace``: seconds it may take to end; ``trouble``: why it does not run.
+    """A pod that uses one of the claims. ``grace``: seconds it may take to end; ``trouble``: why it
+    does not run.
 
-    ``ephemeral`` and ``empty_dirs``: names of its volumes that are deleted with it; the latter without those in memory.
+    ``ephemeral`` and ``empty_dirs``: names of its volumes that are deleted with it; the latter
+    without those in memory.
     """
 
     pod: Pod
@@ -462,14 +505,22 @@ def pick_tenant(item: dict[str, Any], claims: tuple[str, ...]) -> Tenant | None:
         return None
     grace = item["spec"].get("terminationGracePeriodSeconds")
     conditions = (item.get("status") or {}).get("conditions") or []
-    unscheduled = [entry.get("message", "") for entry in conditions if entry["type"] == "PodScheduled" and entry["status"] == "False"]
+    unscheduled = [
+        entry.get("message", "")
+        for entry in conditions
+        if entry["type"] == "PodScheduled" and entry["status"] == "False"
+    ]
     volumes = item["spec"].get("volumes") or []
     return Tenant(
         pod,
         _DEFAULT_GRACE if grace is None else float(grace),
         "; ".join([*unscheduled, *pod.waiting]),
         tuple(volume["name"] for volume in volumes if "ephemeral" in volume),
-        tuple(volume["name"] for volume in volumes if "emptyDir" in volume and (volume["emptyDir"] or {}).get("medium") != "Memory"),
+        tuple(
+            volume["name"]
+            for volume in volumes
+            if "emptyDir" in volume and (volume["emptyDir"] or {}).get("medium") != "Memory"
+        ),
     )
 
 

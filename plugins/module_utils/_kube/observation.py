@@ -2,9 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""The attachments of a cluster at one moment with what needs them, and what that says of each. Pure: no I/O here."""
+"""The attachments of a cluster at one moment with what needs them, and what that says of each.
+
+Pure: no I/O here.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     made_again,
 )
 
-# What a driver's attacher leaves for its node plugin, by driver; without it the volume cannot be staged.
+# What a driver's attacher leaves for its node plugin, by driver; without it the volume cannot be
+# staged.
 REQUIRED_METADATA = {"csi.huawei.com": ("publishInfo",)}
 # How the attach-detach controller names what it makes; anything else is somebody else's.
 _OWN_NAME = re.compile(r"csi-[0-9a-f]{64}")
 _LOST_NODE = (
-    "so nobody knows whether its host still writes to the volume. Make sure that it does not and fail its volumes over (fail_over_volumes)"
+    "so nobody knows whether its host still writes to the volume. Make sure that it does "
+    "not and fail its volumes over (fail_over_volumes)"
 )
 
 
@@ -43,12 +48,14 @@ _Pods = dict[tuple[str, str, str], list[Pod]]
 
 @dataclass(frozen=True)
 class Observation:
-    """The cluster at one moment, attachments read before everything else. The first has all attachments, later ones the suspects.
+    """The cluster at one moment, attachments read before everything else. The first has all
+    attachments, later ones the suspects.
 
-    ``at``: monotonic seconds. ``pods``: those that may need a suspect. ``pending``: those with a node that do not run yet.
-    ``claims``: only where a volume does not say by itself whose it is; all of them where one has no claim, or is gone.
-    ``passed_pods``, ``passed_nodes``: what these were since the observation before, as far as that
-    was told; some may be gone.
+    ``at``: monotonic seconds. ``pods``: those that may need a suspect. ``pending``: those with a
+    node that do not run yet.
+    ``claims``: only where a volume does not say by itself whose it is; all of them where one has no
+    claim, or is gone. ``passed_pods``, ``passed_nodes``: what these were since the observation
+    before, as far as that was told; some may be gone.
     """
 
     at: float
@@ -78,7 +85,9 @@ class Observation:
 
     @cached_property
     def listed(self) -> set[str]:
-        """Names of the attachments that the controller manager has told the kubelets of (volumesAttached)."""
+        """Names of the attachments that the controller manager has told the kubelets of
+        (volumesAttached).
+        """
         return _names((node.volumes_attached, node.name) for node in self.nodes.values())
 
     @cached_property
@@ -100,11 +109,15 @@ class Observation:
 
     @cached_property
     def _by_name(self) -> dict[str, dict[str, list[Volume]]]:
-        """By node, as far as anybody asked: PersistentVolumes by the name that their attachment to it has."""
+        """By node, as far as anybody asked: PersistentVolumes by the name that their attachment to
+        it has.
+        """
         return {}
 
     def twins(self, attachment: Attachment) -> list[Volume]:
-        """Other PersistentVolumes that share the attachment, since they stand for the same volume of the storage."""
+        """Other PersistentVolumes that share the attachment, since they stand for the same volume
+        of the storage.
+        """
         own = self.volumes.get(attachment.volume)
         if own:
             return [volume for volume in self.same(own) if volume is not own]
@@ -145,22 +158,35 @@ class Observation:
             for name in [] if pod.terminal else pod.claims:
                 claim = self.claims.get((pod.namespace, name))
                 if claim is None:
-                    found[pod.node].append(f"pod {pod.title} names the claim {name}, which does not exist")
+                    found[pod.node].append(
+                        f"pod {pod.title} names the claim {name}, which does not exist"
+                    )
                 elif _placed_before(pod, claim):
                     found[pod.node].append(f"pod {pod.title} was there before its claim {name}")
         return found
 
     def has_claim(self, name: str) -> bool:
-        """The PersistentVolume is there, and tells whose it is or was. Otherwise all claims have to be known."""
+        """The PersistentVolume is there, and tells whose it is or was.
+
+        Otherwise all claims have to be known.
+        """
         return name in self.volumes and bool(self.volumes[name].claim_name)
 
     def unexplained(self, attachment: Attachment) -> list[str]:
         """Pods that may have the attachment's volume mounted, although no claim says so."""
-        return [] if self.has_claim(attachment.volume) else self._unexplained.get(attachment.node, [])
+        return (
+            [] if self.has_claim(attachment.volume) else self._unexplained.get(attachment.node, [])
+        )
 
     def keys_of(self, attachment: Attachment) -> set[tuple[str, str]]:
-        """All claims that stand or stood for the attachment's volume, by whichever PersistentVolume."""
-        volumes = {volume.name: volume for volume in [*self.twins(attachment), self.volumes.get(attachment.volume)] if volume}
+        """All claims that stand or stood for the attachment's volume, by whichever
+        PersistentVolume.
+        """
+        volumes = {
+            volume.name: volume
+            for volume in [*self.twins(attachment), self.volumes.get(attachment.volume)]
+            if volume
+        }
         keys = {volume.claim for volume in volumes.values() if volume.claim_name}
         return keys.union(*(self._by_bound.get(name, ()) for name in {attachment.volume, *volumes}))
 
@@ -171,7 +197,9 @@ class Observation:
 
     def claims_of(self, attachment: Attachment) -> list[tuple[str, str]]:
         """The claims that stand for the attachment's volume, by whichever PersistentVolume."""
-        return sorted(key for key in self.keys_of(attachment) if not self._is_another(attachment, key))
+        return sorted(
+            key for key in self.keys_of(attachment) if not self._is_another(attachment, key)
+        )
 
     def users(self, attachment: Attachment) -> list[Pod]:
         """Pods on the attachment's node that need its volume: not terminal, whatever else they are.
@@ -189,7 +217,8 @@ class Observation:
             pod
             for key in sorted(self.keys_of(attachment))
             for pod in pods.get((attachment.node, *key), ())
-            if not pod.terminal and (not self._is_another(attachment, key) or _placed_before(pod, self.claims[key]))
+            if not pod.terminal
+            and (not self._is_another(attachment, key) or _placed_before(pod, self.claims[key]))
         ]
 
     def ready(self, node: str) -> bool:
@@ -212,7 +241,9 @@ def _by_claim(pods: Iterable[Pod]) -> _Pods:
 
 
 def _placed_before(pod: Pod, claim: Claim) -> bool:
-    """The pod came to its node before the claim was made, so that it has mounted what an older one of that name stood for."""
+    """The pod came to its node before the claim was made, so that it has mounted what an older one
+    of that name stood for.
+    """
     return bool(pod.scheduled and claim.created and pod.scheduled < claim.created)
 
 
@@ -222,8 +253,18 @@ def may_lack_status(seen: Observation, attachment: Attachment) -> bool:
     The caller leaves out drivers that are not attached: their attachments are never listed.
     """
     node = seen.nodes.get(attachment.node)
-    usable = node is not None and node.ready == "True" and node.managed and attachment.attached and not attachment.deleted
-    return usable and attachment.name not in seen.listed and _made_by_the_controller_manager(seen, attachment)
+    usable = (
+        node is not None
+        and node.ready == "True"
+        and node.managed
+        and attachment.attached
+        and not attachment.deleted
+    )
+    return (
+        usable
+        and attachment.name not in seen.listed
+        and _made_by_the_controller_manager(seen, attachment)
+    )
 
 
 def missing_metadata(attachment: Attachment, required: dict[str, tuple[str, ...]]) -> list[str]:
@@ -234,7 +275,9 @@ def missing_metadata(attachment: Attachment, required: dict[str, tuple[str, ...]
 
 
 def metadata_arguments(driver: str, required: Mapping[str, tuple[str, ...]]) -> str:
-    """What the playbook has to be told besides, for it to look for the same keys: nothing where they are built in."""
+    """What the playbook has to be told besides, for it to look for the same keys: nothing where
+    they are built in.
+    """
     keys = required.get(driver, ())
     if keys == REQUIRED_METADATA.get(driver, ()):
         return ""
@@ -245,7 +288,9 @@ def needed_by(seen: Observation, attachment: Attachment) -> str:
     """Who needs the attachment now, or did since the observation before; empty if none does."""
     users = seen.users(attachment)
     if users:
-        return f"pod {users[0].title} on {attachment.node}" + (f" and {len(users) - 1} more" if users[1:] else "")
+        return f"pod {users[0].title} on {attachment.node}" + (
+            f" and {len(users) - 1} more" if users[1:] else ""
+        )
     if attachment.name in seen.in_use and seen.ready(attachment.node):
         return f"the kubelet of {attachment.node}, by volumesInUse"
     passed = seen.passed_users(attachment)
@@ -256,8 +301,12 @@ def needed_by(seen: Observation, attachment: Attachment) -> str:
     return ""
 
 
-def proofs(seen: Observation, attachment: Attachment, version: tuple[int, int, int], version_text: str) -> list[str]:
-    """Strong signs that an attachment nobody needs is left over and not about to be needed or detached."""
+def proofs(
+    seen: Observation, attachment: Attachment, version: tuple[int, int, int], version_text: str
+) -> list[str]:
+    """Strong signs that an attachment nobody needs is left over and not about to be needed or
+    detached.
+    """
     volume = seen.volumes.get(attachment.volume)
     if volume is None:
         return [f"its PersistentVolume {attachment.volume} is gone"]
@@ -266,18 +315,29 @@ def proofs(seen: Observation, attachment: Attachment, version: tuple[int, int, i
         found.append(f"its PersistentVolume {volume.name} is {volume.phase}")
     if volume.exclusive:
         found += [
-            f"{volume.name} may be on one node only, and {other.node} waits for it: {other.attach_error.message}"
+            f"{volume.name} may be on one node only, and {other.node} waits for it: "
+            f"{other.attach_error.message}"
             for other in seen.by_volume.get(volume.name, ())
             if _is_kept_off(seen, attachment, other) and other.attach_error
         ]
     if names.collides(volume.driver, volume.handle) and names.affected(version) == "yes":
-        found.append(f"{volume.driver}^{volume.handle} is {names.COLLISION} bytes long, which {version_text} takes for another name")
+        found.append(
+            f"{volume.driver}^{volume.handle} is {names.COLLISION} bytes long, which "
+            f"{version_text} takes for another name"
+        )
     return found
 
 
 def _is_kept_off(seen: Observation, attachment: Attachment, other: Attachment) -> bool:
-    """A pod waits for the volume on another node, which does not get it since the first one has it."""
-    if other.node == attachment.node or other.deleted or other.attached or other.attach_error is None:
+    """A pod waits for the volume on another node, which does not get it since the first
+    one has it.
+    """
+    if (
+        other.node == attachment.node
+        or other.deleted
+        or other.attached
+        or other.attach_error is None
+    ):
         return False
     waits_there = any(pod.phase == "Pending" and not pod.deleted for pod in seen.users(other))
     return waits_there and other.attach_error.names_other_node(attachment.node)
@@ -290,24 +350,35 @@ def blockers(seen: Observation, attachment: Attachment) -> list[str]:
     if node is None:
         found.append(f"its node {attachment.node} does not exist any more, {_LOST_NODE}")
     elif node.ready != "True":
-        found.append(f"its node {attachment.node} is not ready (Ready is {node.ready}), {_LOST_NODE}")
+        found.append(
+            f"its node {attachment.node} is not ready (Ready is {node.ready}), {_LOST_NODE}"
+        )
     elif not node.managed:
-        found.append(f"the kubelet of {attachment.node} attaches volumes by itself and does not say which it uses")
+        found.append(
+            f"the kubelet of {attachment.node} attaches volumes by "
+            "itself and does not say which it uses"
+        )
     if node and node.is_younger(attachment):
         found.append(f"its node {made_again(attachment.node)}")
     if attachment.name in seen.listed:
         found.append(
-            f"volumesAttached of {attachment.node} lists it: a controller manager that runs needs it or detaches it by itself, and one "
-            "that does not run will after its start"
+            f"volumesAttached of {attachment.node} lists it: a controller manager that runs needs "
+            "it or detaches it by itself, and one that does not run will after its start"
         )
     found += [f"{words}, and may use the volume" for words in seen.unexplained(attachment)[:3]]
     if not _made_by_the_controller_manager(seen, attachment):
-        found.append("it was not made by the controller manager, which gives it another name; whoever made it takes it away")
-    twins = [f"{twin.name} ({'/'.join(twin.claim)}, {twin.phase})" for twin in seen.twins(attachment)]
+        found.append(
+            "it was not made by the controller manager, which gives it another name; whoever made "
+            "it takes it away"
+        )
+    twins = [
+        f"{twin.name} ({'/'.join(twin.claim)}, {twin.phase})" for twin in seen.twins(attachment)
+    ]
     if twins:
         found.append(
-            f"PersistentVolume {', '.join(twins[:3])} has the same driver and handle, and so the same attachment. Delete the "
-            "PersistentVolume that is not needed any more, and run again"
+            f"PersistentVolume {', '.join(twins[:3])} has the same driver and handle, and so the "
+            "same attachment. Delete the PersistentVolume that is "
+            "not needed any more, and run again"
         )
     return found
 
@@ -315,5 +386,9 @@ def blockers(seen: Observation, attachment: Attachment) -> list[str]:
 def _made_by_the_controller_manager(seen: Observation, attachment: Attachment) -> bool:
     """By its name, and by its volume where that is there and not a migrated one."""
     volume = seen.volumes.get(attachment.volume)
-    made = attachment_name(*volume.disk, attachment.node) if volume and volume.disk[0] else attachment.name
+    made = (
+        attachment_name(*volume.disk, attachment.node)
+        if volume and volume.disk[0]
+        else attachment.name
+    )
     return made == attachment.name and bool(_OWN_NAME.fullmatch(attachment.name))

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 """Options that cluster modules share, and what they are turned into.
 
-Names, environment variables and precedence are those of kubernetes.core, so that one set of them serves both, and AWX's own credential too.
+Names, environment variables and precedence are those of kubernetes.core, so that one set of them
+serves both, and AWX's own credential too.
 """
 
 from __future__ import annotations
@@ -27,9 +28,17 @@ from ansible.module_utils.basic import missing_required_lib
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, KubeError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Endpoint, Headers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    KubeError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import (
+    Endpoint,
+    Headers,
+)
 
 __all__ = ["AUTH", "BOUNDS", "ArgumentSpec", "keys_by_driver", "make_cluster", "reveal"]
 
@@ -61,7 +70,12 @@ AUTH = ArgumentSpec(
         "impersonate_groups": {"type": "list", "elements": "str"},
     }
 )
-BOUNDS = ArgumentSpec({"request_timeout": {"type": "float", "default": 30.0}, "deadline": {"type": "float", "default": 300.0}})
+BOUNDS = ArgumentSpec(
+    {
+        "request_timeout": {"type": "float", "default": 30.0},
+        "deadline": {"type": "float", "default": 300.0},
+    }
+)
 
 # What a kubeconfig holds that is no secret: everything else in it is masked in results.
 _PLAIN = {
@@ -87,42 +101,57 @@ T = TypeVar("T")
 
 
 def make_cluster(params: Mapping[str, Any]) -> Cluster:
-    """The API server that the options and the environment name. Nothing is sent yet, but a credential plugin may be run.
+    """The API server that the options and the environment name. Nothing is sent yet, but a
+    credential plugin may be run.
 
-    Raises StorageOpsError for options that do not fit, a kubeconfig that does not do, and a library that is missing.
+    Raises StorageOpsError for options that do not fit, a kubeconfig that does not do, and a library
+    that is missing.
     """
     for name in ("request_timeout", "deadline"):
         if not params[name] > 0:  # not a number is neither
             raise StorageOpsError(f"{name} must be more than 0 seconds")
     deadline = Deadline(params["deadline"])
     given = _Given(params)
-    return Cluster(_endpoint(given, deadline.cap(params["request_timeout"])), deadline, params["request_timeout"])
+    return Cluster(
+        _endpoint(given, deadline.cap(params["request_timeout"])),
+        deadline,
+        params["request_timeout"],
+    )
 
 
 def reveal(module: Any) -> None:
-    """Let an AnsibleModule mask only what is secret in ``kubeconfig``: its path, or the names in it, are needed to understand a result.
+    """Let an AnsibleModule mask only what is secret in ``kubeconfig``: its path, or the names in
+    it, are needed to understand a result.
 
-    Ansible would mask every text of it wherever it occurs, so a user named "v1" would hide the API version of everything. A text that is
-    no path may be a whole kubeconfig, with its secrets.
+    Ansible would mask every text of it wherever it occurs, so a user named "v1" would hide the API
+    version of everything. A text that is no path may be a whole kubeconfig, with its secrets.
     """
     kubeconfig = module.params.get("kubeconfig")
     if isinstance(kubeconfig, str) and not _is_path(kubeconfig):
         return
     plain: set[str] = set()
-    secret = {str(module.params[name]) for name in ("api_key", "password") if module.params.get(name)}
+    secret = {
+        str(module.params[name]) for name in ("api_key", "password") if module.params.get(name)
+    }
     secret |= {str(value) for value in (module.params.get("proxy_headers") or {}).values() if value}
     _sort_texts(kubeconfig, True, plain, secret)
     module.no_log_values -= plain - secret
 
 
 def _is_path(kubeconfig: str) -> bool:
-    """It names a file, or several with colons between; one that does not exist must at least look like it."""
+    """It names a file, or several with colons between; one that does not exist must at least look
+    like it.
+    """
     parts = [os.path.expanduser(part) for part in kubeconfig.split(os.pathsep) if part]
-    return "\n" not in kubeconfig and all(os.path.exists(part) or re.fullmatch(r"/[^\s{}]*", part) for part in parts)
+    return "\n" not in kubeconfig and all(
+        os.path.exists(part) or re.fullmatch(r"/[^\s{}]*", part) for part in parts
+    )
 
 
 def keys_by_driver(option: str, given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """An option of lists by driver name, checked: a single text would be taken for a list of its letters."""
+    """An option of lists by driver name, checked: a single text would be taken for a list of its
+    letters.
+    """
     for driver, keys in given.items():
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise StorageOpsError(f"{option} must give a list of keys for {driver}, not {keys!r}")
@@ -159,8 +188,12 @@ class _Given:
     @staticmethod
     def _from_environment(name: str, spec: Mapping[str, Any]) -> tuple[Any, str]:
         if spec["type"] == "dict":
-            inner = {key: os.environ.get(f"K8S_AUTH_{name}_{key}".upper()) for key in spec["options"]}
-            return {key: value for key, value in inner.items() if value} or None, f"K8S_AUTH_{name}_*".upper()
+            inner = {
+                key: os.environ.get(f"K8S_AUTH_{name}_{key}".upper()) for key in spec["options"]
+            }
+            return {
+                key: value for key, value in inner.items() if value
+            } or None, f"K8S_AUTH_{name}_*".upper()
         for spelling in [name, *spec.get("aliases", [])]:
             variable = f"K8S_AUTH_{spelling}".upper()
             value = os.environ.get(variable)
@@ -182,18 +215,29 @@ class _Given:
 
 
 def _endpoint(given: _Given, timeout: float) -> Endpoint:
-    """As kubernetes.core decides: a host with credentials is enough; else a kubeconfig or a context that was named; else the service
-    account of the pod we are in; else the default kubeconfig. Single options then override what was found there.
+    """As kubernetes.core decides: a host with credentials is enough; else a kubeconfig or a context
+    that was named; else the service account of the pod we are in; else the default kubeconfig.
+    Single options then override what was found there.
     """
-    named = [name for name in ("kubeconfig", "context") if given.sources.get(name, "").startswith("the option")]
+    named = [
+        name
+        for name in ("kubeconfig", "context")
+        if given.sources.get(name, "").startswith("the option")
+    ]
     if named and given.sources.get("host", "").startswith("K8S_AUTH_"):
         raise StorageOpsError(
-            f"the option {named[0]} names one API server and K8S_AUTH_HOST another; unset K8S_AUTH_HOST, or give the option host instead"
+            f"the option {named[0]} names one API server and K8S_AUTH_HOST another; unset "
+            "K8S_AUTH_HOST, or give the option host instead"
         )
-    if given.has("host") and (given.has("api_key") or given.has("username", "password") or given.has("client_cert", "client_key")):
+    if given.has("host") and (
+        given.has("api_key")
+        or given.has("username", "password")
+        or given.has("client_cert", "client_key")
+    ):
         return _make(given, "", {}, lambda: [])
     with tempfile.TemporaryDirectory() as folder:
-        # The library writes keys that a kubeconfig holds into files, since Python reads them from files only.
+        # The library writes keys that a kubeconfig holds into files, since Python reads them from
+        # files only.
         configuration, source = _configuration(given, folder, timeout)
         found = {
             "host": configuration.host,
@@ -210,13 +254,23 @@ def _endpoint(given: _Given, timeout: float) -> Endpoint:
         def headers() -> Headers:
             # Asking renews a token that is about to expire.
             settings = configuration.auth_settings().values()
-            return [(setting["key"].title(), setting["value"]) for setting in settings if setting["value"]]
+            return [
+                (setting["key"].title(), setting["value"])
+                for setting in settings
+                if setting["value"]
+            ]
 
-        renew = headers if configuration.refresh_api_key_hook is None else lambda: _within(timeout, source, headers)
+        renew = (
+            headers
+            if configuration.refresh_api_key_hook is None
+            else lambda: _within(timeout, source, headers)
+        )
         return _make(given, source, found, renew)
 
 
-def _make(given: _Given, source: str, found: Mapping[str, Any], renew: Callable[[], Headers]) -> Endpoint:
+def _make(
+    given: _Given, source: str, found: Mapping[str, Any], renew: Callable[[], Headers]
+) -> Endpoint:
     """The endpoint: what is given, and where that says nothing what was found."""
     merged = {**{name: value for name, value in found.items() if value is not None}, **given.values}
     fixed: list[tuple[str, str]] = []
@@ -225,11 +279,18 @@ def _make(given: _Given, source: str, found: Mapping[str, Any], renew: Callable[
         fixed.append(("Authorization", f"Bearer {given['api_key']}"))
         credentials = f"the token of {given.sources['api_key']}"
     elif given.has("username", "password"):
-        fixed.append(("Authorization", "Basic " + b64encode(f"{given['username']}:{given['password']}".encode()).decode()))
+        fixed.append(
+            (
+                "Authorization",
+                "Basic " + b64encode(f"{given['username']}:{given['password']}".encode()).decode(),
+            )
+        )
         credentials = f"the password of {given.sources['password']}"
     elif given.has("client_cert"):
         credentials = f"the certificate of {given.sources['client_cert']}"
-    impersonated = [("Impersonate-User", given["impersonate_user"])] if given.has("impersonate_user") else []
+    impersonated = (
+        [("Impersonate-User", given["impersonate_user"])] if given.has("impersonate_user") else []
+    )
     impersonated += [("Impersonate-Group", group) for group in given["impersonate_groups"] or []]
     url = merged["host"].rstrip("/")
     proxy = merged.get("proxy") or ""
@@ -253,7 +314,8 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
         import kubernetes.config
     except ImportError as error:
         raise StorageOpsError(
-            f"{missing_required_lib('kubernetes')} For a task that is delegated to the controller, set ansible_python_interpreter to "
+            f"{missing_required_lib('kubernetes')} For a task that is delegated to the controller, "
+            "set ansible_python_interpreter to "
             "{{ ansible_playbook_python }}, the Python that Ansible itself runs on"
         ) from error
     configuration = kubernetes.client.Configuration()
@@ -265,14 +327,20 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
     if isinstance(kubeconfig, str) and not _is_path(kubeconfig):
         # It is not quoted: it may be the text of a kubeconfig.
         raise StorageOpsError(
-            f"{given.sources['kubeconfig']} is not the path of a file. The text of a kubeconfig is given as a dictionary: "
+            f"{given.sources['kubeconfig']} is not the path of a file. The text of a kubeconfig is "
+            "given as a dictionary: "
             "kubeconfig: \"{{ lookup('file', PATH) | from_yaml }}\""
         )
     load: Callable[..., None] = kubernetes.config.load_kube_config
     where = {"config_file": kubeconfig}
     default = kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION
-    if not kubeconfig and not any(os.path.exists(os.path.expanduser(part)) for part in default.split(os.pathsep)):
-        raise StorageOpsError(f"there is no {default or 'kubeconfig'}: set K8S_AUTH_KUBECONFIG, or K8S_AUTH_HOST with K8S_AUTH_API_KEY")
+    if not kubeconfig and not any(
+        os.path.exists(os.path.expanduser(part)) for part in default.split(os.pathsep)
+    ):
+        raise StorageOpsError(
+            f"there is no {default or 'kubeconfig'}: set K8S_AUTH_KUBECONFIG, or K8S_AUTH_HOST "
+            "with K8S_AUTH_API_KEY"
+        )
     source = f"the kubeconfig {kubeconfig or default}"
     if isinstance(kubeconfig, dict):
         load, where, source = (
@@ -284,7 +352,12 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
         source = f"the context {given['context']} of {source}"
     with _complaints() as complaints:
         # persist_config: a renewed token is never written back; the kubeconfig belongs to the user.
-        options = {"context": given["context"], "client_configuration": configuration, "persist_config": False, "temp_file_path": folder}
+        options = {
+            "context": given["context"],
+            "client_configuration": configuration,
+            "persist_config": False,
+            "temp_file_path": folder,
+        }
         try:
             _within(timeout, source, lambda: load(**where, **options))
         except KubeError:
@@ -298,7 +371,9 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
 
 @contextlib.contextmanager
 def _complaints() -> Iterator[list[str]]:
-    """What is logged as an error meanwhile: the library only logs that a credential plugin failed."""
+    """What is logged as an error meanwhile: the library only logs that a credential
+    plugin failed.
+    """
     said: list[str] = []
 
     class Handler(logging.Handler):
@@ -314,7 +389,9 @@ def _complaints() -> Iterator[list[str]]:
 
 
 def _within(seconds: float, source: str, function: Callable[[], T]) -> T:
-    """``function()``, which may run a credential plugin that never ends: it is left behind, as a thread that does not hold up the exit."""
+    """``function()``, which may run a credential plugin that never ends: it is left behind, as a
+    thread that does not hold up the exit.
+    """
     results: list[T] = []
     errors: list[Exception] = []
 
@@ -330,12 +407,17 @@ def _within(seconds: float, source: str, function: Callable[[], T]) -> T:
     if errors:
         raise errors[0]
     if not results:
-        raise KubeError(f"{source} gave no credentials within {seconds:g} s: does its credential plugin wait for somebody to log in?")
+        raise KubeError(
+            f"{source} gave no credentials within {seconds:g} s: does its credential plugin wait "
+            "for somebody to log in?"
+        )
     return results[0]
 
 
 def _tls(merged: Mapping[str, Any]) -> ssl.SSLContext:
-    """As strict as the API server's other clients are, which is a little less than Python 3.13 would be on its own."""
+    """As strict as the API server's other clients are, which is a little less than Python 3.13
+    would be on its own.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not merged.get("validate_certs", True):
         context.check_hostname = False
@@ -350,7 +432,9 @@ def _tls(merged: Mapping[str, Any]) -> ssl.SSLContext:
         if merged.get("client_cert"):
             context.load_cert_chain(merged["client_cert"], merged.get("client_key"))
     except OSError as error:
-        raise StorageOpsError(f"{name} {merged[name]} cannot be read as PEM: {error.strerror or error}") from error
+        raise StorageOpsError(
+            f"{name} {merged[name]} cannot be read as PEM: {error.strerror or error}"
+        ) from error
     return context
 
 
@@ -367,8 +451,15 @@ def _bypasses(host: str, no_proxy: str) -> bool:
 
 def _proxy_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The options of proxy_headers as headers; what a kubeconfig gave are headers already."""
-    made = {name: value for name, value in headers.items() if name not in AUTH.options["proxy_headers"]["options"]}
-    for option, header in (("proxy_basic_auth", "Proxy-Authorization"), ("basic_auth", "Authorization")):
+    made = {
+        name: value
+        for name, value in headers.items()
+        if name not in AUTH.options["proxy_headers"]["options"]
+    }
+    for option, header in (
+        ("proxy_basic_auth", "Proxy-Authorization"),
+        ("basic_auth", "Authorization"),
+    ):
         if headers.get(option):
             made[header] = "Basic " + b64encode(headers[option].encode()).decode()
     if headers.get("user_agent"):

@@ -2,15 +2,23 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Objects of our own, in a namespace of their own: ledgers and Leases."""
 
 from __future__ import annotations
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, NotFound, Object
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    NotFound,
+    Object,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    OWN_NAMESPACE,
+)
 
 
 def create_own(cluster: Cluster, folder: str, body: Object, dry_run: bool = False) -> None:
@@ -25,4 +33,6 @@ def create_own(cluster: Cluster, folder: str, body: Object, dry_run: bool = Fals
         made = "make it"
         if where == OWN_NAMESPACE:
             made = "playbooks/files/namespace.yml of this collection makes it"
-        raise StorageOpsError(f"there is no namespace {where} (ledger_namespace): {made}. {error}") from error
+        raise StorageOpsError(
+            f"there is no namespace {where} (ledger_namespace): {made}. {error}"
+        ) from error

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""One reading of the long lists of a cluster for several audits that look at them one after the other."""
+"""One reading of the long lists of a cluster for several audits that look at them one after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 )
 
 VOLUME_ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
-# What two audits read as a whole, and what does not have to be the newest for either: suspects are looked at again, one by one.
+# What two audits read as a whole, and what does not have to be the newest for either: suspects are
+# looked at again, one by one.
 _SHARED = {VOLUME_ATTACHMENTS, path("v1", "persistentvolumes"), path("v1", "nodes")}
 
 T = TypeVar("T")
@@ -65,7 +68,9 @@ class SharedLists(Cluster):
         labels: str = "",
         limit: int = 500,
     ) -> Listing[T]:
-        """What ``pick`` makes of every item; of a list that audits share, as it was when the first of them asked."""
+        """What ``pick`` makes of every item; of a list that audits share, as it was when the first
+        of them asked.
+        """
         if path not in _SHARED or not cached or fields or labels:
             return self._asked(
                 lambda: self._cluster.read(
@@ -113,7 +118,9 @@ class SharedLists(Cluster):
 
 def _slim(item: Object) -> Object:
     """An object without what no audit looks at, which is most of a node's."""
-    meta: dict[str, Any] = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    meta: dict[str, Any] = {
+        key: value for key, value in item["metadata"].items() if key != "managedFields"
+    }
     slim = {**item, "metadata": meta}
     if "images" in (item.get("status") or {}):
         slim["status"] = {key: value for key, value in item["status"].items() if key != "images"}

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Lists of Kubernetes objects, and changes of a watch, read one by one while their bytes arrive.
 
-A list of 50,000 pods is 180 MB of text and 3 GB as Python objects. Here only one chunk of text and one item exist at a time; what the
-caller picks from an item is all that stays.
+A list of 50,000 pods is 180 MB of text and 3 GB as Python objects. Here only one chunk of text and
+one item exist at a time; what the caller picks from an item is all that stays.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ class BrokenList(ValueError):
     """The text is not one whole list: it ended early, goes on after its end, or is no JSON."""
 
 
-def read_list(chunks: Iterable[bytes], pick: Callable[[Any], T | None]) -> tuple[list[T], dict[str, Any]]:
-    """What ``pick`` returns for every item, leaving out None, and the other fields of the list (``kind``, ``metadata``).
+def read_list(
+    chunks: Iterable[bytes], pick: Callable[[Any], T | None]
+) -> tuple[list[T], dict[str, Any]]:
+    """What ``pick`` returns for every item, leaving out None, and the other fields of the list
+    (``kind``, ``metadata``).
 
-    Raises BrokenList; whatever was picked by then is lost, so no part is taken for the whole. A list without items has an empty
-    array of them: where even that is missing, it is no list.
+    Raises BrokenList; whatever was picked by then is lost, so no part is taken for the whole. A
+    list without items has an empty array of them: where even that is missing, it is no list.
     """
     text = _Text(chunks)
     picked: list[T] = []
@@ -124,12 +127,15 @@ class _Text:
             try:
                 value, end = _decode(self._text, self._at)
             except json.JSONDecodeError as error:
-                # More text may complete it. Waiting for twice as much keeps the cost of a huge item linear.
+                # More text may complete it. Waiting for twice as much keeps the cost of a huge item
+                # linear.
                 if not self._more(len(self._text) - self._at):
                     raise BrokenList(f"it ended early or is no JSON: {error}") from None
                 continue
             # A number may go on in the next chunk, and in a list something always follows.
-            if end < len(self._text) and (isinstance(value, (dict, list, str)) or self._text[end] in " \t\n\r,]}"):
+            if end < len(self._text) and (
+                isinstance(value, (dict, list, str)) or self._text[end] in " \t\n\r,]}"
+            ):
                 self._at = end
                 return value
             if not self._more(1):
@@ -144,12 +150,16 @@ class _Text:
     def expect(self, char: str) -> None:
         """Use up ``char``, which must come next."""
         if not self.accept(char):
-            raise BrokenList(f"{self._peek()!r} where {char!r} should be" if self._peek() else "it ended early")
+            raise BrokenList(
+                f"{self._peek()!r} where {char!r} should be" if self._peek() else "it ended early"
+            )
 
     def end(self) -> None:
         """Nothing but white space may follow."""
         if self._peek():
-            raise BrokenList(f"it goes on after its end with {self._text[self._at : self._at + 20]!r}")
+            raise BrokenList(
+                f"it goes on after its end with {self._text[self._at : self._at + 20]!r}"
+            )
 
     def _peek(self) -> str:
         """The next character that is no white space, or nothing at the end."""

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Why an NFS share cannot be mounted, or only slowly, and what would (STOR-09); a pure judgement of what was measured."""
+"""Why an NFS share cannot be mounted, or only slowly, and what would (STOR-09); a pure judgement of
+what was measured.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
 
@@ -35,7 +39,10 @@ NOT_TRIED = "not tried"
 
 # What mount.nfs says, in the C locale; the first that fits counts.
 _SAYINGS = (
-    (NOT_OFFERED, ("Protocol not supported", "requested NFS version or transport protocol is not supported")),
+    (
+        NOT_OFFERED,
+        ("Protocol not supported", "requested NFS version or transport protocol is not supported"),
+    ),
     (NOT_OFFERED, ("Program/version mismatch", "Program not registered")),
     (DENIED, ("access denied by server", "Permission denied", "Operation not permitted")),
     (NO_EXPORT, ("No such file or directory", "Not a directory")),
@@ -44,7 +51,9 @@ _SAYINGS = (
     (NO_ROUTE, ("No route to host", "Network is unreachable")),
     (NO_HELPER, ("need a /sbin/mount", "unknown filesystem type", "not installed")),
 )
-_SHARE = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9][A-Za-z0-9._-]*):(/.*)", re.DOTALL)
+_SHARE = re.compile(
+    r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9][A-Za-z0-9._-]*):(/.*)", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,8 @@ class Options:
 class Target:
     """A share to look at.
 
-    ``versions``: those that mounts of it on this node have now. ``options``: of these mounts, as far as another mount of it needs them.
+    ``versions``: those that mounts of it on this node have now. ``options``: of these mounts, as
+    far as another mount of it needs them.
     ``mounts``: how many there are.
     """
 
@@ -81,7 +91,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Port:
-    """What became of a TCP connection. ``service``: nfs, portmapper or mountd. ``text``: the error, or what else is to be said."""
+    """What became of a TCP connection.
+
+    ``service``: nfs, portmapper or mountd. ``text``: the error, or what else is to be said.
+    """
 
     service: str
     address: str
@@ -92,12 +105,18 @@ class Port:
 
     def __str__(self) -> str:
         detail = f": {self.text}" if self.text else ""
-        return f"{self.service} at {self.address} TCP {self.port}: {self.state} ({self.seconds:.2f} s){detail}"
+        return (
+            f"{self.service} at {self.address} TCP {self.port}: {self.state} "
+            f"({self.seconds:.2f} s){detail}"
+        )
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """A timed mount. ``alone``: no other one that we know of was under way, so that the seconds are the share's own."""
+    """A timed mount.
+
+    ``alone``: no other one that we know of was under way, so that the seconds are the share's own.
+    """
 
     version: str
     state: str
@@ -114,7 +133,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Share:
-    """All that was found out about a share. ``name_problem``: why its server's name has no address. ``routes``: one line per address."""
+    """All that was found out about a share.
+
+    ``name_problem``: why its server's name has no address. ``routes``: one line per address.
+    """
 
     target: Target
     addresses: tuple[str, ...] = ()
@@ -128,8 +150,9 @@ class Share:
 class State:
     """What was read.
 
-    ``limit``: the largest limit of open files of a running container runtime, if it is too large, else 0. ``hanging``: mounts by others
-    that were under way. ``left``: processes of ours that the kernel held at the end. ``left_mounts``: mounts of ours that are still there.
+    ``limit``: the largest limit of open files of a running container runtime, if it is too large,
+    else 0. ``hanging``: mounts by others that were under way. ``left``: processes of ours that the
+    kernel held at the end. ``left_mounts``: mounts of ours that are still there.
     """
 
     node: str
@@ -144,7 +167,10 @@ def split_share(share: str) -> tuple[str, str]:
     """(server, export) of ``server:/export``; anything else is a StorageOpsError."""
     match = _SHARE.fullmatch(share)
     if match is None or "\0" in share:
-        raise StorageOpsError(f"{share!r} is no NFS share: write it as server:/export, with an IPv6 address in square brackets")
+        raise StorageOpsError(
+            f"{share!r} is no NFS share: write it as server:/export, with an IPv6 address in "
+            "square brackets"
+        )
     return match.group(1).strip("[]"), match.group(2)
 
 
@@ -160,7 +186,9 @@ def classify(rc: int | None, text: str) -> str:
         return OK
     if rc in (-9, 124, 137):
         return NO_ANSWER
-    return next((state for state, sayings in _SAYINGS if any(saying in text for saying in sayings)), FAILED)
+    return next(
+        (state for state, sayings in _SAYINGS if any(saying in text for saying in sayings)), FAILED
+    )
 
 
 def plan(state: State, options: Options) -> Plan:
@@ -173,9 +201,20 @@ def _judge(share: Share, state: State, options: Options) -> list[Finding]:
     outage = _outage(share)
     if outage:
         summary, reason = outage
-        return [_finding(share, state, "major", f"{share.target.share} cannot be mounted: {summary}", reason)]
-    wanted = [options.wanted_version] if options.wanted_version else list(share.target.versions) or [""]
-    return [finding for version in wanted for finding in [_judge_version(share, version, state, options)] if finding]
+        return [
+            _finding(
+                share, state, "major", f"{share.target.share} cannot be mounted: {summary}", reason
+            )
+        ]
+    wanted = (
+        [options.wanted_version] if options.wanted_version else list(share.target.versions) or [""]
+    )
+    return [
+        finding
+        for version in wanted
+        for finding in [_judge_version(share, version, state, options)]
+        if finding
+    ]
 
 
 def _outage(share: Share) -> tuple[str, str] | None:
@@ -184,8 +223,8 @@ def _outage(share: Share) -> tuple[str, str] | None:
     if share.name_problem:
         return (
             f"the name {server} has no address on this node ({share.name_problem})",
-            "correct the name, or this node's resolver (/etc/resolv.conf, /etc/hosts); names that only the cluster's DNS knows do not help"
-            " whoever mounts in the node's network",
+            "correct the name, or this node's resolver (/etc/resolv.conf, /etc/hosts); names that "
+            "only the cluster's DNS knows do not help whoever mounts in the node's network",
         )
     ports = [port for port in share.ports if port.service == "nfs"]
     if not ports or any(port.state == OK for port in ports):
@@ -194,27 +233,43 @@ def _outage(share: Share) -> tuple[str, str] | None:
     place = f"TCP {port.port} of {', '.join(one.address for one in ports)}"
     states = {one.state for one in ports}
     if states == {REFUSED}:
-        return f"{place} refuses connections", "start the NFS server there, or have the firewall that rejects this node let it through"
+        return (
+            f"{place} refuses connections",
+            "start the NFS server there, or have the firewall that "
+            "rejects this node let it through",
+        )
     if states == {NO_ROUTE}:
         return (
             f"there is no way to {place} ({port.text})",
-            "see the route in the evidence: add one, or bring up the interface of the storage network; if there is one, the host is off or"
-            " a firewall rejects this node",
+            "see the route in the evidence: add one, or bring up the interface of the storage "
+            "network; if there is one, the host is off or a firewall rejects this node",
         )
     if NO_ANSWER in states:
         return (
             f"{place} does not answer",
-            "packets are dropped without a word: a firewall or security group on the way, a route that leads elsewhere, or the host is off."
-            f" Try 'ping {port.address}' and open TCP {port.port} for this node",
+            "packets are dropped without a word: a firewall or security group on the way, a route "
+            f"that leads elsewhere, or the host is off. Try 'ping {port.address}' and open TCP "
+            f"{port.port} for this node",
         )
     return f"{place} cannot be connected to ({port.text})", "see the error"
 
 
 def _picked(share: Share, wanted: str) -> Attempt | None:
-    """The attempt that a mount with this version comes to: mount.nfs goes on to a lower one only where the server has not that one."""
-    attempts = [attempt for version in VERSIONS for attempt in share.attempts if attempt.version == version]
-    fitting = [attempt for attempt in attempts if wanted in ("", attempt.version) or (wanted == "4" and attempt.version != "3")]
-    return next((attempt for attempt in fitting if attempt.state != NOT_OFFERED), fitting[0] if fitting else None)
+    """The attempt that a mount with this version comes to: mount.nfs goes on to a lower one only
+    where the server has not that one.
+    """
+    attempts = [
+        attempt for version in VERSIONS for attempt in share.attempts if attempt.version == version
+    ]
+    fitting = [
+        attempt
+        for attempt in attempts
+        if wanted in ("", attempt.version) or (wanted == "4" and attempt.version != "3")
+    ]
+    return next(
+        (attempt for attempt in fitting if attempt.state != NOT_OFFERED),
+        fitting[0] if fitting else None,
+    )
 
 
 def _judge_version(share: Share, wanted: str, state: State, options: Options) -> Finding | None:
@@ -223,38 +278,82 @@ def _judge_version(share: Share, wanted: str, state: State, options: Options) ->
         return None
     name = f"NFS {attempt.version}"
     if attempt.state in (NO_HELPER, NOT_TRIED):
-        install = "mount.nfs is not installed, so no mount could be timed: install nfs-common (nfs-utils)"
-        return _refused(share, state, install if attempt.state == NO_HELPER else f"{name} could not be tried: {attempt.error}")
+        install = (
+            "mount.nfs is not installed, so no mount could be timed: install nfs-common (nfs-utils)"
+        )
+        return _refused(
+            share,
+            state,
+            install
+            if attempt.state == NO_HELPER
+            else f"{name} could not be tried: {attempt.error}",
+        )
     best = _best(share, options)
-    other = _suggestion(best, share, options) if best else "no version that was tried can be mounted in time"
+    other = (
+        _suggestion(best, share, options)
+        if best
+        else "no version that was tried can be mounted in time"
+    )
     shut = _portmapper(share, attempt)
     severity = "major"
     if best and _limit_is_it(attempt, state, best):
         times = f"{attempt.seconds:.0f} s where NFS {best.version} takes {best.seconds:.1f} s"
         summary = f"{name} takes {times}, with a limit of {state.limit} open files"
-        reason = f"programs of NFS 3 close every file they might have open: lower LimitNOFILE of the runtime (STOR-10); or else {other}"
+        reason = (
+            "programs of NFS 3 close every file they might have open: lower LimitNOFILE of "
+            f"the runtime (STOR-10); or else {other}"
+        )
     elif attempt.state == OK:
         severity = "minor"
         summary = f"mounting it as {name} takes {attempt.seconds:.1f} s"
-        reason = f"a CSI driver gives up after {options.mount_timeout:g} s or so: look at the server's load and name service; {other}"
+        reason = (
+            f"a CSI driver gives up after {options.mount_timeout:g} s or so: look at the "
+            f"server's load and name service; {other}"
+        )
     elif attempt.state == NO_ANSWER and not shut:
-        summary = f"mounting it as {name} was not done within {min(attempt.seconds, options.mount_timeout):.0f} s"
-        reason = f"the server takes connections and does not answer what follows: look at its NFS threads and mountd; {other}"
+        summary = (
+            f"mounting it as {name} was not done within "
+            f"{min(attempt.seconds, options.mount_timeout):.0f} s"
+        )
+        reason = (
+            "the server takes connections and does not answer what follows: look at its NFS "
+            f"threads and mountd; {other}"
+        )
     elif attempt.state == NOT_OFFERED and not shut:
         asked = f"NFS {wanted}" if wanted else "any version that was tried"
         summary = f"the server does not offer {asked}"
-        reason = f"enable {asked} on the server, or {other}" if best else f"enable {asked} on the server; {other}"
+        reason = (
+            f"enable {asked} on the server, or {other}"
+            if best
+            else f"enable {asked} on the server; {other}"
+        )
     elif attempt.state == DENIED:
         summary = f"the server denies this node access as {name}"
-        also = ", or there is no such export, of which mountd says the same" if attempt.version == "3" else ""
-        reason = f"the export does not list an address of this node, or asks for another sec={also}; {other}"
+        also = (
+            ", or there is no such export, of which mountd says the same"
+            if attempt.version == "3"
+            else ""
+        )
+        reason = (
+            "the export does not list an address of this node, or asks for another "
+            f"sec={also}; {other}"
+        )
     elif attempt.state == NO_EXPORT:
         summary = f"the server has no such export in {name}"
-        reason = f"exports of NFS 4 are named from its pseudo root (fsid=0), which NFS 3 does not have: correct the path; {other}"
+        reason = (
+            "exports of NFS 4 are named from its pseudo root (fsid=0), which NFS 3 does not "
+            f"have: correct the path; {other}"
+        )
     else:
         summary = f"it cannot be mounted as {name}: {attempt.error or attempt.state}"
         reason = f"{shut}{other}"
-    return _finding(share, state, severity, f"{share.target.share}: {summary}", f"{reason}{_company(attempt, state)}")
+    return _finding(
+        share,
+        state,
+        severity,
+        f"{share.target.share}: {summary}",
+        f"{reason}{_company(attempt, state)}",
+    )
 
 
 def _company(attempt: Attempt, state: State) -> str:
@@ -264,39 +363,66 @@ def _company(attempt: Attempt, state: State) -> str:
     ours = (
         ""
         if attempt.alone
-        else "; other mounts were under way, and no time was left to try this one alone: give only this share in 'shares'"
+        else "; other mounts were under way, and no time was left to try this one alone: give only "
+        "this share in 'shares'"
     )
-    theirs = f"; {len(state.hanging)} other mounts hang on this node (see hanging_mounts), and Linux lets none begin meanwhile"
+    theirs = (
+        f"; {len(state.hanging)} other mounts hang on this node (see hanging_mounts), and "
+        "Linux lets none begin meanwhile"
+    )
     return ours + (theirs if state.hanging else "")
 
 
 def _portmapper(share: Share, attempt: Attempt) -> str:
-    """NFS 3 needs two more ports, and what mount.nfs says when it does not get at them is that the server has not this version."""
+    """NFS 3 needs two more ports, and what mount.nfs says when it does not get at them is that the
+    server has not this version.
+    """
     shut = [str(port) for port in share.ports if port.service != "nfs" and port.state != OK]
-    return f"NFS 3 also needs the portmapper and mountd: {'; '.join(shut)}; " if attempt.version == "3" and shut else ""
+    return (
+        f"NFS 3 also needs the portmapper and mountd: {'; '.join(shut)}; "
+        if attempt.version == "3" and shut
+        else ""
+    )
 
 
 def _best(share: Share, options: Options) -> Attempt | None:
     """The highest version that was mounted quickly."""
-    quick = [attempt for attempt in share.attempts if attempt.state == OK and attempt.seconds < options.slow_seconds]
+    quick = [
+        attempt
+        for attempt in share.attempts
+        if attempt.state == OK and attempt.seconds < options.slow_seconds
+    ]
     return min(quick, key=lambda attempt: VERSIONS.index(attempt.version), default=None)
 
 
 def _suggestion(best: Attempt, share: Share, options: Options) -> str:
     words = ", ".join([f"nfsvers={best.version}", *options.mount_options])
     return (
-        f"set mountOptions [{words}] in the StorageClass, with which it was mounted in {best.seconds:.1f} s"
-        " (PersistentVolumes that exist keep their own mountOptions)"
+        f"set mountOptions [{words}] in the StorageClass, with which it was mounted in "
+        f"{best.seconds:.1f} s (PersistentVolumes that exist keep their own mountOptions)"
     )
 
 
 def _limit_is_it(attempt: Attempt, state: State, best: Attempt) -> bool:
-    return bool(state.limit) and attempt.version == "3" and best.version != "3" and attempt.state in (OK, NO_ANSWER)
+    return (
+        bool(state.limit)
+        and attempt.version == "3"
+        and best.version != "3"
+        and attempt.state in (OK, NO_ANSWER)
+    )
 
 
 def _finding(share: Share, state: State, severity: str, summary: str, reason: str) -> Finding:
     finding = Finding(
-        "STOR-09", severity, "NFS share", printable(share.target.share), state.node, printable(summary), "report", "", RUNBOOK
+        "STOR-09",
+        severity,
+        "NFS share",
+        printable(share.target.share),
+        state.node,
+        printable(summary),
+        "report",
+        "",
+        RUNBOOK,
     )
     finding.reason = printable(reason)
     finding.evidence = {
@@ -310,7 +436,10 @@ def _finding(share: Share, state: State, severity: str, summary: str, reason: st
         finding.evidence["mounts_on_this_node"] = share.target.mounts
         finding.evidence["versions_in_use"] = list(share.target.versions)
     if any(attempt.version == "3" and attempt.state == OK for attempt in share.attempts):
-        finding.evidence["note"] = "NFS 3 was tried with nolock, so that no rpc.statd was started: locks of NFS 3 were not looked at"
+        finding.evidence["note"] = (
+            "NFS 3 was tried with nolock, so that no rpc.statd was started: locks of NFS 3 were "
+            "not looked at"
+        )
     if state.limit:
         finding.evidence["limit_nofile"] = state.limit
     if state.hanging:
@@ -319,7 +448,9 @@ def _finding(share: Share, state: State, severity: str, summary: str, reason: st
 
 
 def _refused(share: Share, state: State, reason: str) -> Finding:
-    finding = _finding(share, state, "minor", f"{share.target.share}: whether it can be mounted is not known", "")
+    finding = _finding(
+        share, state, "minor", f"{share.target.share}: whether it can be mounted is not known", ""
+    )
     finding.refuse(printable(reason))
     return finding
 
@@ -328,10 +459,24 @@ def _judge_left(state: State) -> list[Finding]:
     if not state.left and not state.left_mounts:
         return []
     names = [text.split(" (", 1)[0] for text in state.left] or ["mount"]
-    summary = f"the kernel still holds {len(state.left)} processes and {len(state.left_mounts)} mounts of this check"
-    finding = Finding("STOR-09", "minor", "process", ", ".join(names[:3]), state.node, summary, "report", "", RUNBOOK)
+    summary = (
+        f"the kernel still holds {len(state.left)} processes and {len(state.left_mounts)} "
+        "mounts of this check"
+    )
+    finding = Finding(
+        "STOR-09",
+        "minor",
+        "process",
+        ", ".join(names[:3]),
+        state.node,
+        summary,
+        "report",
+        "",
+        RUNBOOK,
+    )
     finding.reason = (
-        "they were killed, live in mount namespaces of their own, and go by themselves as soon as the server answers or the kernel gives up"
+        "they were killed, live in mount namespaces of their own, and go by "
+        "themselves as soon as the server answers or the kernel gives up"
     )
     finding.evidence = {"processes": list(state.left), "mounts": list(state.left_mounts)}
     return [finding]

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Whether NFS shares can be mounted on this node: name, route, ports, and timed mounts that nobody else sees."""
+"""Whether NFS shares can be mounted on this node: name, route, ports, and timed mounts that nobody
+else sees.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each, run_command
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    call_each,
+    run_command,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan import (
     FAILED,
     NO_ANSWER,
@@ -43,10 +50,18 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan imp
     port_of,
     split_share,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import LimitOptions, excessive, read_limits
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import (
+    LimitOptions,
+    excessive,
+    read_limits,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import find_root
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, all_mounts, read_table
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    all_mounts,
+    read_table,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import SHARES
 
 NFS_SPEC = SHARES.merge(
@@ -58,7 +73,11 @@ NFS_SPEC = SHARES.merge(
                 "choices": ["3", "4.0", "4.1", "4.2"],
                 "default": ["3", "4.0", "4.1", "4.2"],
             },
-            "wanted_version": {"type": "str", "choices": ["", "3", "4", "4.0", "4.1", "4.2"], "default": ""},
+            "wanted_version": {
+                "type": "str",
+                "choices": ["", "3", "4", "4.0", "4.1", "4.2"],
+                "default": "",
+            },
             "mount_options": {"type": "list", "elements": "str", "default": []},
             "mount_timeout": {"type": "float", "default": 30.0},
             "slow_seconds": {"type": "float", "default": 10.0},
@@ -92,12 +111,20 @@ def nfs_options(params: dict[str, Any]) -> Options:
         split_share(share)
     odd = [option for option in options.mount_options if _NOT_TO_BE_GIVEN.match(option)]
     if odd:
-        raise StorageOpsError(f"{odd[0]!r} may not be in mount_options: versions and wanted_version say what is tried, in the foreground")
-    for name, value, least in (("mount_timeout", options.mount_timeout, 1), ("connect_timeout", options.connect_timeout, 0.1)):
+        raise StorageOpsError(
+            f"{odd[0]!r} may not be in mount_options: versions and wanted_version say what is "
+            "tried, in the foreground"
+        )
+    for name, value, least in (
+        ("mount_timeout", options.mount_timeout, 1),
+        ("connect_timeout", options.connect_timeout, 0.1),
+    ):
         if not value >= least:  # not a number is neither
             raise StorageOpsError(f"{name} is {value:g}; give at least {least:g}")
     if not 0 < options.slow_seconds <= options.mount_timeout:
-        raise StorageOpsError(f"slow_seconds is {options.slow_seconds:g}; give more than 0 and at most mount_timeout")
+        raise StorageOpsError(
+            f"slow_seconds is {options.slow_seconds:g}; give more than 0 and at most mount_timeout"
+        )
     wanted = options.wanted_version
     missing = [] if wanted in ("", "4", *options.versions) else [wanted]
     if wanted == "4" and not set(options.versions) & {"4.0", "4.1", "4.2"}:
@@ -108,7 +135,9 @@ def nfs_options(params: dict[str, Any]) -> Options:
 class NfsShares:
     """STOR-09 on one node; only reports."""
 
-    def __init__(self, host: Host, options: Options, limits: LimitOptions, kubelet_root: str) -> None:
+    def __init__(
+        self, host: Host, options: Options, limits: LimitOptions, kubelet_root: str
+    ) -> None:
         self._host = host
         self._options = options
         self._limits = limits
@@ -134,21 +163,33 @@ class NfsShares:
     def healthy(self, state: State) -> str:
         """What can be mounted."""
         count = len(state.shares)
-        return f"{count} NFS share{'s' * (count != 1)} mounted in time" if count else f"no NFS share is mounted below {self._root}"
+        return (
+            f"{count} NFS share{'s' * (count != 1)} mounted in time"
+            if count
+            else f"no NFS share is mounted below {self._root}"
+        )
 
     def facts(self) -> dict[str, Any]:
         """Everything that was measured, share by share."""
-        return {} if self._state is None else {"shares": [describe(share) for share in self._state.shares]}
+        return (
+            {}
+            if self._state is None
+            else {"shares": [describe(share) for share in self._state.shares]}
+        )
 
 
 def _targets_here(host: Host, kubelet_root: str) -> list[Target]:
-    """One share of each server that the kubelet has mounted from; none where there is no kubelet."""
+    """One share of each server that the kubelet has mounted from; none where there is
+    no kubelet.
+    """
     root = find_root(host, kubelet_root)
     return targets_of(read_table(host, "1").mounts, root) if root else []
 
 
 def targets_of(mounts: Iterable[Mount], root: str) -> list[Target]:
-    """Of the NFS mounts below ``root``, one share for each server: what is mounted already says that its own export is there."""
+    """Of the NFS mounts below ``root``, one share for each server: what is mounted already says
+    that its own export is there.
+    """
     by_server: dict[str, list[Mount]] = {}
     for mount in mounts:
         if mount.fstype in ("nfs", "nfs4") and mount.point.startswith(f"{root}/"):
@@ -179,20 +220,35 @@ def _gather(host: Host, targets: Sequence[Target], options: Options, limit: int)
     shares = [Share(target, *names[target.server]) for target in targets]
     addresses = list(dict.fromkeys(address for share in shares for address in share.addresses))
     routes = {address: _route(host, address) for address in addresses}
-    ports = _connect(host, {_where(share, address, options) for share in shares for address in share.addresses}, options)
+    ports = _connect(
+        host,
+        {_where(share, address, options) for share in shares for address in share.addresses},
+        options,
+    )
     shares = [
         replace(
             share,
             routes=tuple(routes[address] for address in share.addresses),
-            ports=tuple(port for address in share.addresses for port in ports[_where(share, address, options)]),
+            ports=tuple(
+                port
+                for address in share.addresses
+                for port in ports[_where(share, address, options)]
+            ),
         )
         for share in shares
     ]
     with _folder(host) as folder:
         attempts = _mount_all(host, shares, options, limit, folder)
-        shares = [replace(share, attempts=tuple(attempts.get(number, ()))) for number, share in enumerate(shares)]
+        shares = [
+            replace(share, attempts=tuple(attempts.get(number, ())))
+            for number, share in enumerate(shares)
+        ]
         left = _left(host, folder)
-        left_mounts = tuple(f"{mount.source} of pid {mount.pid}" for mount in all_mounts(host) if mount.point == folder)
+        left_mounts = tuple(
+            f"{mount.source} of pid {mount.pid}"
+            for mount in all_mounts(host)
+            if mount.point == folder
+        )
     after = _mounting(host)
     hanging = tuple(text for pid, text in before.items() if after.get(pid) == text)
     return State(host.name, tuple(shares), limit, hanging, left, left_mounts)
@@ -209,13 +265,20 @@ def _resolve(host: Host, servers: Sequence[str]) -> list[tuple[tuple[str, ...], 
         return [str(entry[4][0]) for entry in found]
 
     replies = call_each(resolving, servers, host.command_timeout, host.deadline.remaining())
-    return [(tuple(dict.fromkeys(reply.value or ()))[:_MAX_ADDRESSES], reply.problem.replace("StorageOpsError: ", "")) for reply in replies]
+    return [
+        (
+            tuple(dict.fromkeys(reply.value or ()))[:_MAX_ADDRESSES],
+            reply.problem.replace("StorageOpsError: ", ""),
+        )
+        for reply in replies
+    ]
 
 
 def _route(host: Host, address: str) -> str:
     """How packets get to an address, in words, as ``ip route get`` says."""
     said = host.run(["ip", "-o", "route", "get", address])
-    # One line has all of it, with backslashes where there were ends of lines; the first of them is the route.
+    # One line has all of it, with backslashes where there were ends of lines; the first of them is
+    # the route.
     words = said.stdout.split("\\")[0] if said.ok else said.problem or said.stderr
     return f"{address}: {' '.join(words.split())}"
 
@@ -226,10 +289,17 @@ def _where(share: Share, address: str, options: Options) -> tuple[str, int, bool
     return address, 0 if _NOT_TCP & set(given) else port_of(given), "3" in options.versions
 
 
-def _connect(host: Host, places: Iterable[tuple[str, int, bool]], options: Options) -> dict[tuple[str, int, bool], tuple[Port, ...]]:
+def _connect(
+    host: Host, places: Iterable[tuple[str, int, bool]], options: Options
+) -> dict[tuple[str, int, bool], tuple[Port, ...]]:
     """Connect to NFS, and for version 3 to the portmapper and to the mountd that it names."""
     asked = sorted(places)
-    jobs = [(place, service) for place in asked for service in ("nfs", "portmapper") if (place[1] if service == "nfs" else place[2])]
+    jobs = [
+        (place, service)
+        for place in asked
+        for service in ("nfs", "portmapper")
+        if (place[1] if service == "nfs" else place[2])
+    ]
 
     def connecting(job: tuple[tuple[str, int, bool], str]) -> list[dict[str, Any]]:
         (address, port, _version_3), service = job
@@ -238,15 +308,23 @@ def _connect(host: Host, places: Iterable[tuple[str, int, bool]], options: Optio
         return [asdict(found) for found in _ask_portmapper(address, options.connect_timeout)]
 
     # The portmapper is asked three things.
-    replies = call_each(connecting, jobs, 3 * options.connect_timeout + 1, host.deadline.remaining())
+    replies = call_each(
+        connecting, jobs, 3 * options.connect_timeout + 1, host.deadline.remaining()
+    )
     found: dict[tuple[str, int, bool], tuple[Port, ...]] = dict.fromkeys(asked, ())
     for (place, service), reply in zip(jobs, replies):
-        failed = [Port(service, place[0], place[1] if service == "nfs" else 111, FAILED, 0.0, reply.problem)]
+        failed = [
+            Port(
+                service, place[0], place[1] if service == "nfs" else 111, FAILED, 0.0, reply.problem
+            )
+        ]
         found[place] += tuple(failed if reply.problem else [Port(**port) for port in reply.value])
     return found
 
 
-def _connection(service: str, address: str, port: int, timeout: float, question: bytes = b"") -> tuple[Port, bytes]:
+def _connection(
+    service: str, address: str, port: int, timeout: float, question: bytes = b""
+) -> tuple[Port, bytes]:
     """(what became of a TCP connection, the answer to the question if there is one)."""
     started = time.monotonic()
     state, text, answer = OK, "", b""
@@ -267,14 +345,25 @@ def _connection(service: str, address: str, port: int, timeout: float, question:
 
 
 def _ask_portmapper(address: str, timeout: float) -> list[Port]:
-    """The portmapper, and the mountd of version 3 that it names (RFC 1833, section 3: GETPORT over TCP)."""
-    # A call of RPC: not a reply, RPC 2, portmapper 2, GETPORT, no credentials; then what is asked for, by TCP.
-    call = struct.pack(">14I", 1, 0, 2, _PORTMAPPER, 2, 3, 0, 0, 0, 0, _MOUNTD, 3, socket.IPPROTO_TCP, 0)
-    mapper, answer = _connection("portmapper", address, 111, timeout, struct.pack(">I", 0x80000000 | len(call)) + call)
+    """The portmapper, and the mountd of version 3 that it names (RFC 1833, section 3: GETPORT over
+    TCP).
+    """
+    # A call of RPC: not a reply, RPC 2, portmapper 2, GETPORT, no credentials; then what is asked
+    # for, by TCP.
+    call = struct.pack(
+        ">14I", 1, 0, 2, _PORTMAPPER, 2, 3, 0, 0, 0, 0, _MOUNTD, 3, socket.IPPROTO_TCP, 0
+    )
+    mapper, answer = _connection(
+        "portmapper", address, 111, timeout, struct.pack(">I", 0x80000000 | len(call)) + call
+    )
     if mapper.state != OK:
         return [mapper]
     # Length, number of the call, reply, accepted, no verifier, done; then the port.
-    port = struct.unpack(">I", answer[28:32])[0] if len(answer) == 32 and answer[24:28] == bytes(4) else 0
+    port = (
+        struct.unpack(">I", answer[28:32])[0]
+        if len(answer) == 32 and answer[24:28] == bytes(4)
+        else 0
+    )
     # By IPv6 it may know the question in a newer form only.
     if not 0 < port < 65536:
         return [mapper if ":" in address else replace(mapper, text="names no mountd for version 3")]
@@ -304,38 +393,78 @@ def _remove(folder: str) -> None:
         os.rmdir(folder)
 
 
-def mount_command(share: Share, version: str, options: Options, limit: int, folder: str) -> list[str]:
-    """A mount in a mount namespace that ends with it, killed by itself in time whatever becomes of us.
+def mount_command(
+    share: Share, version: str, options: Options, limit: int, folder: str
+) -> list[str]:
+    """A mount in a mount namespace that ends with it, killed by itself in time whatever becomes of
+    us.
 
-    ``soft`` and ``ro``: it must never hold anything up or change anything. ``nosharecache``: an existing mount must not answer for it.
-    ``nolock``: rpc.statd must not be started. ``limit``: of open files, as a container has it; 0 leaves it as it is.
+    ``soft`` and ``ro``: it must never hold anything up or change anything. ``nosharecache``: an
+    existing mount must not answer for it.
+    ``nolock``: rpc.statd must not be started. ``limit``: of open files, as a container has it; 0
+    leaves it as it is.
     """
     own = ["ro", "soft", "retry=0", "nosharecache", *(["nolock"] if version == "3" else [])]
     words = ",".join([f"vers={version}", *share.target.options, *options.mount_options, *own])
     return [
-        # As a slave it sees the node's unmounts: a mount that hangs there must not keep every other volume of the node mounted.
-        *("unshare", "--mount", "--propagation", "slave", "timeout", "-s", "KILL", f"{options.mount_timeout:g}"),
+        # As a slave it sees the node's unmounts: a mount that hangs there must not keep every other
+        # volume of the node mounted.
+        *(
+            "unshare",
+            "--mount",
+            "--propagation",
+            "slave",
+            "timeout",
+            "-s",
+            "KILL",
+            f"{options.mount_timeout:g}",
+        ),
         *(["prlimit", f"--nofile={limit}:{limit}"] if limit else []),
         *("mount", "-n", "-t", "nfs", "-o", words, share.target.share, folder),
     ]
 
 
-def _mount_all(host: Host, shares: Sequence[Share], options: Options, limit: int, folder: str) -> dict[int, list[Attempt]]:
+def _mount_all(
+    host: Host, shares: Sequence[Share], options: Options, limit: int, folder: str
+) -> dict[int, list[Attempt]]:
     """Every version of every share that can be reached, by the number of the share.
 
-    All of them together at first. Linux lets no NFS mount begin while that of another server hangs, so what was slow in company is
-    measured again alone; of a server that did not answer then, once for NFS 3 and once for NFS 4.
+    All of them together at first. Linux lets no NFS mount begin while that of another server hangs,
+    so what was slow in company is measured again alone; of a server that did not answer then, once
+    for NFS 3 and once for NFS 4.
     """
-    reachable = [number for number, share in enumerate(shares) if share.addresses and _answers(share)]
+    reachable = [
+        number for number, share in enumerate(shares) if share.addresses and _answers(share)
+    ]
     # Of a share that is mounted already, the version that it has too.
-    used = {number: [version for version in VERSIONS if version in shares[number].target.versions] for number in reachable}
+    used = {
+        number: [version for version in VERSIONS if version in shares[number].target.versions]
+        for number in reachable
+    }
     tried = {number: dict.fromkeys((*options.versions, *used[number])) for number in reachable}
     jobs = [(number, version) for number, versions in tried.items() for version in versions]
-    found = dict(zip(jobs, _mount_each(host, [(shares[number], version) for number, version in jobs], options, limit, folder)))
-    again = [job for job in jobs if found[job].state == NO_ANSWER or found[job].seconds >= options.slow_seconds]
+    found = dict(
+        zip(
+            jobs,
+            _mount_each(
+                host,
+                [(shares[number], version) for number, version in jobs],
+                options,
+                limit,
+                folder,
+            ),
+        )
+    )
+    again = [
+        job
+        for job in jobs
+        if found[job].state == NO_ANSWER or found[job].seconds >= options.slow_seconds
+    ]
     silent: set[tuple[str, str]] = set()
     # What came to an end is soon measured.
-    for job in sorted(again if len(jobs) > 1 else [], key=lambda job: found[job].state == NO_ANSWER):
+    for job in sorted(
+        again if len(jobs) > 1 else [], key=lambda job: found[job].state == NO_ANSWER
+    ):
         number, version = job
         server = (shares[number].target.server, version[0])
         if server not in silent and host.deadline.remaining() > options.mount_timeout + 2 * _GRACE:
@@ -343,7 +472,10 @@ def _mount_all(host: Host, shares: Sequence[Share], options: Options, limit: int
             silent |= {server} if found[job].state == NO_ANSWER else set()
         elif server not in silent:
             found[job] = replace(found[job], alone=False)
-    return {number: [found[(number, version)] for version in versions] for number, versions in tried.items()}
+    return {
+        number: [found[(number, version)] for version in versions]
+        for number, versions in tried.items()
+    }
 
 
 def _answers(share: Share) -> bool:
@@ -351,18 +483,28 @@ def _answers(share: Share) -> bool:
     return not ports or any(port.state == OK for port in ports)
 
 
-def _mount_each(host: Host, jobs: Sequence[tuple[Share, str]], options: Options, limit: int, folder: str) -> list[Attempt]:
+def _mount_each(
+    host: Host, jobs: Sequence[tuple[Share, str]], options: Options, limit: int, folder: str
+) -> list[Attempt]:
     def mounting(job: tuple[Share, str]) -> list[Any]:
-        result = run_command(mount_command(*job, options, limit, folder), options.mount_timeout + _GRACE)
+        result = run_command(
+            mount_command(*job, options, limit, folder), options.mount_timeout + _GRACE
+        )
         said = " ".join((result.problem or result.stderr or result.stdout).split())
         return [-9 if result.timed_out else result.rc, said[:300], result.seconds]
 
     left = host.deadline.remaining()
     if left < options.mount_timeout + 2 * _GRACE:
-        why = f"{left:.0f} s of the deadline were left, and a mount may take {options.mount_timeout:g} s: raise deadline"
+        why = (
+            f"{left:.0f} s of the deadline were left, and a mount may take "
+            f"{options.mount_timeout:g} s: raise deadline"
+        )
         return [Attempt(version, NOT_TRIED, error=why) for _share, version in jobs]
     replies = call_each(mounting, jobs, options.mount_timeout + 2 * _GRACE, left)
-    return [_attempt(version, reply.value, reply.problem, reply.timed_out) for (_share, version), reply in zip(jobs, replies)]
+    return [
+        _attempt(version, reply.value, reply.problem, reply.timed_out)
+        for (_share, version), reply in zip(jobs, replies)
+    ]
 
 
 def _attempt(version: str, value: list[Any] | None, problem: str, timed_out: bool) -> Attempt:
@@ -370,35 +512,54 @@ def _attempt(version: str, value: list[Any] | None, problem: str, timed_out: boo
         return Attempt(version, NO_ANSWER if timed_out else NOT_TRIED, error=problem)
     rc, said, seconds = value
     # Before it came to a mount, as without the right to make a namespace.
-    state = NOT_TRIED if said.startswith(("unshare:", "timeout:", "prlimit:")) else classify(rc, said)
+    state = (
+        NOT_TRIED if said.startswith(("unshare:", "timeout:", "prlimit:")) else classify(rc, said)
+    )
     return Attempt(version, state, seconds, "" if state == OK else said)
 
 
 def _mounting(host: Host) -> dict[int, str]:
-    """Mounts of NFS that are under way, by the pid of mount.nfs. To read the command line of another may block."""
+    """Mounts of NFS that are under way, by the pid of mount.nfs.
+
+    To read the command line of another may block.
+    """
 
     def reading() -> list[tuple[int, str]]:
-        pids = [pid for pid in host.names("/proc") if pid.isdigit() and (host.read(f"/proc/{pid}/comm") or "").startswith("mount.nfs")]
+        pids = [
+            pid
+            for pid in host.names("/proc")
+            if pid.isdigit() and (host.read(f"/proc/{pid}/comm") or "").startswith("mount.nfs")
+        ]
         words = [(pid, (host.read(f"/proc/{pid}/cmdline") or "").split("\0")) for pid in pids]
-        return [(int(pid), f"pid {pid} ({' '.join(said[:3])})") for pid, said in words if len(said) > 2]
+        return [
+            (int(pid), f"pid {pid} ({' '.join(said[:3])})") for pid, said in words if len(said) > 2
+        ]
 
     reply = host.bounded(reading)
     return dict(reply.value or ())
 
 
 def _left(host: Host, folder: str) -> tuple[str, ...]:
-    """Our processes that are still there after a moment; the folder is in all of their command lines, and in nobody else's."""
+    """Our processes that are still there after a moment; the folder is in all of their command
+    lines, and in nobody else's.
+    """
 
     def reading() -> list[str]:
         pids = [pid for pid in host.names("/proc") if pid.isdigit() and int(pid) != os.getpid()]
         words = {pid: (host.read(f"/proc/{pid}/cmdline") or "").split("\0") for pid in pids}
-        return [f"pid {pid} ({os.path.basename(said[0])})" for pid, said in words.items() if folder in said]
+        return [
+            f"pid {pid} ({os.path.basename(said[0])})"
+            for pid, said in words.items()
+            if folder in said
+        ]
 
     until = time.monotonic() + host.deadline.cap(_GRACE)
     while True:
         reply = host.bounded(reading)
         if reply.problem:
-            raise StorageOpsError(f"whether a mount of this check is left cannot be told: {reply.problem}")
+            raise StorageOpsError(
+                f"whether a mount of this check is left cannot be told: {reply.problem}"
+            )
         if not reply.value or time.monotonic() >= until:
             return tuple(reply.value)
         time.sleep(0.1)

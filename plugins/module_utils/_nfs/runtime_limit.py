@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""How many files a container may open (STOR-10): a program that closes all it might have open, as rpc.statd does, takes minutes for 1e9."""
+"""How many files a container may open (STOR-10): a program that closes all it might have open, as
+rpc.statd does, takes minutes for 1e9.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import NOFILE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import pod_uid_of
@@ -27,15 +31,32 @@ DROP_IN = "/etc/systemd/system/{unit}.d/50-storage_ops-nofile.conf"
 
 INFINITY = 2**64 - 1
 _UNITS = {"containerd": "containerd.service", "crio": "crio.service", "docker": "docker.service"}
-_PROPERTIES = ("Id", "LoadState", "ActiveState", "MainPID", "LimitNOFILE", "FragmentPath", "DropInPaths", "NeedDaemonReload", "KillMode")
+_PROPERTIES = (
+    "Id",
+    "LoadState",
+    "ActiveState",
+    "MainPID",
+    "LimitNOFILE",
+    "FragmentPath",
+    "DropInPaths",
+    "NeedDaemonReload",
+    "KillMode",
+)
 _MAX_OPEN_FILES = re.compile(r"^Max open files +\S+ +(\S+)", re.MULTILINE)
 
-LIMIT_SPEC = NOFILE.merge(ArgumentSpec({"runtimes": {"type": "list", "elements": "str", "choices": list(_UNITS), "default": []}}))
+LIMIT_SPEC = NOFILE.merge(
+    ArgumentSpec(
+        {"runtimes": {"type": "list", "elements": "str", "choices": list(_UNITS), "default": []}}
+    )
+)
 
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """What the user asked for; see the documentation of nfs_mount_check. ``runtimes``: empty is all that are there."""
+    """What the user asked for; see the documentation of nfs_mount_check.
+
+    ``runtimes``: empty is all that are there.
+    """
 
     runtimes: tuple[str, ...] = ()
     limit_nofile_max: int = 1048576
@@ -45,9 +66,9 @@ class LimitOptions:
 class Runtime:
     """A container runtime that systemd knows.
 
-    ``unit_limit``: LimitNOFILE as systemd has it loaded. ``pid``: its main process, 0 if it does not run. ``process_limit``: hard limit
-    of that process, 0 if it does not run. ``reload``: its files were changed since systemd read them. ``keeps_containers``: they
-    outlive its restart.
+    ``unit_limit``: LimitNOFILE as systemd has it loaded. ``pid``: its main process, 0 if it does
+    not run. ``process_limit``: hard limit of that process, 0 if it does not run. ``reload``: its
+    files were changed since systemd read them. ``keeps_containers``: they outlive its restart.
     """
 
     runtime: str
@@ -75,8 +96,9 @@ class CsiProcess:
 class LimitState:
     """What was read.
 
-    ``nr_open``: fs.nr_open, the most that any limit can be. ``systemd``: systemd's own limit, which is what a unit gets that asks for more
-    than that, as for infinity. ``problem``: why the runtimes are not known.
+    ``nr_open``: fs.nr_open, the most that any limit can be. ``systemd``: systemd's own limit, which
+    is what a unit gets that asks for more than that, as for infinity. ``problem``: why the runtimes
+    are not known.
     """
 
     node: str
@@ -92,7 +114,10 @@ def limit_options(params: dict[str, Any]) -> LimitOptions:
     given = {name: params[name] for name in LimitOptions.__dataclass_fields__ if name in params}
     options = LimitOptions(**{**given, "runtimes": tuple(given.get("runtimes", ()))})
     if not options.limit_nofile_max >= 1024:
-        raise StorageOpsError(f"limit_nofile_max is {options.limit_nofile_max}; give at least 1024, or nothing will run")
+        raise StorageOpsError(
+            f"limit_nofile_max is {options.limit_nofile_max}; give "
+            "at least 1024, or nothing will run"
+        )
     return options
 
 
@@ -116,27 +141,50 @@ class RuntimeLimits:
 
     def healthy(self, state: LimitState) -> str:
         """What is in order."""
-        limits = {runtime.runtime: runtime.process_limit or _next(runtime, state) for runtime in state.runtimes}
-        return ", ".join(f"{name} may open {limit} files" for name, limit in limits.items()) or "no container runtime"
+        limits = {
+            runtime.runtime: runtime.process_limit or _next(runtime, state)
+            for runtime in state.runtimes
+        }
+        return (
+            ", ".join(f"{name} may open {limit} files" for name, limit in limits.items())
+            or "no container runtime"
+        )
 
     def facts(self) -> dict[str, Any]:
         """What the role needs to put a limit right."""
         state = self._state
-        return {} if state is None else {"runtimes": [describe(runtime, state, self._options) for runtime in state.runtimes]}
+        return (
+            {}
+            if state is None
+            else {
+                "runtimes": [describe(runtime, state, self._options) for runtime in state.runtimes]
+            }
+        )
 
 
 def read_limits(host: Host, options: LimitOptions) -> LimitState:
     """What systemd has loaded, and what runs."""
     nr_open = int(host.read("/proc/sys/fs/nr_open") or 1048576)
     systemd = min(_limit_of(host.read("/proc/1/limits") or "") or nr_open, nr_open)
-    units = {unit: runtime for runtime, unit in _UNITS.items() if not options.runtimes or runtime in options.runtimes}
+    units = {
+        unit: runtime
+        for runtime, unit in _UNITS.items()
+        if not options.runtimes or runtime in options.runtimes
+    }
     shown = host.run(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", *units])
     if not shown.ok:
         return LimitState(host.name, nr_open, systemd, (), (), shown.describe())
-    blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in shown.stdout.split("\n\n")]
-    loaded = [block for block in blocks if block.get("LoadState") == "loaded" and block.get("Id") in units]
+    blocks = [
+        dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        for block in shown.stdout.split("\n\n")
+    ]
+    loaded = [
+        block for block in blocks if block.get("LoadState") == "loaded" and block.get("Id") in units
+    ]
     runtimes = tuple(_runtime(host, units[block["Id"]], block) for block in loaded)
-    return LimitState(host.name, nr_open, systemd, runtimes, _csi_processes(host) if runtimes else ())
+    return LimitState(
+        host.name, nr_open, systemd, runtimes, _csi_processes(host) if runtimes else ()
+    )
 
 
 def _runtime(host: Host, runtime: str, block: dict[str, str]) -> Runtime:
@@ -151,14 +199,23 @@ def _runtime(host: Host, runtime: str, block: dict[str, str]) -> Runtime:
         block.get("FragmentPath", ""),
         drop_ins,
         block.get("NeedDaemonReload") == "yes" or _has_unread(host, block["Id"], drop_ins),
-        not pid or (block.get("KillMode") in ("process", "none") and (runtime != "docker" or _live_restore(host))),
+        not pid
+        or (
+            block.get("KillMode") in ("process", "none")
+            and (runtime != "docker" or _live_restore(host))
+        ),
     )
 
 
 def _has_unread(host: Host, unit: str, drop_ins: Sequence[str]) -> bool:
     """Of a folder that is new systemd itself does not notice that it has not read it."""
     folders = [f"{folder}/systemd/system/{unit}.d" for folder in ("/etc", "/run")]
-    return any(f"{folder}/{name}" not in drop_ins for folder in folders for name in host.names(folder) if name.endswith(".conf"))
+    return any(
+        f"{folder}/{name}" not in drop_ins
+        for folder in folders
+        for name in host.names(folder)
+        if name.endswith(".conf")
+    )
 
 
 def _number(text: str) -> int:
@@ -184,7 +241,10 @@ def _live_restore(host: Host) -> bool:
 
 
 def _csi_processes(host: Host) -> tuple[CsiProcess, ...]:
-    """Processes of pods whose command line has to do with CSI. To read that of another may block."""
+    """Processes of pods whose command line has to do with CSI.
+
+    To read that of another may block.
+    """
 
     def reading() -> list[dict[str, Any]]:
         found = [_csi_process(host, int(pid)) for pid in host.names("/proc") if pid.isdigit()]
@@ -201,16 +261,25 @@ def _csi_process(host: Host, pid: int) -> CsiProcess | None:
     words = (host.read(f"/proc/{pid}/cmdline") or "").split("\0") if uid else []
     if not any("csi" in word for word in words):
         return None
-    return CsiProcess(pid, os.path.basename(words[0]), uid, _limit_of(host.read(f"/proc/{pid}/limits") or ""))
+    return CsiProcess(
+        pid, os.path.basename(words[0]), uid, _limit_of(host.read(f"/proc/{pid}/limits") or "")
+    )
 
 
 def plan_limits(state: LimitState, options: LimitOptions) -> Plan:
     """Findings for each runtime, and for CSI drivers that have an old limit; a pure function."""
     if state.problem:
-        finding = _finding(state, "major", "service", "systemd", "what container runtimes there are cannot be read")
+        finding = _finding(
+            state, "major", "service", "systemd", "what container runtimes there are cannot be read"
+        )
         finding.refuse(f"{state.problem}: see 'systemctl status'")
         return Plan([finding])
-    findings = [finding for runtime in state.runtimes for finding in [_judge(runtime, state, options)] if finding]
+    findings = [
+        finding
+        for runtime in state.runtimes
+        for finding in [_judge(runtime, state, options)]
+        if finding
+    ]
     # As long as the runtime itself is wrong, so are all that it started.
     return Plan(findings or _judge_csi(state, options))
 
@@ -231,30 +300,61 @@ def _shown(limit: int) -> str:
 def _judge(runtime: Runtime, state: LimitState, options: LimitOptions) -> Finding | None:
     now, after, most = runtime.process_limit, _next(runtime, state), options.limit_nofile_max
     name, path = runtime.runtime, DROP_IN.format(unit=runtime.unit)
-    write = f"write {path} with the lines '[Service]' and 'LimitNOFILE={most}', run 'systemctl daemon-reload'"
-    # Where systemd ends the whole control group, the shims of the containers are in it; docker's own word counts besides.
-    ends = ", after its containers were moved away: they end with it (KillMode is not process, or docker has no live-restore)"
+    write = (
+        f"write {path} with the lines '[Service]' and 'LimitNOFILE={most}', run 'systemctl "
+        "daemon-reload'"
+    )
+    # Where systemd ends the whole control group, the shims of the containers are in it; docker's
+    # own word counts besides.
+    ends = (
+        ", after its containers were moved away: they end with it (KillMode is not process, or "
+        "docker has no live-restore)"
+    )
     restart = f"restart {runtime.unit}" + ("" if runtime.keeps_containers else ends)
-    pods = "; pods keep the limit that they were started with until they are started again, those of the CSI driver too"
+    pods = (
+        "; pods keep the limit that they were started with until they are started again, those "
+        "of the CSI driver too"
+    )
     if now > most and after > most:
-        found = "major", f"{name} and its containers may open {now} files each", f"{write}, and {restart}{pods}"
+        found = (
+            "major",
+            f"{name} and its containers may open {now} files each",
+            f"{write}, and {restart}{pods}",
+        )
     elif now > most:
-        set_to = f"its unit says {_shown(runtime.unit_limit)}, which the running process does not have yet"
-        found = "major", f"{name} and its containers may still open {now} files each", f"{set_to}: {restart}{pods}"
+        set_to = (
+            f"its unit says {_shown(runtime.unit_limit)}, which the "
+            "running process does not have yet"
+        )
+        found = (
+            "major",
+            f"{name} and its containers may still open {now} files each",
+            f"{set_to}: {restart}{pods}",
+        )
     elif after > most:
         when = "at its next start" if runtime.pid else "once it is started"
-        found = "minor", f"{name} and its containers will be let open {after} files each {when}", f"{write}{pods}"
+        found = (
+            "minor",
+            f"{name} and its containers will be let open {after} files each {when}",
+            f"{write}{pods}",
+        )
     elif runtime.pid and now != after:
         found = (
             "info",
-            f"{name} runs with a limit of {now} files, and its unit says {_shown(runtime.unit_limit)}",
+            f"{name} runs with a limit of {now} files, and its unit says "
+            f"{_shown(runtime.unit_limit)}",
             f"the unit was changed after {name} was started; {restart} when it suits{pods}",
         )
     else:
         return None
     severity, summary, reason = found
     finding = _finding(state, severity, "container runtime", name, summary)
-    reload = "systemd has not read the unit's files since they were changed: run 'systemctl daemon-reload'; " if runtime.reload else ""
+    reload = (
+        "systemd has not read the unit's files since they were changed: run 'systemctl "
+        "daemon-reload'; "
+        if runtime.reload
+        else ""
+    )
     finding.reason = f"{reload}{reason}"
     finding.evidence = {
         "unit": runtime.unit,
@@ -278,10 +378,21 @@ def _judge_csi(state: LimitState, options: LimitOptions) -> list[Finding]:
     if not old:
         return []
     pods = list(dict.fromkeys(process.pod for process in old))
-    summary = f"{len(pods)} pod{'s' * (len(pods) != 1)} of CSI drivers still may open {max(process.limit for process in old)} files"
+    summary = (
+        f"{len(pods)} pod{'s' * (len(pods) != 1)} of CSI drivers still may open "
+        f"{max(process.limit for process in old)} files"
+    )
     finding = _finding(state, "minor", "CSI driver", ", ".join(pods[:3]), summary)
-    finding.reason = "the runtime's limit is in order, but they were started before it was: delete these pods, one at a time"
-    finding.evidence = {"processes": [f"pid {process.pid} ({process.command}) of pod {process.pod}: {process.limit}" for process in old]}
+    finding.reason = (
+        "the runtime's limit is in order, but they were started before it was: delete "
+        "these pods, one at a time"
+    )
+    finding.evidence = {
+        "processes": [
+            f"pid {process.pid} ({process.command}) of pod {process.pod}: {process.limit}"
+            for process in old
+        ]
+    }
     return [finding]
 
 
@@ -308,6 +419,9 @@ def describe(runtime: Runtime, state: LimitState, options: LimitOptions) -> dict
 
 
 def excessive(state: LimitState, options: LimitOptions) -> int:
-    """The largest limit of a running runtime, if it is too large; else 0. None can be set that is beyond what the kernel has now."""
+    """The largest limit of a running runtime, if it is too large; else 0.
+
+    None can be set that is beyond what the kernel has now.
+    """
     limit = max((runtime.process_limit for runtime in state.runtimes), default=0)
     return min(limit, state.nr_open) if limit > options.limit_nofile_max else 0

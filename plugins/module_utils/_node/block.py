@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Block devices as sysfs shows them: SCSI disks with their transport, device-mapper devices, and the tree of holders."""
+"""Block devices as sysfs shows them: SCSI disks with their transport, device-mapper devices, and
+the tree of holders.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ _PARTITION = re.compile(r"part\d+-mpath-")
 class Disk:
     """A SCSI disk.
 
-    ``wwid``: what sysfs remembers, spelled as multipath spells it. ``names``: all names it had when it was found, as those of
-    ``scsi.Answer.wwids``; empty where the kernel does not tell. ``transport``: session or remote port.
+    ``wwid``: what sysfs remembers, spelled as multipath spells it. ``names``: all names it had when
+    it was found, as those of ``scsi.Answer.wwids``; empty where the kernel does not tell.
+    ``transport``: session or remote port.
     """
 
     name: str
@@ -74,7 +77,8 @@ class Transport:
 
 @dataclass(frozen=True)
 class DmDevice:
-    """A device-mapper device. ``slaves`` are what it is made of, ``holders`` what is made of it (kernel names).
+    """A device-mapper device. ``slaves`` are what it is made of, ``holders`` what is made of it
+    (kernel names).
 
     ``name``: as its owner gave it, and as dmsetup shows it (``unmangled``).
     """
@@ -94,7 +98,9 @@ class DmDevice:
 
     @property
     def is_mangled(self) -> bool:
-        """The kernel knows it by another name, since libdevmapper wants only these characters in /dev (DM_STRING_MANGLING_AUTO)."""
+        """The kernel knows it by another name, since libdevmapper wants only these characters in
+        /dev (DM_STRING_MANGLING_AUTO).
+        """
         return re.fullmatch(r"[A-Za-z0-9#+\-.:=@_]*", self.name) is None
 
     @property
@@ -112,12 +118,25 @@ def transports(host: Host) -> dict[str, Transport]:
     """iSCSI sessions and Fibre Channel target ports by their kernel name."""
     found = {}
     for session in host.names("/sys/class/iscsi_session"):
-        peer = host.read(f"/sys/class/iscsi_connection/connection{session[7:]}:0/persistent_address") or "unknown portal"
-        found[session] = Transport("iSCSI", session, peer, host.read(f"/sys/class/iscsi_session/{session}/state") or "unknown")
+        peer = (
+            host.read(f"/sys/class/iscsi_connection/connection{session[7:]}:0/persistent_address")
+            or "unknown portal"
+        )
+        found[session] = Transport(
+            "iSCSI",
+            session,
+            peer,
+            host.read(f"/sys/class/iscsi_session/{session}/state") or "unknown",
+        )
     for port in host.names("/sys/class/fc_remote_ports"):
         base = f"/sys/class/fc_remote_ports/{port}"
         if "FCP Target" in (host.read(f"{base}/roles") or ""):
-            found[port] = Transport("FC", port, host.read(f"{base}/port_name") or "", host.read(f"{base}/port_state") or "unknown")
+            found[port] = Transport(
+                "FC",
+                port,
+                host.read(f"{base}/port_name") or "",
+                host.read(f"{base}/port_state") or "unknown",
+            )
     return found
 
 
@@ -139,14 +158,19 @@ def disks(host: Host, reached: dict[str, Transport]) -> dict[str, Disk]:
                 (host.read(f"{device}/vendor") or "").strip(),
                 (host.read(f"{device}/model") or "").strip(),
                 tuple(host.names(f"{block}/holders")),
-                next((reached[part] for part in host.resolve(device).split("/") if part in reached), None),
+                next(
+                    (reached[part] for part in host.resolve(device).split("/") if part in reached),
+                    None,
+                ),
                 _names(host, device),
             )
     return found
 
 
 def _names(host: Host, device: str) -> tuple[str, ...]:
-    """The VPD page 0x83 that the kernel keeps from when it found the disk, or was told to look again."""
+    """The VPD page 0x83 that the kernel keeps from when it found the disk, or was told to look
+    again.
+    """
     page = host.read_bytes(f"{device}/vpd_pg83")
     try:
         return scsi.parse_device_identification(page) if page else ()
@@ -173,22 +197,31 @@ def dm_devices(host: Host) -> dict[str, DmDevice]:
 
 
 def unmangled(name: str) -> str:
-    """The name behind one that libdevmapper has mangled: what it does not want in /dev it writes as ``\\x20``, byte by byte.
+    """The name behind one that libdevmapper has mangled: what it does not want in /dev it writes as
+    ``\\x20``, byte by byte.
 
     (dm_mangle_string in libdm-common.c; dmsetup(8), --manglename.)
     """
-    raw = re.sub(rb"\\x([0-9a-fA-F]{2})", lambda found: bytes.fromhex(found[1].decode()), name.encode())
+    raw = re.sub(
+        rb"\\x([0-9a-fA-F]{2})", lambda found: bytes.fromhex(found[1].decode()), name.encode()
+    )
     return raw.decode("utf-8", "replace")
 
 
 def partitions(host: Host, name: str) -> dict[str, str]:
     """Kernel partitions of a disk: name -> major:minor."""
     base = f"/sys/class/block/{name}"
-    return {part: host.read(f"{base}/{part}/dev") or "" for part in host.names(base) if host.exists(f"{base}/{part}/partition")}
+    return {
+        part: host.read(f"{base}/{part}/dev") or ""
+        for part in host.names(base)
+        if host.exists(f"{base}/{part}/partition")
+    }
 
 
 def disk_devices(host: Host, disk: Disk) -> dict[str, str]:
-    """Everything a disk can be opened as: itself, its partitions, and (with a ``c``) the generic device; name -> major:minor."""
+    """Everything a disk can be opened as: itself, its partitions, and (with a ``c``) the generic
+    device; name -> major:minor.
+    """
     generic = f"/sys/class/scsi_device/{disk.hctl}/device/scsi_generic"
     characters = {name: f"c{host.read(f'{generic}/{name}/dev')}" for name in host.names(generic)}
     return {disk.name: disk.dev, **partitions(host, disk.name), **characters}

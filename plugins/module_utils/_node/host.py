@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""The node a module runs on: every file, command and device it touches goes through here, so that tests can hand in another."""
+"""The node a module runs on: every file, command and device it touches goes through here, so that
+tests can hand in another.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
     call_each,
     run_command,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
 
 # Kept back from the deadline for taking an action back (seconds).
@@ -32,7 +36,8 @@ UNDO_SECONDS = 10.0
 class Host:
     """Files, commands and SCSI disks of this node, all of it paid from one deadline.
 
-    ``root``: folder that stands for ``/`` (captured trees in tests). ``command_timeout``: seconds for one command.
+    ``root``: folder that stands for ``/`` (captured trees in tests). ``command_timeout``: seconds
+    for one command.
     """
 
     def __init__(self, deadline: Deadline, command_timeout: float, root: str = "/") -> None:
@@ -41,22 +46,30 @@ class Host:
         self.name = os.uname().nodename
         self.kernel = os.uname().release
         self._root = root
-        # A caller that ignores it has inherited that to us, and the fate of a child could not be learnt.
+        # A caller that ignores it has inherited that to us, and the fate of a child could not be
+        # learnt.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def require_root(self) -> None:
-        """Without root half of the evidence is unreadable, and what is unreadable must not look like nothing."""
+        """Without root half of the evidence is unreadable, and what is unreadable must not look
+        like nothing.
+        """
         if os.geteuid() != 0:
-            raise StorageOpsError("this module reads other processes' mounts and asks disks: run it as root (become: true)")
+            raise StorageOpsError(
+                "this module reads other processes' mounts and asks "
+                "disks: run it as root (become: true)"
+            )
 
     def path(self, path: str) -> str:
         """Where ``path`` really is."""
         return os.path.join(self._root, path.lstrip("/"))
 
     def read(self, path: str, errors: str = "replace") -> str | None:
-        """The text of a small file without its final newline; None if it is not there or cannot be read.
+        """The text of a small file without its final newline; None if it is not there or cannot be
+        read.
 
-        ``errors``: what becomes of bytes that are no text. With ``surrogateescape`` paths stay what they are, but may not be shown.
+        ``errors``: what becomes of bytes that are no text. With ``surrogateescape`` paths stay what
+        they are, but may not be shown.
         """
         try:
             with open(self.path(path), encoding="utf-8", errors=errors, newline="") as file:
@@ -94,12 +107,16 @@ class Host:
         try:
             return os.readlink(self.path(path))
         except PermissionError as error:
-            raise StorageOpsError(f"{path} may not be read: run as root, with all of its capabilities") from error
+            raise StorageOpsError(
+                f"{path} may not be read: run as root, with all of its capabilities"
+            ) from error
         except OSError:
             return ""
 
     def run(self, argv: Sequence[str], timeout: float | None = None) -> CommandResult:
-        """Run a command, bounded by ``timeout`` (default: ``command_timeout``) and by the deadline."""
+        """Run a command, bounded by ``timeout`` (default: ``command_timeout``) and by
+        the deadline.
+        """
         return run_command(argv, self.deadline.cap(timeout or self.command_timeout))
 
     def bounded(self, function: Callable[[], Any], timeout: float | None = None) -> Reply:
@@ -107,7 +124,9 @@ class Host:
         return call(function, self.deadline.cap(timeout or self.command_timeout))
 
     def ask(self, questions: Sequence[tuple[str, bool]], timeout: float) -> list[scsi.Answer]:
-        """Ask disks, all in parallel: (device name such as ``sda``, ask for REPORT LUNS too) -> answer, in order."""
+        """Ask disks, all in parallel: (device name such as ``sda``, ask for REPORT LUNS too) ->
+        answer, in order.
+        """
 
         def asking(question: tuple[str, bool]) -> dict[str, Any]:
             name, report_luns = question
@@ -115,13 +134,19 @@ class Host:
 
         # The kernel's timeout holds for each command, and a conversation has a few.
         replies = call_each(asking, questions, timeout + 1, self.deadline.remaining())
-        return [scsi.Answer(problem=reply.problem) if reply.problem else scsi.Answer.from_json(reply.value) for reply in replies]
+        return [
+            scsi.Answer(problem=reply.problem)
+            if reply.problem
+            else scsi.Answer.from_json(reply.value)
+            for reply in replies
+        ]
 
     def sleep(self, seconds: float) -> None:
         """Wait, but not past the deadline."""
         if seconds > self.deadline.remaining():
             raise StorageOpsError(
-                f"the deadline would pass while waiting for {seconds:g} s; nothing more was done. Raise 'deadline' or narrow the scope"
+                f"the deadline would pass while waiting for {seconds:g} s; nothing more was done. "
+                "Raise 'deadline' or narrow the scope"
             )
         time.sleep(seconds)
 

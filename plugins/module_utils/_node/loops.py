@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Loop devices: which filesystem the file behind one lies on (see loop(4))."""
 
@@ -19,7 +19,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 
 # drivers/block/loop.c. Device numbers of partitions of loop devices have another major number.
 MAJOR = 7
-# linux/loop.h; struct loop_info64 begins with lo_device, the device number of the file's filesystem.
+# linux/loop.h; struct loop_info64 begins with lo_device, the device number of the file's
+# filesystem.
 _LOOP_GET_STATUS64 = 0x4C05
 _INFO_BYTES = 232
 # A loop device on a file of a loop device, and so on.
@@ -44,7 +45,9 @@ def read_backing(host: Host, devices: Iterable[str]) -> dict[str, str]:
         paths = [host.path(_node_of(host, device)) for device in order]
         questions = list(zip(order, paths))
         replies = call_each(_ask, questions, host.command_timeout, host.deadline.remaining())
-        answers = {device: reply.value for device, reply in zip(order, replies) if not reply.problem}
+        answers = {
+            device: reply.value for device, reply in zip(order, replies) if not reply.problem
+        }
         found.update({device: below for device, below in answers.items() if below})
         wanted = set(answers.values())
     return found

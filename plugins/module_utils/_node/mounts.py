@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """mountinfo of every mount namespace, and swap (see proc_pid_mountinfo(5))."""
 
@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 # Before Linux 5.8 a mount may be missing from a file that is read while others come and go.
@@ -28,10 +30,12 @@ _GROUP = re.compile(r"(shared|master):(\d{1,10})", re.ASCII)
 class Mount:
     """One line of mountinfo.
 
-    ``id``: its number, used again after an unmount. ``parent``: number of the mount that it lies on. ``device``: major:minor of the
-    superblock. ``root``: the folder (or file) of it that is mounted; ends in ``//deleted`` if that is gone. ``options``: of this mount;
-    ``super_options``: of the superblock, for all its mounts. ``shared``: peer group with which it exchanges mounts; ``master``: the one
-    it only gets them from; 0 is none. ``pid``: a process of the namespace.
+    ``id``: its number, used again after an unmount. ``parent``: number of the mount that it lies
+    on. ``device``: major:minor of the superblock. ``root``: the folder (or file) of it that is
+    mounted; ends in ``//deleted`` if that is gone. ``options``: of this mount;
+    ``super_options``: of the superblock, for all its mounts. ``shared``: peer group with which it
+    exchanges mounts; ``master``: the one it only gets them from; 0 is none. ``pid``: a process of
+    the namespace.
     """
 
     id: int
@@ -50,11 +54,15 @@ class Mount:
 
 
 def parse_mountinfo(text: str, pid: str) -> list[Mount]:
-    """The mounts in a mountinfo file; lines that are not of its form are a StorageOpsError, never passed over."""
+    """The mounts in a mountinfo file; lines that are not of its form are a StorageOpsError, never
+    passed over.
+    """
     return list(each_mount(text, pid))
 
 
-def each_mount(text: str, pid: str, wanted: Callable[[str, str], bool] | None = None) -> Iterator[Mount]:
+def each_mount(
+    text: str, pid: str, wanted: Callable[[str, str], bool] | None = None
+) -> Iterator[Mount]:
     """The same, one by one, since a tenant may have 100,000 of them in a namespace of his own.
 
     ``wanted``: takes id and device of a mount, to pass over those that are not.
@@ -101,7 +109,9 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 class MountTable:
-    """The mounts of one namespace as a tree, which alone says what a path leads to: neither their order nor their numbers do."""
+    """The mounts of one namespace as a tree, which alone says what a path leads to: neither their
+    order nor their numbers do.
+    """
 
     def __init__(self, mounts: Iterable[Mount]) -> None:
         self.mounts = tuple(mounts)
@@ -117,15 +127,24 @@ class MountTable:
             if mount.parent != mount.id and self._at.setdefault(place, mount) is not mount:
                 self._unclear.add(place)
         if len(self._by_id) < len(self.mounts):
-            raise StorageOpsError("two mounts have the same number: what lies on what cannot be told")
+            raise StorageOpsError(
+                "two mounts have the same number: what lies on what cannot be told"
+            )
         # Of a process in a chroot, the mount that its root is in is not listed.
-        outside = {mount.parent for mount in self.mounts if mount.parent == mount.id or mount.parent not in self._by_id}
+        outside = {
+            mount.parent
+            for mount in self.mounts
+            if mount.parent == mount.id or mount.parent not in self._by_id
+        }
         if len(outside) != 1:
             raise StorageOpsError("the mounts do not hang together: part of them is missing")
         self._outside = outside.pop()
 
     def holding(self, path: str) -> Mount | None:
-        """The mount that a path leads into, if it is listed. The path is absolute, without links, in its shortest form."""
+        """The mount that a path leads into, if it is listed.
+
+        The path is absolute, without links, in its shortest form.
+        """
         # A lookup begins in the root of the process, whatever was mounted over that.
         root = self._by_id.get(self._outside) or self._at.get((self._outside, "/"))
         number = root.id if root else self._outside
@@ -135,12 +154,17 @@ class MountTable:
             while (number, prefix) in self._at:
                 # Side by side they lie only in kernels before Linux 4.11.
                 if (number, prefix) in self._unclear:
-                    raise StorageOpsError(f"two mounts lie side by side at {prefix!r}: which one a process gets cannot be told")
+                    raise StorageOpsError(
+                        f"two mounts lie side by side at {prefix!r}: which one a process gets "
+                        "cannot be told"
+                    )
                 number = self._at[(number, prefix)].id
         return self._by_id.get(number)
 
     def layers(self, point: str) -> list[Mount]:
-        """The mounts stacked at a mount point, the one that a process gets last; what a mount higher up hides is none of them."""
+        """The mounts stacked at a mount point, the one that a process gets last; what a mount
+        higher up hides is none of them.
+        """
         found: list[Mount] = []
         top = self.holding(point)
         while top is not None and top.point == point and top not in found:
@@ -153,7 +177,11 @@ class MountTable:
         found: list[Mount] = []
         waiting = [mount]
         while waiting:
-            new = [child for child in self._on.get(waiting.pop().id, []) if child is not mount and child not in found]
+            new = [
+                child
+                for child in self._on.get(waiting.pop().id, [])
+                if child is not mount and child not in found
+            ]
             found += new
             waiting += new
         return found
@@ -165,27 +193,40 @@ def read_table(host: Host, pid: str) -> MountTable:
     for _reading in range(_READINGS):
         text = host.read(path, "surrogateescape")
         if not text:
-            raise StorageOpsError(f"{path} cannot be read: the process is gone, or this does not run as root (become: true)")
+            raise StorageOpsError(
+                f"{path} cannot be read: the process is gone, or this does not run as root "
+                "(become: true)"
+            )
         if text == before:
             return MountTable(parse_mountinfo(text, pid))
         before = text
-    raise StorageOpsError(f"{path} was another one each of {_READINGS} times that it was read: run this again when fewer mounts change")
+    raise StorageOpsError(
+        f"{path} was another one each of {_READINGS} times that it was read: run this again when "
+        "fewer mounts change"
+    )
 
 
 def all_mounts(host: Host) -> Iterator[Mount]:
-    """The mounts of every mount namespace that a process lives in, one by one: keep only what is needed."""
+    """The mounts of every mount namespace that a process lives in, one by one: keep only what is
+    needed.
+    """
     return (mount for pid, text in each_namespace(host) for mount in each_mount(text, pid))
 
 
 def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
     """(a process, its mountinfo) of every mount namespace that a process lives in, each read once.
 
-    A process in a chroot sees only what is below its root, so a namespace is read once for every root in it.
-    A namespace that only an open file keeps alive cannot be read; a device mounted there still shows by its open count.
+    A process in a chroot sees only what is below its root, so a namespace is read once for every
+    root in it. A namespace that only an open file keeps alive cannot be read; a device mounted
+    there still shows by its open count.
     """
     seen = set()
     for pid in host.names("/proc"):
-        view = (host.link(f"/proc/{pid}/ns/mnt"), host.link(f"/proc/{pid}/root")) if pid.isdigit() else ("", "")
+        view = (
+            (host.link(f"/proc/{pid}/ns/mnt"), host.link(f"/proc/{pid}/root"))
+            if pid.isdigit()
+            else ("", "")
+        )
         if not view[0] or view in seen:
             continue
         text = host.read(f"/proc/{pid}/mountinfo")
@@ -199,7 +240,11 @@ def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
 
 def swap_devices(host: Host) -> list[str]:
     """Device paths in use as swap."""
-    return [line.split()[0] for line in (host.read("/proc/swaps") or "").splitlines()[1:] if line.strip()]
+    return [
+        line.split()[0]
+        for line in (host.read("/proc/swaps") or "").splitlines()[1:]
+        if line.strip()
+    ]
 
 
 def is_fuse(mount: Mount) -> bool:

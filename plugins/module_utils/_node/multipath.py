@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """multipathd and device-mapper as they describe multipath maps; every question is bounded."""
 
@@ -13,7 +13,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import unmangled
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
@@ -21,7 +23,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host im
 _MAJOR_VERSION = 0
 # multipathd's default max_polling_interval (seconds), four times its polling_interval
 DEFAULT_CHECKER_INTERVAL = 20.0
-# multipathd puts aliases into its JSON as they are: mangled ones (my\x20disk) are no JSON, and one with a quotation mark ends early.
+# multipathd puts aliases into its JSON as they are: mangled ones (my\x20disk) are no JSON, and one
+# with a quotation mark ends early.
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _JSON_ESCAPES = '"\\/bfnrtu'
 _TABLE_LINE = re.compile(r"^(?P<name>.*): \d+ \d+ multipath (?P<features>.*)$")
@@ -31,7 +34,8 @@ _TABLE_LINE = re.compile(r"^(?P<name>.*): \d+ \d+ multipath (?P<features>.*)$")
 class Daemon:
     """What multipathd says. ``problem``: why it says nothing; then ``paths`` is empty.
 
-    ``paths``: WWID of a map -> disk name -> its state, e.g. ``failed faulty`` (device-mapper's and the checker's).
+    ``paths``: WWID of a map -> disk name -> its state, e.g. ``failed faulty`` (device-mapper's and
+    the checker's).
     """
 
     paths: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -50,32 +54,49 @@ def ask_daemon(host: Host) -> Daemon:
 
 
 def parse_maps(text: str) -> dict[str, dict[str, str]]:
-    """Parse ``multipathd show maps json`` (as in ``Daemon.paths``); a busy daemon says ``timeout`` instead, with exit status 0."""
-    repaired = _ESCAPE.sub(lambda found: found[0] if found[1] in _JSON_ESCAPES else f"\\{found[0]}", text)
+    """Parse ``multipathd show maps json`` (as in ``Daemon.paths``); a busy daemon says ``timeout``
+    instead, with exit status 0.
+    """
+    repaired = _ESCAPE.sub(
+        lambda found: found[0] if found[1] in _JSON_ESCAPES else f"\\{found[0]}", text
+    )
     try:
         answer = json.loads(repaired, strict=False)
     except json.JSONDecodeError as error:
         if text.startswith("{"):
             near = " ".join(repaired[max(0, error.pos - 40) : error.pos + 40].split())
             raise StorageOpsError(
-                f"multipathd's JSON is broken near {near!r}: an alias in multipath.conf with a quotation mark does that; change it"
+                f"multipathd's JSON is broken near {near!r}: an alias in multipath.conf with a "
+                "quotation mark does that; change it"
             ) from None
-        raise StorageOpsError(f"multipathd answered {' '.join(text.split())[:100]!r} instead of JSON") from None
+        raise StorageOpsError(
+            f"multipathd answered {' '.join(text.split())[:100]!r} instead of JSON"
+        ) from None
     version = answer.get("major_version") if isinstance(answer, dict) else None
     if version != _MAJOR_VERSION:
-        raise StorageOpsError(f"multipathd speaks version {version!r} of its JSON; this collection knows version {_MAJOR_VERSION}")
+        raise StorageOpsError(
+            f"multipathd speaks version {version!r} of its JSON; this collection knows version "
+            f"{_MAJOR_VERSION}"
+        )
     found: dict[str, dict[str, str]] = {}
     try:
-        # 0.9.4 has a map whose alias is mangled twice, by both of its names, and the paths in one of them.
+        # 0.9.4 has a map whose alias is mangled twice, by both of its names, and the paths in one
+        # of them.
         for entry in answer["maps"]:
             found.setdefault(entry["uuid"], {}).update(_paths(entry))
     except (KeyError, TypeError, AttributeError) as error:
-        raise StorageOpsError(f"multipathd's JSON lacks what is needed: {type(error).__name__} {error}") from None
+        raise StorageOpsError(
+            f"multipathd's JSON lacks what is needed: {type(error).__name__} {error}"
+        ) from None
     return found
 
 
 def _paths(entry: dict[str, Any]) -> dict[str, str]:
-    return {path["dev"]: f"{path['dm_st']} {path['chk_st']}" for group in entry.get("path_groups", []) for path in group.get("paths", [])}
+    return {
+        path["dev"]: f"{path['dm_st']} {path['chk_st']}"
+        for group in entry.get("path_groups", [])
+        for path in group.get("paths", [])
+    }
 
 
 def known_paths(host: Host) -> set[str] | None:
@@ -85,32 +106,54 @@ def known_paths(host: Host) -> set[str] | None:
 
 
 def checker_interval(host: Host) -> float:
-    """Seconds after which multipathd has checked every path at least once; its default if it does not tell."""
+    """Seconds after which multipathd has checked every path at least once; its default if it does
+    not tell.
+    """
     result = host.run(["multipathd", "show", "config"])
-    match = re.search(r"^\s*max_polling_interval\s+\"?(\d+)", result.stdout, re.MULTILINE) if result.ok else None
+    match = (
+        re.search(r"^\s*max_polling_interval\s+\"?(\d+)", result.stdout, re.MULTILINE)
+        if result.ok
+        else None
+    )
     return float(match.group(1)) if match else DEFAULT_CHECKER_INTERVAL
 
 
 def queueing(host: Host) -> dict[str, bool]:
-    """Map name -> the kernel queues I/O while no path is left. The kernel's word, as multipathd's may lag."""
+    """Map name -> the kernel queues I/O while no path is left.
+
+    The kernel's word, as multipathd's may lag.
+    """
     # Mangled, so that each is one line.
     result = host.run(["dmsetup", "table", "--manglename", "none", "--target", "multipath"])
     if not result.ok:
         raise StorageOpsError(f"the device-mapper tables could not be read: {result.describe()}")
-    lines = [match for line in result.stdout.splitlines() for match in [_TABLE_LINE.match(line)] if match]
-    return {unmangled(match.group("name")): "queue_if_no_path" in match.group("features").split() for match in lines}
+    lines = [
+        match for line in result.stdout.splitlines() for match in [_TABLE_LINE.match(line)] if match
+    ]
+    return {
+        unmangled(match.group("name")): "queue_if_no_path" in match.group("features").split()
+        for match in lines
+    }
 
 
 def open_counts(host: Host) -> dict[str, int]:
     """major:minor of a device-mapper device -> how often it is open."""
-    result = host.run(["dmsetup", "info", "-c", "--noheadings", "--separator", ":", "-o", "major,minor,open"])
+    result = host.run(
+        ["dmsetup", "info", "-c", "--noheadings", "--separator", ":", "-o", "major,minor,open"]
+    )
     if not result.ok:
-        raise StorageOpsError(f"the open counts of device-mapper could not be read: {result.describe()}")
-    rows = [line.strip().split(":") for line in result.stdout.splitlines() if line.strip()[:1].isdigit()]
+        raise StorageOpsError(
+            f"the open counts of device-mapper could not be read: {result.describe()}"
+        )
+    rows = [
+        line.strip().split(":") for line in result.stdout.splitlines() if line.strip()[:1].isdigit()
+    ]
     return {f"{major}:{minor}": int(count) for major, minor, count in rows}
 
 
 def aliases(host: Host) -> dict[str, str]:
     """Map name -> WWID from multipath's bindings file, which outlives the maps."""
     lines = [line.split() for line in (host.read("/etc/multipath/bindings") or "").splitlines()]
-    return {words[0]: words[1] for words in lines if len(words) == 2 and not words[0].startswith("#")}
+    return {
+        words[0]: words[1] for words in lines if len(words) == 2 and not words[0].startswith("#")
+    }

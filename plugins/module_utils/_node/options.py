@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Options that node modules share, and the node by them.
 
@@ -15,8 +15,13 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import UNDO_SECONDS, Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
+    UNDO_SECONDS,
+    Host,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT
 
 __all__ = [
@@ -43,7 +48,12 @@ RESIDUAL = ArgumentSpec(
         "probe_timeout": {"type": "float", "default": 5.0},
     }
 )
-BOUNDS = ArgumentSpec({"command_timeout": {"type": "float", "default": 30.0}, "deadline": {"type": "float", "default": 300.0}})
+BOUNDS = ArgumentSpec(
+    {
+        "command_timeout": {"type": "float", "default": 30.0},
+        "deadline": {"type": "float", "default": 300.0},
+    }
+)
 REFUSAL = ArgumentSpec({"strict": {"type": "bool", "default": False}})
 KUBELET = ArgumentSpec({"kubelet_root": {"type": "str", "default": ROOT}})
 SHARES = ArgumentSpec({"shares": {"type": "list", "elements": "str", "default": []}})
@@ -60,7 +70,9 @@ PEERS = ArgumentSpec(
 def make_host(params: dict[str, Any]) -> Host:
     """The node, with the bounds the user gave."""
     if not params["deadline"] >= 2 * UNDO_SECONDS:
-        raise StorageOpsError(f"deadline is {params['deadline']:g} s; give at least {2 * UNDO_SECONDS:g}")
+        raise StorageOpsError(
+            f"deadline is {params['deadline']:g} s; give at least {2 * UNDO_SECONDS:g}"
+        )
     if not params["command_timeout"] > 0:
         raise StorageOpsError("command_timeout must be more than 0 seconds")
     return Host(Deadline(params["deadline"] - UNDO_SECONDS), params["command_timeout"])

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Whether mounted folders answer: what mountinfo, stat and mountpoint say of a dead one is that all is well."""
+"""Whether mounted folders answer: what mountinfo, stat and mountpoint say of a dead one is that all
+is well.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Reply, call_each
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    Reply,
+    call_each,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 OK = "ok"
@@ -24,7 +29,8 @@ DEAD = "dead"
 HUNG = "hung"
 ERROR = "error"
 
-# ENOTCONN: the server is gone. ECONNABORTED: it went while we were asking. ESTALE is said by a server that lives.
+# ENOTCONN: the server is gone. ECONNABORTED: it went while we were asking. ESTALE is said by a
+# server that lives.
 DEAD_ERRORS = ("ENOTCONN", "ECONNABORTED")
 # A server whose backend is stuck still answers the first of them.
 _STEPS = ("", "statvfs", "listing")
@@ -34,8 +40,10 @@ _STEPS = ("", "statvfs", "listing")
 class Answer:
     """What a folder answered.
 
-    ``state``: ok; dead, its server is gone; hung, no answer in all the time it had; error, anything else, which says nothing of its server.
-    ``step``: statvfs or listing, whichever failed or hung; empty if all is well or it was never asked. ``error``: name such as ENOTCONN.
+    ``state``: ok; dead, its server is gone; hung, no answer in all the time it had; error, anything
+    else, which says nothing of its server.
+    ``step``: statvfs or listing, whichever failed or hung; empty if all is well or it was never
+    asked. ``error``: name such as ENOTCONN.
     ``text``: why, in words. ``left``: pid of the child that the kernel does not let go of, or 0.
     """
 
@@ -47,9 +55,11 @@ class Answer:
 
 
 def probe_folders(host: Host, paths: Sequence[str], timeout: float) -> list[Answer]:
-    """Ask folders, all in parallel, each for at most ``timeout`` seconds and all within the deadline; one answer per path, in order.
+    """Ask folders, all in parallel, each for at most ``timeout`` seconds and all within the
+    deadline; one answer per path, in order.
 
-    What answers is the topmost mount there. A file that is mounted by itself (a subPath) is opened in place of the listing.
+    What answers is the topmost mount there. A file that is mounted by itself (a subPath) is opened
+    in place of the listing.
     """
     # How far each one came is to be known of a child that does not return.
     with mmap.mmap(-1, max(1, len(paths))) as steps:
@@ -61,11 +71,16 @@ def probe_folders(host: Host, paths: Sequence[str], timeout: float) -> list[Answ
                 steps[index] = 2
                 _list(host.path(paths[index]))
             except OSError as error:
-                return {"error": errno.errorcode.get(error.errno or 0, str(error.errno)), "text": error.strerror or str(error)}
+                return {
+                    "error": errno.errorcode.get(error.errno or 0, str(error.errno)),
+                    "text": error.strerror or str(error),
+                }
             return None
 
         deadline = host.deadline
-        replies = call_each(asking, range(len(paths)), timeout, deadline.remaining(), deadline.clock)
+        replies = call_each(
+            asking, range(len(paths)), timeout, deadline.remaining(), deadline.clock
+        )
         return [_judge(reply, _STEPS[step]) for reply, step in zip(replies, steps[: len(paths)])]
 
 

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Every process with its mount namespace, its pod, and the mounts it is inside of: what says whether a mount may be taken away."""
+"""Every process with its mount namespace, its pod, and the mounts it is inside of: what says
+whether a mount may be taken away.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +17,34 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import mount_id_of
 
-# Control groups of pods, by the cgroupfs driver (kubepods/burstable/podUID/ID) and by systemd's (kubepods-burstable-podUID.slice, with
-# each - of the uid as _ ; cri-containerd-ID.scope, or :cri-containerd:ID where runc does not ask systemd). The uid of a static pod is a
-# hash without dashes. Where the kubelet has a --cgroup-root, as in kind, its name stands before all of these. conmon watches a container of
-# CRI-O's from the node.
+# Control groups of pods, by the cgroupfs driver (kubepods/burstable/podUID/ID) and by systemd's
+# (kubepods-burstable-podUID.slice, with each - of the uid as _ ; cri-containerd-ID.scope, or
+# :cri-containerd:ID where runc does not ask systemd). The uid of a static pod is a hash without
+# dashes. Where the kubelet has a --cgroup-root, as in kind, its name stands before all of these.
+# conmon watches a container of CRI-O's from the node.
 _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
-_POD = re.compile(rf"/(?:[^/:]*-)?pod(?P<uid>{_UID})(?:\.slice)?(?:[/:]|$)", re.ASCII | re.MULTILINE)
-_CONTAINER = re.compile(r"[/:](?!crio-conmon-)(?:[a-z-]+-)?(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)", re.ASCII | re.MULTILINE)
+_POD = re.compile(
+    rf"/(?:[^/:]*-)?pod(?P<uid>{_UID})(?:\.slice)?(?:[/:]|$)", re.ASCII | re.MULTILINE
+)
+_CONTAINER = re.compile(
+    r"[/:](?!crio-conmon-)(?:[a-z-]+-)?(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)",
+    re.ASCII | re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
 class Process:
     """A process.
 
-    ``namespace``: what /proc/PID/ns/mnt says. ``pod``: uid of its pod, or empty. ``container``: id of its container, or
-    empty. ``uses``: (number of a mount of its namespace that it is inside of, how), each once.
+    ``namespace``: what /proc/PID/ns/mnt says. ``pod``: uid of its pod, or empty. ``container``: id
+    of its container, or empty. ``uses``: (number of a mount of its namespace that it is inside of,
+    how), each once.
     """
 
     pid: int
@@ -49,9 +60,14 @@ class Process:
 
 
 def require_host_namespace(host: Host) -> None:
-    """In another mount namespace than that of pid 1, /dev and the mounts are not the node's, and what is unmounted stays mounted for it."""
+    """In another mount namespace than that of pid 1, /dev and the mounts are not the node's, and
+    what is unmounted stays mounted for it.
+    """
     if host.link("/proc/self/ns/mnt") != host.link("/proc/1/ns/mnt"):
-        raise StorageOpsError("this runs in a mount namespace of its own, not the node's: connect to the node itself (ssh, no container)")
+        raise StorageOpsError(
+            "this runs in a mount namespace of its own, not the node's: connect to the node itself "
+            "(ssh, no container)"
+        )
 
 
 def pod_uid_of(cgroup: str) -> str:
@@ -67,15 +83,19 @@ def container_id_of(cgroup: str) -> str:
 
 
 def read_processes(host: Host, uses: bool = True) -> list[Process]:
-    """All processes, by number. Those that end meanwhile are left out; those that may not be read are a StorageOpsError.
+    """All processes, by number. Those that end meanwhile are left out; those that may not be read
+    are a StorageOpsError.
 
-    ``uses``: whether to find out what each is inside of. That may fail where a process hangs on a mount; all else never does.
+    ``uses``: whether to find out what each is inside of. That may fail where a process hangs on a
+    mount; all else never does.
     """
     reply = host.bounded(lambda: [list(fields) for fields in _scan(host.path("/proc"), uses)])
     if reply.problem:
         raise StorageOpsError(f"the processes of this node could not be read: {reply.problem}")
     return [
-        Process(pid, command, namespace, pod, container, tuple((number, how) for number, how in uses))
+        Process(
+            pid, command, namespace, pod, container, tuple((number, how) for number, how in uses)
+        )
         for pid, command, namespace, pod, container, uses in reply.value
     ]
 
@@ -87,11 +107,21 @@ def _scan(proc: str, with_uses: bool) -> Iterator[tuple[Any, ...]]:
             cgroup = _text(f"{base}/cgroup")
             pod, container = pod_uid_of(cgroup), container_id_of(cgroup)
             uses = sorted(set(_uses(base))) if with_uses else []
-            yield int(pid), _text(f"{base}/comm").rstrip("\n"), os.readlink(f"{base}/ns/mnt"), pod, container, uses
+            yield (
+                int(pid),
+                _text(f"{base}/comm").rstrip("\n"),
+                os.readlink(f"{base}/ns/mnt"),
+                pod,
+                container,
+                uses,
+            )
 
 
 def _uses(base: str) -> Iterator[tuple[int, str]]:
-    """Where a process is inside. Opened as paths only: that asks no server, so none can keep us waiting."""
+    """Where a process is inside.
+
+    Opened as paths only: that asks no server, so none can keep us waiting.
+    """
     for name, how in (("cwd", "working directory"), ("root", "root"), ("exe", "program")):
         # A kernel thread has no program.
         with contextlib.suppress(FileNotFoundError):

@@ -2,12 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Ask a SCSI disk itself: fresh INQUIRY, VPD page 0x83, TEST UNIT READY and REPORT LUNS through SG_IO.
+"""Ask a SCSI disk itself: fresh INQUIRY, VPD page 0x83, TEST UNIT READY and REPORT LUNS through
+SG_IO.
 
-sysfs, udev and multipathd remember what a disk said when it was found. After a LUN was unmapped, or its number given to
-another volume, only the disk itself tells. Sources: SPC-5 (INQUIRY, REPORT LUNS, sense data), scsi/sg.h.
+sysfs, udev and multipathd remember what a disk said when it was found. After a LUN was unmapped, or
+its number given to another volume, only the disk itself tells. Sources: SPC-5 (INQUIRY, REPORT
+LUNS, sense data), scsi/sg.h.
 """
 
 from __future__ import annotations
@@ -52,16 +54,21 @@ class CommandSender(Protocol):
     """Sends a command block and returns how it ended and the data that came back."""
 
     def __call__(self, cdb: bytes, length: int) -> tuple[str, bytes]:
-        """``length``: bytes of data wanted, 0 for none. The first item is as in ``Answer.ready``."""
+        """``length``: bytes of data wanted, 0 for none.
+
+        The first item is as in ``Answer.ready``.
+        """
 
 
 @dataclass(frozen=True)
 class Answer:
     """What one disk answered.
 
-    ``ready``, ``inquiry``, ``vpd`` say how each command ended: ``good``; a sense as ``KK/AA/QQ`` in hex; ``status 0xNN``; a
-    transport error by its kernel name (``DID_NO_CONNECT``); ``missing`` or ``malformed`` for a VPD page; ``not asked``.
-    ``wwids``: the logical unit's names as multipath writes them (``3600...`` for NAA, ``2...`` for EUI-64, ``1...`` for T10).
+    ``ready``, ``inquiry``, ``vpd`` say how each command ended: ``good``; a sense as ``KK/AA/QQ`` in
+    hex; ``status 0xNN``; a transport error by its kernel name (``DID_NO_CONNECT``); ``missing`` or
+    ``malformed`` for a VPD page; ``not asked``.
+    ``wwids``: the logical unit's names as multipath writes them (``3600...`` for NAA, ``2...`` for
+    EUI-64, ``1...`` for T10).
     ``luns``: what the target answered to REPORT LUNS, None if it was not asked or did not answer.
     ``problem``: why there is no answer at all.
     """
@@ -78,20 +85,31 @@ class Answer:
     def from_json(cls, value: dict[str, Any]) -> Answer:
         """The answer that ``to_json`` gave, on this side of a pipe."""
         luns = value.get("luns")
-        return cls(**{**value, "wwids": tuple(value.get("wwids", ())), "luns": None if luns is None else tuple(luns)})
+        return cls(
+            **{
+                **value,
+                "wwids": tuple(value.get("wwids", ())),
+                "luns": None if luns is None else tuple(luns),
+            }
+        )
 
     def describe(self) -> str:
         """One line of evidence."""
         if self.problem:
             return self.problem
         qualifier = "" if self.qualifier is None else f" (qualifier {self.qualifier})"
-        return f"TEST UNIT READY {self.ready}; INQUIRY {self.inquiry}{qualifier}; VPD 0x83 {', '.join(self.wwids) or self.vpd}"
+        return (
+            f"TEST UNIT READY {self.ready}; INQUIRY {self.inquiry}{qualifier}; VPD 0x83 "
+            f"{', '.join(self.wwids) or self.vpd}"
+        )
 
 
 def ask(device: str, timeout: float, report_luns: bool) -> dict[str, Any]:
-    """Ask the disk at the device node ``device``; ``timeout`` (seconds) is the kernel's for each command.
+    """Ask the disk at the device node ``device``; ``timeout`` (seconds) is the kernel's for each
+    command.
 
-    Blocks as long as the transport does: call it in a child (``bounded.call_each``). Returns the fields of ``Answer``.
+    Blocks as long as the transport does: call it in a child (``bounded.call_each``). Returns the
+    fields of ``Answer``.
     """
     fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -123,7 +141,9 @@ def converse(send: CommandSender, report_luns: bool) -> dict[str, Any]:
 
 
 def _repeat(send: CommandSender, cdb: bytes, length: int) -> tuple[str, bytes]:
-    """Send a command again while the disk answers with a unit attention (sense key 6), which says nothing of the LUN itself."""
+    """Send a command again while the disk answers with a unit attention (sense key 6), which says
+    nothing of the LUN itself.
+    """
     status, data = "not asked", b""
     for _attempt in range(_ATTEMPTS):
         status, data = send(cdb, length)
@@ -152,7 +172,13 @@ def _sg_io(fd: int, cdb: bytes, length: int, timeout: float) -> tuple[str, bytes
     buffer = bytearray(header)
     fcntl.ioctl(fd, SG_IO, buffer)
     fields = _HEADER.unpack(buffer)
-    status, sense_length, host, driver, residual = fields[13], fields[16], fields[17], fields[18], fields[19]
+    status, sense_length, host, driver, residual = (
+        fields[13],
+        fields[16],
+        fields[17],
+        fields[18],
+        fields[19],
+    )
     received = data.raw[: max(0, length - max(0, residual))]
     return classify(status, host, driver, sense.raw[:sense_length]), received
 
@@ -169,7 +195,9 @@ def classify(status: int, host: int, driver: int, sense: bytes) -> str:
 
 
 def parse_sense(sense: bytes) -> str:
-    """``KK/AA/QQ`` (sense key, additional code, qualifier; hex) of fixed or descriptor sense data; ``sense unreadable`` if cut."""
+    """``KK/AA/QQ`` (sense key, additional code, qualifier; hex) of fixed or descriptor sense data;
+    ``sense unreadable`` if cut.
+    """
     code = sense[0] & 0x7F if sense else 0
     if code in (0x70, 0x71) and len(sense) >= 14:
         key, asc, ascq = sense[2] & 0x0F, sense[12], sense[13]
@@ -181,7 +209,10 @@ def parse_sense(sense: bytes) -> str:
 
 
 def parse_device_identification(page: bytes) -> tuple[str, ...]:
-    """The logical unit's names in VPD page 0x83, spelled as multipath spells WWIDs. ValueError if the page is not sound."""
+    """The logical unit's names in VPD page 0x83, spelled as multipath spells WWIDs.
+
+    ValueError if the page is not sound.
+    """
     if len(page) < 4 or page[1] != 0x83:
         raise ValueError("not a device identification page")
     end = 4 + int.from_bytes(page[2:4], "big")
@@ -207,7 +238,9 @@ def parse_device_identification(page: bytes) -> tuple[str, ...]:
 
 
 def parse_report_luns(data: bytes) -> tuple[int, ...] | None:
-    """LUN numbers in REPORT LUNS data, as the kernel numbers them (the L of H:C:T:L); None if the list is cut short."""
+    """LUN numbers in REPORT LUNS data, as the kernel numbers them (the L of H:C:T:L); None if the
+    list is cut short.
+    """
     if len(data) < 8:
         return None
     length = int.from_bytes(data[:4], "big")
@@ -217,17 +250,25 @@ def parse_report_luns(data: bytes) -> tuple[int, ...] | None:
 
 
 def kernel_lun(lun: bytes) -> int:
-    """The kernel's integer for an 8-byte SCSI LUN (``scsilun_to_int``: four big-endian words, the first one lowest)."""
-    return sum(int.from_bytes(lun[index : index + 2], "big") << (index * 8) for index in (0, 2, 4, 6))
+    """The kernel's integer for an 8-byte SCSI LUN (``scsilun_to_int``: four big-endian words, the
+    first one lowest).
+    """
+    return sum(
+        int.from_bytes(lun[index : index + 2], "big") << (index * 8) for index in (0, 2, 4, 6)
+    )
 
 
 def udev_text(text: str) -> str:
-    """Vendor text as udev's scsi_id writes it into a WWID: blanks become one underscore, odd characters too."""
+    """Vendor text as udev's scsi_id writes it into a WWID: blanks become one underscore, odd
+    characters too.
+    """
     return re.sub(r"[^0-9A-Za-z#+\-.:=@_]", "_", re.sub(r"\s+", "_", text.strip(" \0")))
 
 
 def wwid_from_sysfs(wwid: str) -> str:
-    """The WWID multipath would use for a sysfs ``wwid`` attribute (``naa.6001..`` -> ``36001..``); empty if it has none."""
+    """The WWID multipath would use for a sysfs ``wwid`` attribute (``naa.6001..`` -> ``36001..``);
+    empty if it has none.
+    """
     prefix, _dot, rest = wwid.strip().partition(".")
     if prefix == "naa":
         return f"3{rest.lower()}"
@@ -237,5 +278,7 @@ def wwid_from_sysfs(wwid: str) -> str:
 
 
 def world_wide(wwids: Iterable[str]) -> set[str]:
-    """Those names that are unique in the world and spelled one way only (NAA, EUI-64): fit to prove a *difference*."""
+    """Those names that are unique in the world and spelled one way only (NAA, EUI-64): fit to prove
+    a *difference*.
+    """
     return {wwid for wwid in wwids if wwid[:1] in ("2", "3")}

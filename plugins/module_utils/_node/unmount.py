@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Take exactly these layers off a mount point of the kubelet's, or put one on it: no link on the way is followed, and nothing else is hit.
+"""Take exactly these layers off a mount point of the kubelet's, or put one on it: no link on the
+way is followed, and nothing else is hit.
 
-umount(8) and mount(8) look paths up by themselves, and may ask a dead server for it. The system calls do neither.
+umount(8) and mount(8) look paths up by themselves, and may ask a dead server for it. The system
+calls do neither.
 """
 
 from __future__ import annotations
@@ -19,11 +21,21 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    ActionFailed,
+    NotStarted,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import opened_parent
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, parse_mountinfo
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
+    opened_parent,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    parse_mountinfo,
+)
 
 # linux/fs.h, linux/mount.h
 _MNT_DETACH = 2
@@ -42,8 +54,9 @@ _WORDS = {
 def unmount(host: Host, mount: Mount, root: str, lazy: bool = False) -> None:
     """Take this mount off its point, if it still is the topmost there.
 
-    ``root``: the kubelet's folder, without links. ``lazy``: also where a process is inside, which keeps what it has open.
-    NotStarted if another mount, or none, lies there by now; ActionFailed if the kernel refuses or does not answer.
+    ``root``: the kubelet's folder, without links. ``lazy``: also where a process is inside, which
+    keeps what it has open. NotStarted if another mount, or none, lies there by now; ActionFailed if
+    the kernel refuses or does not answer.
     """
 
     def taking() -> str:
@@ -57,31 +70,44 @@ def unmount(host: Host, mount: Mount, root: str, lazy: bool = False) -> None:
 
 
 def bind(host: Host, source: str, trusted: str, point: str, root: str) -> None:
-    """Mount the folder or file ``source`` at ``point``, too; neither may be a link, or have one on its way.
+    """Mount the folder or file ``source`` at ``point``, too; neither may be a link, or have one on
+    its way.
 
-    ``source``: below ``trusted``, a folder without links. Below that it may be what a volume holds, and so whatever its users made of it.
+    ``source``: below ``trusted``, a folder without links. Below that it may be what a volume holds,
+    and so whatever its users made of it.
     ``point``: below ``root``, the kubelet's folder, without links.
-    NotStarted if one of them is not there, or is a link; ActionFailed if the kernel refuses or does not answer.
+    NotStarted if one of them is not there, or is a link; ActionFailed if the kernel refuses or does
+    not answer.
     """
 
     def binding() -> str:
-        with _opened_itself(host, source, trusted) as what, _opened_itself(host, point, root) as where:
+        with (
+            _opened_itself(host, source, trusted) as what,
+            _opened_itself(host, point, root) as where,
+        ):
             _bind(what, where)
         return ""
 
     _do(host, f"bind {source!r} at {point!r}", binding)
 
 
-def replace(host: Host, layers: Sequence[Mount], source: str, trusted: str, point: str, root: str) -> None:
-    """Take these layers off ``point``, the topmost first, lazily, and bind ``source`` there, in one child: little can come between.
+def replace(
+    host: Host, layers: Sequence[Mount], source: str, trusted: str, point: str, root: str
+) -> None:
+    """Take these layers off ``point``, the topmost first, lazily, and bind ``source`` there, in one
+    child: little can come between.
 
     Both are found before anything is taken away. ``trusted``, ``root``: as for ``bind``.
-    NotStarted if nothing was done; ActionFailed if the kernel refuses or does not answer, or where layers are gone and nothing is there.
+    NotStarted if nothing was done; ActionFailed if the kernel refuses or does not answer, or where
+    layers are gone and nothing is there.
     """
 
     def replacing() -> str:
         taken = 0
-        with _opened_itself(host, source, trusted) as what, opened_parent(host.path(point), host.path(root)) as (folder, name):
+        with (
+            _opened_itself(host, source, trusted) as what,
+            opened_parent(host.path(point), host.path(root)) as (folder, name),
+        ):
             wanted = _shown(host, what)
             try:
                 for mount in layers:
@@ -98,7 +124,8 @@ def replace(host: Host, layers: Sequence[Mount], source: str, trusted: str, poin
                     raise
                 why = _words(error) if isinstance(error, OSError) else str(error)
                 raise _HalfDone(
-                    f"{taken} of {len(layers)} dead mounts were taken off, and nothing was put in their place: {why}"
+                    f"{taken} of {len(layers)} dead mounts were taken off, and nothing was put in "
+                    f"their place: {why}"
                 ) from error
         return ""
 
@@ -110,7 +137,10 @@ class _HalfDone(Exception):
 
 
 def _is_top(host: Host, mount: Mount, folder: int, name: str) -> bool:
-    """Whether this very mount is the topmost there. Its number alone is given to the next mount that is made."""
+    """Whether this very mount is the topmost there.
+
+    Its number alone is given to the next mount that is made.
+    """
     now = _mount_of(host, mount_id(name, folder))
     return now is not None and now.id == mount.id and _identity(now) == _identity(mount)
 
@@ -130,7 +160,14 @@ def _shown(host: Host, descriptor: int) -> tuple[str, str]:
 
 
 def _bind(what: int, where: int) -> None:
-    call_libc("mount", f"/proc/self/fd/{what}".encode(), f"/proc/self/fd/{where}".encode(), None, _MS_BIND, None)
+    call_libc(
+        "mount",
+        f"/proc/self/fd/{what}".encode(),
+        f"/proc/self/fd/{where}".encode(),
+        None,
+        _MS_BIND,
+        None,
+    )
 
 
 def _identity(mount: Mount) -> tuple[str, ...]:
@@ -138,7 +175,10 @@ def _identity(mount: Mount) -> tuple[str, ...]:
 
 
 def mount_id(name: str, folder: int | None = None) -> int:
-    """Number of the topmost mount at a path, as in mountinfo. Asks no server for that itself, but a folder on the way may be on one."""
+    """Number of the topmost mount at a path, as in mountinfo.
+
+    Asks no server for that itself, but a folder on the way may be on one.
+    """
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
     try:
         return mount_id_of(descriptor)
@@ -179,7 +219,12 @@ def _at(folder: int, name: str) -> bytes:
 def call_libc(function: str, *arguments: bytes | int | None) -> None:
     """A function of the C library that returns 0, or sets errno, which is an OSError."""
     library = ctypes.CDLL(None, use_errno=True)
-    if getattr(library, function)(*(ctypes.c_ulong(word) if isinstance(word, int) else word for word in arguments)) != 0:
+    if (
+        getattr(library, function)(
+            *(ctypes.c_ulong(word) if isinstance(word, int) else word for word in arguments)
+        )
+        != 0
+    ):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Who uses a block device: mounts in any namespace, swap, holders, device nodes bound into containers, and open files."""
+"""Who uses a block device: mounts in any namespace, swap, holders, device nodes bound into
+containers, and open files.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import all_mounts, swap_devices
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    all_mounts,
+    swap_devices,
+)
 
 # stat() of a file there may ask a server that is dead; no block device lives there.
-_REMOTE = ("fuse", "nfs", "cifs", "smb", "ceph", "9p", "afs", "lustre", "gpfs", "glusterfs", "virtiofs", "autofs")
+_REMOTE = (
+    "fuse",
+    "nfs",
+    "cifs",
+    "smb",
+    "ceph",
+    "9p",
+    "afs",
+    "lustre",
+    "gpfs",
+    "glusterfs",
+    "virtiofs",
+    "autofs",
+)
 
-# linux/loop.h: struct loop_info64 begins with the device that the backing file is on, its inode, and the device that it is.
+# linux/loop.h: struct loop_info64 begins with the device that the backing file is on, its inode,
+# and the device that it is.
 _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_INFO = struct.Struct("=QQQ208x")
 # Seconds
@@ -39,8 +60,9 @@ _UDEV_UNIT = "systemd-udevd.service"
 class Opener:
     """A process that has a device open.
 
-    ``hung``: one of its threads is in D state. ``udev``: it is udev or was started by a rule of udev's (kpartx, blkid), which
-    read the start of a device at each event and then let go of it. ``opens``: how many of its file descriptors are the device.
+    ``hung``: one of its threads is in D state. ``udev``: it is udev or was started by a rule of
+    udev's (kpartx, blkid), which read the start of a device at each event and then let go of it.
+    ``opens``: how many of its file descriptors are the device.
     ``writes``: one of these was opened for writing.
     """
 
@@ -62,7 +84,9 @@ class Opener:
 
 
 class UsesByDevice:
-    """Mounts, swap and loop devices of the node, indexed once, so that each device is looked up and not searched for."""
+    """Mounts, swap and loop devices of the node, indexed once, so that each device is looked up and
+    not searched for.
+    """
 
     def __init__(self, host: Host) -> None:
         self._by_dev: dict[str, list[str]] = {}
@@ -77,14 +101,17 @@ class UsesByDevice:
 
         for mount in all_mounts(host):
             where = f"{mount.point} in the mount namespace of pid {mount.pid}"
-            # No block device has the major number 0, and a tenant may have any number of such mounts.
+            # No block device has the major number 0, and a tenant may have any number of such
+            # mounts.
             if not mount.device.startswith("0:"):
                 self._by_dev.setdefault(mount.device, []).append(f"mounted at {where}")
             # btrfs shows a device number of its own, so the source counts too.
             if name_of(mount.source):
                 self._by_name.setdefault(name_of(mount.source), []).append(f"mounted at {where}")
             if mount.fstype in ("devtmpfs", "tmpfs") and mount.root != "/":
-                self._by_name.setdefault(mount.root.rpartition("/")[2], []).append(f"its device node is bound at {where}")
+                self._by_name.setdefault(mount.root.rpartition("/")[2], []).append(
+                    f"its device node is bound at {where}"
+                )
         for swap in swap_devices(host):
             self._by_name.setdefault(name_of(swap), []).append(f"{swap} is swap")
         # A path says little: it may be one of another mount namespace, or be unmounted by now.
@@ -92,24 +119,41 @@ class UsesByDevice:
         for loop, (devs, problem) in loop_backings(host).items():
             for dev in devs:
                 self._by_dev.setdefault(dev, []).append(f"behind {loop}")
-            self._unknown += [f"whether {loop} stands on it is unknown: {problem}"] if problem else []
+            self._unknown += (
+                [f"whether {loop} stands on it is unknown: {problem}"] if problem else []
+            )
 
     def of(self, devices: dict[str, str]) -> list[str]:
         """What the devices (kernel name -> major:minor) are used for; one sentence each."""
-        found = [use for name, dev in devices.items() for use in (*self._by_dev.get(dev, ()), *self._by_name.get(name, ()))]
+        found = [
+            use
+            for name, dev in devices.items()
+            for use in (*self._by_dev.get(dev, ()), *self._by_name.get(name, ()))
+        ]
         return list(dict.fromkeys([*found, *self._unknown]))
 
 
 def loop_backings(host: Host) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Loop device in use -> (major:minor of the device that it stands on, or that its file is on; why that is not known)."""
-    loops = [loop for loop in host.names("/sys/block") if host.exists(f"/sys/block/{loop}/loop/backing_file")]
+    """Loop device in use -> (major:minor of the device that it stands on, or that its file is on;
+    why that is not known).
+    """
+    loops = [
+        loop
+        for loop in host.names("/sys/block")
+        if host.exists(f"/sys/block/{loop}/loop/backing_file")
+    ]
     # The kernel asks the file system of the backing file, which may be dead.
-    replies = call_each(lambda loop: loop_devices(host.path(f"/dev/{loop}")), loops, host.deadline.cap(_LOOP_ASKING))
+    replies = call_each(
+        lambda loop: loop_devices(host.path(f"/dev/{loop}")), loops, host.deadline.cap(_LOOP_ASKING)
+    )
     return {loop: (tuple(reply.value or ()), reply.problem) for loop, reply in zip(loops, replies)}
 
 
 def loop_devices(loop: str) -> list[str]:
-    """major:minor of the devices behind the loop device at this path; none if it is free. May block: call it in a child."""
+    """major:minor of the devices behind the loop device at this path; none if it is free.
+
+    May block: call it in a child.
+    """
     fd = os.open(loop, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         info = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size))
@@ -123,21 +167,30 @@ def loop_devices(loop: str) -> list[str]:
 
 
 def parse_loop_info(info: bytes) -> list[str]:
-    """major:minor of the device that the backing file is, and of the one that it is on, from a struct loop_info64."""
+    """major:minor of the device that the backing file is, and of the one that it is on, from a
+    struct loop_info64.
+    """
     file_is_on, _inode, file_is = _LOOP_INFO.unpack(info)
     return [f"{os.major(dev)}:{os.minor(dev)}" for dev in (file_is, file_is_on) if dev]
 
 
 def openers(host: Host, devs: set[str]) -> dict[str, list[Opener]]:
-    """Processes that have one of the devices (major:minor, with a ``c`` before it for character devices) open, by device."""
+    """Processes that have one of the devices (major:minor, with a ``c`` before it for character
+    devices) open, by device.
+    """
     reply = host.bounded(lambda: scan_open_files(host.path("/proc"), devs))
     if reply.problem:
-        raise StorageOpsError(f"the open files of this node's processes could not be read: {reply.problem}")
+        raise StorageOpsError(
+            f"the open files of this node's processes could not be read: {reply.problem}"
+        )
     return {dev: [Opener(**opener) for opener in found] for dev, found in reply.value.items()}
 
 
 def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]]:
-    """Read every /proc/PID/fd; returns major:minor -> fields of ``Opener``. May block: call it in a child."""
+    """Read every /proc/PID/fd; returns major:minor -> fields of ``Opener``.
+
+    May block: call it in a child.
+    """
     found: dict[str, list[dict[str, Any]]] = {dev: [] for dev in devs}
     remote_by_root: dict[tuple[str, str], set[str]] = {}
     for pid in filter(str.isdigit, os.listdir(proc)):
@@ -147,7 +200,12 @@ def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]
             for fd in os.listdir(f"{base}/fd"):
                 opened.setdefault(_device(base, fd, remote_by_root), []).append(fd)
             for dev in devs & set(opened):
-                opener = {"pid": int(pid), "command": _text(f"{base}/comm"), "hung": _hung(base), "udev": _udev(base)}
+                opener = {
+                    "pid": int(pid),
+                    "command": _text(f"{base}/comm"),
+                    "hung": _hung(base),
+                    "udev": _udev(base),
+                }
                 writes = any(_writes(base, fd) for fd in opened[dev])
                 found[dev].append({**opener, "opens": len(opened[dev]), "writes": writes})
         except (FileNotFoundError, ProcessLookupError):
@@ -156,10 +214,14 @@ def scan_open_files(proc: str, devs: set[str]) -> dict[str, list[dict[str, Any]]
 
 
 def _device(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str]]) -> str:
-    """major:minor of the device behind a file descriptor, with a ``c`` before it for a character device; empty for anything else."""
+    """major:minor of the device behind a file descriptor, with a ``c`` before it for a character
+    device; empty for anything else.
+    """
     try:
         target = os.readlink(f"{base}/fd/{fd}")
-        if not target.startswith("/") or (not target.startswith("/dev/") and _is_remote(base, fd, remote_by_root)):
+        if not target.startswith("/") or (
+            not target.startswith("/dev/") and _is_remote(base, fd, remote_by_root)
+        ):
             return ""
         status = os.stat(f"{base}/fd/{fd}")
     except PermissionError:
@@ -186,8 +248,14 @@ def _is_remote(base: str, fd: str, remote_by_root: dict[tuple[str, str], set[str
         lines = [line.split(" ") for line in _text(f"{base}/mountinfo").split("\n")]
         # proc_pid_mountinfo(5): the type follows the dash that ends the optional fields.
         types = {line[0]: line[line.index("-", 6) + 1] for line in lines if "-" in line[6:]}
-        remote_by_root[view] = {mount for mount, fstype in types.items() if fstype.startswith(_REMOTE)}
-    mount_ids = [line.split()[1] for line in _text(f"{base}/fdinfo/{fd}").splitlines() if line.startswith("mnt_id:")]
+        remote_by_root[view] = {
+            mount for mount, fstype in types.items() if fstype.startswith(_REMOTE)
+        }
+    mount_ids = [
+        line.split()[1]
+        for line in _text(f"{base}/fdinfo/{fd}").splitlines()
+        if line.startswith("mnt_id:")
+    ]
     return bool(mount_ids) and mount_ids[0] in remote_by_root[view]
 
 
@@ -199,7 +267,9 @@ def _udev(base: str) -> bool:
 
 
 def _hung(base: str) -> bool:
-    """A thread of the process is in D state (proc_pid_stat(5): the state follows the command in brackets)."""
+    """A thread of the process is in D state (proc_pid_stat(5): the state follows the command in
+    brackets).
+    """
     for task in os.listdir(f"{base}/task"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # threads come and go
             if _text(f"{base}/task/{task}/stat").rpartition(") ")[2].startswith("D"):
@@ -213,9 +283,11 @@ def _text(path: str) -> str:
 
 
 def exclusive_open(host: Host, name: str) -> list[str]:
-    """Why a device cannot be claimed for oneself: another has claimed it, or no answer in time; empty if it can.
+    """Why a device cannot be claimed for oneself: another has claimed it, or no answer in time;
+    empty if it can.
 
-    The kernel checks for another exclusive holder before anything else, so any error but EBUSY means that there is none.
+    The kernel checks for another exclusive holder before anything else, so any error but EBUSY
+    means that there is none.
     """
 
     def claiming() -> bool:

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""What is below a filesystem that turned read-only: its block device, the paths to it, and what the kernel has said of both."""
+"""What is below a filesystem that turned read-only: its block device, the paths to it, and what the
+kernel has said of both.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, btrfs, multipath
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
+    block,
+    btrfs,
+    multipath,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
 
@@ -29,11 +37,17 @@ _EXT4 = ("errors_count", "first_error_time", "last_error_time")
 # fs/btrfs/messages.c; since Linux 5.18 with the filesystem's state. It names one of its devices.
 _BTRFS = r"\(device (?P<name>[^\s():]+)(?:: state \w+)?\)"
 
-# In the kernel's words: it gave up. Of ext4 some kernels tell it nowhere else, as the 6.1 of Debian 12: mountinfo still says rw.
+# In the kernel's words: it gave up. Of ext4 some kernels tell it nowhere else, as the 6.1 of Debian
+# 12: mountinfo still says rw.
 _ERRORS = (
-    re.compile(r"EXT4-fs \((?P<name>[^()]+)\): (?:Remounting filesystem read-only|shut down requested)"),
+    re.compile(
+        r"EXT4-fs \((?P<name>[^()]+)\): (?:Remounting filesystem read-only|shut down requested)"
+    ),
     re.compile(r"Aborting journal on device (?P<name>\S+)-8\."),
-    re.compile(r"XFS \((?P<name>[^()]+)\): .*(?:[Ss]hutting down filesystem|Filesystem has been shut down|User initiated shutdown)"),
+    re.compile(
+        r"XFS \((?P<name>[^()]+)\): .*(?:[Ss]hutting down filesystem|Filesystem has been shut down"
+        r"|User initiated shutdown)"
+    ),
     re.compile(rf"BTRFS \w+ {_BTRFS}: forced readonly"),
     re.compile(rf"BTRFS:? error {_BTRFS} in \w+:\d+: errno=-"),
 )
@@ -41,7 +55,9 @@ _ERRORS = (
 # that gave up cannot be remounted (fs/btrfs/super.c, btrfs_remount). What it says when it is
 # mounted depends on the kernel (fs/btrfs/disk-io.c, open_ctree).
 _MOUNTS = (
-    re.compile(r"EXT4-fs \((?P<name>[^()]+)\): (?:mounted filesystem|unmounting filesystem|re-mounted)"),
+    re.compile(
+        r"EXT4-fs \((?P<name>[^()]+)\): (?:mounted filesystem|unmounting filesystem|re-mounted)"
+    ),
     re.compile(r"XFS \((?P<name>[^()]+)\): (?:Mounting V|Unmounting Filesystem)"),
     re.compile(rf"BTRFS \w+ {_BTRFS}: (?:(?:first |last un)mount of |has skinny extents)"),
     re.compile(rf"BTRFS \w+ {_BTRFS}: using \S+ \(.*\) checksum algorithm"),
@@ -109,7 +125,11 @@ def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing
         return {}
     reached = block.transports(host)
     disks, dm = block.disks(host, reached), block.dm_devices(host)
-    daemon = multipath.ask_daemon(host) if any(device.is_multipath for device in dm.values()) else Daemon()
+    daemon = (
+        multipath.ask_daemon(host)
+        if any(device.is_multipath for device in dm.values())
+        else Daemon()
+    )
 
     def look(name: str) -> Backing:
         paths, obstacles = paths_below(host, name, disks, dm, daemon)
@@ -149,9 +169,15 @@ def _counted_errors(host: Host, name: str) -> dict[str, str]:
 
 
 def paths_below(
-    host: Host, name: str, disks: dict[str, block.Disk], dm: dict[str, block.DmDevice], daemon: Daemon
+    host: Host,
+    name: str,
+    disks: dict[str, block.Disk],
+    dm: dict[str, block.DmDevice],
+    daemon: Daemon,
 ) -> tuple[list[str], list[str]]:
-    """(every path from a block device down to its disks, with its state; why it cannot be relied on, in sentences)."""
+    """(every path from a block device down to its disks, with its state; why it cannot be relied
+    on, in sentences).
+    """
     paths, bad = [], []
     waiting, seen = [name], set()
     while waiting:
@@ -164,17 +190,30 @@ def paths_below(
         device, disk = dm.get(current), disks.get(current)
         if device is not None and device.is_multipath:
             said = daemon.paths.get(device.wwid, {})
-            states = [f"{device.name}: {path} {said.get(path, 'not known to multipathd')}" for path in device.slaves]
+            states = [
+                f"{device.name}: {path} {said.get(path, 'not known to multipathd')}"
+                for path in device.slaves
+            ]
             paths += states
-            bad += [f"a path is down: {state}" for state in states if not state.endswith(("active ready", "active ghost"))]
+            bad += [
+                f"a path is down: {state}"
+                for state in states
+                if not state.endswith(("active ready", "active ghost"))
+            ]
             bad += [] if device.slaves else [f"{device.name} has no path left"]
             bad += [daemon.problem] if daemon.problem else []
         if device is not None and device.suspended:
             bad.append(f"{device.name} is suspended: somebody is changing it")
         if disk is not None:
-            state = f"{disk.name}: {disk.state}" + (f", {disk.transport.describe()}" if disk.transport else "")
+            state = f"{disk.name}: {disk.state}" + (
+                f", {disk.transport.describe()}" if disk.transport else ""
+            )
             paths.append(state)
-            bad += [f"a path is down: {state}"] if disk.state != "running" or (disk.transport is not None and not disk.transport.up) else []
+            bad += (
+                [f"a path is down: {state}"]
+                if disk.state != "running" or (disk.transport is not None and not disk.transport.up)
+                else []
+            )
         waiting += host.names(f"/sys/class/block/{current}/slaves")
     return paths, bad
 
@@ -183,14 +222,18 @@ def _unreadable(host: Host, name: str, timeout: float) -> list[str]:
     """Why the device cannot be read; empty if it can."""
 
     def reading() -> str:
-        descriptor = os.open(host.path(f"/dev/{name}"), os.O_RDONLY | os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(
+            host.path(f"/dev/{name}"), os.O_RDONLY | os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC
+        )
         try:
             # Aligned, as a direct read has to be.
             with mmap.mmap(-1, _READ_BYTES) as page:
                 # A write that failed while the paths were down is told to the first who reads.
                 with contextlib.suppress(OSError):
                     os.preadv(descriptor, [page], 0)
-                return "" if os.preadv(descriptor, [page], 0) == _READ_BYTES else "it ends too early"
+                return (
+                    "" if os.preadv(descriptor, [page], 0) == _READ_BYTES else "it ends too early"
+                )
         except OSError as error:
             return str(error.strerror)
         finally:
@@ -202,7 +245,9 @@ def _unreadable(host: Host, name: str, timeout: float) -> list[str]:
 
 
 def _kernel_log(host: Host) -> list[str]:
-    """The kernel's messages that are still in its buffer, oldest first, each with its second since boot."""
+    """The kernel's messages that are still in its buffer, oldest first, each with its second since
+    boot.
+    """
 
     def reading() -> list[str]:
         lines: list[str] = []
@@ -215,7 +260,8 @@ def _kernel_log(host: Host) -> list[str]:
                     continue  # what was next has been overwritten meanwhile
                 except BlockingIOError:
                     return lines
-                # "priority,number,microseconds,flags;message", then lines with keys that begin with a blank.
+                # "priority,number,microseconds,flags;message", then lines with keys that begin with
+                # a blank.
                 head, _semicolon, message = record.partition("\n")[0].partition(";")
                 with contextlib.suppress(IndexError, ValueError):
                     lines.append(f"[{int(head.split(',')[2]) / 1e6:.1f}] {message}")

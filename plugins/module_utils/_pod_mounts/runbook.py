@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Mounts of pods that are not their volume, and volumes that turned read-only: reads the node, carries out what pod_mounts_plan decides."""
+"""Mounts of pods that are not their volume, and volumes that turned read-only: reads the node,
+carries out what pod_mounts_plan decides.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,42 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet, loops, probes, processes
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
+    kubelet,
+    loops,
+    probes,
+    processes,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable, all_mounts, read_table
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+    all_mounts,
+    read_table,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import PUBLISH
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import unmount
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.plan import LayerSubject, Options, State
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import read_backings, read_logs, read_names
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.plan import (
+    LayerSubject,
+    Options,
+    State,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
+    read_backings,
+    read_logs,
+    read_names,
+)
 
 OPTIONS_SPEC = PUBLISH.merge(
     ArgumentSpec(
@@ -36,20 +64,30 @@ OPTIONS_SPEC = PUBLISH.merge(
 
 
 def pod_mount_options(params: dict[str, Any]) -> Options:
-    """Options of PodMounts, checked. Modules that only report lack the scope and the risks, and get their defaults."""
+    """Options of PodMounts, checked.
+
+    Modules that only report lack the scope and the risks, and get their defaults.
+    """
     for name, least in (("probe_timeout", 0.1), ("max_repairs", 0)):
         if not params.get(name, least) >= least:  # not a number is neither
             raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}")
-    given = {"max_repairs": 1_000_000, **{name: params[name] for name in Options.__dataclass_fields__ if name in params}}
+    given = {
+        "max_repairs": 1_000_000,
+        **{name: params[name] for name in Options.__dataclass_fields__ if name in params},
+    }
     for name in ("paths", "volumes"):
-        given[name] = tuple(item.strip() if name == "volumes" else item for item in params.get(name, []))
+        given[name] = tuple(
+            item.strip() if name == "volumes" else item for item in params.get(name, [])
+        )
         if not all(given[name]):
-            raise StorageOpsError(f"{name} has an empty name; leave the option out to look at everything")
+            raise StorageOpsError(
+                f"{name} has an empty name; leave the option out to look at everything"
+            )
     for driver, place in given.get("publish_from", {}).items():
         if place not in (drivers.STAGING, drivers.ELSEWHERE):
             raise StorageOpsError(
-                f"publish_from has {place!r} for {driver}: give {drivers.STAGING}, if the mounts of "
-                f"pods are binds of its staging mount, or {drivers.ELSEWHERE}"
+                f"publish_from has {place!r} for {driver}: give {drivers.STAGING}, if the mounts "
+                f"of pods are binds of its staging mount, or {drivers.ELSEWHERE}"
             )
     return Options(**given)
 
@@ -62,13 +100,17 @@ class PodMounts:
         self._options = options
 
     def gather(self) -> State:
-        """Compare mounts, and ask each filesystem once; where something is wrong, find out what it stands on and who uses it."""
+        """Compare mounts, and ask each filesystem once; where something is wrong, find out what it
+        stands on and who uses it.
+        """
         self._host.require_root()
         processes.require_host_namespace(self._host)
         root = kubelet.find_root(self._host, self._options.kubelet_root)
         if not root:
             return State(self._host.name, "", read_table(self._host, "self"), {})
-        self._options = replace(self._options, paths=tuple(self._resolved(path, root) for path in self._options.paths))
+        self._options = replace(
+            self._options, paths=tuple(self._resolved(path, root) for path in self._options.paths)
+        )
         state = self._mounts(root)
         devices = [filesystem.device for filesystem in pure.filesystems(state)]
         names = read_names(self._host, {each: pure.point_of(state, each) for each in devices})
@@ -92,9 +134,16 @@ class PodMounts:
         options = self._options
         if not state.root:
             return f"there is no {options.kubelet_root}, and so no pod mount"
-        scope = [f"{name} {', '.join(value)}" for name, value in (("paths", options.paths), ("volumes", options.volumes)) if value]
+        scope = [
+            f"{name} {', '.join(value)}"
+            for name, value in (("paths", options.paths), ("volumes", options.volumes))
+            if value
+        ]
         within = f" within the scope ({'; '.join(scope)})" if scope else ""
-        counts = f"{len(state.places(kubelet.PUBLISH))} pod mounts and {len(pure.filesystems(state))} volume filesystems"
+        counts = (
+            f"{len(state.places(kubelet.PUBLISH))} pod mounts and "
+            f"{len(pure.filesystems(state))} volume filesystems"
+        )
         return f"{counts} looked at, none wrong or read-only by error{within}"
 
     def _resolved(self, path: str, root: str) -> str:
@@ -102,7 +151,10 @@ class PodMounts:
         given = self._options.kubelet_root.rstrip("/")
         real = f"{root}{path[len(given) :]}" if path.startswith(f"{given}/") else path
         if kubelet.classify(real, root) is None:
-            raise StorageOpsError(f"{path!r} is no mount point that the kubelet makes in {root}: name one as the findings do, or a volume")
+            raise StorageOpsError(
+                f"{path!r} is no mount point that the kubelet makes in {root}: name one as the "
+                "findings do, or a volume"
+            )
         return real
 
     def _mounts(self, root: str) -> State:
@@ -122,17 +174,37 @@ class PodMounts:
     def _ask(self, state: State) -> dict[str, probes.Answer]:
         """Ask every volume's filesystem, and of the FUSE mounts those that do not look right."""
         devices = [filesystem.device for filesystem in pure.filesystems(state)]
-        devices += [layer.device for stack in pure.stacks(state) if not stack.fine for layer in stack.layers if pure.is_fuse(layer)]
+        devices += [
+            layer.device
+            for stack in pure.stacks(state)
+            if not stack.fine
+            for layer in stack.layers
+            if pure.is_fuse(layer)
+        ]
         points = {device: pure.point_of(state, device) for device in dict.fromkeys(devices)}
         points = {device: point for device, point in points.items() if point}
-        return dict(zip(points, probes.probe_folders(self._host, list(points.values()), self._options.probe_timeout)))
+        return dict(
+            zip(
+                points,
+                probes.probe_folders(
+                    self._host, list(points.values()), self._options.probe_timeout
+                ),
+            )
+        )
 
     def _users(self, state: State) -> State:
         """Who could be inside of a mount."""
         ours = {mount.id for mount in state.table.mounts}
-        # Only copies of what the kubelet has mounted say anything; a tenant may have any number of others.
-        devices = {mount.device for mount in state.table.mounts if mount.point.startswith(f"{state.root}/")}
-        elsewhere = tuple(mount for mount in all_mounts(self._host) if mount.device in devices and mount.id not in ours)
+        # Only copies of what the kubelet has mounted say anything; a tenant may have any number of
+        # others.
+        devices = {
+            mount.device for mount in state.table.mounts if mount.point.startswith(f"{state.root}/")
+        }
+        elsewhere = tuple(
+            mount
+            for mount in all_mounts(self._host)
+            if mount.device in devices and mount.id not in ours
+        )
         found = tuple(processes.read_processes(self._host))
         return replace(state, elsewhere=elsewhere, processes=found)
 
@@ -144,22 +216,33 @@ class PodMounts:
         mount, planned = subject.mount, [_key(layer) for layer in subject.layers]
         state = self._fresh(mount.point)
         layers = [_key(layer) for layer in state.table.layers(mount.point)]
-        # Others may have gone with one that had come together with them, on shared mounts; verify sees that what must stay is there.
-        if layers != [layer for layer in planned[: planned.index(_key(mount)) + 1] if layer in layers]:
+        # Others may have gone with one that had come together with them, on shared mounts; verify
+        # sees that what must stay is there.
+        if layers != [
+            layer for layer in planned[: planned.index(_key(mount)) + 1] if layer in layers
+        ]:
             raise NotStarted(f"what is mounted at {mount.point} has changed meanwhile")
         if _key(mount) not in layers:
             return
-        stack = next((stack for stack in pure.suspicious_stacks(state) if stack.place.point == mount.point), None)
+        stack = next(
+            (stack for stack in pure.suspicious_stacks(state) if stack.place.point == mount.point),
+            None,
+        )
         finding = pure.judge_stack(state, stack) if stack else None
         if finding is None or not finding.repair or finding.repair[0].subject.mount.id != mount.id:
-            raise NotStarted(f"{mount.point} is no longer to be repaired: {finding.reason if finding else 'it is as it should be'}")
+            raise NotStarted(
+                f"{mount.point} is no longer to be repaired: "
+                f"{finding.reason if finding else 'it is as it should be'}"
+            )
         try:
             unmount(self._host, mount, state.root)
         except NotStarted:
             raise
         except ActionFailed as error:
             # The kernel knows users that /proc does not name.
-            if mount.id in [layer.id for layer in read_table(self._host, "self").layers(mount.point)]:
+            if mount.id in [
+                layer.id for layer in read_table(self._host, "self").layers(mount.point)
+            ]:
                 raise NotStarted(str(error)) from error
             raise
 
@@ -187,14 +270,19 @@ class PodMounts:
         doubts = [f"mount {mount.id} is still there" for mount in gone if _key(mount) in there]
         doubts += [f"mount {mount.id} is gone, too" for mount in kept if _key(mount) not in there]
         doubts += [
-            f"the staging mount at {staged['point']} is gone" for staged in finding.evidence["staging"] if not _staged(table, staged)
+            f"the staging mount at {staged['point']} is gone"
+            for staged in finding.evidence["staging"]
+            if not _staged(table, staged)
         ]
         layers = table.layers(point)
         if [_key(layer) for layer in layers] != [_key(mount) for mount in kept]:
             doubts.append(f"{len(layers)} mounts lie there, not {len(kept)}")
         if doubts:
             raise StorageOpsError(f"the repair of {point} is not proven: {'; '.join(doubts)}")
-        proof = [f"mount {mount.id} of {pure.show(mount.source)} ({mount.device}) is gone from {point}" for mount in gone]
+        proof = [
+            f"mount {mount.id} of {pure.show(mount.source)} ({mount.device}) is gone from {point}"
+            for mount in gone
+        ]
         return proof + [f"the pod's mount is {mount.device}, the volume" for mount in kept]
 
 
@@ -204,4 +292,7 @@ def _key(mount: Mount) -> tuple[int, str, str, str]:
 
 
 def _staged(table: MountTable, staged: dict[str, Any]) -> bool:
-    return any((mount.id, mount.device) == (staged["mount"], staged["device"]) for mount in table.layers(staged["point"]))
+    return any(
+        (mount.id, mount.device) == (staged["mount"], staged["device"])
+        for mount in table.layers(staged["point"])
+    )

@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """The Leases by which a node that is held counts as held by workload_reattach.
 
-What is noted on a Node may be its kubelet's (NodeRestriction lets it write its own annotations). Leases a
-kubelet may write in the namespace kube-node-lease alone, so the ledger in a Lease elsewhere is the one that
-counts, as is that of a fence (see fence_ledger). There is one for each node and set of claims.
+What is noted on a Node may be its kubelet's (NodeRestriction lets it write its own annotations).
+Leases a kubelet may write in the namespace kube-node-lease alone, so the ledger in a Lease
+elsewhere is the one that counts, as is that of a fence (see fence_ledger). There is one for each
+node and set of claims.
 """
 
 from __future__ import annotations
@@ -18,11 +19,28 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import LABELS, object_name
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, NotFound, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import HOLD, Node, parse_time
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    LABELS,
+    object_name,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Conflict,
+    NotFound,
+    path,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    HOLD,
+    Node,
+    parse_time,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.plan import CORDON, Host, Ledger, ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.plan import (
+    CORDON,
+    Host,
+    Ledger,
+    ledgers,
+)
 
 _NODE, _UID = "runbooks.storage-ops/node", "runbooks.storage-ops/node-uid"
 _LABELS = {**LABELS, HOLD: "true"}
@@ -46,15 +64,20 @@ class HoldLeases:
 
     def all(self, cluster: Cluster) -> list[Kept]:
         """Every ledger that is kept, of whatever node. One that cannot be read keeps nothing."""
-        found = cluster.list(self._folder, _pick, labels=",".join(f"{key}={text}" for key, text in _LABELS.items()))
+        found = cluster.list(
+            self._folder, _pick, labels=",".join(f"{key}={text}" for key, text in _LABELS.items())
+        )
         return [kept for several in found for kept in several]
 
     def of(self, cluster: Cluster, node: Node) -> list[Kept]:
         """Those of a node, and not of one that had its name before."""
         return [kept for kept in self.all(cluster) if kept.node == (node.name, node.uid)]
 
-    def take(self, cluster: Cluster, node: Node, ledger: Ledger, left: Iterable[Kept], dry_run: bool) -> str:
-        """Keep a ledger, in the place of what a run that is over has ``left``; returns the Lease's name.
+    def take(
+        self, cluster: Cluster, node: Node, ledger: Ledger, left: Iterable[Kept], dry_run: bool
+    ) -> str:
+        """Keep a ledger, in the place of what a run that is over has ``left``; returns the Lease's
+        name.
 
         Raises NotStarted where another run was quicker.
         """
@@ -66,7 +89,12 @@ class HoldLeases:
         body: dict[str, Any] = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": name, "namespace": self._namespace, "labels": _LABELS, "annotations": noted},
+            "metadata": {
+                "name": name,
+                "namespace": self._namespace,
+                "labels": _LABELS,
+                "annotations": noted,
+            },
             "spec": {
                 "holderIdentity": ledger.by or "unknown",
                 "acquireTime": f"{since:%Y-%m-%dT%H:%M:%S.%fZ}" if since else None,
@@ -80,7 +108,9 @@ class HoldLeases:
         try:
             create_own(cluster, self._folder, body, dry_run)
         except Conflict as error:
-            raise NotStarted(f"another run has taken the Lease {self._namespace}/{name}: run again") from error
+            raise NotStarted(
+                f"another run has taken the Lease {self._namespace}/{name}: run again"
+            ) from error
         return name
 
     def release(self, cluster: Cluster, kept: Kept) -> None:
@@ -104,4 +134,8 @@ def _pick(item: dict[str, Any]) -> list[Kept]:
     meta = item["metadata"]
     noted = meta.get("annotations") or {}
     node = (str(noted.get(_NODE) or ""), str(noted.get(_UID) or ""))
-    return [Kept(node, ledger, meta["name"], meta["uid"]) for ledger in ledgers(item, CORDON)] if all(node) else []
+    return (
+        [Kept(node, ledger, meta["name"], meta["uid"]) for ledger in ledgers(item, CORDON)]
+        if all(node)
+        else []
+    )

@@ -2,17 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Moving the pods of a claim off their node, so that their volume is detached: who is moved, how, and who is not. Pure: no I/O here.
+"""Moving the pods of a claim off their node, so that their volume is detached: who is moved, how,
+and who is not. Pure: no I/O here.
 
-A pod that is made again on the same node at once neither detaches nor unmounts its volume, since node and controller find it
-wanted again. So a taint keeps new pods off the node until the volume has left it (cordon), or the workload is scaled down where
-that does not help. The node's own field for a cordon stays an operator's.
+A pod that is made again on the same node at once neither detaches nor unmounts its volume, since
+node and controller find it wanted again. So a taint keeps new pods off the node until the volume
+has left it (cordon), or the workload is scaled down where that does not help. The node's own field
+for a cordon stays an operator's.
 
-Who has tainted a node or scaled a workload down is written on it, in the same request, as a ledger: a run that was killed is finished
-by the next one. While its run may still be at work, a ledger keeps any other run for the same claims away. A kubelet may write on its
-own node, so of a node the ledger in a Lease counts (see reattach_leases); what the node itself says is only told.
+Who has tainted a node or scaled a workload down is written on it, in the same request, as a ledger:
+a run that was killed is finished by the next one. While its run may still be at work, a ledger
+keeps any other run for the same claims away. A kubelet may write on its own node, so of a node the
+ledger in a Lease counts (see reattach_leases); what the node itself says is only told.
 """
 
 from __future__ import annotations
@@ -25,8 +28,14 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     HOLD,
     OWN_NAMESPACE,
@@ -53,12 +62,16 @@ RUNBOOK = "storage_ops.runbooks.repair_volumeattachments"
 # Annotations; what follows names the claims.
 CORDON = "runbooks.storage-ops/cordon."
 SCALE = "runbooks.storage-ops/scale."
-# A pod that is still there this long (seconds) after its grace period is held up by something that an eviction does not move.
+# A pod that is still there this long (seconds) after its grace period is held up by something that
+# an eviction does not move.
 _STUCK_SECONDS = 60.0
 
 # Workloads that can be scaled to nothing and back, and the name of their resource.
 RESOURCES = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
-DELETES_CLAIMS = "its persistentVolumeClaimRetentionPolicy (whenScaled: Delete) would delete its claims with their data"
+DELETES_CLAIMS = (
+    "its persistentVolumeClaimRetentionPolicy (whenScaled: Delete) would delete its "
+    "claims with their data"
+)
 # Owners of pods that make them again, by API group and kind. A custom resource may, or may not.
 MAKERS = {
     ("apps", "ReplicaSet"): "replicasets",
@@ -67,14 +80,17 @@ MAKERS = {
 }
 _IMMOVABLE = {
     "Node": "it is a static pod, which only its node starts and stops",
-    "DaemonSet": "a DaemonSet's pod comes back to its node at once, cordoned or not: keep the DaemonSet off that node by its node selector",
+    "DaemonSet": "a DaemonSet's pod comes back to its node at once, cordoned or not: keep the "
+    "DaemonSet off that node by its node selector",
     "Job": "evicting a Job's pod counts as a failure of the Job: let it end, or delete it",
 }
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for and allows; see the documentation of workload_reattach for units and defaults."""
+    """What the user asked for and allows; see the documentation of workload_reattach for units and
+    defaults.
+    """
 
     namespace: str
     claims: tuple[str, ...]
@@ -93,10 +109,11 @@ class Options:
 
 
 class Ledger(NamedTuple):
-    """What a run has written on a node it cordoned, or on a workload it scaled down from ``replicas``.
+    """What a run has written on a node it cordoned, or on a workload it scaled down from
+    ``replicas``.
 
-    ``attachments`` and ``pods``: uids of what was to go. ``until``: when that run is over at the latest. ``process``: who it is on its
-    host.
+    ``attachments`` and ``pods``: uids of what was to go. ``until``: when that run is over at the
+    latest. ``process``: who it is on its host.
     """
 
     key: str
@@ -134,7 +151,8 @@ class Host(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """A Deployment or StatefulSet. ``pinned``: its pods name their node themselves, so no scheduler is asked.
+    """A Deployment or StatefulSet. ``pinned``: its pods name their node themselves, so no scheduler
+    is asked.
 
     ``deletes_claims``: scaling it down deletes the claims of its pods.
     """
@@ -173,9 +191,10 @@ class ClaimState(NamedTuple):
 class State:
     """What was read.
 
-    ``owners``: uid of a ReplicaSet -> uid of its Deployment; ``autoscaled``: kind and name of what a HorizontalPodAutoscaler scales;
-    ``ended``: the processes of ledgers that are known to have ended; ``makers``: uids of the owners of pods that were found, and that
-    make pods again.
+    ``owners``: uid of a ReplicaSet -> uid of its Deployment; ``autoscaled``: kind and name of what
+    a HorizontalPodAutoscaler scales;
+    ``ended``: the processes of ledgers that are known to have ended; ``makers``: uids of the owners
+    of pods that were found, and that make pods again.
     """
 
     now: datetime
@@ -206,11 +225,13 @@ class State:
 class Group:
     """Claims that are moved together since pods use several of them, with all that this takes.
 
-    ``leaving``: the attachments that must go; ``movers``: the pods that stand in their way; ``cordoned`` and ``scaled``: what is
-    held while it lasts; ``scaled_away``: uids of the pods of the latter; ``moved`` and ``gone``: uids of the pods and attachments
-    of this and of an unfinished earlier run, on all nodes; ``others``: uids of the pods that stay.
+    ``leaving``: the attachments that must go; ``movers``: the pods that stand in their way;
+    ``cordoned`` and ``scaled``: what is held while it lasts; ``scaled_away``: uids of the pods of
+    the latter; ``moved`` and ``gone``: uids of the pods and attachments of this and of an
+    unfinished earlier run, on all nodes; ``others``: uids of the pods that stay.
 
-    Nodes are left one after the other, unless something is scaled: ``node`` is the one that is, ``later`` are those to come;
+    Nodes are left one after the other, unless something is scaled: ``node`` is the one that is,
+    ``later`` are those to come;
     ``uids``: name and uid of those that are there.
     """
 
@@ -241,7 +262,14 @@ class Group:
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes that are to be left."""
-        return tuple(dict.fromkeys([*(mover.pod.node for mover in self.movers), *(attachment.node for attachment in self.leaving)]))
+        return tuple(
+            dict.fromkeys(
+                [
+                    *(mover.pod.node for mover in self.movers),
+                    *(attachment.node for attachment in self.leaving),
+                ]
+            )
+        )
 
 
 class Subject(NamedTuple):
@@ -254,7 +282,9 @@ class Subject(NamedTuple):
 
 
 def pick_host(item: dict[str, Any]) -> Host:
-    """The record of a node, with what is noted on it while it has our taint; no ledger counts yet."""
+    """The record of a node, with what is noted on it while it has our taint; no ledger
+    counts yet.
+    """
     held = is_held(item)
     return Host(pick_node(item), noted=ledgers(item, CORDON) if held else (), held=held)
 
@@ -266,13 +296,20 @@ def pick_workload(item: dict[str, Any], kind: str) -> Workload:
     pinned = bool(spec["template"]["spec"].get("nodeName"))
     # Whoever has scaled it up again has taken it over.
     held = () if replicas else ledgers(item, SCALE)
-    deletes_claims = (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get("whenScaled") == "Delete"
-    return Workload(kind, meta["namespace"], meta["name"], meta["uid"], replicas, pinned, held, deletes_claims)
+    deletes_claims = (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get(
+        "whenScaled"
+    ) == "Delete"
+    return Workload(
+        kind, meta["namespace"], meta["name"], meta["uid"], replicas, pinned, held, deletes_claims
+    )
 
 
 def pick_claim_state(item: dict[str, Any]) -> ClaimState:
     """The record of a claim."""
-    return ClaimState(pick_claim(item), any(owner["kind"] == "Pod" for owner in item["metadata"].get("ownerReferences") or []))
+    return ClaimState(
+        pick_claim(item),
+        any(owner["kind"] == "Pod" for owner in item["metadata"].get("ownerReferences") or []),
+    )
 
 
 def ledgers(item: dict[str, Any], prefix: str) -> tuple[Ledger, ...]:
@@ -282,11 +319,28 @@ def ledgers(item: dict[str, Any], prefix: str) -> tuple[Ledger, ...]:
         if key.startswith(prefix):
             try:
                 fields = untrusted.from_json(value)
-                claims, attachments, pods = (tuple(map(str, fields[name])) for name in ("claims", "attachments", "pods"))
-                namespace, since, until, by, process = (str(fields[name]) for name in ("namespace", "since", "until", "by", "process"))
+                claims, attachments, pods = (
+                    tuple(map(str, fields[name])) for name in ("claims", "attachments", "pods")
+                )
+                namespace, since, until, by, process = (
+                    str(fields[name]) for name in ("namespace", "since", "until", "by", "process")
+                )
                 _moment(since)
                 _moment(until)
-                found.append(Ledger(key, namespace, claims, attachments, pods, since, until, by, process, int(fields["replicas"])))
+                found.append(
+                    Ledger(
+                        key,
+                        namespace,
+                        claims,
+                        attachments,
+                        pods,
+                        since,
+                        until,
+                        by,
+                        process,
+                        int(fields["replicas"]),
+                    )
+                )
             except (ValueError, OverflowError, KeyError, TypeError):
                 continue
     return tuple(found)
@@ -307,18 +361,28 @@ def at_work(ledger: Ledger, now: datetime, ended: frozenset[str]) -> bool:
 def busy(ledger: Ledger) -> str:
     """Why a run keeps off what another one may be working at."""
     return (
-        f"another run is at work on these claims, begun by {ledger.by} at {ledger.since}: wait for its end, {ledger.until} at the latest, "
-        "and run again"
+        f"another run is at work on these claims, begun by {ledger.by} at {ledger.since}: wait for "
+        f"its end, {ledger.until} at the latest, and run again"
     )
 
 
-def in_use(node: Node | None, volumes: tuple[Volume, ...], attachments: tuple[Attachment, ...]) -> list[str]:
+def in_use(
+    node: Node | None, volumes: tuple[Volume, ...], attachments: tuple[Attachment, ...]
+) -> list[str]:
     """Which of the volumes the node's kubelet still uses, by ``volumesInUse``."""
     if node is None:
         return []
     hashed = attachment_names(node.volumes_in_use, node.name)
-    names = {attachment.volume for attachment in attachments if attachment.node == node.name and attachment.name in hashed}
-    names |= {volume.name for volume in volumes if volume.driver and unique_name(volume.driver, volume.handle) in node.volumes_in_use}
+    names = {
+        attachment.volume
+        for attachment in attachments
+        if attachment.node == node.name and attachment.name in hashed
+    }
+    names |= {
+        volume.name
+        for volume in volumes
+        if volume.driver and unique_name(volume.driver, volume.handle) in node.volumes_in_use
+    }
     return sorted(names)
 
 
@@ -328,11 +392,18 @@ def lacking(attachment: Attachment, required: tuple[str, ...]) -> list[str]:
 
 
 def plan(state: State, options: Options) -> Plan:
-    """Findings for each set of claims that is moved together, by node; none for claims with nothing to be done."""
+    """Findings for each set of claims that is moved together, by node; none for claims with nothing
+    to be done.
+    """
     known = {volume.name for volume in state.volumes.values()}
-    strangers = [attachment.name for attachment in state.attachments if attachment.volume not in known]
+    strangers = [
+        attachment.name for attachment in state.attachments if attachment.volume not in known
+    ]
     if strangers:
-        raise StorageOpsError(f"{strangers[0]} is an attachment of another volume, none of the claims {', '.join(options.claims)}")
+        raise StorageOpsError(
+            f"{strangers[0]} is an attachment of another volume, none of the claims "
+            f"{', '.join(options.claims)}"
+        )
     findings: list[Finding] = []
     budget = options.max_repairs
     for claims in _partition(state, options):
@@ -348,7 +419,10 @@ def plan(state: State, options: Options) -> Plan:
 
 
 def _lone(state: State, options: Options) -> list[Finding]:
-    """Nodes that alone say that these claims are moved off them. Their kubelets may have written that."""
+    """Nodes that alone say that these claims are moved off them.
+
+    Their kubelets may have written that.
+    """
     return [
         Finding(
             control="",
@@ -356,12 +430,19 @@ def _lone(state: State, options: Options) -> list[Finding]:
             kind="node",
             name=host.node.name,
             node=host.node.name,
-            summary=f"node {host.node.name} says that {', '.join(ledger.claims)} in {ledger.namespace} are moved off it, "
+            summary=f"node {host.node.name} says that {', '.join(ledger.claims)} in "
+            f"{ledger.namespace} are moved off it, "
             "and no Lease of ours does",
             verdict="report",
-            reason=f"its kubelet may have written that, so it counts for nothing. See who has set the taint {HOLD}, and take it off",
+            reason="its kubelet may have written that, so it counts for nothing. See who has set "
+            f"the taint {HOLD}, and take it off",
             runbook=RUNBOOK,
-            evidence={"annotation": ledger.key, "by": ledger.by, "since": ledger.since, "until": ledger.until},
+            evidence={
+                "annotation": ledger.key,
+                "by": ledger.by,
+                "since": ledger.since,
+                "until": ledger.until,
+            },
         )
         for host in state.hosts.values()
         for ledger in host.lone
@@ -370,7 +451,9 @@ def _lone(state: State, options: Options) -> list[Finding]:
 
 
 def _partition(state: State, options: Options) -> list[tuple[str, ...]]:
-    """The claims, put together where one pod, one scaled workload or one unfinished run connects them."""
+    """The claims, put together where one pod, one scaled workload or one unfinished run connects
+    them.
+    """
     links = [set(tenant.pod.claims) for tenant in state.tenants]
     scaled: dict[str, set[str]] = {}
     for tenant in state.tenants:
@@ -378,32 +461,55 @@ def _partition(state: State, options: Options) -> list[tuple[str, ...]]:
         if workload and (_evades_cordon(tenant.pod, workload) or workload.ledgers):
             scaled.setdefault(workload.uid, set()).update(tenant.pod.claims)
     links += scaled.values()
-    links += [set(ledger.claims) for ledger in state.ledgers if ledger.namespace == options.namespace]
+    links += [
+        set(ledger.claims) for ledger in state.ledgers if ledger.namespace == options.namespace
+    ]
     groups = [{claim} for claim in options.claims]
     for link in links:
         touched = [group for group in groups if group & link]
-        groups = [group for group in groups if not group & link] + ([set().union(*touched)] if touched else [])
+        groups = [group for group in groups if not group & link] + (
+            [set().union(*touched)] if touched else []
+        )
     order = {claim: number for number, claim in enumerate(options.claims)}
-    return sorted((tuple(sorted(group)) for group in groups), key=lambda group: min(order[claim] for claim in group))
+    return sorted(
+        (tuple(sorted(group)) for group in groups),
+        key=lambda group: min(order[claim] for claim in group),
+    )
 
 
 def _ledgers_of(hosts: Iterable[Host], workloads: Iterable[Workload]) -> list[Ledger]:
-    return [ledger for host in hosts for ledger in host.ledgers] + [ledger for workload in workloads for ledger in workload.ledgers]
+    return [ledger for host in hosts for ledger in host.ledgers] + [
+        ledger for workload in workloads for ledger in workload.ledgers
+    ]
 
 
 def _evades_cordon(pod: Pod, workload: Workload | None) -> bool:
     return pod.tolerates_hold or bool(workload and workload.pinned)
 
 
-def judge(state: State, claims: tuple[str, ...], options: Options, budget: int, only: frozenset[str] | None = None) -> list[Finding]:
-    """What becomes of claims that are moved together, and may evict so many pods; ``only``: on these nodes."""
+def judge(
+    state: State,
+    claims: tuple[str, ...],
+    options: Options,
+    budget: int,
+    only: frozenset[str] | None = None,
+) -> list[Finding]:
+    """What becomes of claims that are moved together, and may evict so many pods; ``only``: on
+    these nodes.
+    """
     if options.nodes:
         only = frozenset(options.nodes) if only is None else only & frozenset(options.nodes)
     bound = [state.claims[name].claim.volume for name in claims if name in state.claims]
     volumes = tuple(state.volumes[name] for name in bound if name in state.volumes)
     group = Group(options.namespace, claims, volumes)
-    hosts = tuple(host for host in state.hosts.values() if any(group.owns(ledger) for ledger in host.ledgers))
-    scaled = tuple(workload for workload in state.workloads.values() if any(group.owns(ledger) for ledger in workload.ledgers))
+    hosts = tuple(
+        host for host in state.hosts.values() if any(group.owns(ledger) for ledger in host.ledgers)
+    )
+    scaled = tuple(
+        workload
+        for workload in state.workloads.values()
+        if any(group.owns(ledger) for ledger in workload.ledgers)
+    )
     ledgers = [ledger for ledger in state.ledgers if group.owns(ledger)]
     group = replace(
         group,
@@ -416,8 +522,11 @@ def judge(state: State, claims: tuple[str, ...], options: Options, budget: int, 
     active = [ledger for ledger in ledgers if at_work(ledger, state.now, state.ended)]
     if active:
         return [_refused(_describe(state, moving, options, ledgers), [busy(active[0])])]
-    # With nobody to move, whether the claims are in order is no question for what is only to be taken back.
-    obstacles = _claim_obstacles(state, claims) if moving.movers or moving.leaving or not ledgers else []
+    # With nobody to move, whether the claims are in order is no question for what is only to be
+    # taken back.
+    obstacles = (
+        _claim_obstacles(state, claims) if moving.movers or moving.leaving or not ledgers else []
+    )
     findings = []
     for part in [moving] if moving.scaled or obstacles else _by_node(moving) or [moving]:
         found = _judge_part(state, part, options, obstacles, budget)
@@ -442,11 +551,19 @@ def _by_node(group: Group) -> list[Group]:
     ]
 
 
-def _judge_part(state: State, group: Group, options: Options, obstacles: list[str], budget: int) -> list[Finding]:
+def _judge_part(
+    state: State, group: Group, options: Options, obstacles: list[str], budget: int
+) -> list[Finding]:
     held = replace(
         group,
-        cordoned=tuple(host for host in group.cordoned if any(group.owns(ledger) for ledger in host.ledgers)),
-        scaled=tuple(workload for workload in group.scaled if any(group.owns(ledger) for ledger in workload.ledgers)),
+        cordoned=tuple(
+            host for host in group.cordoned if any(group.owns(ledger) for ledger in host.ledgers)
+        ),
+        scaled=tuple(
+            workload
+            for workload in group.scaled
+            if any(group.owns(ledger) for ledger in workload.ledgers)
+        ),
     )
     ledgers = [ledger for ledger in _ledgers_of(held.cordoned, held.scaled) if group.owns(ledger)]
     if not group.movers and not group.leaving and not obstacles:
@@ -455,7 +572,10 @@ def _judge_part(state: State, group: Group, options: Options, obstacles: list[st
     obstacles = obstacles + _obstacles(state, group, options, bool(ledgers), budget)
     if obstacles:
         alone = replace(held, moved=frozenset(), movers=(), leaving=())
-        return [_refused(finding, obstacles), *([_release(alone, ledgers, obstacles[0])] if ledgers else [])]
+        return [
+            _refused(finding, obstacles),
+            *([_release(alone, ledgers, obstacles[0])] if ledgers else []),
+        ]
     finding.repair = _actions(group, options)
     return [finding]
 
@@ -470,25 +590,42 @@ def _evictions(findings: list[Finding]) -> int:
     return sum(action.verb == "evict_pod" for finding in findings for action in finding.repair)
 
 
-def _moving(state: State, group: Group, options: Options, resumed: bool, only: frozenset[str] | None) -> Group:
-    """The group with what must go, by what the user asked for or by what an unfinished run has noted."""
+def _moving(
+    state: State, group: Group, options: Options, resumed: bool, only: frozenset[str] | None
+) -> Group:
+    """The group with what must go, by what the user asked for or by what an unfinished run has
+    noted.
+    """
     volumes = {volume.name for volume in group.volumes}
-    living = [tenant for tenant in state.tenants if tenant.pod.scheduled and set(group.claims) & set(tenant.pod.claims)]
+    living = [
+        tenant
+        for tenant in state.tenants
+        if tenant.pod.scheduled and set(group.claims) & set(tenant.pod.claims)
+    ]
     tenants = [tenant for tenant in living if only is None or tenant.pod.node in only]
-    attachments = [entry for entry in state.attachments if entry.volume in volumes and (only is None or entry.node in only)]
+    attachments = [
+        entry
+        for entry in state.attachments
+        if entry.volume in volumes and (only is None or entry.node in only)
+    ]
     everybody = not (resumed or options.attachments or options.required_metadata)
     spots = {spot for tenant in tenants for spot in _spots(state, group.claims, tenant.pod)}
 
     def leaves(attachment: Attachment) -> bool:
         wanted_gone = attachment.uid in options.attachments or attachment.uid in group.gone
-        # Which attachments must go is told by their names, or else by what they lack, or else by who uses them.
+        # Which attachments must go is told by their names, or else by what they lack, or else by
+        # who uses them.
         lacks = not options.attachments and bool(lacking(attachment, options.required_metadata))
         return wanted_gone or lacks or (everybody and (attachment.volume, attachment.node) in spots)
 
     leaving = [attachment for attachment in attachments if leaves(attachment)]
     places = {(attachment.volume, attachment.node) for attachment in leaving}
     movers = [
-        tenant for tenant in tenants if everybody or tenant.pod.uid in group.moved or _spots(state, group.claims, tenant.pod) & places
+        tenant
+        for tenant in tenants
+        if everybody
+        or tenant.pod.uid in group.moved
+        or _spots(state, group.claims, tenant.pod) & places
     ]
     scaled = {workload.uid: workload for workload in group.scaled}
     workloads = {}
@@ -498,7 +635,9 @@ def _moving(state: State, group: Group, options: Options, resumed: bool, only: f
             workloads[workload.uid] = workload
             if _evades_cordon(mover.pod, workload):
                 scaled[workload.uid] = workload
-    scaled_away = [mover for mover in movers if (state.workload(mover.pod) or _NOTHING).uid in scaled]
+    scaled_away = [
+        mover for mover in movers if (state.workload(mover.pod) or _NOTHING).uid in scaled
+    ]
     cordoned = {host.node.name: host for host in group.cordoned}
     for mover in movers:
         host = state.hosts.get(mover.pod.node)
@@ -516,7 +655,9 @@ def _moving(state: State, group: Group, options: Options, resumed: bool, only: f
         gone=group.gone | {attachment.uid for attachment in leaving},
         uids=frozenset((host.node.name, host.node.uid) for host in state.hosts.values()),
         # Of an unfinished run nobody knows which pods are new.
-        others=frozenset() if resumed else frozenset(tenant.pod.uid for tenant in living if tenant not in movers),
+        others=frozenset()
+        if resumed
+        else frozenset(tenant.pod.uid for tenant in living if tenant not in movers),
     )
 
 
@@ -530,11 +671,19 @@ def _volume_of(state: State, claim: str) -> str:
 
 
 def _describe(state: State, group: Group, options: Options, ledgers: list[Ledger]) -> Finding:
-    owners = {(mover.pod.owner.kind, mover.pod.owner.name) for mover in group.movers if mover.pod.owner}
+    owners = {
+        (mover.pod.owner.kind, mover.pod.owner.name) for mover in group.movers if mover.pod.owner
+    }
     owners = {(workload.kind, workload.name) for workload in group.workloads} or owners
-    kind, name = owners.pop() if len(owners) == 1 else ("persistent volume claim", ", ".join(group.claims))
+    kind, name = (
+        owners.pop() if len(owners) == 1 else ("persistent volume claim", ", ".join(group.claims))
+    )
     nodes = group.nodes
-    reason = "the attachments that were named are still there" if options.attachments else "it was asked for"
+    reason = (
+        "the attachments that were named are still there"
+        if options.attachments
+        else "it was asked for"
+    )
     if options.required_metadata and not options.attachments:
         reason = f"attached without {', '.join(options.required_metadata)}"
     if ledgers:
@@ -547,7 +696,8 @@ def _describe(state: State, group: Group, options: Options, ledgers: list[Ledger
         name=name,
         namespace=group.namespace,
         node=nodes[0] if len(nodes) == 1 else "",
-        summary=f"{pods} pod{'s' * (pods != 1)} of {', '.join(group.claims)} to be moved off {', '.join(nodes) or 'no node'}",
+        summary=f"{pods} pod{'s' * (pods != 1)} of {', '.join(group.claims)} to be moved off "
+        f"{', '.join(nodes) or 'no node'}",
         verdict="repair",
         reason=reason,
         runbook=RUNBOOK,
@@ -555,13 +705,26 @@ def _describe(state: State, group: Group, options: Options, ledgers: list[Ledger
         evidence={
             "claims": list(group.claims),
             "volumes": [volume.name for volume in group.volumes],
-            "pods": [f"{mover.pod.title} on {mover.pod.node} ({mover.pod.uid})" for mover in group.movers],
-            "empty_dirs": [f"{mover.pod.title}: {', '.join(mover.empty_dirs)}" for mover in group.movers if mover.empty_dirs],
+            "pods": [
+                f"{mover.pod.title} on {mover.pod.node} ({mover.pod.uid})" for mover in group.movers
+            ],
+            "empty_dirs": [
+                f"{mover.pod.title}: {', '.join(mover.empty_dirs)}"
+                for mover in group.movers
+                if mover.empty_dirs
+            ],
             "attachments": [_attachment_evidence(attachment) for attachment in group.leaving],
             "volumes_in_use": {
-                node: in_use(state.hosts[node].node if node in state.hosts else None, group.volumes, group.leaving) for node in nodes
+                node: in_use(
+                    state.hosts[node].node if node in state.hosts else None,
+                    group.volumes,
+                    group.leaving,
+                )
+                for node in nodes
             },
-            "workloads": [f"{workload.title} ({workload.replicas} replicas)" for workload in group.workloads],
+            "workloads": [
+                f"{workload.title} ({workload.replicas} replicas)" for workload in group.workloads
+            ],
             "wait_for": options.wait_for,
         },
     )
@@ -585,43 +748,76 @@ def _claim_obstacles(state: State, claims: tuple[str, ...]) -> list[str]:
         if found is None:
             obstacles.append(f"there is no claim {name}")
         elif found.ephemeral:
-            obstacles.append(f"claim {name} is a generic ephemeral volume: it goes with its pod, so delete the pod")
+            obstacles.append(
+                f"claim {name} is a generic ephemeral volume: it goes "
+                "with its pod, so delete the pod"
+            )
         elif found.claim.phase != "Bound" or found.claim.volume not in state.volumes:
-            obstacles.append(f"claim {name} is not bound to a volume (phase {found.claim.phase or 'unknown'})")
+            obstacles.append(
+                f"claim {name} is not bound to a volume (phase {found.claim.phase or 'unknown'})"
+            )
         elif found.claim.deleted or state.volumes[found.claim.volume].deleted:
-            what = f"claim {name}" if found.claim.deleted else f"volume {found.claim.volume} of claim {name}"
-            obstacles.append(f"{what} is being deleted, and only its pods keep the data: they are not moved, since it would be lost")
+            what = (
+                f"claim {name}"
+                if found.claim.deleted
+                else f"volume {found.claim.volume} of claim {name}"
+            )
+            obstacles.append(
+                f"{what} is being deleted, and only its pods keep the data: they are not moved, "
+                "since it would be lost"
+            )
     return obstacles
 
 
-def _obstacles(state: State, group: Group, options: Options, resumed: bool, budget: int) -> list[str]:
-    obstacles = [obstacle for mover in group.movers for obstacle in _mover_obstacles(state, mover, options)]
-    obstacles += [f"{workload.title} is not scaled down: {DELETES_CLAIMS}" for workload in group.scaled if workload.deletes_claims]
+def _obstacles(
+    state: State, group: Group, options: Options, resumed: bool, budget: int
+) -> list[str]:
+    obstacles = [
+        obstacle for mover in group.movers for obstacle in _mover_obstacles(state, mover, options)
+    ]
+    obstacles += [
+        f"{workload.title} is not scaled down: {DELETES_CLAIMS}"
+        for workload in group.scaled
+        if workload.deletes_claims
+    ]
     for mover in group.movers:
         workload = state.workload(mover.pod)
         if _evades_cordon(mover.pod, workload):
             obstacles += _scale_obstacles(state, mover.pod, workload, options)
     hosts = {attachment.name: state.hosts.get(attachment.node) for attachment in group.leaving}
-    younger = {entry.node for entry in group.leaving for host in [hosts[entry.name]] if host and host.node.is_younger(entry)}
+    younger = {
+        entry.node
+        for entry in group.leaving
+        for host in [hosts[entry.name]]
+        if host and host.node.is_younger(entry)
+    }
     obstacles += [made_again(node) for node in sorted(younger)]
     places = {spot for mover in group.movers for spot in _spots(state, group.claims, mover.pod)}
     for attachment in group.leaving:
         if (attachment.volume, attachment.node) in places or resumed:
             continue
         if attachment.deleted:
-            said = f"; the attacher says: {attachment.detach_error.message}" if attachment.detach_error else ""
+            said = (
+                f"; the attacher says: {attachment.detach_error.message}"
+                if attachment.detach_error
+                else ""
+            )
             held = ", ".join(attachment.finalizers) or "no finalizer"
             obstacles.append(
-                f"{attachment.name} is being deleted already, held by {held}{said}: wait for the attacher of {attachment.driver}"
+                f"{attachment.name} is being deleted already, held by {held}{said}: wait for the "
+                f"attacher of {attachment.driver}"
             )
         else:
             obstacles.append(
-                f"{attachment.name} is on {attachment.node}, where no pod of the claims runs: there is nobody to move (see STOR-11)"
+                f"{attachment.name} is on {attachment.node}, where no pod of the claims runs: "
+                "there is nobody to move (see STOR-11)"
             )
     pods = sum(not mover.pod.deleted for mover in group.movers)
     if pods > budget:
         left = f", of which {max(0, budget)} are left" if budget < options.max_repairs else ""
-        obstacles.append(f"{pods} pods would be moved, and max_repairs is {options.max_repairs} pods a run{left}")
+        obstacles.append(
+            f"{pods} pods would be moved, and max_repairs is {options.max_repairs} pods a run{left}"
+        )
     return obstacles
 
 
@@ -638,8 +834,9 @@ def _owner_obstacles(state: State, pod: Pod, options: Options) -> list[str]:
     if options.accept_unknown_owners:
         return []
     return [
-        f"pod {pod.title} belongs to {owner.title}, a kind that is not known to make its pods again: it may be gone for good. If you know "
-        "that it does, set accept_unknown_owners (playbook: workload_reattach_accept_unknown_owners)"
+        f"pod {pod.title} belongs to {owner.title}, a kind that is not known to make its pods "
+        "again: it may be gone for good. If you know that it does, set accept_unknown_owners "
+        "(playbook: workload_reattach_accept_unknown_owners)"
     ]
 
 
@@ -648,40 +845,56 @@ def _mover_obstacles(state: State, mover: Tenant, options: Options) -> list[str]
     obstacles = []
     if mover.ephemeral:
         names = ", ".join(mover.ephemeral)
-        obstacles.append(f"pod {pod.title} has generic ephemeral volumes ({names}), whose data is deleted with it: move it by hand")
+        obstacles.append(
+            f"pod {pod.title} has generic ephemeral volumes ({names}), whose data is deleted with "
+            "it: move it by hand"
+        )
     obstacles += _owner_obstacles(state, pod, options)
     host = state.hosts.get(pod.node)
     ready = host.node.ready if host else "no such node"
     if ready != "True":
         obstacles.append(
-            f"node {pod.node} of pod {pod.title} is not Ready ({ready}): nobody there unmounts the volume, so a fail-over is needed "
-            "(runbook fail_over_volumes), not a move"
+            f"node {pod.node} of pod {pod.title} is not Ready ({ready}): nobody there unmounts the "
+            "volume, so a fail-over is needed (runbook fail_over_volumes), not a move"
         )
     elif pod.deleted and age(state.now, pod.deleted) > _STUCK_SECONDS:
         # deletionTimestamp has the grace period in it.
         late = age(state.now, pod.deleted)
-        obstacles.append(f"pod {pod.title} should have been gone {late:.0f} s ago: see why the kubelet of {pod.node} does not end it")
+        obstacles.append(
+            f"pod {pod.title} should have been gone {late:.0f} s ago: see why the kubelet of "
+            f"{pod.node} does not end it"
+        )
     return obstacles
 
 
-def _scale_obstacles(state: State, pod: Pod, workload: Workload | None, options: Options) -> list[str]:
+def _scale_obstacles(
+    state: State, pod: Pod, workload: Workload | None, options: Options
+) -> list[str]:
     why = "tolerates every taint" if pod.tolerates_hold else "names its node in its template"
     if pod.owner is None or pod.owner.kind in _IMMOVABLE:
         return []
     if workload is None:
-        return [f"pod {pod.title} {why}, and its owner ({pod.owner.kind} {pod.owner.name}) is none that can be scaled here"]
+        return [
+            f"pod {pod.title} {why}, and its owner ({pod.owner.kind} {pod.owner.name}) is none "
+            "that can be scaled here"
+        ]
     if (workload.kind, workload.name) in state.autoscaled:
-        return [f"pod {pod.title} {why}, and {workload.kind} {workload.name} has a HorizontalPodAutoscaler: scale it down by that"]
+        return [
+            f"pod {pod.title} {why}, and {workload.kind} {workload.name} has a "
+            "HorizontalPodAutoscaler: scale it down by that"
+        ]
     if not options.scale_down and not workload.deletes_claims:
         return [
-            f"pod {pod.title} {why}: set scale_down to scale {workload.kind} {workload.name} down and up again instead "
-            "(playbook: workload_reattach_scale_down)"
+            f"pod {pod.title} {why}: set scale_down to scale {workload.kind} {workload.name} down "
+            "and up again instead (playbook: workload_reattach_scale_down)"
         ]
     return []
 
 
 def _release(group: Group, ledgers: list[Ledger], refused: str) -> Finding:
-    """The finding about what an unfinished run has left: to be taken back even where the rest is refused."""
+    """The finding about what an unfinished run has left: to be taken back even where the rest is
+    refused.
+    """
     held = [f"node {host.node.name} without new pods" for host in group.cordoned]
     held += [f"{workload.kind} {workload.name} scaled down" for workload in group.scaled]
     single = group.cordoned[0].node.name if group.cordoned else group.scaled[0].name
@@ -692,9 +905,11 @@ def _release(group: Group, ledgers: list[Ledger], refused: str) -> Finding:
         name=single,
         namespace="" if group.cordoned else group.namespace,
         node=single if group.cordoned else "",
-        summary=f"left behind by a move of {', '.join(group.claims)} in {group.namespace} that was not finished: {', '.join(held)}",
+        summary=f"left behind by a move of {', '.join(group.claims)} in {group.namespace} that was "
+        f"not finished: {', '.join(held)}",
         verdict="repair",
-        reason=f"begun by {ledgers[0].by} at {ledgers[0].since}" + (f"; it is not taken up again: {refused}" if refused else ""),
+        reason=f"begun by {ledgers[0].by} at {ledgers[0].since}"
+        + (f"; it is not taken up again: {refused}" if refused else ""),
         runbook=RUNBOOK,
         named=True,
         evidence={"ledgers": [ledger.value for ledger in ledgers]},
@@ -713,22 +928,43 @@ def _actions(group: Group, options: Options) -> list[Action]:
         for host in group.cordoned
     ]
     actions += [
-        Action("scale_down", workload.title, ["PATCH", workload.path, "spec.replicas=0"], Subject(group, workload=workload))
+        Action(
+            "scale_down",
+            workload.title,
+            ["PATCH", workload.path, "spec.replicas=0"],
+            Subject(group, workload=workload),
+        )
         for workload in group.scaled
     ]
     actions += [
-        Action("evict_pod", mover.pod.title, ["POST", f"{pod_path(mover.pod)}/eviction"], Subject(group, tenant=mover))
+        Action(
+            "evict_pod",
+            mover.pod.title,
+            ["POST", f"{pod_path(mover.pod)}/eviction"],
+            Subject(group, tenant=mover),
+        )
         for mover in group.movers
         if not mover.pod.deleted and mover.pod.uid not in group.scaled_away
     ]
-    actions.append(Action(f"wait_{options.wait_for}", ", ".join(group.claims), ["GET", *_awaited(group, options)], Subject(group)))
+    actions.append(
+        Action(
+            f"wait_{options.wait_for}",
+            ", ".join(group.claims),
+            ["GET", *_awaited(group, options)],
+            Subject(group),
+        )
+    )
     return actions + _release_actions(group)
 
 
 def _awaited(group: Group, options: Options) -> list[str]:
     pods = [pod_path(mover.pod) for mover in group.movers]
     nodes = [f"{node_path(node)} (volumesInUse)" for node in group.nodes]
-    attachments = [attachment_path(attachment) for attachment in group.leaving] if options.wait_for == "detached" else []
+    attachments = (
+        [attachment_path(attachment) for attachment in group.leaving]
+        if options.wait_for == "detached"
+        else []
+    )
     return pods + nodes + attachments
 
 
@@ -742,8 +978,16 @@ def release_action(subject: Subject) -> Action:
     """What takes back a cordon or a scaling down."""
     if subject.host:
         name = subject.host.node.name
-        return Action("uncordon_node", name, ["PATCH", node_path(name), f"spec.taints-={HOLD}"], Subject(subject.group, host=subject.host))
+        return Action(
+            "uncordon_node",
+            name,
+            ["PATCH", node_path(name), f"spec.taints-={HOLD}"],
+            Subject(subject.group, host=subject.host),
+        )
     workload = subject.workload or _NOTHING
     return Action(
-        "scale_up", workload.title, ["PATCH", workload.path, "spec.replicas as before"], Subject(subject.group, workload=workload)
+        "scale_up",
+        workload.title,
+        ["PATCH", workload.path, "spec.replicas as before"],
+        Subject(subject.group, workload=workload),
     )

@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """Whether a fenced node may be given back, and what then has to be taken back. Pure: no I/O here.
 
-Without its fence, a client that has lived through it goes on writing where it stopped: the kernel's, and every one without exclusive-lock.
-So a fence is only taken back once nothing can be left of the old clients: another boot, or what the node itself shows.
+Without its fence, a client that has lived through it goes on writing where it stopped: the
+kernel's, and every one without exclusive-lock. So a fence is only taken back once nothing can be
+left of the old clients: another boot, or what the node itself shows.
 """
 
 from __future__ import annotations
@@ -18,10 +19,23 @@ from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import FAIL_OVER, RELEASE
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import SKEW_SECONDS, Reading, moment
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
+    FAIL_OVER,
+    RELEASE,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    SKEW_SECONDS,
+    Reading,
+    moment,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
     Entry,
@@ -29,13 +43,33 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     Ledger,
     config_map_path,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import UNFENCED, NetworkFence, command, networks
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.returned import LONE, is_old, machine_doubt, plain, rebooted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import OUT_OF_SERVICE, TAINT, HostRecord
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    UNFENCED,
+    NetworkFence,
+    command,
+    networks,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.returned import (
+    LONE,
+    is_old,
+    machine_doubt,
+    plain,
+    rebooted,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    OUT_OF_SERVICE,
+    TAINT,
+    HostRecord,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE, Pod, age
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    OWN_NAMESPACE,
+    Pod,
+    age,
+)
 
-# An entry that is given back ends so much later at most than it did before (seconds), since Ceph counts from when it is told.
+# An entry that is given back ends so much later at most than it did before (seconds), since Ceph
+# counts from when it is told.
 _GIVEN_LATE = 180.0
 # What was read of Ceph longer ago (seconds) is no evidence any more.
 _MAX_AGE = 600.0
@@ -44,18 +78,21 @@ _MAX_AGE = 600.0
 _CEPH_CSI = "csi.ceph.com"
 
 _REBOOT = (
-    "Reboot the node; or, if only its kubelet had died, stop what still uses the volumes there and have the node itself show that no "
-    "client is left (ceph_client_info, option clients)"
+    "Reboot the node; or, if only its kubelet had died, stop what still uses the volumes there and "
+    "have the node itself show that no client is left (ceph_client_info, option clients)"
 )
 
 _NEVER_FENCED = (
-    "If it was never fenced, its fail-over having been stopped before, that can be seen: give what rbd_watcher_info reads of the blocklist "
-    "now (option ceph)"
+    "If it was never fenced, its fail-over having been stopped before, that can be seen: give what "
+    "rbd_watcher_info reads of the blocklist now (option ceph)"
 )
 
 
 class Client(NamedTuple):
-    """A client of Ceph that a node shows. ``entry``: its address and nonce as the blocklist has it, empty where nobody can tell."""
+    """A client of Ceph that a node shows.
+
+    ``entry``: its address and nonce as the blocklist has it, empty where nobody can tell.
+    """
 
     kind: str
     device: str
@@ -70,7 +107,10 @@ class Client(NamedTuple):
 
 
 class Clients(NamedTuple):
-    """What a node itself shows, in the boot of that id. ``problem``: why it may not be all of it."""
+    """What a node itself shows, in the boot of that id.
+
+    ``problem``: why it may not be all of it.
+    """
 
     boot_id: str
     clients: tuple[Client, ...]
@@ -78,10 +118,12 @@ class Clients(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What the user gave. ``check``: in check mode, so what the steps before this one do has not been done.
+    """What the user gave. ``check``: in check mode, so what the steps before this one do has not
+    been done.
 
-    ``old_machine_off``: where the node is another machine than the one that was fenced, that one is off; ``stand_ins``: the entries of
-    ``ceph`` that ceph_blocklist has put in while it renewed another one.
+    ``old_machine_off``: where the node is another machine than the one that was fenced, that one is
+    off; ``stand_ins``: the entries of ``ceph`` that ceph_blocklist has put in while it renewed
+    another one.
     """
 
     node: str
@@ -95,9 +137,11 @@ class Options(NamedTuple):
 
 
 class State(NamedTuple):
-    """What was read. ``fences``: None where there is no such resource; ``pods``: those on the node that use a volume of the fence.
+    """What was read. ``fences``: None where there is no such resource; ``pods``: those on the node
+    that use a volume of the fence.
 
-    ``busy``: who else works at the node; only in check mode, since otherwise the Lease tells; ``others``: the ledgers of other nodes;
+    ``busy``: who else works at the node; only in check mode, since otherwise the Lease tells;
+    ``others``: the ledgers of other nodes;
     ``note``: what stands on the Node as its ledger.
     """
 
@@ -119,7 +163,9 @@ class Subject(NamedTuple):
 
 
 def read_clients(data: Mapping[str, Any]) -> Clients:
-    """What ceph_client_info returned, checked: with a part missing, nobody may conclude that there is no client."""
+    """What ceph_client_info returned, checked: with a part missing, nobody may conclude that there
+    is no client.
+    """
     try:
         return Clients(
             _text(data["boot_id"]).strip().lower(),
@@ -127,7 +173,11 @@ def read_clients(data: Mapping[str, Any]) -> Clients:
                 Client(
                     _text(item["kind"]),
                     _text(item.get("device") or ""),
-                    "/".join(filter(None, (_text(item.get("pool") or ""), _text(item.get("image") or "")))),
+                    "/".join(
+                        filter(
+                            None, (_text(item.get("pool") or ""), _text(item.get("image") or ""))
+                        )
+                    ),
                     _text(item.get("entry") or ""),
                     _text(item.get("fsid") or ""),
                 )
@@ -137,8 +187,8 @@ def read_clients(data: Mapping[str, Any]) -> Clients:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise StorageOpsError(
-            f"clients is not what ceph_client_info returns as clients ({type(error).__name__}: {error}); give all of it: boot_id, clients "
-            "and problem"
+            f"clients is not what ceph_client_info returns as clients ({type(error).__name__}: "
+            f"{error}); give all of it: boot_id, clients and problem"
         ) from None
 
 
@@ -154,7 +204,8 @@ def plan(state: State, options: Options) -> Plan:
         "Node",
         options.node,
         options.node,
-        f"{options.node} is fenced (method {ledger.method}, phase {ledger.phase}) since {ledger.at}",
+        f"{options.node} is fenced (method {ledger.method}, phase "
+        f"{ledger.phase}) since {ledger.at}",
         "repair",
         "",
         RELEASE,
@@ -163,17 +214,20 @@ def plan(state: State, options: Options) -> Plan:
     )
     if ledger.namespace not in ("", options.namespace):
         finding.refuse(
-            f"its ledger and its Lease are in namespace {ledger.namespace}, not in {options.namespace}: run again with ledger_namespace "
-            f"{ledger.namespace}"
+            f"its ledger and its Lease are in namespace {ledger.namespace}, not in "
+            f"{options.namespace}: run again with ledger_namespace {ledger.namespace}"
         )
     elif state.busy:
         finding.refuse(f"{state.busy}. Wait for it, and run again")
     elif host is None or host.node.ready != "True":
         finding.refuse(_not_ready(state, options.node))
     else:
-        {"releasing": _plan_releasing, "held": _plan_held, "unfenced": _plan_unfenced, "released": _plan_released}[options.state](
-            finding, state, options, ledger, host
-        )
+        {
+            "releasing": _plan_releasing,
+            "held": _plan_held,
+            "unfenced": _plan_unfenced,
+            "released": _plan_released,
+        }[options.state](finding, state, options, ledger, host)
     return Plan([finding] if finding.verdict != "repair" or finding.repair else [])
 
 
@@ -183,7 +237,10 @@ def has_taint(host: HostRecord) -> bool:
 
 
 def ours(ledger: Ledger) -> tuple[FenceObject, ...]:
-    """The NetworkFences that we have fenced. One that was Fenced before is somebody else's to take back."""
+    """The NetworkFences that we have fenced.
+
+    One that was Fenced before is somebody else's to take back.
+    """
     return tuple(fence for fence in ledger.network_fences if fence.ours)
 
 
@@ -191,23 +248,34 @@ def _not_ready(state: State, node: str) -> str:
     host = state.host
     if host is None:
         return (
-            f"there is no node {node}: its host may still run, so the fence stays. Bring the node back; if it never comes back, switch its "
-            "host off for good, and remove the fence by hand before its address is given to another one"
+            f"there is no node {node}: its host may still run, so the fence stays. Bring the node "
+            "back; if it never comes back, switch its host off for good, and remove the fence by "
+            "hand before its address is given to another one"
         )
-    silent = f"{node} is not Ready (Ready={host.node.ready} for {age(state.now, host.node.ready_since):.0f} s)"
+    silent = (
+        f"{node} is not Ready (Ready={host.node.ready} for "
+        f"{age(state.now, host.node.ready_since):.0f} s)"
+    )
     if state.ledger and state.ledger.phase == "releasing":
         return (
-            f"{silent}, and part of its fence may be gone already, so its host may write. Bring the node back and run again; if it is "
-            "lost and has volumes, fence it again: "
-            + untrusted.shown_command(f"ansible-playbook {FAIL_OVER} -e lost_node={{node}}", node=node)
+            f"{silent}, and part of its fence may be gone already, so its host may write. Bring "
+            "the node back and run again; if it is lost and has volumes, fence it again: "
+            + untrusted.shown_command(
+                f"ansible-playbook {FAIL_OVER} -e lost_node={{node}}", node=node
+            )
         )
-    return f"{silent}: its host may still run, and only the fence keeps it from writing. Bring the node back first"
+    return (
+        f"{silent}: its host may still run, and only the fence keeps it from writing. Bring the "
+        "node back first"
+    )
 
 
 # releasing
 
 
-def _plan_releasing(finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord) -> None:
+def _plan_releasing(
+    finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord
+) -> None:
     unfit = _unfit(options.ceph, state, ledger) if options.ceph else ""
     if unfit:
         finding.refuse(unfit)
@@ -226,14 +294,22 @@ def _plan_releasing(finding: Finding, state: State, options: Options, ledger: Le
         finding.refuse(*doubts)
         return
     finding.reason = f"{host.node.name} is Ready, and {proof}"
-    # A run that was killed after this one may have left the phase, but the Lease is to be ours, and both copies of the ledger current.
+    # A run that was killed after this one may have left the phase, but the Lease is to be ours, and
+    # both copies of the ledger current.
     where = config_map_path(ledger.node, options.namespace)
-    finding.repair = [Action("mark_release", host.node.name, ["PATCH", where, "phase=releasing"], Subject(ledger))]
+    finding.repair = [
+        Action("mark_release", host.node.name, ["PATCH", where, "phase=releasing"], Subject(ledger))
+    ]
 
 
 def releasing(options: Options, ledger: Ledger) -> Ledger:
-    """The ledger once the release has begun. What a killed renewal has left of ours goes with the rest."""
-    return ledger._replace(phase="releasing", entries=(*ledger.entries, *_stand_ins(options, ledger)))
+    """The ledger once the release has begun.
+
+    What a killed renewal has left of ours goes with the rest.
+    """
+    return ledger._replace(
+        phase="releasing", entries=(*ledger.entries, *_stand_ins(options, ledger))
+    )
 
 
 def _is_nothing_in_force(state: State, options: Options, ledger: Ledger) -> bool:
@@ -245,16 +321,24 @@ def _is_nothing_in_force(state: State, options: Options, ledger: Ledger) -> bool
 
 
 def _needed_elsewhere(state: State, ledger: Ledger) -> list[str]:
-    """Fences of other nodes that would go with what is taken back, as where several nodes share an address towards Ceph."""
+    """Fences of other nodes that would go with what is taken back, as where several nodes share an
+    address towards Ceph.
+    """
     doubts = []
     for other in state.others:
-        theirs = {plain(text) for text in [*(entry.entry for entry in other.entries), *_ranges(other.network_fences)]}
+        theirs = {
+            plain(text)
+            for text in [*(entry.entry for entry in other.entries), *_ranges(other.network_fences)]
+        }
         addresses = () if other.method == "none" else other.addresses
-        shared = [text for text in _mine(ledger) if plain(text) in theirs or _contains(text, addresses)]
+        shared = [
+            text for text in _mine(ledger) if plain(text) in theirs or _contains(text, addresses)
+        ]
         if shared:
             doubts.append(
-                f"{', '.join(shared)} fences node {other.node} too, says its ledger (phase {other.phase}), and would go with this release: "
-                f"release {other.node} first, or, if it is gone for good, delete its ledger"
+                f"{', '.join(shared)} fences node {other.node} too, says its ledger (phase "
+                f"{other.phase}), and would go with this release: release {other.node} first, or, "
+                "if it is gone for good, delete its ledger"
             )
     return doubts
 
@@ -277,9 +361,15 @@ def _contains(text: str, addresses: tuple[str, ...]) -> bool:
 
 
 def _stand_ins(options: Options, ledger: Ledger) -> list[Entry]:
-    """What stood in for an entry of ours while that was renewed, its address spelled as a range, and was left by a run that was killed."""
+    """What stood in for an entry of ours while that was renewed, its address spelled as a range,
+    and was left by a run that was killed.
+    """
     noted = {entry.entry: entry.ours for entry in ledger.entries}
-    left = [found for found in (options.ceph.blocklist if options.ceph else ()) if found.entry in options.stand_ins]
+    left = [
+        found
+        for found in (options.ceph.blocklist if options.ceph else ())
+        if found.entry in options.stand_ins
+    ]
     return [
         Entry(found.spelling, found.kind, True, found.until)
         for found in left
@@ -287,26 +377,41 @@ def _stand_ins(options: Options, ledger: Ledger) -> list[Entry]:
     ]
 
 
-def judge_clients(state: State, options: Options, ledger: Ledger, host: HostRecord) -> tuple[list[str], str]:
+def judge_clients(
+    state: State, options: Options, ledger: Ledger, host: HostRecord
+) -> tuple[list[str], str]:
     """Why clients from before the fence may be left, or else what proves that there are none."""
     node = host.node.name
     watchers = ", ".join(_survivors(options.ceph, ledger)[:3])
     if rebooted(host, ledger):
         proof = f"it was rebooted since: its bootID was {ledger.boot_id} and is {host.boot_id}"
         # That its kubelet says so proves nothing against whoever has the kubelet.
-        seen = f"{node} says that {proof}, but Ceph still sees {watchers}. Find out whose it is, and end it"
+        seen = (
+            f"{node} says that {proof}, but Ceph still sees {watchers}. "
+            "Find out whose it is, and end it"
+        )
         return [seen] if watchers and ledger.phase != "releasing" else [], proof
     if not host.boot_id:
-        return [f"{node} reports no bootID, so nobody can tell which boot it is in. Is its kubelet well?"], ""
+        return [
+            f"{node} reports no bootID, so nobody can tell which "
+            "boot it is in. Is its kubelet well?"
+        ], ""
     stranger = machine_doubt(host, ledger)
     if stranger and not options.old_machine_off:
         return [
-            f"{stranger}, so the one that was fenced may still run, and only the fence keeps it from writing. Make sure that it is off for "
-            "good, or that it is this one and was rebooted since; then run again with old_machine_confirmed_off"
+            f"{stranger}, so the one that was fenced may still run, and only the fence keeps it "
+            "from writing. Make sure that it is off for good, or that it is this one and was "
+            "rebooted since; then run again with old_machine_confirmed_off"
         ], ""
     if stranger:
-        seen = f"{stranger}, and the old one is said to be off, but Ceph still sees {watchers}. Find out whose it is, and end it"
-        return [seen] if watchers else [], f"{stranger}, and the old one was confirmed to be off (old_machine_confirmed_off)"
+        seen = (
+            f"{stranger}, and the old one is said to be off, but Ceph still sees {watchers}. "
+            "Find out whose it is, and end it"
+        )
+        return (
+            [seen] if watchers else [],
+            f"{stranger}, and the old one was confirmed to be off (old_machine_confirmed_off)",
+        )
     same = (
         f"{node} was not rebooted since it was fenced (bootID {host.boot_id})"
         if ledger.boot_id
@@ -314,22 +419,28 @@ def judge_clients(state: State, options: Options, ledger: Ledger, host: HostReco
     )
     clients = options.clients
     if clients is None:
-        return [f"{same}, and nobody has looked on the node for clients of before, which would go on writing. {_REBOOT}"], ""
+        return [
+            f"{same}, and nobody has looked on the node for clients of before, which would go on "
+            f"writing. {_REBOOT}"
+        ], ""
     doubts = []
     if clients.problem:
         doubts.append(f"{same}, and the node could not be read: {clients.problem}. {_REBOOT}")
     if clients.boot_id != host.boot_id.lower():
         doubts.append(
-            f"{same}, and clients was read in another boot ({clients.boot_id or 'of no id'}): was it read on another host, or before a "
-            "reboot? Read it again on this node"
+            f"{same}, and clients was read in another boot ({clients.boot_id or 'of no id'}): was "
+            "it read on another host, or before a reboot? Read it again on this node"
         )
     held = [client.title for client in clients.clients if _is_fenced(client, ledger)]
     if held:
         doubts.append(
-            f"{same}, and it still shows {len(held)} clients that were fenced ({', '.join(held[:3])}), which would go on writing. {_REBOOT}"
+            f"{same}, and it still shows {len(held)} clients that were fenced "
+            f"({', '.join(held[:3])}), which would go on writing. {_REBOOT}"
         )
     if watchers:
-        doubts.append(f"{same}, and Ceph still sees {watchers}, so not all of its clients are gone. {_REBOOT}")
+        doubts.append(
+            f"{same}, and Ceph still sees {watchers}, so not all of its clients are gone. {_REBOOT}"
+        )
     return doubts, f"{same}, but itself shows no client of the fenced storage"
 
 
@@ -341,21 +452,32 @@ def _is_fenced(client: Client, ledger: Ledger) -> bool:
 def _survivors(ceph: Reading | None, ledger: Ledger) -> list[str]:
     """Watchers from what is fenced."""
     images = ceph.images if ceph else ()
-    return [f"a watcher {watcher.entry} of {image.title}" for image in images for watcher in image.watchers if is_old(watcher, ledger)]
+    return [
+        f"a watcher {watcher.entry} of {image.title}"
+        for image in images
+        for watcher in image.watchers
+        if is_old(watcher, ledger)
+    ]
 
 
 # held and unfenced
 
 
-def _plan_held(finding: Finding, state: State, _options: Options, ledger: Ledger, _host: HostRecord) -> None:
-    """Nothing is done: whoever takes entries off Ceph's blocklist, which knows no Lease, asks first whether that is still right."""
+def _plan_held(
+    finding: Finding, state: State, _options: Options, ledger: Ledger, _host: HostRecord
+) -> None:
+    """Nothing is done: whoever takes entries off Ceph's blocklist, which knows no Lease, asks first
+    whether that is still right.
+    """
     if _begun(finding, ledger):
         doubts = _needed_elsewhere(state, ledger)
         if doubts:
             finding.refuse(*doubts)
 
 
-def _plan_unfenced(finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord) -> None:
+def _plan_unfenced(
+    finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord
+) -> None:
     """Patch ours to Unfenced; deleting one would leave its fence."""
     if not _begun(finding, ledger):
         return
@@ -369,18 +491,27 @@ def _plan_unfenced(finding: Finding, state: State, options: Options, ledger: Led
             finding.refuse(_lost_fence(planned))
             return
         if fence and not _is_unfenced(fence):
-            finding.repair.append(Action("unfence_network", fence.name, command(fence, UNFENCED), Subject(ledger, fence)))
+            finding.repair.append(
+                Action(
+                    "unfence_network", fence.name, command(fence, UNFENCED), Subject(ledger, fence)
+                )
+            )
     finding.reason = f"{host.node.name} is Ready, and its release has begun"
 
 
 def _current(state: State, planned: FenceObject, ledger: Ledger) -> NetworkFence | None:
     """The NetworkFence that we have fenced, with the ranges it had then.
 
-    Or one made anew that is Unfenced, of the same ranges and the same Ceph: its controller takes the fence back too.
+    Or one made anew that is Unfenced, of the same ranges and the same Ceph: its controller takes
+    the fence back too.
     """
     for fence in state.fences or ():
-        if fence.name == planned.name and set(networks(fence.cidrs)) == set(networks(planned.cidrs)):
-            same_ceph = fence.cluster_id in ledger.cluster_id.split(",") and fence.driver.endswith(_CEPH_CSI)
+        if fence.name == planned.name and set(networks(fence.cidrs)) == set(
+            networks(planned.cidrs)
+        ):
+            same_ceph = fence.cluster_id in ledger.cluster_id.split(",") and fence.driver.endswith(
+                _CEPH_CSI
+            )
             if fence.uid == planned.uid or (fence.state == UNFENCED and same_ceph):
                 return fence
     return None
@@ -392,9 +523,10 @@ def _is_unfenced(fence: NetworkFence) -> bool:
 
 def _lost_fence(planned: FenceObject) -> str:
     return (
-        f"NetworkFence {planned.name} (uid {planned.uid}), which was Fenced, is gone or has other ranges now, and changing or deleting it "
-        f"does not unfence. Make it anew for the same driver and clusterID with {', '.join(planned.cidrs)} and fenceState Unfenced, or "
-        "remove the ranges from Ceph's blocklist and give the reading (option ceph)"
+        f"NetworkFence {planned.name} (uid {planned.uid}), which was Fenced, is gone or has other "
+        "ranges now, and changing or deleting it does not unfence. Make it anew for the same "
+        f"driver and clusterID with {', '.join(planned.cidrs)} and fenceState Unfenced, or remove "
+        "the ranges from Ceph's blocklist and give the reading (option ceph)"
     )
 
 
@@ -403,7 +535,8 @@ def _proven_gone(state: State, options: Options, ledger: Ledger, planned: FenceO
     ceph = options.ceph
     if ceph is None or _unfit(ceph, state, ledger):
         return False
-    # A single address of its ranges may be an entry of ours too, which is removed after this, and looked for in the end.
+    # A single address of its ranges may be an entry of ours too, which is removed after this, and
+    # looked for in the end.
     own = {entry.entry for entry in ledger.entries if entry.ours}
     return all(found is None or found.spelling in own for found in map(ceph.find, planned.cidrs))
 
@@ -411,10 +544,16 @@ def _proven_gone(state: State, options: Options, ledger: Ledger, planned: FenceO
 # released
 
 
-def _plan_released(finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord) -> None:
+def _plan_released(
+    finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord
+) -> None:
     if not _begun(finding, ledger):
         return
-    doubts = [] if options.check else [*_still_blocked(state, options, ledger), *_still_fenced(state, options, ledger)]
+    doubts = (
+        []
+        if options.check
+        else [*_still_blocked(state, options, ledger), *_still_fenced(state, options, ledger)]
+    )
     if doubts:
         finding.refuse(*doubts)
         return
@@ -425,28 +564,46 @@ def _plan_released(finding: Finding, state: State, options: Options, ledger: Led
     if ledger.tainted and same and has_taint(host):
         gone = f"-{TAINT[0]}={TAINT[1]}:{TAINT[2]}"
         finding.repair.append(
-            Action("untaint_node", node.name, ["PATCH", where, f"uid={node.uid}", f"spec.taints={gone}"], Subject(ledger))
+            Action(
+                "untaint_node",
+                node.name,
+                ["PATCH", where, f"uid={node.uid}", f"spec.taints={gone}"],
+                Subject(ledger),
+            )
         )
     if ledger.cordoned and same and node.unschedulable:
         command_ = ["PATCH", where, f"uid={node.uid}", "spec.unschedulable=null"]
         finding.repair.append(Action("uncordon_node", node.name, command_, Subject(ledger)))
     finding.repair.append(
-        Action("remove_fence_ledger", node.name, ["DELETE", config_map_path(ledger.node, options.namespace)], Subject(ledger))
+        Action(
+            "remove_fence_ledger",
+            node.name,
+            ["DELETE", config_map_path(ledger.node, options.namespace)],
+            Subject(ledger),
+        )
     )
-    finding.reason = "the fence is gone" if not options.check else "the steps before take the fence back"
+    finding.reason = (
+        "the fence is gone" if not options.check else "the steps before take the fence back"
+    )
     left = _foreign(ledger)
     if left:
         finding.reason += (
-            f"; {', '.join(left)} were there before it, so they stay, and the node is fenced by them as long as they are there"
+            f"; {', '.join(left)} were there before it, so they stay, and the node "
+            "is fenced by them as long as they are there"
         )
     blocked = still_blocking(options.ceph, ledger, host)
     if blocked:
-        finding.reason += f"; but {'; '.join(blocked)}. Find out who has set that, and have it removed"
+        finding.reason += (
+            f"; but {'; '.join(blocked)}. Find out who has set that, and have it removed"
+        )
 
 
 def _begun(finding: Finding, ledger: Ledger) -> bool:
     if ledger.phase != "releasing":
-        finding.refuse(f"the release has not begun (the ledger says {ledger.phase}): call it with state releasing first")
+        finding.refuse(
+            f"the release has not begun (the ledger says {ledger.phase}): call it with state "
+            "releasing first"
+        )
     return ledger.phase == "releasing"
 
 
@@ -456,7 +613,10 @@ def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[str]:
     if ceph is None:
         needed = [entry.entry for entry in ledger.entries if entry.ours]
         return (
-            [f"nobody has shown that {', '.join(needed)} left Ceph's blocklist: read it with rbd_watcher_info (option ceph)"]
+            [
+                f"nobody has shown that {', '.join(needed)} left Ceph's blocklist: read it with "
+                "rbd_watcher_info (option ceph)"
+            ]
             if needed
             else []
         )
@@ -469,17 +629,23 @@ def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[str]:
     doubts = []
     if left:
         left = list(dict.fromkeys(left))
-        doubts.append(f"{', '.join(left)} is still in Ceph's blocklist: remove it (ceph_blocklist, state absent), and read it again")
+        doubts.append(
+            f"{', '.join(left)} is still in Ceph's blocklist: remove it (ceph_blocklist, state "
+            "absent), and read it again"
+        )
     if stand_ins:
         doubts.append(
-            f"{', '.join(stand_ins)} is still in Ceph's blocklist, where it stood in for an entry of ours while that was renewed: begin "
-            "again with state releasing and this reading (option ceph), so that it goes with the rest"
+            f"{', '.join(stand_ins)} is still in Ceph's blocklist, where it stood in for an entry "
+            "of ours while that was renewed: begin again with state releasing and this reading "
+            "(option ceph), so that it goes with the rest"
         )
     return doubts
 
 
 def _given_back(ceph: Reading, ledger: Ledger) -> set[str]:
-    """The entries that were there before the fence, and are again until the time until which they were."""
+    """The entries that were there before the fence, and are again until the time until which they
+    were.
+    """
     given = set()
     for entry in ledger.entries:
         found, before = ceph.find(entry.entry), moment(entry.before)
@@ -499,7 +665,8 @@ def still_blocking(ceph: Reading | None, ledger: Ledger, host: HostRecord | None
         hit = [address for address in addresses if entry.covers(address)]
         if hit and entry not in mine:
             found.append(
-                f"Ceph's blocklist has {entry.spelling} until {entry.until or 'unknown'}, which blocks {', '.join(hit[:3])} and is not ours"
+                f"Ceph's blocklist has {entry.spelling} until {entry.until or 'unknown'}, which "
+                f"blocks {', '.join(hit[:3])} and is not ours"
             )
     return found
 
@@ -512,21 +679,34 @@ def _still_fenced(state: State, options: Options, ledger: Ledger) -> list[str]:
         if fence is None and not _proven_gone(state, options, ledger, planned):
             doubts.append(_lost_fence(planned))
         elif fence and not _is_unfenced(fence):
-            doubts.append(f"NetworkFence {fence.name} is {fence.state} ({fence.status}): call it with state unfenced first")
+            doubts.append(
+                f"NetworkFence {fence.name} is {fence.state} ({fence.status}): call it with state "
+                "unfenced first"
+            )
     return doubts
 
 
 def _unfit(ceph: Reading, state: State, ledger: Ledger) -> str:
     """Why a reading says nothing about this fence now."""
     if ledger.fsid and ceph.fsid != ledger.fsid:
-        return f"the reading is of Ceph cluster {ceph.fsid}, and the fence is in {ledger.fsid}: read it from the right one"
+        return (
+            f"the reading is of Ceph cluster {ceph.fsid}, and the fence is in {ledger.fsid}: "
+            "read it from the right one"
+        )
     seconds = (state.now - ceph.read_at).total_seconds()
     if abs(seconds) > _MAX_AGE:
-        when = f"{seconds:.0f} s ago" if seconds > 0 else f"{-seconds:.0f} s from now, so a clock is wrong"
+        when = (
+            f"{seconds:.0f} s ago"
+            if seconds > 0
+            else f"{-seconds:.0f} s from now, so a clock is wrong"
+        )
         return f"Ceph was read {when} (at {ceph.read_at:%H:%M:%S}Z): read it again"
     noted = moment(ledger.at)
     if noted and (noted - ceph.read_at).total_seconds() > SKEW_SECONDS:
-        return f"Ceph was read at {ceph.read_at:%H:%M:%S}Z, and the fence was noted after that (at {ledger.at}): read it again"
+        return (
+            f"Ceph was read at {ceph.read_at:%H:%M:%S}Z, and the fence was noted after that (at "
+            f"{ledger.at}): read it again"
+        )
     return ""
 
 
@@ -550,12 +730,18 @@ def _evidence(state: State, ledger: Ledger) -> dict[str, Any]:
         "machine_when_fenced": ledger.machine,
         "method": ledger.method,
         "phase": ledger.phase,
-        "entries": [f"{entry.entry}{'' if entry.ours else ' (was there before)'}" for entry in ledger.entries],
+        "entries": [
+            f"{entry.entry}{'' if entry.ours else ' (was there before)'}"
+            for entry in ledger.entries
+        ],
         "volumes": list(ledger.volumes),
         "fenced_by": ledger.by,
     }
     if ledger.network_fences:
-        evidence["network_fences"] = [f"{fence.name}{'' if fence.ours else ' (was Fenced before)'}" for fence in ledger.network_fences]
+        evidence["network_fences"] = [
+            f"{fence.name}{'' if fence.ours else ' (was Fenced before)'}"
+            for fence in ledger.network_fences
+        ]
     if state.pods:
         evidence["pods"] = [f"{pod.title} ({pod.phase})" for pod in state.pods]
     return evidence
@@ -568,7 +754,8 @@ def _lone_note(options: Options, note: str) -> Finding:
         "Node",
         options.node,
         options.node,
-        f"{options.node} has no ledger in namespace {options.namespace}, and the annotation {ANNOTATION}",
+        f"{options.node} has no ledger in namespace {options.namespace}, and the annotation "
+        f"{ANNOTATION}",
         "report",
         LONE,
         RELEASE,
@@ -589,7 +776,11 @@ def _stray_taint(host: HostRecord) -> Finding:
         "whoever set it has to remove it, once the node was rebooted: "
         + untrusted.shown_command(f"kubectl taint node {{node}} {OUT_OF_SERVICE}-", node=name),
         RELEASE,
-        {"taints": [f"{key}={value}:{effect}" for key, value, effect in host.taints], "ready": host.node.ready, "boot_id": host.boot_id},
+        {
+            "taints": [f"{key}={value}:{effect}" for key, value, effect in host.taints],
+            "ready": host.node.ready,
+            "boot_id": host.boot_id,
+        },
     )
 
 

@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Gives a fenced node back: reads the cluster, carries out what release_plan decides, and proves it.
+"""Gives a fenced node back: reads the cluster, carries out what release_plan decides, and proves
+it.
 
 The ledger goes last, so a run that was killed anywhere is finished by another one.
 """
@@ -16,10 +17,20 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import parse_reading
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    parse_reading,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     Ledger,
     Ledgers,
@@ -29,11 +40,28 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     run_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.returned import rebooted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import OUT_OF_SERVICE, TAINT, HostRecord, pick_host_record
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Pod, pick_pod, pick_volume
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    OUT_OF_SERVICE,
+    TAINT,
+    HostRecord,
+    pick_host_record,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Conflict,
+    path,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Pod,
+    pick_pod,
+    pick_volume,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._release import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.plan import Options, State, Subject
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.plan import (
+    Options,
+    State,
+    Subject,
+)
 
 # Nodes change all the time, so a patch that insists on what was read may have to be made anew.
 _PATCH_TRIES = 10
@@ -43,10 +71,18 @@ Change = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 
 
 class Release:
-    """The runbook release_fenced_node on one cluster. ``timeout``: seconds that a NetworkFence gets to be unfenced."""
+    """The runbook release_fenced_node on one cluster.
+
+    ``timeout``: seconds that a NetworkFence gets to be unfenced.
+    """
 
     def __init__(
-        self, cluster: Cluster, run: RunOptions, options: Options, timeout: float, sleep: Callable[[float], None] = time.sleep
+        self,
+        cluster: Cluster,
+        run: RunOptions,
+        options: Options,
+        timeout: float,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._cluster = cluster
         self._run = run
@@ -62,17 +98,24 @@ class Release:
     # gather
 
     def gather(self) -> State:
-        """Read the ledger, the node, and what the fence consists of. After the first step of a release its Lease must still be ours."""
+        """Read the ledger, the node, and what the fence consists of.
+
+        After the first step of a release its Lease must still be ours.
+        """
         options, step = self._options, self._options.state
         if step == "held" and not options.check:
-            # Before the rest is read, since what was read without it may be another run's work by now.
+            # Before the rest is read, since what was read without it may be another run's work by
+            # now.
             self._lease.check()
         state = self._state = self._read()
         if step == "releasing" or options.check:
             return state
         if step == "held" and not state.ledger:
             self._lease.release()
-            raise NotStarted(f"{options.node} has no ledger any more, so another run has released it: nothing more may be taken back")
+            raise NotStarted(
+                f"{options.node} has no ledger any more, so another run has released it: nothing "
+                "more may be taken back"
+            )
         if state.ledger and step != "held":
             self._lease.check()
         if pure.plan(state, options).refusals:
@@ -90,21 +133,35 @@ class Release:
         if ledger and options.check and self._run.fence:
             ledger = self._run.fence
         fences = network_fence.list_fences(cluster) if ledger and ledger.network_fences else None
-        others = tuple(other for other in self._ledgers.all() if other.node != options.node) if ledger else ()
-        pods = self._pods(ledger) if ledger and host and not rebooted(host, ledger) and options.state == "releasing" else ()
+        others = (
+            tuple(other for other in self._ledgers.all() if other.node != options.node)
+            if ledger
+            else ()
+        )
+        pods = (
+            self._pods(ledger)
+            if ledger and host and not rebooted(host, ledger) and options.state == "releasing"
+            else ()
+        )
         busy = self._lease.holder() if options.check else ""
         return State(cluster.now(), host, ledger, fences, pods, busy, others, note.text)
 
     def _pods(self, ledger: Ledger) -> tuple[Pod, ...]:
         """The pods on the node that use a volume of the fence."""
-        items = [self._cluster.get(path("v1", "persistentvolumes", name)) for name in ledger.volumes]
+        items = [
+            self._cluster.get(path("v1", "persistentvolumes", name)) for name in ledger.volumes
+        ]
         claims = {pick_volume(item).claim for item in items if item}
 
         def pick(item: dict[str, Any]) -> Pod | None:
             pod = pick_pod(item)
             return pod if any((pod.namespace, claim) in claims for claim in pod.claims) else None
 
-        return tuple(self._cluster.list(path("v1", "pods"), pick, fields=f"spec.nodeName={self._options.node}"))
+        return tuple(
+            self._cluster.list(
+                path("v1", "pods"), pick, fields=f"spec.nodeName={self._options.node}"
+            )
+        )
 
     # plan
 
@@ -117,11 +174,15 @@ class Release:
         """Why there is nothing to be done."""
         if state.ledger is None:
             return (
-                f"{self._options.node} is not fenced: it has no ledger, neither as an annotation nor in namespace {self._options.namespace}"
+                f"{self._options.node} is not fenced: it has no ledger, neither as an "
+                f"annotation nor in namespace {self._options.namespace}"
             )
         if self._options.state == "held":
             return f"the release of {self._options.node} is under way, and it is Ready"
-        return f"none of the NetworkFences that were set to Fenced for {self._options.node} is Fenced any more"
+        return (
+            f"none of the NetworkFences that were set to Fenced for {self._options.node} is "
+            "Fenced any more"
+        )
 
     def facts(self) -> dict[str, Any]:
         """The ledger as it is now, or would be."""
@@ -131,7 +192,11 @@ class Release:
         verbs = {action.verb for action in self._plan.actions}
         if ledger is None or "remove_fence_ledger" in verbs:
             return {"fence": {}}
-        return {"fence": (pure.releasing(self._options, ledger) if "mark_release" in verbs else ledger).to_dict()}
+        return {
+            "fence": (
+                pure.releasing(self._options, ledger) if "mark_release" in verbs else ledger
+            ).to_dict()
+        }
 
     # apply
 
@@ -180,14 +245,21 @@ class Release:
             state = self._read()
             said = [finding.reason for finding in pure.plan(state, self._options).refusals]
             if state.ledger is None or said:
-                raise NotStarted("; ".join(said) or f"another run has released {planned.node} meanwhile: its ledger is gone")
+                raise NotStarted(
+                    "; ".join(said)
+                    or f"another run has released {planned.node} meanwhile: its ledger is gone"
+                )
             if busy and state.ledger.phase == "intended":
                 # That run may have fenced since Ceph was read.
                 raise NotStarted(f"{busy}, which has ended by now: run again")
-            if (state.ledger.entries, state.ledger.network_fences) != (planned.entries, planned.network_fences):
+            if (state.ledger.entries, state.ledger.network_fences) != (
+                planned.entries,
+                planned.network_fences,
+            ):
                 raise NotStarted(f"the fence of {planned.node} is another one now; run again")
             begun = pure.releasing(self._options, state.ledger)
-            # Both copies, also where a run was killed between the two; but not where one was killed that had begun to take them away.
+            # Both copies, also where a run was killed between the two; but not where one was killed
+            # that had begun to take them away.
             if begun != state.ledger or read_note(self._cluster.get(self._node_path)).text:
                 self._ledgers.write(begun)
         except Exception:
@@ -198,7 +270,11 @@ class Release:
 
     def _untaint(self, item: dict[str, Any]) -> dict[str, Any] | None:
         taints = item["spec"].get("taints") or []
-        left = [taint for taint in taints if (taint["key"], taint.get("value", ""), taint["effect"]) != TAINT]
+        left = [
+            taint
+            for taint in taints
+            if (taint["key"], taint.get("value", ""), taint["effect"]) != TAINT
+        ]
         return {"taints": left} if left != taints else None
 
     def _uncordon(self, item: dict[str, Any]) -> dict[str, Any] | None:
@@ -219,7 +295,9 @@ class Release:
                 return
             try:
                 precondition = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
-                self._cluster.patch(self._node_path, {"metadata": precondition, "spec": spec}, dry_run=dry_run)
+                self._cluster.patch(
+                    self._node_path, {"metadata": precondition, "spec": spec}, dry_run=dry_run
+                )
                 return
             except Conflict:
                 if not left:
@@ -232,23 +310,47 @@ class Release:
         item = self._cluster.get(self._node_path)
         host = pick_host_record(item) if item else None
         ledger = self._ledgers.read(self._options.node, item)
-        prove = {"releasing": self._prove_begun, "unfenced": self._prove_unfenced, "released": self._prove_released}[self._options.state]
+        prove = {
+            "releasing": self._prove_begun,
+            "unfenced": self._prove_unfenced,
+            "released": self._prove_released,
+        }[self._options.state]
         return prove(finding, host, ledger)
 
-    def _prove_begun(self, finding: Finding, _host: HostRecord | None, ledger: Ledger | None) -> list[str]:
+    def _prove_begun(
+        self, finding: Finding, _host: HostRecord | None, ledger: Ledger | None
+    ) -> list[str]:
         if ledger is None or ledger.phase != "releasing":
-            raise ActionFailed(f"the ledger of {self._options.node} does not say that its release has begun; run again")
+            raise ActionFailed(
+                f"the ledger of {self._options.node} does not say that "
+                "its release has begun; run again"
+            )
         return [finding.reason, f"the ledger says {ledger.phase}"]
 
-    def _prove_unfenced(self, finding: Finding, _host: HostRecord | None, _ledger: Ledger | None) -> list[str]:
+    def _prove_unfenced(
+        self, finding: Finding, _host: HostRecord | None, _ledger: Ledger | None
+    ) -> list[str]:
         names = {action.target for action in finding.repair}
-        fences = [fence for fence in network_fence.list_fences(self._cluster) or () if fence.name in names]
-        wrong = [f"{fence.name} is {fence.state} ({fence.status})" for fence in fences if fence.state != network_fence.UNFENCED]
+        fences = [
+            fence for fence in network_fence.list_fences(self._cluster) or () if fence.name in names
+        ]
+        wrong = [
+            f"{fence.name} is {fence.state} ({fence.status})"
+            for fence in fences
+            if fence.state != network_fence.UNFENCED
+        ]
         if wrong or len(fences) < len(names):
-            raise ActionFailed(f"not every NetworkFence is Unfenced: {'; '.join(wrong) or 'one is gone'}")
-        return [f"NetworkFence {fence.name} is {fence.state}, and its controller says: {fence.message}" for fence in fences]
+            raise ActionFailed(
+                f"not every NetworkFence is Unfenced: {'; '.join(wrong) or 'one is gone'}"
+            )
+        return [
+            f"NetworkFence {fence.name} is {fence.state}, and its controller says: {fence.message}"
+            for fence in fences
+        ]
 
-    def _prove_released(self, finding: Finding, host: HostRecord | None, ledger: Ledger | None) -> list[str]:
+    def _prove_released(
+        self, finding: Finding, host: HostRecord | None, ledger: Ledger | None
+    ) -> list[str]:
         node, verbs = self._options.node, {action.verb for action in finding.repair}
         doubts = [f"its ledger is there again ({ledger.phase})"] if ledger else []
         if host and "untaint_node" in verbs and pure.has_taint(host):
@@ -258,8 +360,19 @@ class Release:
         if doubts:
             raise ActionFailed(f"the release of {node} is not proven: {'; '.join(doubts)}")
         proof = [f"{node} has no ledger any more"]
-        proof += [f"{node} does not carry the taint {OUT_OF_SERVICE}"] if host and not pure.has_taint(host) else []
-        proof += [f"{node} is {'still cordoned, and not by us' if host.node.unschedulable else 'not cordoned'}"] if host else []
+        proof += (
+            [f"{node} does not carry the taint {OUT_OF_SERVICE}"]
+            if host and not pure.has_taint(host)
+            else []
+        )
+        proof += (
+            [
+                f"{node} is "
+                f"{'still cordoned, and not by us' if host.node.unschedulable else 'not cordoned'}"
+            ]
+            if host
+            else []
+        )
         return proof + self._proof_of_fence()
 
     def _proof_of_fence(self) -> list[str]:
@@ -267,14 +380,23 @@ class Release:
         ceph, ledger = self._options.ceph, self._state.ledger if self._state else None
         if ceph is None:
             return (
-                ["unverified in Ceph: only the message of the NetworkFence says that it is unfenced"]
+                [
+                    "unverified in Ceph: only the message of the "
+                    "NetworkFence says that it is unfenced"
+                ]
                 if ledger and pure.ours(ledger)
                 else []
             )
         automatic = [entry.entry for entry in ceph.blocklist if entry.kind == "client"]
         proof = [f"Ceph's blocklist, read at {ceph.read_at}, has none of our entries"]
-        proof += pure.still_blocking(ceph, ledger, self._state.host) if ledger and self._state else []
-        return proof + ([f"entries that are not ours were left alone, among them {', '.join(automatic[:3])}"] if automatic else [])
+        proof += (
+            pure.still_blocking(ceph, ledger, self._state.host) if ledger and self._state else []
+        )
+        return proof + (
+            [f"entries that are not ours were left alone, among them {', '.join(automatic[:3])}"]
+            if automatic
+            else []
+        )
 
 
 def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) -> Release:
@@ -291,7 +413,11 @@ def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) 
         check_mode,
         run.namespace,
         params["old_machine_confirmed_off"],
-        frozenset(entry["entry"] for entry in (params["ceph"] or {}).get("blocklist", ()) if entry.get("stand_in")),
+        frozenset(
+            entry["entry"]
+            for entry in (params["ceph"] or {}).get("blocklist", ())
+            if entry.get("stand_in")
+        ),
     )
     return Release(cluster, run, options, timeout)
 
@@ -301,5 +427,8 @@ def _refuse_unready(item: dict[str, Any] | None, node: str) -> dict[str, Any]:
     host = pick_host_record(item) if item else None
     if item is None or host is None or host.node.ready != "True":
         what = f"Ready={host.node.ready}" if host else "gone"
-        raise NotStarted(f"{node} is not Ready any more ({what}), so nothing more is taken back from it; run again once it is back")
+        raise NotStarted(
+            f"{node} is not Ready any more ({what}), so nothing more is taken back from it; run "
+            "again once it is back"
+        )
     return item

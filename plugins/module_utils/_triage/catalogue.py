@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""What pods say when they are stuck, and what it means. Pure data, and the few functions that look things up in it.
+"""What pods say when they are stuck, and what it means. Pure data, and the few functions that look
+things up in it.
 
 A new message is one Entry here and one verbatim sample in the unit test.
 """
@@ -15,12 +16,15 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import VOLUME_REASONS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
+    VOLUME_REASONS,
+)
 
 # Stands for anything in a pattern.
 GAP = "..."
 
-# Before words that containers, their probes and the container runtime use too, for reasons of their own.
+# Before words that containers, their probes and the container runtime use too, for reasons of their
+# own.
 _OF_A_VOLUME = rf"(^({'|'.join(VOLUME_REASONS)}): |MountVolume|NodeStage|NodePublish|mount\.nfs)"
 
 
@@ -29,10 +33,11 @@ class Entry:
     """One message: what it looks like, what it means, where to look.
 
     ``patterns`` are searched, without regard to case, in ``REASON: MESSAGE``; one of them must be
-    there. Of one with ``...`` the parts are searched one after the other, which takes no longer than
-    the text is long: tenants write messages. ``storage``: False for what keeps a pod waiting but is
-    none of our business. ``vague``: it says that something is wrong with the volumes, but not what,
-    so even an unknown message says more. ``of_claims``: it cannot be while all claims are bound.
+    there. Of one with ``...`` the parts are searched one after the other, which takes no longer
+    than the text is long: tenants write messages. ``storage``: False for what keeps a pod waiting
+    but is none of our business. ``vague``: it says that something is wrong with the volumes, but
+    not what, so even an unknown message says more. ``of_claims``: it cannot be while all claims are
+    bound.
     ``metadata``: the key that the VolumeAttachment lacks.
     """
 
@@ -63,7 +68,10 @@ def _parts(patterns: str | tuple[str, ...]) -> tuple[tuple[re.Pattern[str], ...]
 
 
 def _in_order(parts: tuple[re.Pattern[str], ...], text: str) -> bool:
-    """Each part follows the one before. The first place of a part leaves most room for the next one."""
+    """Each part follows the one before.
+
+    The first place of a part leaves most room for the next one.
+    """
     at = 0
     for part in parts:
         found = part.search(text, at)
@@ -81,28 +89,34 @@ ENTRIES: tuple[Entry, ...] = (
         r"Multi-Attach error for volume ...Volume is already used by",
         "",
         "the volume can be attached to one node only, and a pod on another node uses it",
-        "stop or move the pod that the message names, or use a volume with access mode ReadWriteMany",
+        "stop or move the pod that the message names, or use a volume with access mode "
+        "ReadWriteMany",
     ),
     Entry(
         "multi-attach",
         r"Multi-Attach error for volume",
         "",
-        "the volume can be attached to one node only, and was attached to another when the pod came",
-        "look at the volume's VolumeAttachments and the node they name: a lost node, a slow detach, or one that no pod needs any more",
+        "the volume can be attached to one node only, and was "
+        "attached to another when the pod came",
+        "look at the volume's VolumeAttachments and the node they name: a lost node, a slow "
+        "detach, or one that no pod needs any more",
     ),
     Entry(
         "rbd-in-use",
         r"rbd image \S+ is still being used",
         "STOR-16",
-        "another client still has the RBD image open, most likely the node that the pod ran on before",
-        "list the image's watchers (rbd status POOL/IMAGE): if the node they are on is lost, the playbook "
-        "storage_ops.runbooks.fail_over_volumes fences it (-e lost_node=NAME, with --check first)",
+        "another client still has the RBD image open, most likely "
+        "the node that the pod ran on before",
+        "list the image's watchers (rbd status POOL/IMAGE): if the node they are on is lost, the "
+        "playbook storage_ops.runbooks.fail_over_volumes fences it (-e lost_node=NAME, with "
+        "--check first)",
     ),
     Entry(
         "not-in-node-status",
         r"Volume not attached according to node status",
         "STOR-13",
-        "status.volumesAttached of the node lacks the volume, although the controller may believe that it is attached",
+        "status.volumesAttached of the node lacks the volume, although the controller may believe "
+        "that it is attached",
         "compare the VolumeAttachment with status.volumesAttached of node {node}",
     ),
     Entry(
@@ -116,8 +130,10 @@ ENTRIES: tuple[Entry, ...] = (
         "publish-info",
         r"publishInfo doesn't exist",
         "STOR-14",
-        "the VolumeAttachment was made by an older version of the driver and lacks what the driver needs to mount",
-        "only a new VolumeAttachment has it: the workload must leave the node, and the old one be gone, before the pod comes back",
+        "the VolumeAttachment was made by an older version of the driver and lacks what the driver "
+        "needs to mount",
+        "only a new VolumeAttachment has it: the workload must leave the node, and the old one be "
+        "gone, before the pod comes back",
         metadata="publishInfo",
     ),
     Entry(
@@ -130,28 +146,33 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "driver-not-registered",
         (
-            r"not found in the list of registered CSI drivers|CSINode \S+ does not contain driver|has no NodeID annotation",
+            r"not found in the list of registered CSI drivers|CSINode \S+ does not contain driver"
+            r"|has no NodeID annotation",
             r"dial unix ...csi...\.sock: connect: (connection refused|no such file or directory)",
         ),
         "",
         "the CSI driver does not run, or is not registered, on node {node}",
-        "look at the driver's node pod on {node} (container node-driver-registrar) and at CSINode {node}",
+        "look at the driver's node pod on {node} (container "
+        "node-driver-registrar) and at CSINode {node}",
     ),
     Entry(
         "driver-secret-missing",
-        # pkg/volume/csi/csi_attacher.go and csi_mounter.go, and getCredentialsFromSecret of csi_util.go
+        # pkg/volume/csi/csi_attacher.go and csi_mounter.go, and getCredentialsFromSecret of
+        # csi_util.go
         r"fetching Node(Stage|Publish)SecretRef|failed to find the secret \S+ in the namespace",
         "",
-        "the Secret that the PersistentVolume names for its driver does not exist, or cannot be read",
-        "the message names it: create it again with the driver's credentials (spec.csi.nodeStageSecretRef of the PersistentVolume)",
+        "the Secret that the PersistentVolume names for its driver "
+        "does not exist, or cannot be read",
+        "the message names it: create it again with the driver's credentials "
+        "(spec.csi.nodeStageSecretRef of the PersistentVolume)",
     ),
     Entry(
         "volume-limit",
         r"exceed max volume count|Node has reached its volume attachment limit",
         "",
         "no node, or not this one, may have another volume of that driver attached",
-        "compare CSINode spec.drivers[].allocatable.count with the VolumeAttachments of each node; some may be needed by nobody: "
-        "audit with volumeattachment_info",
+        "compare CSINode spec.drivers[].allocatable.count with the VolumeAttachments of each node; "
+        "some may be needed by nobody: audit with volumeattachment_info",
     ),
     # Mounting: what the node's audit finds
     Entry(
@@ -170,7 +191,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "iscsi-module",
-        r"find module by name='iscsi_tcp'|iSCSI driver tcp is not loaded|Could not insert module tcp|Failed to load module tcp"
+        r"find module by name='iscsi_tcp'|iSCSI driver tcp is not loaded|Could not insert module "
+        r"tcp|Failed to load module tcp"
         r"|can not connect to iSCSI daemon|initiator reported error \(9 - internal error\)",
         "STOR-04",
         "node {node} is not ready for iSCSI: the kernel module iscsi_tcp or iscsid is missing",
@@ -186,25 +208,30 @@ ENTRIES: tuple[Entry, ...] = (
         ),
         "STOR-05",
         "the process behind a FUSE mount on node {node} is gone, and the mount with it",
-        "look whether the driver's node pod on {node} was restarted; find the dead mounts there (ls fails with the same words)",
+        "look whether the driver's node pod on {node} was restarted; find the dead mounts there "
+        "(ls fails with the same words)",
     ),
     Entry(
         "other-source",
         r"The mount \S+ is already exist, but the source path is not",
         "STOR-07",
         "something else is mounted where the pod's volume belongs",
-        "compare the mounts below /var/lib/kubelet/pods of node {node} with the volume's staging mount",
+        "compare the mounts below /var/lib/kubelet/pods of node "
+        "{node} with the volume's staging mount",
     ),
     Entry(
         "nfs-version",
-        r"requested NFS version or transport protocol is not supported|mount\.nfs4?: Protocol( family)? not supported",
+        r"requested NFS version or transport protocol is not supported|mount\.nfs4?: Protocol( "
+        r"family)? not supported",
         "STOR-09",
         "the NFS server does not offer the version or transport that the mount asks for",
-        "mount by hand on {node} with vers=3, 4.0, 4.1 and 4.2; enable the version on the server, or set mountOptions in the StorageClass",
+        "mount by hand on {node} with vers=3, 4.0, 4.1 and 4.2; enable the version on the server, "
+        "or set mountOptions in the StorageClass",
     ),
     Entry(
         "nfs-unreachable",
-        r"mount\.nfs4?: ...(Connection timed out|No route to host|Connection refused|Network is unreachable|mount system call failed)",
+        r"mount\.nfs4?: ...(Connection timed out|No route to host|Connection refused|Network is "
+        r"unreachable|mount system call failed)",
         "STOR-09",
         "node {node} does not reach the NFS server",
         "from the node: name, route, ping, TCP ports 2049 and 111 of the server in the message",
@@ -227,37 +254,44 @@ ENTRIES: tuple[Entry, ...] = (
         "mount-limit-nofile",
         rf"{_OF_A_VOLUME}...exit status 255",
         "STOR-10",
-        "the mount ran into the driver's time limit, as NFSv3 mounts do where the container runtime has a far too large LimitNOFILE",
-        "grep 'open files' /proc/PID/limits of the container runtime on node {node}: about a billion is far too many",
+        "the mount ran into the driver's time limit, as NFSv3 mounts do where the container "
+        "runtime has a far too large LimitNOFILE",
+        "grep 'open files' /proc/PID/limits of the container runtime on node {node}: about a "
+        "billion is far too many",
     ),
     Entry(
         "filesystem-damaged",
         r"'fsck' found errors on device \S+ but could not correct them|Structure needs cleaning",
         "",
         "the filesystem of the volume is damaged and cannot be repaired while mounting",
-        "after a backup run fsck or xfs_repair on the volume, attached to one node and mounted nowhere",
+        "after a backup run fsck or xfs_repair on the volume, "
+        "attached to one node and mounted nowhere",
     ),
     Entry(
         "io-error",
         ("input/output error", rf"{_OF_A_VOLUME}...read-only file system"),
         "STOR-08",
         "the volume answers with I/O errors, or its filesystem turned read-only after such",
-        "first the volume's paths on node {node} (multipath -ll, dmesg) and the storage: the filesystem stays as it is until it is "
-        "unmounted, and the playbook refuses while paths are down",
+        "first the volume's paths on node {node} (multipath -ll, dmesg) and the storage: the "
+        "filesystem stays as it is until it is unmounted, and the "
+        "playbook refuses while paths are down",
     ),
     Entry(
         "wrong-filesystem",
         r"wrong fs type, bad option, bad superblock",
         "",
-        "what the node found on the device cannot be mounted: no filesystem, a damaged one, or another volume's device",
-        "compare the device's WWID with the volume before formatting or repairing anything; audit the node with node_storage_info",
+        "what the node found on the device cannot be mounted: no filesystem, a damaged one, or "
+        "another volume's device",
+        "compare the device's WWID with the volume before formatting or repairing anything; audit "
+        "the node with node_storage_info",
     ),
     Entry(
         "operation-exists",
         r"an operation with the given Volume ID \S+ already exists",
         "",
         "an earlier call for the same volume still runs in the driver, most likely it hangs",
-        "find the first call with this volume in the driver's log, and processes in D state on {node}; audit it with node_storage_info",
+        "find the first call with this volume in the driver's log, and processes in D state on "
+        "{node}; audit it with node_storage_info",
     ),
     Entry(
         "volumes-in-use-late",
@@ -269,14 +303,16 @@ ENTRIES: tuple[Entry, ...] = (
     # Claims and scheduling
     Entry(
         "claim-missing",
-        r"persistentvolumeclaim \"?[^\" ]+\"? not found|waiting for ephemeral volume controller to create the persistentvolumeclaim",
+        r"persistentvolumeclaim \"?[^\" ]+\"? not found|waiting for ephemeral volume controller to "
+        r"create the persistentvolumeclaim",
         "",
         "a claim that the pod names does not exist",
         "create the claim, or correct its name in the pod's owner",
     ),
     Entry(
         "claim-lost",
-        r"persistentvolumeclaim \S+ bound to non-existent persistentvolume|pvc\(s\) bound to non-existent pv\(s\)",
+        r"persistentvolumeclaim \S+ bound to non-existent persistentvolume|pvc\(s\) bound to "
+        r"non-existent pv\(s\)",
         "",
         "the volume that the claim is bound to was deleted",
         "restore the PersistentVolume under the same name, or restore the data to a new claim",
@@ -297,10 +333,12 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "volume-affinity",
-        r"volume node affinity conflict|match PersistentVolume's node affinity|NodeAffinity check failed|had no available volume zone",
+        r"volume node affinity conflict|match PersistentVolume's node affinity|NodeAffinity check "
+        r"failed|had no available volume zone",
         "",
         "the volume can be reached from other nodes only than those the pod may run on",
-        "compare the PersistentVolume's spec.nodeAffinity with the pod's selectors, affinity and taints; is one of its nodes down?",
+        "compare the PersistentVolume's spec.nodeAffinity with the pod's selectors, affinity and "
+        "taints; is one of its nodes down?",
     ),
     Entry(
         "quota",
@@ -311,21 +349,25 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "storage-class-missing",
-        r"storageclass\.storage\.k8s\.io \"[^\"]*\" not found|no persistent volumes available for this claim and no storage class is set",
+        r"storageclass\.storage\.k8s\.io \"[^\"]*\" not found|no persistent volumes available for "
+        r"this claim and no storage class is set",
         "",
         "the claim names no StorageClass that exists, so nothing provisions a volume for it",
-        "set a default StorageClass or create one of that name; an existing claim must be made again",
+        "set a default StorageClass or create one of that name; "
+        "an existing claim must be made again",
     ),
     Entry(
         "not-provisioned",
         r"ProvisioningFailed: |failed to provision volume with StorageClass",
         "",
         "the provisioner could not make a volume for the claim",
-        "look at the message, and at the log of the driver's controller (container csi-provisioner)",
+        "look at the message, and at the log of the driver's controller (container "
+        "csi-provisioner)",
     ),
     Entry(
         "claim-unbound",
-        r"unbound immediate PersistentVolumeClaims|find available persistent volumes to bind|not have enough free storage|PVC is not bound",
+        r"unbound immediate PersistentVolumeClaims|find available persistent volumes to bind|not "
+        r"have enough free storage|PVC is not bound",
         "",
         "a claim of the pod has no volume yet",
         "kubectl -n {namespace} describe pvc: its events say what the provisioner is missing",
@@ -334,7 +376,8 @@ ENTRIES: tuple[Entry, ...] = (
     # Not storage
     Entry(
         "configuration-missing",
-        r"(configmap|secret) \"[^\"]*\" not found|references non-existent (config|secret) key|couldn't find key|object \S+ not registered"
+        r"(configmap|secret) \"[^\"]*\" not found|references non-existent (config|secret) key"
+        r"|couldn't find key|object \S+ not registered"
         r"|CreateContainerConfigError",
         "",
         "a ConfigMap or Secret that the pod names does not exist",
@@ -343,7 +386,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "image",
-        r"ErrImagePull|ImagePullBackOff|Failed to pull image|Back-off pulling image|InvalidImageName|ErrImageNeverPull",
+        r"ErrImagePull|ImagePullBackOff|Failed to pull image|Back-off pulling image"
+        r"|InvalidImageName|ErrImageNeverPull",
         "",
         "the container image cannot be pulled",
         "check the image's name, the registry, and the pull secret",
@@ -375,7 +419,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "crash",
-        r"CrashLoopBackOff|Back-off restarting failed container|RunContainerError|CreateContainerError"
+        r"CrashLoopBackOff|Back-off restarting failed container|RunContainerError"
+        r"|CreateContainerError"
         r"|OCI runtime create failed",
         "",
         "a container of the pod ends or cannot be started",
@@ -396,28 +441,33 @@ ENTRIES: tuple[Entry, ...] = (
         r"no relationship found between node",
         "",
         "the API server does not (yet) see that node {node} needs the object in the message",
-        "does the object exist and does the pod name it? If it lasts, the API server's view of the node is stale: its owner restarts it",
+        "does the object exist and does the pod name it? If it lasts, the API server's view of the "
+        "node is stale: its owner restarts it",
     ),
     Entry(
         "driver-timeout",
-        r"(AttachVolume|MountVolume|MapVolume)\.\w+ failed for volume ...(DeadlineExceeded|context deadline exceeded)",
+        r"(AttachVolume|MountVolume|MapVolume)\.\w+ failed for volume ...(DeadlineExceeded|context "
+        r"deadline exceeded)",
         "",
         "the CSI driver did not answer in time",
-        "look at the driver's log; where it is a mount that hangs, audit node {node} with node_storage_info",
+        "look at the driver's log; where it is a mount that hangs, audit node {node} with "
+        "node_storage_info",
     ),
     Entry(
         "attach-failed",
         r"AttachVolume\.\w+ failed for volume",
         "",
         "the storage refused to attach the volume",
-        "the driver's own words follow the volume's name in the message; look at the log of the driver's controller",
+        "the driver's own words follow the volume's name in the message; look at the log of the "
+        "driver's controller",
     ),
     Entry(
         "map-failed",
         r"MapVolume\.\w+ failed for volume",
         "",
         "the raw block volume could not be given to the pod",
-        "the driver's own words follow the volume's name in the message; look at the log of the driver's node pod on {node}",
+        "the driver's own words follow the volume's name in the message; look at the log of the "
+        "driver's node pod on {node}",
     ),
     Entry(
         "mount-exit-32",
@@ -429,11 +479,13 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "mount-timeout",
         (
-            r"Unable to (attach or )?mount volumes...(timed out waiting for the condition|context deadline exceeded|timeout expired)",
+            r"Unable to (attach or )?mount volumes...(timed out waiting for the condition|context "
+            r"deadline exceeded|timeout expired)",
             r"timeout expired waiting for volumes to attach",
         ),
         "",
-        "the kubelet waited in vain for the volumes that the message names; it says nothing of the cause",
+        "the kubelet waited in vain for the volumes that the message "
+        "names; it says nothing of the cause",
         "look at the log of the kubelet and of the driver's node pod on {node} for the volume",
         vague=True,
     ),
@@ -449,5 +501,8 @@ def match(reason: str, message: str) -> Entry | None:
 
 
 def answered(message: str) -> bool:
-    """A CSI driver itself gave that error. What gRPC says where it does not reach one looks alike (code Unavailable)."""
+    """A CSI driver itself gave that error.
+
+    What gRPC says where it does not reach one looks alike (code Unavailable).
+    """
     return "rpc error: code = " in message and "code = Unavailable" not in message

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Triage reads what stuck pods need judging, in bulk where there are many of them, and nothing of the others."""
+"""Triage reads what stuck pods need judging, in bulk where there are many of them, and nothing of
+the others.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,15 @@ from typing import Any, Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import Message, pick_event, pick_message
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
+    Message,
+    pick_event,
+    pick_message,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
@@ -32,8 +40,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_node_drivers,
     pick_volume,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import REQUIRED_METADATA, Observation
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import keys_by_driver
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
+    REQUIRED_METADATA,
+    Observation,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    keys_by_driver,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import (
     Options,
     Seen,
@@ -50,8 +63,8 @@ MAX_GETS = 20
 _STORAGE = "storage.k8s.io/v1"
 # A pod runs on, and may be ready, on a mount that is dead.
 _MEANING = (
-    "a dead FUSE mount is STOR-05, a container that keeps one STOR-06, a mount that is not the pod's "
-    "volume STOR-07, a filesystem that turned read-only STOR-08"
+    "a dead FUSE mount is STOR-05, a container that keeps one STOR-06, a mount that is not the "
+    "pod's volume STOR-07, a filesystem that turned read-only STOR-08"
 )
 
 T = TypeVar("T")
@@ -65,8 +78,12 @@ class Triage:
         self._options = options
 
     def gather(self) -> State:
-        """Attachments first: one that is made after its pod was read would look like one that no pod needs."""
-        attachments = self._cluster.list(path(_STORAGE, "volumeattachments"), pick_attachment, cached=True)
+        """Attachments first: one that is made after its pod was read would look like one that no
+        pod needs.
+        """
+        attachments = self._cluster.list(
+            path(_STORAGE, "volumeattachments"), pick_attachment, cached=True
+        )
         pods = self._pods()
         now = self._cluster.now()
         suspects = tuple(seen for seen in pods if suspect(seen, now, self._options.stuck_seconds))
@@ -75,8 +92,11 @@ class Triage:
             named = next((seen for seen in pods if seen.pod.name == self._options.pod), None)
             if named is None:
                 raise StorageOpsError(
-                    f"pod {self._options.namespace}/{self._options.pod} does not exist; a Deployment's pods get new names: "
-                    + untrusted.shown_command("kubectl -n {namespace} get pods", namespace=self._options.namespace)
+                    f"pod {self._options.namespace}/{self._options.pod} does not exist; a "
+                    "Deployment's pods get new names: "
+                    + untrusted.shown_command(
+                        "kubectl -n {namespace} get pods", namespace=self._options.namespace
+                    )
                 )
             suspects = tuple(seen for seen in suspects if seen is named)
         if not pods:
@@ -90,19 +110,30 @@ class Triage:
 
     def _require_time(self) -> None:
         if not self._cluster.deadline.remaining():
-            raise StorageOpsError("the deadline passed while stuck pods were judged: raise deadline, or ask for fewer (namespace, node)")
+            raise StorageOpsError(
+                "the deadline passed while stuck pods were judged: raise deadline, or ask for "
+                "fewer (namespace, node)"
+            )
 
     def healthy(self, state: State) -> str:
         """What was looked at."""
         if state.named:
-            return f"pod {state.named.pod.title} {_condition(state.named, state, self._options.stuck_seconds)}"
+            return (
+                f"pod {state.named.pod.title} "
+                f"{_condition(state.named, state, self._options.stuck_seconds)}"
+            )
         scope = f" in namespace {self._options.namespace}" if self._options.namespace else ""
         scope += f" on node {self._options.node}" if self._options.node else ""
         return f"no pod is stuck; {state.examined} pods looked at{scope}"
 
     def _check_scope(self) -> None:
-        """A scope without pods may be a typing error, which must not look like a healthy cluster."""
-        for resource, name in (("nodes", self._options.node), ("namespaces", self._options.namespace)):
+        """A scope without pods may be a typing error, which must not look like a
+        healthy cluster.
+        """
+        for resource, name in (
+            ("nodes", self._options.node),
+            ("namespaces", self._options.namespace),
+        ):
             if name and not self._cluster.get(path("v1", resource, name)):
                 raise StorageOpsError(f"no {resource[:-1]} {name}: is it a typing error?")
 
@@ -116,13 +147,28 @@ class Triage:
         """What the suspects' claims, volumes, nodes and events say."""
         suspects = [suspect.pod for suspect in state.suspects]
         claims = self._claims({(pod.namespace, name) for pod in suspects for name in pod.claims})
-        volumes = self._named("v1", "persistentvolumes", {claim.volume for claim in claims.values() if claim.volume}, pick_volume)
+        volumes = self._named(
+            "v1",
+            "persistentvolumes",
+            {claim.volume for claim in claims.values() if claim.volume},
+            pick_volume,
+        )
         # Another PersistentVolume of the same handle may stand in an attachment of theirs.
         mine = [(pod, claims.get((pod.namespace, name))) for pod in suspects for name in pod.claims]
-        used = [(pod.node, volumes[claim.volume]) for pod, claim in mine if claim and claim.volume in volumes]
+        used = [
+            (pod.node, volumes[claim.volume])
+            for pod, claim in mine
+            if claim and claim.volume in volumes
+        ]
         made = {attachment_name(*volume.disk, node) for node, volume in used}
-        theirs = {found.name: found for found in attachments if found.volume in volumes or found.name in made}
-        nodes = {pod.node for pod in suspects if pod.node} | {attachment.node for attachment in theirs.values()}
+        theirs = {
+            found.name: found
+            for found in attachments
+            if found.volume in volumes or found.name in made
+        }
+        nodes = {pod.node for pod in suspects if pod.node} | {
+            attachment.node for attachment in theirs.values()
+        }
         version = self._cluster.version()
         state = replace(
             state,
@@ -134,7 +180,9 @@ class Triage:
                 pods=tuple(self._neighbours(suspects, pods)),
                 claims=claims,
             ),
-            messages=self._messages(state.suspects, [claim for claim in claims.values() if claim.phase != "Bound"]),
+            messages=self._messages(
+                state.suspects, [claim for claim in claims.values() if claim.phase != "Bound"]
+            ),
             version=(version.major, version.minor, version.patch),
             version_text=version.text,
         )
@@ -144,12 +192,24 @@ class Triage:
         """Which drivers the suspects' nodes have, and which of them want no attachment."""
         used: dict[str, set[str]] = defaultdict(set)
         for pod in (seen.pod for seen in state.suspects if seen.pod.node):
-            used[pod.node] |= {*(volume.disk[0] for volume in state.bound(pod)), *pod.inline_drivers} - {""}
-        drivers = self._named(_STORAGE, "csidrivers", {driver for names in used.values() for driver in names}, pick_driver)
-        on_nodes = self._named(_STORAGE, "csinodes", {node for node, names in used.items() if names}, pick_node_drivers)
+            used[pod.node] |= {
+                *(volume.disk[0] for volume in state.bound(pod)),
+                *pod.inline_drivers,
+            } - {""}
+        drivers = self._named(
+            _STORAGE,
+            "csidrivers",
+            {driver for names in used.values() for driver in names},
+            pick_driver,
+        )
+        on_nodes = self._named(
+            _STORAGE, "csinodes", {node for node, names in used.items() if names}, pick_node_drivers
+        )
         return replace(
             state,
-            detached_drivers=frozenset(name for name, driver in drivers.items() if not driver.attach_required),
+            detached_drivers=frozenset(
+                name for name, driver in drivers.items() if not driver.attach_required
+            ),
             drivers_on={name: node.drivers for name, node in on_nodes.items()},
         )
 
@@ -157,12 +217,18 @@ class Triage:
         """Why nobody attaches a volume: only read where that is so."""
         if not unattached(state):
             return state
-        lease = self._cluster.get(path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system"))
-        attached = self._cluster.list(path("v1", "events"), pick_event, fields="reason=SuccessfulAttachVolume", cached=True)
+        lease = self._cluster.get(
+            path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system")
+        )
+        attached = self._cluster.list(
+            path("v1", "events"), pick_event, fields="reason=SuccessfulAttachVolume", cached=True
+        )
         return replace(
             state,
             lease=pick_lease(lease) if lease else None,
-            last_attach=max((message.last for _uid, message in attached if message.last), default=None),
+            last_attach=max(
+                (message.last for _uid, message in attached if message.last), default=None
+            ),
         )
 
     def _neighbours(self, suspects: list[Pod], pods: list[Seen]) -> list[Pod]:
@@ -174,16 +240,29 @@ class Triage:
 
     def _claims(self, keys: set[tuple[str, str]]) -> dict[tuple[str, str], Claim]:
         if len(keys) <= MAX_GETS:
-            found = [self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace)) for namespace, name in sorted(keys)]
+            found = [
+                self._cluster.get(path("v1", "persistentvolumeclaims", name, namespace))
+                for namespace, name in sorted(keys)
+            ]
             claims = [pick_claim(item) for item in found if item]
         else:
-            claims = self._of_namespaces("persistentvolumeclaims", {namespace for namespace, _name in keys}, pick_claim)
-        return {(claim.namespace, claim.name): claim for claim in claims if (claim.namespace, claim.name) in keys}
+            claims = self._of_namespaces(
+                "persistentvolumeclaims", {namespace for namespace, _name in keys}, pick_claim
+            )
+        return {
+            (claim.namespace, claim.name): claim
+            for claim in claims
+            if (claim.namespace, claim.name) in keys
+        }
 
-    def _named(self, version: str, resource: str, names: set[str], pick: Callable[[dict[str, Any]], T]) -> dict[str, T]:
+    def _named(
+        self, version: str, resource: str, names: set[str], pick: Callable[[dict[str, Any]], T]
+    ) -> dict[str, T]:
         """Cluster-wide objects by name, as many of these as there are."""
         if len(names) <= MAX_GETS:
-            found = {name: self._cluster.get(path(version, resource, name)) for name in sorted(names)}
+            found = {
+                name: self._cluster.get(path(version, resource, name)) for name in sorted(names)
+            }
             return {name: pick(item) for name, item in found.items() if item}
 
         def wanted(item: dict[str, Any]) -> tuple[str, T] | None:
@@ -192,21 +271,39 @@ class Triage:
 
         return dict(self._cluster.list(path(version, resource), wanted, cached=True))
 
-    def _of_namespaces(self, resource: str, namespaces: set[str], pick: Callable[[dict[str, Any]], T | None], fields: str = "") -> list[T]:
+    def _of_namespaces(
+        self,
+        resource: str,
+        namespaces: set[str],
+        pick: Callable[[dict[str, Any]], T | None],
+        fields: str = "",
+    ) -> list[T]:
         """A resource of some namespaces; of all, where that takes fewer requests."""
         scopes = sorted(namespaces) if len(namespaces) <= MAX_GETS else [""]
         return [
             item
             for namespace in scopes
-            for item in self._cluster.list(path("v1", resource, namespace=namespace), pick, fields=fields, cached=True)
+            for item in self._cluster.list(
+                path("v1", resource, namespace=namespace), pick, fields=fields, cached=True
+            )
         ]
 
-    def _messages(self, suspects: Sequence[Seen], claims: list[Claim]) -> dict[str, tuple[Message, ...]]:
+    def _messages(
+        self, suspects: Sequence[Seen], claims: list[Claim]
+    ) -> dict[str, tuple[Message, ...]]:
         """What is said of pods, and of claims that are not bound, by uid."""
         said: dict[str, list[Message]] = defaultdict(list)
         mirrored = {seen.mirror: seen.pod.uid for seen in suspects if seen.mirror}
-        pods = {(seen.pod.namespace, uid) for seen in suspects for uid in (seen.pod.uid, seen.mirror) if uid}
-        for kind, objects in (("Pod", pods), ("PersistentVolumeClaim", {(claim.namespace, claim.uid) for claim in claims})):
+        pods = {
+            (seen.pod.namespace, uid)
+            for seen in suspects
+            for uid in (seen.pod.uid, seen.mirror)
+            if uid
+        }
+        for kind, objects in (
+            ("Pod", pods),
+            ("PersistentVolumeClaim", {(claim.namespace, claim.uid) for claim in claims}),
+        ):
             for uid, message in self._events(kind, objects):
                 said[mirrored.get(uid, uid)].append(message)
         return {uid: tuple(messages) for uid, messages in said.items()}
@@ -216,25 +313,42 @@ class Triage:
             return [
                 said
                 for namespace, uid in sorted(objects)
-                for said in self._of_namespaces("events", {namespace}, pick_message, f"involvedObject.uid={uid}")
+                for said in self._of_namespaces(
+                    "events", {namespace}, pick_message, f"involvedObject.uid={uid}"
+                )
             ]
         uids = {uid for _namespace, uid in objects}
 
         def wanted(item: dict[str, Any]) -> tuple[str, Message] | None:
-            return pick_message(item) if (item.get("involvedObject") or {}).get("uid") in uids else None
+            return (
+                pick_message(item)
+                if (item.get("involvedObject") or {}).get("uid") in uids
+                else None
+            )
 
-        return self._of_namespaces("events", {namespace for namespace, _uid in objects}, wanted, f"involvedObject.kind={kind}")
+        return self._of_namespaces(
+            "events",
+            {namespace for namespace, _uid in objects},
+            wanted,
+            f"involvedObject.kind={kind}",
+        )
 
 
 def triage_options(params: dict[str, Any]) -> Options:
     """Options of Triage, checked."""
     if params["pod"] and not params["namespace"]:
-        raise StorageOpsError(f"pod {params['pod']} needs its namespace: set namespace (playbook: triage_namespace)")
+        raise StorageOpsError(
+            f"pod {params['pod']} needs its namespace: set namespace (playbook: triage_namespace)"
+        )
     if not params["stuck_seconds"] >= 0:  # not a number is neither
         raise StorageOpsError(f"stuck_seconds is {params['stuck_seconds']:g}; give at least 0")
     given = keys_by_driver("required_metadata", params["required_metadata"])
     scope = {name: params[name].strip() for name in ("namespace", "pod", "node")}
-    return Options(**scope, stuck_seconds=params["stuck_seconds"], required_metadata={**REQUIRED_METADATA, **given})
+    return Options(
+        **scope,
+        stuck_seconds=params["stuck_seconds"],
+        required_metadata={**REQUIRED_METADATA, **given},
+    )
 
 
 def _condition(seen: Seen, state: State, stuck_seconds: float) -> str:
@@ -246,15 +360,26 @@ def _condition(seen: Seen, state: State, stuck_seconds: float) -> str:
         return _running(seen, state.messages.get(pod.uid, ()))
     if pod.phase in ("Succeeded", "Failed"):
         return f"is over ({pod.phase})"
-    return f"is {pod.phase} for {age(state.now, seen.since):.0f} s, not yet for stuck_seconds ({stuck_seconds:g})"
+    return (
+        f"is {pod.phase} for {age(state.now, seen.since):.0f} s, not yet for stuck_seconds "
+        f"({stuck_seconds:g})"
+    )
 
 
 def _running(seen: Seen, messages: Sequence[Message]) -> str:
     """What its containers and probes say, and who knows of its mounts."""
     pod = seen.pod
-    words = ["is Running and Ready" if pod.ready else "is Running but not Ready, and nothing says that a volume is the cause"]
+    words = [
+        "is Running and Ready"
+        if pod.ready
+        else "is Running but not Ready, and nothing says that a volume is the cause"
+    ]
     words += () if pod.ready else seen.containers
-    probed = {message.last: message.text for message in messages if message.reason == "Unhealthy" and message.last}
+    probed = {
+        message.last: message.text
+        for message in messages
+        if message.reason == "Unhealthy" and message.last
+    }
     if probed and not pod.ready:
         words.append(probed[max(probed)])
     mounts = f". {_audit_of(pod.node)}" if pod.node and (pod.claims or pod.inline_drivers) else ""

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A callback plugin that ends ansible-playbook with SIGKILL after a task of the collection's has changed something."""
+"""A callback plugin that ends ansible-playbook with SIGKILL after a task of the collection's has
+changed something.
+"""
 
 from __future__ import annotations
 

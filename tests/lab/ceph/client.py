@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A client of Ceph's in a process of its own, with an address of its own: an image's watcher, as a node that has mapped the image."""
+"""A client of Ceph's in a process of its own, with an address of its own: an image's watcher, as a
+node that has mapped the image.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,32 @@ class Client:
 
     mode = ""
 
-    def __init__(self, ceph: Ceph, image: str, address: str = "127.0.0.11", pool: str = "rbd", namespace: str = "") -> None:
-        self.ceph, self.image, self.address, self.pool, self.namespace = ceph, image, address, pool, namespace
+    def __init__(
+        self,
+        ceph: Ceph,
+        image: str,
+        address: str = "127.0.0.11",
+        pool: str = "rbd",
+        namespace: str = "",
+    ) -> None:
+        self.ceph, self.image, self.address, self.pool, self.namespace = (
+            ceph,
+            image,
+            address,
+            pool,
+            namespace,
+        )
         self.process = Process(ceph.folder, f"client-{uuid.uuid4().hex[:12]}")
 
     def start(self) -> None:
-        """Begin, and wait until the image is open, and the first block is written; after a killed holder of its lock that takes 30 s."""
+        """Begin, and wait until the image is open, and the first block is written; after a killed
+        holder of its lock that takes 30 s.
+        """
         preload = ["env", f"LD_PRELOAD={bind_source()}", f"LAB_ADDRESS={self.address}"]
         arguments = [str(self.ceph.conf), self.pool, self.namespace, self.image]
-        self.process.start([*preload, PYTHON, "-u", str(HERE / "holder.py"), self.mode, *arguments], self.ceph.tied)
+        self.process.start(
+            [*preload, PYTHON, "-u", str(HERE / "holder.py"), self.mode, *arguments], self.ceph.tied
+        )
 
         def begun() -> bool:
             self.process.check()
@@ -82,14 +101,23 @@ class Client:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         self.kill()
 
     def _lines(self) -> list[tuple[str, str]]:
         """What it has said; a line that is being written does not count yet."""
         text = self.process.log.read_text(errors="replace") if self.process.log.exists() else ""
         said = (line.partition(" ") for line in text.split("\n")[:-1])
-        return [(word, rest) for word, _space, rest in said if word in ("entry", "wrote", "visit", "error")]
+        return [
+            (word, rest)
+            for word, _space, rest in said
+            if word in ("entry", "wrote", "visit", "error")
+        ]
 
     def _last(self, word: str) -> str:
         return next((rest for said, rest in reversed(self._lines()) if said == word), "")
@@ -102,7 +130,9 @@ class Client:
 
 
 class Writer(Client):
-    """Holds the image open and writes numbered blocks, each into a part of the image that is its address's own; goes on after errors."""
+    """Holds the image open and writes numbered blocks, each into a part of the image that is its
+    address's own; goes on after errors.
+    """
 
     mode = "write"
 
@@ -112,19 +142,26 @@ class Writer(Client):
         return int(self._last("wrote") or 0)
 
     def content(self) -> int:
-        """Number of the newest of its blocks that the image holds, whoever asks; 0 when there is none."""
+        """Number of the newest of its blocks that the image holds, whoever asks; 0 when there is
+        none.
+        """
         target = self.process.folder / f"{self.process.name}.image"
         try:
             self.ceph.rbd("export", "--no-progress", self.spec, str(target))
             data = target.read_bytes()
         finally:
             target.unlink(missing_ok=True)
-        blocks = (data[start : start + BLOCK].rstrip(b"\0").decode(errors="replace").split() for start in range(0, len(data), BLOCK))
+        blocks = (
+            data[start : start + BLOCK].rstrip(b"\0").decode(errors="replace").split()
+            for start in range(0, len(data), BLOCK)
+        )
         return max((int(block[1]) for block in blocks if block[:1] == [self.address]), default=0)
 
 
 class Visitor(Client):
-    """Opens and closes the image again and again, as retries of NodeStage do: a watcher that comes and goes, always the same client."""
+    """Opens and closes the image again and again, as retries of NodeStage do: a watcher that comes
+    and goes, always the same client.
+    """
 
     mode = "visit"
 
@@ -137,12 +174,26 @@ class Visitor(Client):
 def bind_source() -> Path:
     """The library that gives a client its address, built at its first use."""
     source = HERE / "bind_source.c"
-    target = cache_dir() / "ceph" / f"bind-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}.so"
+    target = (
+        cache_dir() / "ceph" / f"bind-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}.so"
+    )
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         building = target.with_suffix(f".{os.getpid()}")
-        command = ["gcc", "-O2", "-Wall", "-shared", "-fPIC", "-o", str(building), str(source), "-ldl"]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
+        command = [
+            "gcc",
+            "-O2",
+            "-Wall",
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(building),
+            str(source),
+            "-ldl",
+        ]
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=patient(60), check=False
+        )
         if answer.returncode:
             raise LabError(f"{source.name} cannot be built: {answer.stderr}")
         building.rename(target)

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Ceph cluster on loopback: one monitor and one OSD in memory, from the distribution's packages, without systemd."""
+"""A Ceph cluster on loopback: one monitor and one OSD in memory, from the distribution's packages,
+without systemd.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ class CephError(LabError):
 
 
 class Ceph:
-    """A cluster by name, with the pool ``rbd``. Its folder holds all it has; several run side by side."""
+    """A cluster by name, with the pool ``rbd``.
+
+    Its folder holds all it has; several run side by side.
+    """
 
     def __init__(self, name: str, *, tied: bool = True) -> None:
         self.name, self.tied = name, tied
@@ -57,7 +62,10 @@ class Ceph:
         """From nothing to an empty pool, whatever was there before."""
         missing = [program for program in PROGRAMS if not shutil.which(program)]
         if missing:
-            raise LabError(f"there is no {', '.join(missing)}: install the packages in tests/lab/apt-packages.txt")
+            raise LabError(
+                f"there is no {', '.join(missing)}: install the packages in "
+                "tests/lab/apt-packages.txt"
+            )
         self.stop()
         runs.remove(self.folder)
         runs.claim(self.folder)
@@ -68,8 +76,22 @@ class Ceph:
             addresses = f"[v2:127.0.0.1:{ports['v2']},v1:127.0.0.1:{ports['v1']}]"
             self.conf.write_text(CONF.format(folder=self.folder, fsid=fsid, addresses=addresses))
             self._make_keyrings()
-            self._program("monmaptool", "--create", "--fsid", fsid, "--addv", "a", addresses, str(self.folder / "monmap"))
-            keys = ["--monmap", str(self.folder / "monmap"), "--keyring", str(self.folder / "initial.keyring")]
+            self._program(
+                "monmaptool",
+                "--create",
+                "--fsid",
+                fsid,
+                "--addv",
+                "a",
+                addresses,
+                str(self.folder / "monmap"),
+            )
+            keys = [
+                "--monmap",
+                str(self.folder / "monmap"),
+                "--keyring",
+                str(self.folder / "initial.keyring"),
+            ]
             self._program("ceph-mon", "--mkfs", "-i", "a", *keys)
             self.mon.start(["ceph-mon", "-c", str(self.conf), "-i", "a", "-f"], self.tied)
             self._wait(lambda: self._answers(self.mon), self.mon, "the monitor answers")
@@ -78,11 +100,16 @@ class Ceph:
             (self.folder / "osd").mkdir()
             self._program("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", number)
             self.osd.start(["ceph-osd", "-c", str(self.conf), "-i", "0", "-f"], self.tied)
-            self._wait(lambda: self.json("osd", "stat")["num_up_osds"] == 1, self.osd, "the OSD is up")
+            self._wait(
+                lambda: self.json("osd", "stat")["num_up_osds"] == 1, self.osd, "the OSD is up"
+            )
             self.create_pool("rbd")
 
     def stop(self) -> None:
-        """End everything, hard: nothing here is worth a farewell. The folder stays, for its logs."""
+        """End everything, hard: nothing here is worth a farewell.
+
+        The folder stays, for its logs.
+        """
         for found in self.folder.glob("*.pid"):
             Process(self.folder, found.stem).stop(signal.SIGKILL)
 
@@ -139,10 +166,16 @@ class Ceph:
     @property
     def fsid(self) -> str:
         """The cluster's id."""
-        return next(line.split()[-1] for line in self.conf.read_text().splitlines() if line.startswith("fsid"))
+        return next(
+            line.split()[-1]
+            for line in self.conf.read_text().splitlines()
+            if line.startswith("fsid")
+        )
 
     def user(self, name: str, **caps: str) -> Path:
-        """Make ``client.NAME`` with these capabilities (``mon="profile rbd"``), or give it other ones; its keyring."""
+        """Make ``client.NAME`` with these capabilities (``mon="profile rbd"``), or give it other
+        ones; its keyring.
+        """
         granted = [word for pair in caps.items() for word in pair]
         self.run("auth", "get-or-create", f"client.{name}")
         self.run("auth", "caps", f"client.{name}", *granted)
@@ -156,15 +189,36 @@ class Ceph:
         self.run("osd", "pool", "create", name, "1")
         self.rbd("pool", "init", name)
 
-    def create_image(self, name: str, pool: str = "rbd", namespace: str = "", size: str = "8M", features: str = "layering") -> None:
+    def create_image(
+        self,
+        name: str,
+        pool: str = "rbd",
+        namespace: str = "",
+        size: str = "8M",
+        features: str = "layering",
+    ) -> None:
         """An image; a namespace is made when it is not there."""
-        if namespace and namespace not in [found["name"] for found in json.loads(self.rbd("namespace", "ls", pool, "--format", "json"))]:
+        if namespace and namespace not in [
+            found["name"]
+            for found in json.loads(self.rbd("namespace", "ls", pool, "--format", "json"))
+        ]:
             self.rbd("namespace", "create", f"{pool}/{namespace}")
-        self.rbd("create", f"{pool}/{namespace}/{name}" if namespace else f"{pool}/{name}", "--size", size, "--image-feature", features)
+        self.rbd(
+            "create",
+            f"{pool}/{namespace}/{name}" if namespace else f"{pool}/{name}",
+            "--size",
+            size,
+            "--image-feature",
+            features,
+        )
 
     def watchers(self, image: str) -> list[dict[str, Any]]:
-        """Address (with nonce), client and cookie of an image's watchers; the one that looks is not among them."""
-        found: list[dict[str, Any]] = json.loads(self.rbd("status", image, "--format", "json"))["watchers"]
+        """Address (with nonce), client and cookie of an image's watchers; the one that looks is not
+        among them.
+        """
+        found: list[dict[str, Any]] = json.loads(self.rbd("status", image, "--format", "json"))[
+            "watchers"
+        ]
         return found
 
     def blocklist(self) -> dict[str, str]:
@@ -178,8 +232,12 @@ class Ceph:
         every = []
         for user, caps in USERS.items():
             key = os.urandom(16)
-            packed = base64.b64encode(struct.pack("<hiih", 1, int(time.time()), 0, len(key)) + key).decode()
-            text = f"[{user}]\nkey = {packed}\n" + "".join(f'caps {service} = "{granted}"\n' for service, granted in caps.items())
+            packed = base64.b64encode(
+                struct.pack("<hiih", 1, int(time.time()), 0, len(key)) + key
+            ).decode()
+            text = f"[{user}]\nkey = {packed}\n" + "".join(
+                f'caps {service} = "{granted}"\n' for service, granted in caps.items()
+            )
             _write_secret(self.folder / f"ceph.{user}.keyring", text)
             every.append(text)
         _write_secret(self.folder / "initial.keyring", "".join(every))
@@ -188,12 +246,22 @@ class Ceph:
         command = [program, "-c", str(self.conf), *arguments]
         try:
             answer = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_DEADLINE, check=False
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_DEADLINE,
+                check=False,
             )
         except subprocess.TimeoutExpired:
-            raise CephError(f"{program} {' '.join(arguments)}: no answer within {COMMAND_DEADLINE:.0f} s") from None
+            raise CephError(
+                f"{program} {' '.join(arguments)}: no answer within {COMMAND_DEADLINE:.0f} s"
+            ) from None
         if answer.returncode:
-            raise CephError(f"{program} {' '.join(arguments)}: rc {answer.returncode}: {answer.stderr.strip()[:1000]}")
+            raise CephError(
+                f"{program} {' '.join(arguments)}: rc {answer.returncode}: "
+                f"{answer.stderr.strip()[:1000]}"
+            )
         return answer.stdout
 
     def _answers(self, process: Process) -> bool:

@@ -43,37 +43,64 @@ class Gateway:
     def start(self) -> None:
         """Until it serves its user."""
         if not shutil.which("radosgw"):
-            raise LabError("there is no radosgw: install the packages in tests/lab/apt-packages.txt")
+            raise LabError(
+                "there is no radosgw: install the packages in tests/lab/apt-packages.txt"
+            )
         with step(f"{self.ceph.name}: starting radosgw"):
             keyring = self.ceph.user("radosgw", mon="allow rw", osd="allow rwx")
             # It makes a dozen pools, and an OSD bears a few hundred placement groups only.
             self.ceph.run("config", "set", "mon", "osd_pool_default_pg_num", "2")
             common = ["-c", str(self.ceph.conf), "-n", "client.radosgw", "--keyring", str(keyring)]
-            self.process.start(["radosgw", *common, "-f", "--rgw_frontends", f"beast endpoint={self.address}"], self.ceph.tied)
+            self.process.start(
+                ["radosgw", *common, "-f", "--rgw_frontends", f"beast endpoint={self.address}"],
+                self.ceph.tied,
+            )
             try:
                 wait(self._listens, f"{self.ceph.name}: radosgw answers", START_DEADLINE)
             except LabError as exc:
                 raise LabError(f"{exc}\n{tail(self.process.log)}") from exc
             keys = ["--access-key", self.access_key, "--secret-key", self.secret_key]
-            user = ["radosgw-admin", *common, "user", "create", "--uid", "lab", "--display-name", "lab", *keys]
-            subprocess.run(user, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_DEADLINE, check=True)
+            user = [
+                "radosgw-admin",
+                *common,
+                "user",
+                "create",
+                "--uid",
+                "lab",
+                "--display-name",
+                "lab",
+                *keys,
+            ]
+            subprocess.run(
+                user,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=COMMAND_DEADLINE,
+                check=True,
+            )
 
     def close(self) -> None:
         """End it."""
         self.process.stop()
 
     def put(self, path: str, content: str = "") -> None:
-        """Make a bucket (``bucket``), an object (``bucket/name``) or a folder as s3fs has them (``bucket/name/``)."""
+        """Make a bucket (``bucket``), an object (``bucket/name``) or a folder as s3fs has them
+        (``bucket/name/``).
+        """
         date = formatdate(usegmt=True)
         kind = "application/x-directory" if path.endswith("/") else "text/plain"
         # Signature version 2 is a few lines, and radosgw knows it.
-        digest = hmac.new(self.secret_key.encode(), f"PUT\n\n{kind}\n{date}\n/{path}".encode(), hashlib.sha1).digest()
+        digest = hmac.new(
+            self.secret_key.encode(), f"PUT\n\n{kind}\n{date}\n/{path}".encode(), hashlib.sha1
+        ).digest()
         headers = {
             "Date": date,
             "Content-Type": kind,
             "Authorization": f"AWS {self.access_key}:{base64.b64encode(digest).decode()}",
         }
-        request = urllib.request.Request(f"http://{self.address}/{path}", content.encode(), headers, method="PUT")
+        request = urllib.request.Request(
+            f"http://{self.address}/{path}", content.encode(), headers, method="PUT"
+        )
         with urllib.request.urlopen(request, timeout=COMMAND_DEADLINE):
             pass
 

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""holder.py write|visit CONF POOL NAMESPACE IMAGE: has an image open until it is ended, and says what it does, one line each.
+"""holder.py write|visit CONF POOL NAMESPACE IMAGE: has an image open until it is ended, and says
+what it does, one line each.
 
-``entry ADDRESS:0/NONCE`` first, then ``wrote N`` or ``visit N``, or ``error NAME``. Needs Ceph's own Python modules, and nothing of ours.
+``entry ADDRESS:0/NONCE`` first, then ``wrote N`` or ``visit N``, or ``error NAME``. Needs Ceph's
+own Python modules, and nothing of ours.
 """
 
 from __future__ import annotations
@@ -49,7 +51,10 @@ def write(pool: rados.Ioctx, image_name: str, address: str) -> None:
         number = 1
         while True:
             try:
-                image.write(f"{address} {number}\n".encode().ljust(BLOCK, b"\0"), begin + number % (PART // BLOCK) * BLOCK)
+                image.write(
+                    f"{address} {number}\n".encode().ljust(BLOCK, b"\0"),
+                    begin + number % (PART // BLOCK) * BLOCK,
+                )
             except (rbd.Error, OSError) as exc:
                 say("error", name_of(exc))
             else:

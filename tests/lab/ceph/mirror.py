@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Another site that mirrors images: its rbd-mirror is a client of this one, and watches what it mirrors."""
+"""Another site that mirrors images: its rbd-mirror is a client of this one, and watches what it
+mirrors.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,15 @@ class Mirror:
         self.site.rbd("mirror", "pool", "peer", "add", "rbd", f"client.admin@{FIRST}")
         for image in images:
             self.primary.rbd("mirror", "image", "enable", f"rbd/{image}", "snapshot")
-        environment = ["env", f"--chdir={self.site.folder}", f"LD_PRELOAD={bind_source()}", f"LAB_ADDRESS={self.address}"]
-        self.daemon.start([*environment, "rbd-mirror", "-f", "--name", "client.admin"], self.site.tied)
+        environment = [
+            "env",
+            f"--chdir={self.site.folder}",
+            f"LD_PRELOAD={bind_source()}",
+            f"LAB_ADDRESS={self.address}",
+        ]
+        self.daemon.start(
+            [*environment, "rbd-mirror", "-f", "--name", "client.admin"], self.site.tied
+        )
         for image in images:
             wait(lambda image=image: self.watches(image), f"rbd-mirror watches {image}", 90)  # type: ignore[misc]
 
@@ -45,11 +54,19 @@ class Mirror:
         """The daemon has this image of the first cluster open."""
         self.daemon.check()
         with contextlib.suppress(CephError):
-            return any(found["address"].startswith(f"{self.address}:") for found in self.primary.watchers(image))
+            return any(
+                found["address"].startswith(f"{self.address}:")
+                for found in self.primary.watchers(image)
+            )
         return False
 
     def __enter__(self) -> Mirror:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         self.site.remove()

@@ -2,12 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""On a node: keep what Python compiles out of zip archives, as it keeps what it compiles out of files.
+"""On a node: keep what Python compiles out of zip archives, as it keeps what it compiles out of
+files.
 
 Ansible sends a module as a zip archive, out of which Python compiles all of ansible-core's part at
 each call. An emulated processor takes longer for that than for the module itself. The code is found
-again by the hash of its source, as in .pyc files of the kind "checked-hash" (PEP 552). lab_bytecode.pth
-loads this into every Python of the node, so it imports nothing that is not there already.
+again by the hash of its source, as in .pyc files of the kind "checked-hash" (PEP 552).
+lab_bytecode.pth loads this into every Python of the node, so it imports nothing that is not there
+already.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Everything the lab does inside a VM node: an iSCSI array (LIO, driven through configfs) and the faults it can have.
+"""Everything the lab does inside a VM node: an iSCSI array (LIO, driven through configfs) and the
+faults it can have.
 
-One file, standard library only, Python 3.9. What the array looks like is kept in STATE, so that a rebooted node finds it again.
+One file, standard library only, Python 3.9. What the array looks like is kept in STATE, so that a
+rebooted node finds it again.
 """
 
 from __future__ import annotations
@@ -43,13 +45,18 @@ class LabctlError(Exception):
     """Said on stderr; exit code 1."""
 
 
-# --- small helpers ---------------------------------------------------------------------------------------------------------------------
+# --- small helpers
+# --------------------------------------------------------------------------------------------------
 
 
 def run(*argv: str, deadline: float = 30, check: bool = True) -> str:
-    """Run a command; never wait longer than the deadline, not even for a child that cannot be killed."""
+    """Run a command; never wait longer than the deadline, not even for a child that cannot be
+    killed.
+    """
     with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
         try:
             rc = process.wait(deadline)
         except subprocess.TimeoutExpired:
@@ -101,7 +108,8 @@ def save(state: dict[str, Any]) -> None:
     temporary.rename(STATE)
 
 
-# --- the array -------------------------------------------------------------------------------------------------------------------------
+# --- the array
+# --------------------------------------------------------------------------------------------------
 
 
 def serial(backing: str) -> str:
@@ -110,7 +118,9 @@ def serial(backing: str) -> str:
 
 
 def wwid(backing: str) -> str:
-    """As multipath writes it: LIO puts the serial's first 25 hex digits behind its own NAA 6 prefix."""
+    """As multipath writes it: LIO puts the serial's first 25 hex digits behind its own NAA 6
+    prefix.
+    """
     return "36001405" + serial(backing)[:25]
 
 
@@ -127,7 +137,9 @@ def enable_backing(backing: str) -> None:
     device = CORE / backing
     device.mkdir(parents=True)
     # Buffered: the lab's disk is slow, and its data is worth nothing.
-    write(device / "control", f"fd_dev_name={file},fd_dev_size={file.stat().st_size},fd_buffered_io=1")
+    write(
+        device / "control", f"fd_dev_name={file},fd_dev_size={file.stat().st_size},fd_buffered_io=1"
+    )
     write(device / "wwn/vpd_unit_serial", serial(backing))
     write(device / "enable", "1")
 
@@ -167,7 +179,12 @@ def build_array(state: dict[str, Any]) -> None:
             make_backing(backing, made["size_mb"], made["content"])
     Path("/sys/kernel/config/target/iscsi").mkdir(exist_ok=True)
     TPG.mkdir(parents=True)
-    for name, value in {"authentication": 0, "demo_mode_write_protect": 0, "generate_node_acls": 1, "cache_dynamic_acls": 1}.items():
+    for name, value in {
+        "authentication": 0,
+        "demo_mode_write_protect": 0,
+        "generate_node_acls": 1,
+        "cache_dynamic_acls": 1,
+    }.items():
         write(TPG / "attrib" / name, str(value))
     for number, backing in state["luns"].items():
         map_lun(int(number), backing)
@@ -176,22 +193,31 @@ def build_array(state: dict[str, Any]) -> None:
     for portal in PORTALS:
         (TPG / f"np/{portal}:3260").mkdir()
     write(TPG / "enable", "1")
-    # A portal that is down drops silently, as a dead switch does; a closed port would answer at once.
+    # A portal that is down drops silently, as a dead switch does; a closed port would answer at
+    # once.
     run("nft", "add table inet lab; add set inet lab down { type ipv4_addr; }")
     run("nft", "add chain inet lab input { type filter hook input priority 0; }")
     for side in "ds":
         run("nft", f"add rule inet lab input ip {side}addr @down tcp {side}port 3260 drop")
 
 
-# --- the initiator ---------------------------------------------------------------------------------------------------------------------
+# --- the initiator
+# --------------------------------------------------------------------------------------------------
 
 
 def write_multipath_conf(settings: dict[str, str]) -> None:
-    defaults = {"user_friendly_names": "yes", "find_multipaths": "no", **{k: v for k, v in settings.items() if k in IN_DEFAULTS}}
+    defaults = {
+        "user_friendly_names": "yes",
+        "find_multipaths": "no",
+        **{k: v for k, v in settings.items() if k in IN_DEFAULTS},
+    }
     # LIO's built-in hardware entry says no_path_retry 12: only overrides wins over it.
     overrides = {k: v for k, v in settings.items() if k not in IN_DEFAULTS}
     sections = {"defaults": defaults, "blacklist": {"devnode": '"^vd"'}, "overrides": overrides}
-    text = "".join(f"{name} {{\n{''.join(f'    {k} {v}' + chr(10) for k, v in body.items())}}}\n" for name, body in sections.items())
+    text = "".join(
+        f"{name} {{\n{''.join(f'    {k} {v}' + chr(10) for k, v in body.items())}}}\n"
+        for name, body in sections.items()
+    )
     Path("/etc/multipath.conf").write_text(text)
 
 
@@ -211,14 +237,18 @@ def wait_for_maps(wwids: Iterable[str], deadline: float) -> None:
 
     def complete() -> bool:
         maps = dm_maps()
-        return all(list(maps.get(w, {}).get("dm_states", {}).values()) == ["active", "active"] for w in wanted)
+        return all(
+            list(maps.get(w, {}).get("dm_states", {}).values()) == ["active", "active"]
+            for w in wanted
+        )
 
     until(complete, deadline, f"{len(wanted)} maps with two active paths each")
     # The maps are there: a long queue of events about them is no reason to fail.
     run("udevadm", "settle", "-t", "20", deadline=40, check=False)
 
 
-# --- what is there ---------------------------------------------------------------------------------------------------------------------
+# --- what is there
+# --------------------------------------------------------------------------------------------------
 
 
 def dm_maps() -> dict[str, dict[str, Any]]:
@@ -236,7 +266,10 @@ def dm_maps() -> dict[str, dict[str, Any]]:
                 "name": name,
                 "dm": device.name,
                 "slaves": sorted(slave.name for slave in (device / "slaves").iterdir()),
-                "dm_states": {number: "active" if letter == "A" else "failed" for number, letter in states.items()},
+                "dm_states": {
+                    number: "active" if letter == "A" else "failed"
+                    for number, letter in states.items()
+                },
                 "queueing": "queue_if_no_path" in table[name],
             }
     return found
@@ -271,7 +304,9 @@ def sessions() -> dict[str, dict[str, str]]:
 def whole_state() -> dict[str, Any]:
     state = load()
     try:
-        lines = run("multipathd", "show", "paths", "raw", "format", "%d|%T", deadline=10, check=False).splitlines()
+        lines = run(
+            "multipathd", "show", "paths", "raw", "format", "%d|%T", deadline=10, check=False
+        ).splitlines()
     except LabctlError:
         lines = []
     checkers = dict(line.replace(" ", "").split("|", 1) for line in lines if line.count("|") == 1)
@@ -287,16 +322,27 @@ def whole_state() -> dict[str, Any]:
                 "checker_state": checkers.get(name, ""),
                 "sysfs_state": disk.get("state", ""),
             }
-        maps[w] = {"name": entry["name"], "dm": entry["dm"], "paths": paths, "queueing": entry["queueing"]}
-    luns = {number: {"backing": backing, "wwid": wwid(backing)} for number, backing in state["luns"].items()}
+        maps[w] = {
+            "name": entry["name"],
+            "dm": entry["dm"],
+            "paths": paths,
+            "queueing": entry["queueing"],
+        }
+    luns = {
+        number: {"backing": backing, "wwid": wwid(backing)}
+        for number, backing in state["luns"].items()
+    }
     return {"maps": maps, "disks": known, "sessions": sessions(), "luns": luns}
 
 
-# --- commands --------------------------------------------------------------------------------------------------------------------------
+# --- commands
+# --------------------------------------------------------------------------------------------------
 
 
 def cmd_ready() -> None:
-    """The node as every test finds it: LUNs 1..4 over two portals, logged in, mpatha..mpathd with two paths each."""
+    """The node as every test finds it: LUNs 1..4 over two portals, logged in, mpatha..mpathd with
+    two paths each.
+    """
     state = load()
     if state["luns"]:
         raise LabctlError("this node is set up already")
@@ -308,7 +354,10 @@ def cmd_ready() -> None:
     write_multipath_conf(state["multipath"])
     # mpatha is LUN 1, and so on, whichever the kernel happens to find first.
     Path("/etc/multipath").mkdir(exist_ok=True)
-    bindings = (f"mpath{chr(ord('a') + place)} {wwid(backing)}\n" for place, backing in enumerate(state["luns"].values()))
+    bindings = (
+        f"mpath{chr(ord('a') + place)} {wwid(backing)}\n"
+        for place, backing in enumerate(state["luns"].values())
+    )
     Path("/etc/multipath/bindings").write_text("".join(bindings))
     build_array(state)
     save(state)
@@ -372,7 +421,15 @@ def cmd_lun_many(count: int) -> None:
 def cmd_portal(direction: str, address: str) -> None:
     if address not in PORTALS:
         raise LabctlError(f"no portal {address}: there are {', '.join(PORTALS)}")
-    run("nft", "add" if direction == "down" else "delete", "element", "inet", "lab", "down", f"{{ {address} }}")
+    run(
+        "nft",
+        "add" if direction == "down" else "delete",
+        "element",
+        "inet",
+        "lab",
+        "down",
+        f"{{ {address} }}",
+    )
 
 
 def cmd_alua(number: int, access: str) -> None:
@@ -397,7 +454,11 @@ def cmd_multipath_config(settings: Sequence[str]) -> None:
     run("multipathd", "reconfigure")
     queueing = state["multipath"]["no_path_retry"] != "fail"
     # The reply comes before the maps are reloaded.
-    until(lambda: all(entry["queueing"] == queueing for entry in dm_maps().values()), 30, f"queueing {queueing} on every map")
+    until(
+        lambda: all(entry["queueing"] == queueing for entry in dm_maps().values()),
+        30,
+        f"queueing {queueing} on every map",
+    )
 
 
 def cmd_multipathd(verb: str) -> None:
@@ -405,7 +466,12 @@ def cmd_multipathd(verb: str) -> None:
         units = ("multipathd.socket", "multipathd.service")
         run("systemctl", verb, *(units if verb == "stop" else units[1:]), deadline=60)
     else:
-        run("systemctl", "kill", f"--signal={'STOP' if verb == 'freeze' else 'CONT'}", "multipathd.service")
+        run(
+            "systemctl",
+            "kill",
+            f"--signal={'STOP' if verb == 'freeze' else 'CONT'}",
+            "multipathd.service",
+        )
 
 
 def cmd_hold(device: str, excl: bool) -> None:
@@ -435,7 +501,10 @@ def cmd_hold(device: str, excl: bool) -> None:
 
 
 def cmd_read(device: str) -> None:
-    """One direct read in the background; on a dead, queueing map it hangs in D state. Its output is in /run/lab-read.PID."""
+    """One direct read in the background; on a dead, queueing map it hangs in D state.
+
+    Its output is in /run/lab-read.PID.
+    """
     log = Path("/run/lab-read.new")
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -452,22 +521,37 @@ def cmd_read(device: str) -> None:
 def cmd_scsi_debug_load(luns: int, size_mb: int) -> None:
     """Cheap two-path maps: two hosts that offer the same LUNs."""
     before = set(dm_maps())
-    run("modprobe", "scsi_debug", "add_host=2", f"max_luns={luns}", "vpd_use_hostno=0", f"dev_size_mb={size_mb}", deadline=60 + 2.0 * luns)
+    run(
+        "modprobe",
+        "scsi_debug",
+        "add_host=2",
+        f"max_luns={luns}",
+        "vpd_use_hostno=0",
+        f"dev_size_mb={size_mb}",
+        deadline=60 + 2.0 * luns,
+    )
     until(lambda: len(set(dm_maps()) - before) == luns, 60 + 2.0 * luns, f"{luns} scsi_debug maps")
     wait_for_maps(set(dm_maps()) - before, 60 + 2.0 * luns)
 
 
 def cmd_scsi_debug_unload() -> None:
     for entry in dm_maps().values():
-        if all(read(Path("/sys/block") / slave / "device/model") == "scsi_debug" for slave in entry["slaves"]):
+        if all(
+            read(Path("/sys/block") / slave / "device/model") == "scsi_debug"
+            for slave in entry["slaves"]
+        ):
             run("multipath", "-f", entry["name"])
     run("modprobe", "-r", "scsi_debug")
 
 
 def cmd_scsi_debug_inject(disk: str, scsi: str, sense: str, count: int) -> None:
     key, asc, ascq = (int(part, 16) for part in sense.split("/"))
-    # Type 2: answer with this status and sense. A negative count is a number of times; a positive one means always.
-    write(_scsi_debug(disk), f"2 {-count if count else 1} {OPCODES[scsi]:#x} 0 0 0x2 {key:#x} {asc:#x} {ascq:#x}")
+    # Type 2: answer with this status and sense. A negative count is a number of times; a positive
+    # one means always.
+    write(
+        _scsi_debug(disk),
+        f"2 {-count if count else 1} {OPCODES[scsi]:#x} 0 0 0x2 {key:#x} {asc:#x} {ascq:#x}",
+    )
 
 
 def cmd_scsi_debug_clear(disk: str) -> None:
@@ -494,7 +578,9 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="labctl", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, call: Callable[..., None], text: str, under: Any = commands) -> argparse.ArgumentParser:
+    def command(
+        name: str, call: Callable[..., None], text: str, under: Any = commands
+    ) -> argparse.ArgumentParser:
         made: argparse.ArgumentParser = under.add_parser(name, help=text)
         made.set_defaults(call=call)
         return made
@@ -504,9 +590,15 @@ def parser() -> argparse.ArgumentParser:
     command("state", lambda: print(json.dumps(whole_state(), indent=1)), "what is there, as JSON")
     command("rescan", rescan, "rescan the iSCSI sessions")
     command("login", login, "log in over both portals")
-    command("logout", lambda: print(run("iscsiadm", "-m", "node", "--logout", deadline=120), end=""), "log out")
+    command(
+        "logout",
+        lambda: print(run("iscsiadm", "-m", "node", "--logout", deadline=120), end=""),
+        "log out",
+    )
 
-    lun = commands.add_parser("lun", help="LUNs of the array").add_subparsers(dest="verb", required=True, metavar="VERB")
+    lun = commands.add_parser("lun", help="LUNs of the array").add_subparsers(
+        dest="verb", required=True, metavar="VERB"
+    )
     new = command("new", cmd_lun_new, "make a backing; prints its WWID", lun)
     new.add_argument("backing")
     new.add_argument("size_mb", type=int)
@@ -514,8 +606,12 @@ def parser() -> argparse.ArgumentParser:
     mapped = command("map", cmd_lun_map, "map a backing (default: lunN); prints its WWID", lun)
     mapped.add_argument("number", type=int)
     mapped.add_argument("backing", nargs="?", default="")
-    command("unmap", cmd_lun_unmap, "unmap N, or N-M", lun).add_argument("numbers", type=lun_numbers)
-    command("many", cmd_lun_many, f"COUNT more LUNs, from {MANY_FIRST} on, with maps", lun).add_argument("count", type=int)
+    command("unmap", cmd_lun_unmap, "unmap N, or N-M", lun).add_argument(
+        "numbers", type=lun_numbers
+    )
+    command(
+        "many", cmd_lun_many, f"COUNT more LUNs, from {MANY_FIRST} on, with maps", lun
+    ).add_argument("count", type=int)
 
     portal = command("portal", cmd_portal, "drop a portal's traffic silently, or let it pass again")
     portal.add_argument("direction", choices=("down", "up"))
@@ -523,26 +619,39 @@ def parser() -> argparse.ArgumentParser:
     alua = command("alua", cmd_alua, "ALUA state of the group of a LUN")
     alua.add_argument("number", type=int)
     alua.add_argument("access", choices=ALUA_STATES)
-    command("multipath-config", cmd_multipath_config, "change multipath.conf").add_argument("settings", nargs="+", metavar="KEY=VALUE")
+    command("multipath-config", cmd_multipath_config, "change multipath.conf").add_argument(
+        "settings", nargs="+", metavar="KEY=VALUE"
+    )
     command("multipathd", cmd_multipathd, "stop, start, freeze or thaw the daemon").add_argument(
         "verb", choices=("stop", "start", "freeze", "thaw")
     )
     hold = command("hold", cmd_hold, "keep a device open; prints the holder's pid")
     hold.add_argument("device")
     hold.add_argument("--excl", action="store_true")
-    command("read", cmd_read, "dd from a device in the background; prints its pid").add_argument("device")
+    command("read", cmd_read, "dd from a device in the background; prints its pid").add_argument(
+        "device"
+    )
 
-    debug = commands.add_parser("scsi-debug", help="maps without an array").add_subparsers(dest="verb", required=True, metavar="VERB")
+    debug = commands.add_parser("scsi-debug", help="maps without an array").add_subparsers(
+        dest="verb", required=True, metavar="VERB"
+    )
     loading = command("load", cmd_scsi_debug_load, "two hosts with the same LUNS LUNs", debug)
     loading.add_argument("luns", type=int, nargs="?", default=2)
     loading.add_argument("size_mb", type=int, nargs="?", default=8)
     command("unload", cmd_scsi_debug_unload, "flush the maps and unload", debug)
-    inject = command("inject", cmd_scsi_debug_inject, "fail a command with KEY/ASC/ASCQ (hex), COUNT times or always", debug)
+    inject = command(
+        "inject",
+        cmd_scsi_debug_inject,
+        "fail a command with KEY/ASC/ASCQ (hex), COUNT times or always",
+        debug,
+    )
     inject.add_argument("disk")
     inject.add_argument("scsi", choices=OPCODES)
     inject.add_argument("sense")
     inject.add_argument("count", type=int, nargs="?", default=0)
-    command("clear", cmd_scsi_debug_clear, "take a disk's injected errors back", debug).add_argument("disk")
+    command(
+        "clear", cmd_scsi_debug_clear, "take a disk's injected errors back", debug
+    ).add_argument("disk")
     return top
 
 

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The API over plain HTTPS, independent of what is tested, and the objects that storage scenarios are made of."""
+"""The API over plain HTTPS, independent of what is tested, and the objects that storage scenarios
+are made of.
+"""
 
 from __future__ import annotations
 
@@ -84,16 +86,29 @@ class Api:
         self._local = threading.local()
 
     def request(
-        self, method: str, where: str, body: Any = None, content: str = "application/json", timeout: float = 30
+        self,
+        method: str,
+        where: str,
+        body: Any = None,
+        content: str = "application/json",
+        timeout: float = 30,
     ) -> tuple[int, dict[str, Any]]:
         """(status, answer), whatever the status."""
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content, "User-Agent": "lab"}
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "Content-Type": content,
+            "User-Agent": "lab",
+        }
         data = None if body is None else json.dumps(body)
         for again in (True, False):
-            connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
+            connection: http.client.HTTPSConnection | None = getattr(
+                self._local, "connection", None
+            )
             fresh = connection is None
             if connection is None:
-                connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self._context, timeout=patient(timeout))
+                connection = http.client.HTTPSConnection(
+                    "127.0.0.1", self.port, context=self._context, timeout=patient(timeout)
+                )
                 self._local.connection = connection
             try:
                 connection.request(method, where, data, headers)
@@ -111,7 +126,9 @@ class Api:
         except ValueError:
             return answer.status, {"message": text.decode(errors="replace")}
 
-    def call(self, method: str, where: str, body: Any = None, content: str = "application/json") -> dict[str, Any]:
+    def call(
+        self, method: str, where: str, body: Any = None, content: str = "application/json"
+    ) -> dict[str, Any]:
         """The answer; ApiError if it is none of 2xx."""
         status, answer = self.request(method, where, body, content)
         if status >= 300:
@@ -143,7 +160,12 @@ class Api:
             made = self.call("POST", where.rsplit("/", 1)[0], body)
             # A POST drops the status of kinds that have it as a subresource.
             if "status" in body:
-                made = self.call("PATCH", f"{where}/status", {"status": body["status"]}, "application/merge-patch+json")
+                made = self.call(
+                    "PATCH",
+                    f"{where}/status",
+                    {"status": body["status"]},
+                    "application/merge-patch+json",
+                )
         return made
 
     def merge(self, where: str, change: Object) -> dict[str, Any]:
@@ -161,34 +183,66 @@ class Api:
 
     def heartbeat(self, name: str, ready: str = "True") -> None:
         """What a kubelet says of itself now and then: its conditions, and its lease."""
-        condition = {"type": "Ready", "status": ready, "reason": "KubeletReady" if ready == "True" else "KubeletNotReady"}
-        condition |= {"message": "said by the lab", "lastHeartbeatTime": now(), "lastTransitionTime": now()}
+        condition = {
+            "type": "Ready",
+            "status": ready,
+            "reason": "KubeletReady" if ready == "True" else "KubeletNotReady",
+        }
+        condition |= {
+            "message": "said by the lab",
+            "lastHeartbeatTime": now(),
+            "lastTransitionTime": now(),
+        }
         room = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
         status = {"conditions": [condition], "capacity": room, "allocatable": room}
-        self.call("PATCH", path("Node", name) + "/status", {"status": status}, "application/strategic-merge-patch+json")
+        self.call(
+            "PATCH",
+            path("Node", name) + "/status",
+            {"status": status},
+            "application/strategic-merge-patch+json",
+        )
         self.renew(name)
 
     def renew(self, name: str) -> None:
         """Renew a node's lease."""
         where = path("Lease", name, "kube-node-lease")
         spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now(micro=True)}
-        status, _answer = self.request("PATCH", where, {"spec": spec}, "application/merge-patch+json")
+        status, _answer = self.request(
+            "PATCH", where, {"spec": spec}, "application/merge-patch+json"
+        )
         if status == 404:
-            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": "kube-node-lease"}}
+            body = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": name, "namespace": "kube-node-lease"},
+            }
             self.create({**body, "spec": spec})
 
     def add_node(self, name: str, *drivers: str) -> None:
-        """A node that is ready, with these CSI drivers. It stays so for 40 s, or for as long as something sends its heartbeats."""
+        """A node that is ready, with these CSI drivers.
+
+        It stays so for 40 s, or for as long as something sends its heartbeats.
+        """
         self.create(node(name), csi_node(name, *drivers))
         self.heartbeat(name)
         # The controller manager takes the taint off that every new node is given.
-        wait(lambda: not (self.find("Node", name) or {}).get("spec", {}).get("taints"), f"node {name} without taints", 20)
+        wait(
+            lambda: not (self.find("Node", name) or {}).get("spec", {}).get("taints"),
+            f"node {name} without taints",
+            20,
+        )
 
-    def add_volume(self, name: str, driver: str, handle: str, namespace: str = "default", **options: Any) -> str:
+    def add_volume(
+        self, name: str, driver: str, handle: str, namespace: str = "default", **options: Any
+    ) -> str:
         """A volume with its claim, bound to each other; the volume's name."""
         self.create(*volume(name, driver, handle, namespace, **options))
         where = path("PersistentVolumeClaim", name, namespace)
-        wait(lambda: ((self.get(where) or {}).get("status") or {}).get("phase") == "Bound", f"claim {name} bound", 30)
+        wait(
+            lambda: ((self.get(where) or {}).get("status") or {}).get("phase") == "Bound",
+            f"claim {name} bound",
+            30,
+        )
         return f"pv-{name}"
 
     def volumes_attached(self, name: str) -> list[str]:
@@ -226,35 +280,62 @@ def namespace(name: str) -> Object:
 def node(name: str, **labels: str) -> Object:
     """A node whose volumes the controller manager attaches, as kubelets register themselves."""
     made = _object("Node", name)
-    made["metadata"] |= {"labels": {"kubernetes.io/hostname": name, **labels}, "annotations": {MANAGED: "true"}}
+    made["metadata"] |= {
+        "labels": {"kubernetes.io/hostname": name, **labels},
+        "annotations": {MANAGED: "true"},
+    }
     return made
 
 
 def csi_driver(name: str, attach_required: bool = True) -> Object:
     """A CSI driver."""
-    return _object("CSIDriver", name, spec={"attachRequired": attach_required, "podInfoOnMount": False})
+    return _object(
+        "CSIDriver", name, spec={"attachRequired": attach_required, "podInfoOnMount": False}
+    )
 
 
 def csi_node(name: str, *drivers: str) -> Object:
     """Which drivers run on a node."""
-    return _object("CSINode", name, spec={"drivers": [{"name": driver, "nodeID": name, "topologyKeys": []} for driver in drivers]})
+    return _object(
+        "CSINode",
+        name,
+        spec={
+            "drivers": [{"name": driver, "nodeID": name, "topologyKeys": []} for driver in drivers]
+        },
+    )
 
 
 def volume(
-    name: str, driver: str, handle: str, namespace: str = "default", modes: Sequence[str] = ("ReadWriteOnce",), reclaim: str = "Retain"
+    name: str,
+    driver: str,
+    handle: str,
+    namespace: str = "default",
+    modes: Sequence[str] = ("ReadWriteOnce",),
+    reclaim: str = "Retain",
 ) -> tuple[Object, Object]:
     """A volume and its claim; the controller manager binds them."""
     source = {"driver": driver, "volumeHandle": handle}
     common = {"accessModes": list(modes), "storageClassName": "lab"}
-    spec = {**common, "capacity": {"storage": "1Gi"}, "persistentVolumeReclaimPolicy": reclaim, "csi": source}
+    spec = {
+        **common,
+        "capacity": {"storage": "1Gi"},
+        "persistentVolumeReclaimPolicy": reclaim,
+        "csi": source,
+    }
     claim = {**common, "volumeName": f"pv-{name}", "resources": {"requests": {"storage": "1Gi"}}}
     return (
-        _object("PersistentVolume", f"pv-{name}", spec={**spec, "claimRef": {"namespace": namespace, "name": name}}),
+        _object(
+            "PersistentVolume",
+            f"pv-{name}",
+            spec={**spec, "claimRef": {"namespace": namespace, "name": name}},
+        ),
         _object("PersistentVolumeClaim", name, namespace, spec=claim),
     )
 
 
-def pod_spec(claims: Iterable[str] = (), node_name: str = "", grace: int = 0, **more: Any) -> Object:
+def pod_spec(
+    claims: Iterable[str] = (), node_name: str = "", grace: int = 0, **more: Any
+) -> Object:
     """A pod's spec with these claims mounted."""
     claims = list(claims)
     mounts = [{"name": claim, "mountPath": f"/{claim}"} for claim in claims]
@@ -262,21 +343,39 @@ def pod_spec(claims: Iterable[str] = (), node_name: str = "", grace: int = 0, **
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": grace,
         "containers": [{"name": "main", "image": "lab", "volumeMounts": mounts}],
-        "volumes": [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims],
+        "volumes": [
+            {"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims
+        ],
         **more,
     }
     return {**spec, **({"nodeName": node_name} if node_name else {})}
 
 
-def pod(name: str, claims: Iterable[str] = (), node_name: str = "", namespace: str = "default", **more: Any) -> Object:
+def pod(
+    name: str,
+    claims: Iterable[str] = (),
+    node_name: str = "",
+    namespace: str = "default",
+    **more: Any,
+) -> Object:
     """A pod; with a node's name nobody schedules it."""
     return _object("Pod", name, namespace, spec=pod_spec(claims, node_name, **more))
 
 
-def workload(kind: str, name: str, claims: Iterable[str] = (), replicas: int = 1, namespace: str = "default", **more: Any) -> Object:
+def workload(
+    kind: str,
+    name: str,
+    claims: Iterable[str] = (),
+    replicas: int = 1,
+    namespace: str = "default",
+    **more: Any,
+) -> Object:
     """A Deployment, StatefulSet or DaemonSet whose pods mount these claims."""
     labels = {"app": name}
-    spec: Object = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod_spec(claims, **more)}}
+    spec: Object = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod_spec(claims, **more)},
+    }
     if kind != "DaemonSet":
         spec["replicas"] = replicas
     if kind == "Deployment":
@@ -287,17 +386,43 @@ def workload(kind: str, name: str, claims: Iterable[str] = (), replicas: int = 1
     return _object(kind, name, namespace, spec=spec)
 
 
-def budget(name: str, app: str, available: int, namespace: str = "default", version: str = "policy/v1") -> Object:
+def budget(
+    name: str, app: str, available: int, namespace: str = "default", version: str = "policy/v1"
+) -> Object:
     """A PodDisruptionBudget for a workload. Kubernetes 1.20 has it as ``policy/v1beta1``."""
     spec = {"minAvailable": available, "selector": {"matchLabels": {"app": app}}}
-    return {"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    return {
+        "apiVersion": version,
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
 
 
-def event(about: Object, reason: str, message: str, component: str = "kubelet", count: int = 1, kind: str = "Warning") -> Object:
+def event(
+    about: Object,
+    reason: str,
+    message: str,
+    component: str = "kubelet",
+    count: int = 1,
+    kind: str = "Warning",
+) -> Object:
     """An event about an object that exists."""
     meta = about["metadata"]
     space = meta.get("namespace", "default")
-    involved = {"apiVersion": about["apiVersion"], "kind": about["kind"], "name": meta["name"], "namespace": space, "uid": meta["uid"]}
-    body = {"involvedObject": involved, "reason": reason, "message": message, "type": kind, "count": count}
+    involved = {
+        "apiVersion": about["apiVersion"],
+        "kind": about["kind"],
+        "name": meta["name"],
+        "namespace": space,
+        "uid": meta["uid"],
+    }
+    body = {
+        "involvedObject": involved,
+        "reason": reason,
+        "message": message,
+        "type": kind,
+        "count": count,
+    }
     body |= {"firstTimestamp": now(), "lastTimestamp": now(), "source": {"component": component}}
     return _object("Event", f"{meta['name']}.{uuid.uuid4().hex[:12]}", space, **body)

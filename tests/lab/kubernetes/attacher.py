@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A stand-in for CSI's external-attacher and the storage array behind it: it answers VolumeAttachments through the real API."""
+"""A stand-in for CSI's external-attacher and the storage array behind it: it answers
+VolumeAttachments through the real API.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ OK = Behaviour()
 
 
 class Attacher:
-    """Serves all drivers. A volume that only one node may have is refused to a second one, as an array does."""
+    """Serves all drivers.
+
+    A volume that only one node may have is refused to a second one, as an array does.
+    """
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -74,7 +79,12 @@ class Attacher:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def _serve(self) -> None:
@@ -88,7 +98,10 @@ class Attacher:
                 self.problem = str(exc)
 
     def _answer(self, attachment: Object, attachments: list[Object]) -> None:
-        meta, volume = attachment["metadata"], attachment["spec"]["source"].get("persistentVolumeName", "")
+        meta, volume = (
+            attachment["metadata"],
+            attachment["spec"]["source"].get("persistentVolumeName", ""),
+        )
         driver = attachment["spec"]["attacher"]
         finalizer = "external-attacher/" + driver.replace(".", "-")
         detaching = "deletionTimestamp" in meta
@@ -110,11 +123,28 @@ class Attacher:
         where = path("VolumeAttachment", meta["name"])
         try:
             if not detaching and finalizer not in meta.get("finalizers", []):
-                self.api.merge(where, {"metadata": {"uid": meta["uid"], "finalizers": [*meta.get("finalizers", []), finalizer]}})
+                self.api.merge(
+                    where,
+                    {
+                        "metadata": {
+                            "uid": meta["uid"],
+                            "finalizers": [*meta.get("finalizers", []), finalizer],
+                        }
+                    },
+                )
             if error:
                 self._retry[request] = time.monotonic() + RETRY
                 self.api.merge(
-                    f"{where}/status", _status(meta, **{f"{'detach' if detaching else 'attach'}Error": {"time": now(), "message": error}})
+                    f"{where}/status",
+                    _status(
+                        meta,
+                        **{
+                            f"{'detach' if detaching else 'attach'}Error": {
+                                "time": now(),
+                                "message": error,
+                            }
+                        },
+                    ),
                 )
             elif detaching:
                 self.api.merge(f"{where}/status", _status(meta, attached=False, detachError=None))
@@ -122,7 +152,13 @@ class Attacher:
                 self.api.merge(where, {"metadata": {"uid": meta["uid"], "finalizers": left}})
             else:
                 self.api.merge(
-                    f"{where}/status", _status(meta, attached=True, attachError=None, attachmentMetadata=behaviour.metadata or None)
+                    f"{where}/status",
+                    _status(
+                        meta,
+                        attached=True,
+                        attachError=None,
+                        attachmentMetadata=behaviour.metadata or None,
+                    ),
                 )
         except ApiError as exc:
             # Gone, or another one by now: the next look tells.
@@ -131,21 +167,32 @@ class Attacher:
 
     def _taken(self, attachment: Object, attachments: list[Object]) -> str:
         """Why the array does not let this node have the volume."""
-        volume, name = attachment["spec"]["source"].get("persistentVolumeName"), attachment["spec"]["nodeName"]
+        volume, name = (
+            attachment["spec"]["source"].get("persistentVolumeName"),
+            attachment["spec"]["nodeName"],
+        )
         if not volume:
             return ""
         if volume not in self._shared:
             found = self.api.find("PersistentVolume", volume) or {"spec": {}}
-            self._shared[volume] = bool({"ReadWriteMany", "ReadOnlyMany"} & set(found["spec"].get("accessModes", [])))
+            self._shared[volume] = bool(
+                {"ReadWriteMany", "ReadOnlyMany"} & set(found["spec"].get("accessModes", []))
+            )
         for other in attachments:
-            holds = (other.get("status") or {}).get("attached") and other["spec"]["source"].get("persistentVolumeName") == volume
+            holds = (other.get("status") or {}).get("attached") and other["spec"]["source"].get(
+                "persistentVolumeName"
+            ) == volume
             if holds and other["spec"]["nodeName"] != name and not self._shared[volume]:
                 return (
-                    f"rpc error: code = FailedPrecondition desc = volume {volume} is already published to node {other['spec']['nodeName']}"
+                    f"rpc error: code = FailedPrecondition desc = volume {volume} is already "
+                    f"published to node {other['spec']['nodeName']}"
                 )
         return ""
 
 
 def _status(meta: Object, **changes: object) -> Object:
     """A change of status, for this very object only."""
-    return {"metadata": {"uid": meta["uid"]}, "status": {"attached": False, **changes} if "attached" in changes else changes}
+    return {
+        "metadata": {"uid": meta["uid"]},
+        "status": {"attached": False, **changes} if "attached" in changes else changes,
+    }

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A control plane on loopback: etcd, kube-apiserver (TLS, tokens, RBAC), kube-controller-manager and kube-scheduler."""
+"""A control plane on loopback: etcd, kube-apiserver (TLS, tokens, RBAC), kube-controller-manager
+and kube-scheduler.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +42,8 @@ USERS = {
     "nobody": ("nobody", ""),
 }
 SERVICES = ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
-# What a reset does not touch: servers' leases, which are bound to leases of etcd's own; the controllers' accounts and tokens, for which
-# the controller manager of 1.20 would wait 10 s.
+# What a reset does not touch: servers' leases, which are bound to leases of etcd's own; the
+# controllers' accounts and tokens, for which the controller manager of 1.20 would wait 10 s.
 LEFT_ALONE = (
     b"/registry/leases/kube-system/apiserver-",
     b"/registry/masterleases/",
@@ -71,8 +74,15 @@ class ControlPlane:
         self.name, self.version, self.tied, self.audited = name, version, tied, audited
         self.number = locate(version).version
         self.folder = cache_dir() / "clusters" / f"{name}-{version}"
-        self.leader_elect, self.controller_manager, self.scheduler = leader_elect, controller_manager, scheduler
-        self.apiserver_args, self.controller_manager_args = list(apiserver_args), list(controller_manager_args)
+        self.leader_elect, self.controller_manager, self.scheduler = (
+            leader_elect,
+            controller_manager,
+            scheduler,
+        )
+        self.apiserver_args, self.controller_manager_args = (
+            list(apiserver_args),
+            list(controller_manager_args),
+        )
         self.processes = {service: Process(self.folder, service) for service in SERVICES}
         self._supervisor: threading.Thread | None = None
         self._supervised = threading.Event()
@@ -87,21 +97,36 @@ class ControlPlane:
         runs.claim(self.folder)
         self.folder.mkdir(parents=True, mode=0o700)
         with step(f"{self.name}: starting Kubernetes {self.number}"):
-            ports = dict(zip(("etcd", "peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler"), free_ports(5), strict=True))
+            ports = dict(
+                zip(
+                    ("etcd", "peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
+                    free_ports(5),
+                    strict=True,
+                )
+            )
             (self.folder / "ports.json").write_text(json.dumps(ports))
             self._make_credentials()
             self._start_etcd(programs)
             self.start_apiserver()
-            # The API server makes these by itself, some of them after it has said that it is ready, and again only every 10 s.
+            # The API server makes these by itself, some of them after it has said that it is ready,
+            # and again only every 10 s.
             admin = self.api()
             for space in ("default", "kube-system", "kube-public", "kube-node-lease"):
-                wait(lambda space=space: admin.find("Namespace", space), f"the namespace {space}", START_DEADLINE)  # type: ignore[misc]
-            wait(lambda: admin.find("Service", "kubernetes"), "the service kubernetes", START_DEADLINE)
+                found = partial(admin.find, "Namespace", space)
+                wait(found, f"the namespace {space}", START_DEADLINE)
+            wait(
+                lambda: admin.find("Service", "kubernetes"),
+                "the service kubernetes",
+                START_DEADLINE,
+            )
             (self.folder / "baseline.json").write_text(json.dumps(self._contents()))
             self._start_controllers()
 
     def stop(self) -> None:
-        """End everything, hard: nothing here is worth a farewell. The folder stays, for its logs."""
+        """End everything, hard: nothing here is worth a farewell.
+
+        The folder stays, for its logs.
+        """
         self.unsupervise()
         for found in self.folder.glob("*.pid"):
             Process(self.folder, found.stem).stop(signal.SIGKILL)
@@ -113,7 +138,9 @@ class ControlPlane:
         runs.release(self.folder)
 
     def reset(self) -> None:
-        """All as it was right after the start, by way of etcd: faster than a start, and controllers with a memory begin anew."""
+        """All as it was right after the start, by way of etcd: faster than a start, and controllers
+        with a memory begin anew.
+        """
         self.unsupervise()
         for service in ("kube-scheduler", "kube-controller-manager"):
             self.processes[service].stop(signal.SIGKILL)
@@ -124,8 +151,14 @@ class ControlPlane:
             return
         baseline: dict[str, str] = json.loads((self.folder / "baseline.json").read_text())
         present = self._contents()
-        changes: list[Object] = [{"requestDeleteRange": {"key": key}} for key in present if key not in baseline]
-        changes += [{"requestPut": {"key": key, "value": value}} for key, value in baseline.items() if present.get(key) != value]
+        changes: list[Object] = [
+            {"requestDeleteRange": {"key": key}} for key in present if key not in baseline
+        ]
+        changes += [
+            {"requestPut": {"key": key, "value": value}}
+            for key, value in baseline.items()
+            if present.get(key) != value
+        ]
         # etcd takes at most 128 operations at once.
         for start in range(0, len(changes), 100):
             self.etcd("txn", {"success": changes[start : start + 100]})
@@ -163,7 +196,10 @@ class ControlPlane:
 
     def kubeconfig(self, user: str = "admin", port: int = 0) -> Path:
         """A kubeconfig file (JSON is YAML, too) for this user; with a port, for a proxy there."""
-        cluster = {"server": f"https://127.0.0.1:{port or self.port()}", "certificate-authority": str(self.ca)}
+        cluster = {
+            "server": f"https://127.0.0.1:{port or self.port()}",
+            "certificate-authority": str(self.ca),
+        }
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -177,13 +213,17 @@ class ControlPlane:
         return target
 
     def user_for(self, *manifests: Path) -> str:
-        """Apply RBAC manifests; the account of the first one, with the rights that they give it, and no others.
+        """Apply RBAC manifests; the account of the first one, with the rights that they give it,
+        and no others.
 
-        A ClusterRole without a binding is bound to it in the namespace ``default``, as an operator does it.
+        A ClusterRole without a binding is bound to it in the namespace ``default``, as an operator
+        does it.
         """
         documents = [found for manifest in manifests for found in _documents(manifest)]
         self._apply(documents)
-        account = next(found["metadata"] for found in documents if found["kind"] == "ServiceAccount")
+        account = next(
+            found["metadata"] for found in documents if found["kind"] == "ServiceAccount"
+        )
         name, home = account["name"], account["namespace"]
         admin = self.api()
         bindings = [found for found in documents if found["kind"].endswith("Binding")]
@@ -199,18 +239,28 @@ class ControlPlane:
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "RoleBinding",
                 "metadata": {"name": key[1], "namespace": "default"},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": key[0], "name": key[1]},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": key[0],
+                    "name": key[1],
+                },
                 "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": home}],
             }
             self._apply([binding])
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 86400},
+        }
         answer = admin.call("POST", path("ServiceAccount", name, home) + "/token", request)
         _write_secret(self.folder / "tokens" / name, answer["status"]["token"])
         user = f"system:serviceaccount:{home}:{name}"
         for role in roles:
-            space = role["metadata"].get("namespace") or spaces.get((role["kind"], role["metadata"]["name"]))
+            space = role["metadata"].get("namespace") or spaces.get(
+                (role["kind"], role["metadata"]["name"])
+            )
             for rule in (rule for rule in role["rules"] if "resources" in rule):
-                wait(lambda rule=rule, space=space: self._allowed(user, rule, space), f"{name} is allowed {rule}", 20)  # type: ignore[misc]
+                wait(partial(self._allowed, user, rule, space), f"{name} is allowed {rule}", 20)
         return str(name)
 
     def apply(self, manifest: Path) -> None:
@@ -222,7 +272,8 @@ class ControlPlane:
         spaces = {document["metadata"].get("namespace", "default") for document in documents}
         for found in [*(namespace(space) for space in sorted(spaces)), *documents]:
             where = path_of(found)
-            # What others hang on is left as it is; bindings cannot be changed, and so are made again.
+            # What others hang on is left as it is; bindings cannot be changed, and so are made
+            # again.
             if found["kind"] in ("Namespace", "ServiceAccount"):
                 if admin.get(where) is None:
                     admin.create(found)
@@ -233,12 +284,23 @@ class ControlPlane:
     def _allowed(self, user: str, rule: Object, space: str | None) -> bool:
         """The API server's authorizer has seen the binding."""
         resource, _slash, subresource = rule["resources"][-1].partition("/")
-        asked = {"group": rule["apiGroups"][0], "resource": resource, "subresource": subresource, "verb": rule["verbs"][0]}
+        asked = {
+            "group": rule["apiGroups"][0],
+            "resource": resource,
+            "subresource": subresource,
+            "verb": rule["verbs"][0],
+        }
         asked |= {"namespace": space} if space else {}
         asked |= {"name": rule["resourceNames"][0]} if rule.get("resourceNames") else {}
         spec = {"user": user, "resourceAttributes": asked}
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        answer = self.api().call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": spec,
+        }
+        answer = self.api().call(
+            "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review
+        )
         return bool(answer["status"]["allowed"])
 
     # parts
@@ -255,11 +317,25 @@ class ControlPlane:
                 "--advertise-address=10.0.0.1",
                 "--endpoint-reconciler-type=none",
             ),
-            *(f"--tls-cert-file={pki}/server.crt", f"--tls-private-key-file={pki}/server.key", f"--token-auth-file={tokens}"),
-            *("--authorization-mode=RBAC", "--allow-privileged=true", "--service-account-issuer=https://lab.invalid"),
-            *(f"--service-account-key-file={pki}/account.pub", f"--service-account-signing-key-file={pki}/account.key"),
+            *(
+                f"--tls-cert-file={pki}/server.crt",
+                f"--tls-private-key-file={pki}/server.key",
+                f"--token-auth-file={tokens}",
+            ),
+            *(
+                "--authorization-mode=RBAC",
+                "--allow-privileged=true",
+                "--service-account-issuer=https://lab.invalid",
+            ),
+            *(
+                f"--service-account-key-file={pki}/account.pub",
+                f"--service-account-signing-key-file={pki}/account.key",
+            ),
             # Pods may be created before their namespace has its default account.
-            *("--service-cluster-ip-range=10.0.0.0/16", "--disable-admission-plugins=ServiceAccount"),
+            *(
+                "--service-cluster-ip-range=10.0.0.0/16",
+                "--disable-admission-plugins=ServiceAccount",
+            ),
             *self._audit_arguments(),
             *self.apiserver_args,
         ]
@@ -280,9 +356,21 @@ class ControlPlane:
         if not self.audited:
             return []
         policy = self.folder / "audit-policy.json"
-        rules: list[Object] = [{"level": "Metadata", "userGroups": [f"system:serviceaccounts:{self.audited}"]}, {"level": "None"}]
+        rules: list[Object] = [
+            {"level": "Metadata", "userGroups": [f"system:serviceaccounts:{self.audited}"]},
+            {"level": "None"},
+        ]
         stages = ["RequestReceived"]
-        policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": stages, "rules": rules}))
+        policy.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "audit.k8s.io/v1",
+                    "kind": "Policy",
+                    "omitStages": stages,
+                    "rules": rules,
+                }
+            )
+        )
         return [f"--audit-policy-file={policy}", f"--audit-log-path={self._audit_log}"]
 
     @property
@@ -306,7 +394,9 @@ class ControlPlane:
         self.start_apiserver()
 
     def start_controller_manager(self) -> None:
-        """Start the controller manager, and wait until it answers; with leader election it may not lead yet."""
+        """Start the controller manager, and wait until it answers; with leader election it may not
+        lead yet.
+        """
         self._start_controller("kube-controller-manager", self._controller_manager_command())
 
     def kill_controller_manager(self, number: int = signal.SIGKILL) -> None:
@@ -319,7 +409,9 @@ class ControlPlane:
         self.start_controller_manager()
 
     def supervise(self) -> None:
-        """Start the controller manager again whenever it ends, as a kubelet does with a static pod."""
+        """Start the controller manager again whenever it ends, as a kubelet does with a
+        static pod.
+        """
         process = self.processes["kube-controller-manager"]
         self._supervised.set()
 
@@ -360,9 +452,13 @@ class ControlPlane:
 
     def _contents(self) -> dict[str, str]:
         """Every key with its value, both as etcd's gateway has them."""
-        answer = self.etcd("range", {"key": _base64("/registry/"), "range_end": _base64("/registry0")})
+        answer = self.etcd(
+            "range", {"key": _base64("/registry/"), "range_end": _base64("/registry0")}
+        )
         return {
-            entry["key"]: entry["value"] for entry in answer.get("kvs", []) if not base64.b64decode(entry["key"]).startswith(LEFT_ALONE)
+            entry["key"]: entry["value"]
+            for entry in answer.get("kvs", [])
+            if not base64.b64decode(entry["key"]).startswith(LEFT_ALONE)
         }
 
     def _start_etcd(self, programs: Binaries) -> None:
@@ -370,8 +466,13 @@ class ControlPlane:
         command = [
             *(programs["etcd"], "--name=lab", f"--data-dir={self.folder}/etcd", "--log-level=warn"),
             *(f"--listen-client-urls={client}", f"--advertise-client-urls={client}"),
-            *(f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=lab={peer}"),
-            # After a power loss nobody wants this data, and without fsync a busy disk does not slow the tests down.
+            *(
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster=lab={peer}",
+            ),
+            # After a power loss nobody wants this data, and without fsync a busy disk does not slow
+            # the tests down.
             *("--unsafe-no-fsync", f"--quota-backend-bytes={8 << 30}", "--snapshot-count=50000"),
         ]
         process = self.processes["etcd"]
@@ -388,21 +489,43 @@ class ControlPlane:
 
     def _controller_manager_command(self) -> list[str]:
         return [
-            *(locate(self.version)["kube-controller-manager"], f"--kubeconfig={self.kubeconfig('kcm')}", "--bind-address=127.0.0.1"),
+            *(
+                locate(self.version)["kube-controller-manager"],
+                f"--kubeconfig={self.kubeconfig('kcm')}",
+                "--bind-address=127.0.0.1",
+            ),
             f"--secure-port={self.port('kube-controller-manager')}",
-            *("--use-service-account-credentials=true", f"--service-account-private-key-file={self.folder}/pki/account.key"),
-            # A short lease, so that tests of a change of leader are no longer than they must be; the defaults, by the way.
-            *(f"--leader-elect={str(self.leader_elect).lower()}", "--leader-elect-lease-duration=15s"),
-            *("--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s", "--kube-api-qps=500", "--kube-api-burst=1000"),
+            *(
+                "--use-service-account-credentials=true",
+                f"--service-account-private-key-file={self.folder}/pki/account.key",
+            ),
+            # A short lease, so that tests of a change of leader are no longer than they must be;
+            # the defaults, by the way.
+            *(
+                f"--leader-elect={str(self.leader_elect).lower()}",
+                "--leader-elect-lease-duration=15s",
+            ),
+            *(
+                "--leader-elect-renew-deadline=10s",
+                "--leader-elect-retry-period=2s",
+                "--kube-api-qps=500",
+                "--kube-api-burst=1000",
+            ),
             # Else a claim is bound after up to 26 s.
-            *(f"--root-ca-file={self.ca}", "--pvclaimbinder-sync-period=1s", "--v=2", *self._insecure_port_off()),
+            *(
+                f"--root-ca-file={self.ca}",
+                "--pvclaimbinder-sync-period=1s",
+                "--v=2",
+                *self._insecure_port_off(),
+            ),
             *self.controller_manager_args,
         ]
 
     def _scheduler_command(self) -> list[str]:
+        version = "v1beta1" if self.number.startswith("1.20.") else "v1"
         config = {
             "kind": "KubeSchedulerConfiguration",
-            "apiVersion": f"kubescheduler.config.k8s.io/{'v1beta1' if self.number.startswith('1.20.') else 'v1'}",
+            "apiVersion": f"kubescheduler.config.k8s.io/{version}",
             "clientConnection": {"kubeconfig": str(self.kubeconfig("scheduler"))},
             "leaderElection": {"leaderElect": False},
             # A pod that did not fit is tried again soon.
@@ -411,12 +534,21 @@ class ControlPlane:
         }
         if self.number.startswith("1.20."):
             # With a configuration file --port=0 says nothing, and 10251 can be had only once.
-            config |= dict.fromkeys(("healthzBindAddress", "metricsBindAddress"), f"127.0.0.1:{free_ports(1)[0]}")
+            config |= dict.fromkeys(
+                ("healthzBindAddress", "metricsBindAddress"), f"127.0.0.1:{free_ports(1)[0]}"
+            )
         target = self.folder / "scheduler.json"
         target.write_text(json.dumps(config))
         port = self.port("kube-scheduler")
         program = locate(self.version)["kube-scheduler"]
-        return [program, f"--config={target}", "--bind-address=127.0.0.1", f"--secure-port={port}", "--v=2", *self._insecure_port_off()]
+        return [
+            program,
+            f"--config={target}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            "--v=2",
+            *self._insecure_port_off(),
+        ]
 
     def _insecure_port_off(self) -> list[str]:
         return ["--port=0"] if self.number.startswith("1.20.") else []
@@ -426,9 +558,14 @@ class ControlPlane:
             self.processes["kube-scheduler"].start(self._scheduler_command(), self.tied)
         if self.controller_manager:
             self.start_controller_manager()
-            # The attach-detach controller among them has begun when the first account has been made.
+            # The attach-detach controller among them has begun when the first account has been
+            # made.
             admin = self.api()
-            wait(lambda: admin.find("ServiceAccount", "default"), "the controllers at work", START_DEADLINE)
+            wait(
+                lambda: admin.find("ServiceAccount", "default"),
+                "the controllers at work",
+                START_DEADLINE,
+            )
 
     def _start_controller(self, service: str, command: Sequence[str]) -> None:
         process = self.processes[service]
@@ -439,7 +576,9 @@ class ControlPlane:
 
         def ready() -> bool:
             process.check()
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port(service), context=context, timeout=patient(5))
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", self.port(service), context=context, timeout=patient(5)
+            )
             try:
                 connection.request("GET", "/healthz")
                 return connection.getresponse().status == 200
@@ -451,18 +590,55 @@ class ControlPlane:
         _wait_ready(ready, process)
 
     def _make_credentials(self) -> None:
-        """An authority, a server's certificate for loopback, the key for service accounts' tokens, users' tokens."""
+        """An authority, a server's certificate for loopback, the key for service accounts' tokens,
+        users' tokens.
+        """
         pki = self.folder / "pki"
         pki.mkdir(mode=0o700)
         new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
         (pki / "openssl.cnf").write_text(OPENSSL)
         request = ["req", "-config", "openssl.cnf", *new_key]
         _openssl(
-            pki, *request, "-x509", "-days", "3650", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=lab", "-extensions", "authority"
+            pki,
+            *request,
+            "-x509",
+            "-days",
+            "3650",
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.crt",
+            "-subj",
+            "/CN=lab",
+            "-extensions",
+            "authority",
         )
-        _openssl(pki, *request, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=kube-apiserver")
-        sign = ["x509", "-req", "-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "3650"]
-        _openssl(pki, *sign, "-out", "server.crt", "-extfile", "openssl.cnf", "-extensions", "server")
+        _openssl(
+            pki,
+            *request,
+            "-keyout",
+            "server.key",
+            "-out",
+            "server.csr",
+            "-subj",
+            "/CN=kube-apiserver",
+        )
+        sign = [
+            "x509",
+            "-req",
+            "-in",
+            "server.csr",
+            "-CA",
+            "ca.crt",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            "3650",
+        ]
+        _openssl(
+            pki, *sign, "-out", "server.crt", "-extfile", "openssl.cnf", "-extensions", "server"
+        )
         _openssl(pki, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "account.key")
         _openssl(pki, "ec", "-in", "account.key", "-pubout", "-out", "account.pub")
         rows = []
@@ -500,7 +676,14 @@ subjectAltName = IP:127.0.0.1, DNS:localhost, DNS:kubernetes, DNS:kubernetes.def
 
 
 def _openssl(folder: Path, *arguments: str) -> None:
-    answer = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, timeout=patient(60), check=False)
+    answer = subprocess.run(
+        ["openssl", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
+    )
     if answer.returncode:
         raise LabError(f"openssl {arguments[0]} failed: {answer.stderr}")
 
@@ -519,7 +702,9 @@ def _base64(text: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports below those that the kernel gives to outgoing connections, so that none takes them before they are used."""
+    """Ports below those that the kernel gives to outgoing connections, so that none takes them
+    before they are used.
+    """
     with contextlib.ExitStack() as held:
         ports: list[int] = []
         while len(ports) < count:
@@ -542,4 +727,6 @@ def existing_planes() -> Iterator[ControlPlane]:
     for found in sorted((cache_dir() / "clusters").glob("*/ports.json")):
         for version in VERSIONS:
             if found.parent.name.endswith(f"-{version}"):
-                yield ControlPlane(found.parent.name.removesuffix(f"-{version}"), version, tied=False)
+                yield ControlPlane(
+                    found.parent.name.removesuffix(f"-{version}"), version, tied=False
+                )

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kubelets: kubemark's hollow one (a real volume manager over a fake runtime), and a stand-in for many nodes at once."""
+"""Kubelets: kubemark's hollow one (a real volume manager over a fake runtime), and a stand-in for
+many nodes at once.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ class HollowKubelet:
         kubelet, read_only = free_ports(2)
         command = [
             *(locate(OLD)["kubemark"], "--morph=kubelet", f"--name={self.name}", "--v=4"),
-            *(f"--kubeconfig={self.plane.kubeconfig('admin')}", f"--kubelet-port={kubelet}", f"--kubelet-read-only-port={read_only}"),
+            *(
+                f"--kubeconfig={self.plane.kubeconfig('admin')}",
+                f"--kubelet-port={kubelet}",
+                f"--kubelet-read-only-port={read_only}",
+            ),
         ]
         self.process.start(command, self.plane.tied)
         api = self.plane.api()
@@ -46,7 +52,10 @@ class HollowKubelet:
         def ready() -> bool:
             self.process.check()
             found = api.find("Node", self.name) or {"status": {}}
-            return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in found["status"].get("conditions", []))
+            return any(
+                entry["type"] == "Ready" and entry["status"] == "True"
+                for entry in found["status"].get("conditions", [])
+            )
 
         wait(ready, f"hollow kubelet {self.name} ready", 60)
 
@@ -67,9 +76,17 @@ class HollowKubelet:
 
 
 class KubeletStandIn:
-    """Keeps nodes alive and runs their pods, as far as the API can tell: volumesInUse first, Running once all volumes are attached."""
+    """Keeps nodes alive and runs their pods, as far as the API can tell: volumesInUse first,
+    Running once all volumes are attached.
+    """
 
-    def __init__(self, api: Api, nodes: Iterable[str], unmount_seconds: float = 0.0, heartbeat: float = HEARTBEAT) -> None:
+    def __init__(
+        self,
+        api: Api,
+        nodes: Iterable[str],
+        unmount_seconds: float = 0.0,
+        heartbeat: float = HEARTBEAT,
+    ) -> None:
         self.api = api
         self.nodes = list(nodes)
         self.heartbeat = heartbeat
@@ -111,7 +128,12 @@ class KubeletStandIn:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def _serve(self) -> None:
@@ -135,24 +157,39 @@ class KubeletStandIn:
         here = {pod["metadata"]["uid"] for pod in pods}
         for pod in pods:
             meta = pod["metadata"]
-            if meta["uid"] not in mounted and pod["status"].get("phase") == "Pending" and "deletionTimestamp" not in meta:
+            if (
+                meta["uid"] not in mounted
+                and pod["status"].get("phase") == "Pending"
+                and "deletionTimestamp" not in meta
+            ):
                 volumes = self._volumes(pod)
                 if volumes is not None:
                     mounted[meta["uid"]] = volumes
             elif meta["uid"] not in mounted and pod["status"].get("phase") == "Running":
                 # The stand-in was started after the pod.
                 mounted[meta["uid"]] = self._volumes(pod) or set()
-        ended = [pod for pod in pods if "deletionTimestamp" in pod["metadata"] and _key(pod) not in self.stuck]
+        ended = [
+            pod
+            for pod in pods
+            if "deletionTimestamp" in pod["metadata"] and _key(pod) not in self.stuck
+        ]
         gone = {uid for uid in mounted if uid not in here}
         for uid in [pod["metadata"]["uid"] for pod in ended] + sorted(gone):
-            if time.monotonic() - self._ended.setdefault(uid, time.monotonic()) >= self.unmount_seconds:
+            if (
+                time.monotonic() - self._ended.setdefault(uid, time.monotonic())
+                >= self.unmount_seconds
+            ):
                 mounted.pop(uid, None)
         self._report(name, {volume for volumes in mounted.values() for volume in volumes})
         for pod in ended:
             if pod["metadata"]["uid"] not in mounted:
                 self._remove(pod)
         waiting = [
-            pod for pod in pods if pod["metadata"]["uid"] in mounted and pod["status"].get("phase") == "Pending" and pod not in ended
+            pod
+            for pod in pods
+            if pod["metadata"]["uid"] in mounted
+            and pod["status"].get("phase") == "Pending"
+            and pod not in ended
         ]
         if waiting:
             attached = set(self.api.volumes_attached(name))
@@ -170,7 +207,9 @@ class KubeletStandIn:
                 claim = volume["persistentVolumeClaim"]["claimName"]
             else:
                 continue
-            bound = (self.api.find("PersistentVolumeClaim", claim, space) or {"spec": {}})["spec"].get("volumeName")
+            bound = (self.api.find("PersistentVolumeClaim", claim, space) or {"spec": {}})[
+                "spec"
+            ].get("volumeName")
             volume_found = self.api.find("PersistentVolume", bound) if bound else None
             if volume_found is None:
                 return None
@@ -187,7 +226,9 @@ class KubeletStandIn:
         """volumesInUse, when it has changed."""
         found = self.api.find("Node", name)
         if found is not None and set(found["status"].get("volumesInUse") or []) != volumes:
-            self.api.merge(path("Node", name) + "/status", {"status": {"volumesInUse": sorted(volumes)}})
+            self.api.merge(
+                path("Node", name) + "/status", {"status": {"volumesInUse": sorted(volumes)}}
+            )
 
     def _run(self, pod: Object) -> None:
         moment = now()
@@ -203,15 +244,35 @@ class KubeletStandIn:
                     "imageID": "lab",
                     "containerID": f"lab://{pod['metadata']['uid']}",
                 },
-                **{"ready": True, "started": True, "restartCount": 0, "state": {"running": {"startedAt": moment}}},
+                **{
+                    "ready": True,
+                    "started": True,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": moment}},
+                },
             }
             for container in pod["spec"]["containers"]
         ]
-        status = {"phase": "Running", "startTime": moment, "podIP": "10.9.9.9", "conditions": conditions, "containerStatuses": containers}
-        self._tolerant("PATCH", _where(pod) + "/status", {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status})
+        status = {
+            "phase": "Running",
+            "startTime": moment,
+            "podIP": "10.9.9.9",
+            "conditions": conditions,
+            "containerStatuses": containers,
+        }
+        self._tolerant(
+            "PATCH",
+            _where(pod) + "/status",
+            {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status},
+        )
 
     def _remove(self, pod: Object) -> None:
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": 0,
+            "preconditions": {"uid": pod["metadata"]["uid"]},
+        }
         self._tolerant("DELETE", _where(pod), options)
 
     def _tolerant(self, method: str, where: str, body: Object) -> None:

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fill a control plane with a big cluster, straight into etcd: the API server alone would take a quarter of an hour for it.
+"""Fill a control plane with a big cluster, straight into etcd: the API server alone would take a
+quarter of an hour for it.
 
-Only for a control plane whose controllers do not run (`ControlPlane(..., controller_manager=False, scheduler=False)`): they would begin
-to put in order what has no kubelets.
+Only for a control plane whose controllers do not run (`ControlPlane(..., controller_manager=False,
+scheduler=False)`): they would begin to put in order what has no kubelets.
 """
 
 from __future__ import annotations
@@ -28,15 +29,18 @@ PUBLISHING_DRIVER = "csi.huawei.com"
 NAMESPACES = 100
 # etcd takes at most 128 operations and 1.5 MB at once.
 BATCH = 100
-AGO = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+AGO = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)).strftime(
+    "%Y-%m-%dT%H:%M:%SZ"
+)
 
 
 @dataclass(frozen=True)
 class Load:
     """How big the cluster is, and how many objects of each kind are broken.
 
-    Volume by volume: the first `broken` are orphaned (STOR-11: released, and still attached), the next are missing from their node's
-    volumesAttached (STOR-13), the next lack publishInfo (STOR-14), and for the next there is no VolumeAttachment (STOR-15).
+    Volume by volume: the first `broken` are orphaned (STOR-11: released, and still attached), the
+    next are missing from their node's volumesAttached (STOR-13), the next lack publishInfo
+    (STOR-14), and for the next there is no VolumeAttachment (STOR-15).
     """
 
     nodes: int = 5_000
@@ -76,9 +80,15 @@ class Load:
 def fill(plane: ControlPlane, load: Load) -> None:
     """Put it all there, and wait until the API server has seen it."""
     if 4 * load.broken > load.volumes or load.volumes > load.pods:
-        raise ValueError("a load needs a pod for every volume, and four volumes for every broken one")
+        raise ValueError(
+            "a load needs a pod for every volume, and four volumes for every broken one"
+        )
     api = plane.api()
-    api.create(csi_driver(PLAIN_DRIVER), csi_driver(PUBLISHING_DRIVER), *(namespace(_namespace(number)) for number in range(NAMESPACES)))
+    api.create(
+        csi_driver(PLAIN_DRIVER),
+        csi_driver(PUBLISHING_DRIVER),
+        *(namespace(_namespace(number)) for number in range(NAMESPACES)),
+    )
     with step(f"{plane.name}: filling etcd with {load}"), ThreadPoolExecutor(4) as pool:
         batches = _batches(load)
         # A pool would take everything at once, and hold it.
@@ -93,7 +103,14 @@ def _batches(load: Load) -> Iterator[list[Object]]:
     batch: list[Object] = []
     for key, made in _objects(load):
         made["metadata"] |= {"uid": _uid(key), "creationTimestamp": AGO}
-        batch.append({"requestPut": {"key": _encoded(f"/registry/{key}"), "value": _encoded(json.dumps(made, separators=(",", ":")))}})
+        batch.append(
+            {
+                "requestPut": {
+                    "key": _encoded(f"/registry/{key}"),
+                    "value": _encoded(json.dumps(made, separators=(",", ":"))),
+                }
+            }
+        )
         if len(batch) == BATCH:
             yield batch
             batch = []
@@ -105,7 +122,10 @@ def _objects(load: Load) -> Iterator[tuple[str, Object]]:
     """(key in etcd, object), the pods last."""
     for number in range(load.nodes):
         yield f"minions/{load.node(number)}", _node(load, number)
-        yield f"csinodes/{load.node(number)}", csi_node(load.node(number), PLAIN_DRIVER, PUBLISHING_DRIVER)
+        yield (
+            f"csinodes/{load.node(number)}",
+            csi_node(load.node(number), PLAIN_DRIVER, PUBLISHING_DRIVER),
+        )
     for number in range(load.volumes):
         name, space = _volume_name(number), _namespace(number)
         yield f"persistentvolumes/{name}", _volume(load, number)
@@ -154,12 +174,25 @@ def _encoded(text: str) -> str:
 def _node(load: Load, number: int) -> Object:
     name = load.node(number)
     here = range(number, load.volumes, load.nodes)
-    attached = [load.unique_name(volume) for volume in here if not load.lost(volume) and not load.unattached(volume)]
+    attached = [
+        load.unique_name(volume)
+        for volume in here
+        if not load.lost(volume) and not load.unattached(volume)
+    ]
     used = [load.unique_name(volume) for volume in here if not load.orphaned(volume)]
     room = {"cpu": "16", "memory": "64Gi", "pods": "110"}
-    kinds = (("MemoryPressure", "False"), ("DiskPressure", "False"), ("PIDPressure", "False"), ("Ready", "True"))
+    kinds = (
+        ("MemoryPressure", "False"),
+        ("DiskPressure", "False"),
+        ("PIDPressure", "False"),
+        ("Ready", "True"),
+    )
     times = {"lastHeartbeatTime": AGO, "lastTransitionTime": AGO}
-    labels = {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "topology.kubernetes.io/zone": f"zone-{number % 3}"}
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/arch": "amd64",
+        "topology.kubernetes.io/zone": f"zone-{number % 3}",
+    }
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -169,11 +202,25 @@ def _node(load: Load, number: int) -> Object:
             "capacity": room,
             "allocatable": room,
             "conditions": [
-                {"type": kind, "status": status, "reason": "Kubelet", "message": f"kubelet says so of {kind}", **times}
+                {
+                    "type": kind,
+                    "status": status,
+                    "reason": "Kubelet",
+                    "message": f"kubelet says so of {kind}",
+                    **times,
+                }
                 for kind, status in kinds
             ],
-            "addresses": [{"type": "InternalIP", "address": f"10.2.{number // 250}.{number % 250}"}],
-            "images": [{"names": [f"registry.example.com/image{image}@sha256:{image:064d}"], "sizeBytes": 1000000} for image in range(20)],
+            "addresses": [
+                {"type": "InternalIP", "address": f"10.2.{number // 250}.{number % 250}"}
+            ],
+            "images": [
+                {
+                    "names": [f"registry.example.com/image{image}@sha256:{image:064d}"],
+                    "sizeBytes": 1000000,
+                }
+                for image in range(20)
+            ],
             "volumesAttached": [{"name": volume, "devicePath": ""} for volume in attached],
             "volumesInUse": used,
         },
@@ -182,7 +229,12 @@ def _node(load: Load, number: int) -> Object:
 
 def _volume(load: Load, number: int) -> Object:
     driver, space, claim = load.driver(number), _namespace(number), _claim_name(number)
-    reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": space, "name": claim}
+    reference = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": space,
+        "name": claim,
+    }
     attributes = {"storage.kubernetes.io/csiProvisionerIdentity": f"1600000000000-8081-{driver}"}
     return {
         "apiVersion": "v1",
@@ -198,7 +250,12 @@ def _volume(load: Load, number: int) -> Object:
             "persistentVolumeReclaimPolicy": "Delete",
             "storageClassName": "bulk",
             "volumeMode": "Filesystem",
-            "csi": {"driver": driver, "volumeHandle": _handle(number), "fsType": "ext4", "volumeAttributes": attributes},
+            "csi": {
+                "driver": driver,
+                "volumeHandle": _handle(number),
+                "fsType": "ext4",
+                "volumeAttributes": attributes,
+            },
             "claimRef": {**reference, "uid": _uid(f"persistentvolumeclaims/{space}/{claim}")},
         },
         "status": {"phase": "Released" if load.orphaned(number) else "Bound"},
@@ -206,7 +263,10 @@ def _volume(load: Load, number: int) -> Object:
 
 
 def _claim(number: int) -> Object:
-    marks = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
+    marks = {
+        "pv.kubernetes.io/bind-completed": "yes",
+        "pv.kubernetes.io/bound-by-controller": "yes",
+    }
     meta = {
         "name": _claim_name(number),
         "namespace": _namespace(number),
@@ -214,7 +274,11 @@ def _claim(number: int) -> Object:
         "finalizers": ["kubernetes.io/pvc-protection"],
     }
     modes = {"accessModes": ["ReadWriteOnce"]}
-    request = {"resources": {"requests": {"storage": "10Gi"}}, "storageClassName": "bulk", "volumeMode": "Filesystem"}
+    request = {
+        "resources": {"requests": {"storage": "10Gi"}},
+        "storageClassName": "bulk",
+        "volumeMode": "Filesystem",
+    }
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -231,7 +295,11 @@ def _attachment(load: Load, number: int) -> Object:
         metadata = (
             {}
             if load.unpublished(number)
-            else {"publishInfo": json.dumps({"tgtLunWWN": f"{number:032x}", "tgtPortals": ["192.0.2.1:3260"]})}
+            else {
+                "publishInfo": json.dumps(
+                    {"tgtLunWWN": f"{number:032x}", "tgtPortals": ["192.0.2.1:3260"]}
+                )
+            }
         )
     return {
         "apiVersion": "storage.k8s.io/v1",
@@ -241,33 +309,67 @@ def _attachment(load: Load, number: int) -> Object:
             "annotations": {"csi.alpha.kubernetes.io/node-id": node},
             "finalizers": [f"external-attacher/{driver.replace('.', '-')}"],
         },
-        "spec": {"attacher": driver, "nodeName": node, "source": {"persistentVolumeName": _volume_name(number)}},
+        "spec": {
+            "attacher": driver,
+            "nodeName": node,
+            "source": {"persistentVolumeName": _volume_name(number)},
+        },
         "status": {"attached": True, **({"attachmentMetadata": metadata} if metadata else {})},
     }
 
 
 def _pod(load: Load, number: int, volume: bool = True) -> Object:
-    """The pod of that number; those of volumes that are not where they belong are still waiting for them."""
+    """The pod of that number; those of volumes that are not where they belong are still waiting for
+    them.
+    """
     waiting = load.lost(number) or load.unattached(number)
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
     if volume and number < load.volumes:
-        volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": _claim_name(number)}})
-    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": f"app-{number // 50}", "uid": _uid(f"app-{number // 50}")}
+        volumes.append(
+            {"name": "data", "persistentVolumeClaim": {"claimName": _claim_name(number)}}
+        )
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "name": f"app-{number // 50}",
+        "uid": _uid(f"app-{number // 50}"),
+    }
     container = {
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
-        "env": [{"name": f"VARIABLE_{variable}", "value": f"some-value-{variable}"} for variable in range(10)],
+        "env": [
+            {"name": f"VARIABLE_{variable}", "value": f"some-value-{variable}"}
+            for variable in range(10)
+        ],
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
-        "volumeMounts": [{"name": entry["name"], "mountPath": f"/{entry['name']}"} for entry in volumes],
+        "volumeMounts": [
+            {"name": entry["name"], "mountPath": f"/{entry['name']}"} for entry in volumes
+        ],
     }
     tolerations = [
-        {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        {
+            "key": f"node.kubernetes.io/{taint}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": 300,
+        }
         for taint in ("not-ready", "unreachable")
     ]
-    state = {"waiting": {"reason": "ContainerCreating"}} if waiting else {"running": {"startedAt": AGO}}
-    ready = {"ready": not waiting, "started": not waiting, "restartCount": 0, "state": state, "lastState": {}}
-    digests = {"imageID": f"registry.example.com/app@sha256:{1:064d}", "containerID": f"containerd://{1:064d}"}
+    state = (
+        {"waiting": {"reason": "ContainerCreating"}} if waiting else {"running": {"startedAt": AGO}}
+    )
+    ready = {
+        "ready": not waiting,
+        "started": not waiting,
+        "restartCount": 0,
+        "state": state,
+        "lastState": {},
+    }
+    digests = {
+        "imageID": f"registry.example.com/app@sha256:{1:064d}",
+        "containerID": f"containerd://{1:064d}",
+    }
     names = ("main", "sidecar")
     conditions = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
     late = ("Ready", "ContainersReady") if waiting else ()
@@ -277,7 +379,10 @@ def _pod(load: Load, number: int, volume: bool = True) -> Object:
         "metadata": {
             "name": _pod_name(number),
             "namespace": _namespace(number),
-            "labels": {"app": f"app-{number // 50}", "statefulset.kubernetes.io/pod-name": _pod_name(number)},
+            "labels": {
+                "app": f"app-{number // 50}",
+                "statefulset.kubernetes.io/pod-name": _pod_name(number),
+            },
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
         },
         "spec": {
@@ -288,20 +393,35 @@ def _pod(load: Load, number: int, volume: bool = True) -> Object:
             "securityContext": {},
             "terminationGracePeriodSeconds": 30,
             "enableServiceLinks": True,
-            "containers": [{"name": name, "image": f"registry.example.com/app/{name}:1.2.3", **container} for name in names],
+            "containers": [
+                {"name": name, "image": f"registry.example.com/app/{name}:1.2.3", **container}
+                for name in names
+            ],
             "volumes": volumes,
             "tolerations": tolerations,
         },
         "status": {
             "phase": "Pending" if waiting else "Running",
             "conditions": [
-                {"type": kind, "status": str(kind not in late), "lastProbeTime": None, "lastTransitionTime": AGO} for kind in conditions
+                {
+                    "type": kind,
+                    "status": str(kind not in late),
+                    "lastProbeTime": None,
+                    "lastTransitionTime": AGO,
+                }
+                for kind in conditions
             ],
             "startTime": AGO,
             "qosClass": "Burstable",
             **({} if waiting else {"podIP": "10.3.0.1"}),
             "containerStatuses": [
-                {"name": name, "image": f"registry.example.com/app/{name}:1.2.3", **ready, **({} if waiting else digests)} for name in names
+                {
+                    "name": name,
+                    "image": f"registry.example.com/app/{name}:1.2.3",
+                    **ready,
+                    **({} if waiting else digests),
+                }
+                for name in names
             ],
         },
     }

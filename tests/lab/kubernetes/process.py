@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A program of a control plane: started with a log and a pid file, ended by pid, found again by another process."""
+"""A program of a control plane: started with a log and a pid file, ended by pid, found again by
+another process.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from pathlib import Path
 from ..common import LabError, patient
 from ..qemu import tail
 
-# The kernel ends a tied child when the *thread* that started it ends, so one thread, which lives as long as the tests, starts them all.
+# The kernel ends a tied child when the *thread* that started it ends, so one thread, which lives as
+# long as the tests, starts them all.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
 
 
@@ -35,7 +38,8 @@ class Process:
     @property
     def pid(self) -> int | None:
         """Its pid while it runs."""
-        # A child of ours needs no such look; its environment would be empty while it is being started.
+        # A child of ours needs no such look; its environment would be empty while it is being
+        # started.
         if self._child is not None:
             return self._child.pid if self._child.poll() is None else None
         try:
@@ -46,7 +50,9 @@ class Process:
         return number if self._mark.encode() in environment else None
 
     def start(self, command: Sequence[str], tied: bool) -> None:
-        """Start it in a session of its own; tied, it ends with the process that started it, even if that one is killed."""
+        """Start it in a session of its own; tied, it ends with the process that started it, even if
+        that one is killed.
+        """
         if self.pid:
             raise LabError(f"{self.name} of {self.folder} runs already, as {self.pid}")
         argv = [*(["setpriv", "--pdeathsig", "KILL"] if tied else []), *command]
@@ -55,7 +61,14 @@ class Process:
             with self.log.open("ab") as log:
                 name, _equals, value = self._mark.partition("=")
                 environment = {**os.environ, name: value}
-                return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment)
+                return subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    env=environment,
+                )
 
         self._child = _starter.submit(spawn).result()
         self.pidfile.write_text(str(self._child.pid))
@@ -87,4 +100,6 @@ class Process:
         if pid is None:
             return 0
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("VmRSS:")), 0)
+        return next(
+            (int(line.split()[1]) // 1024 for line in lines if line.startswith("VmRSS:")), 0
+        )

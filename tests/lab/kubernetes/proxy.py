@@ -62,7 +62,8 @@ class Rule:
     # Seconds, and an event, to wait for before it is passed on.
     delay: float = 0.0
     hold: threading.Event | None = None
-    # Called before it is passed on, and when the server has answered but the client does not know yet.
+    # Called before it is passed on, and when the server has answered but the client does not know
+    # yet.
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
     matched: int = 0
@@ -72,7 +73,9 @@ class Rule:
         if self.method not in ("", method) or not self.path.search(path):
             return False
         self.matched += 1
-        return self.matched >= self.first and (not self.times or self.matched < self.first + self.times)
+        return self.matched >= self.first and (
+            not self.times or self.matched < self.first + self.times
+        )
 
 
 PASS = Rule("", re.compile(""))
@@ -88,7 +91,10 @@ def _slow_connection(address: tuple[str, int], timeout: float, source: Any = Non
 
 
 class Proxy:
-    """Speaks TLS with the API server's own certificate on a port of its own. The first rule that applies decides."""
+    """Speaks TLS with the API server's own certificate on a port of its own.
+
+    The first rule that applies decides.
+    """
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
@@ -101,19 +107,33 @@ class Proxy:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         # The handshake is the business of the connection's own thread.
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self._server.socket = context.wrap_socket(
+            self._server.socket, server_side=True, do_handshake_on_connect=False
+        )
         self.port: int = self._server.server_address[1]
 
     def __enter__(self) -> Proxy:
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="proxy", daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.05},
+            name="proxy",
+            daemon=True,
+        ).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()
 
     def on(self, method: str, path: str, **action: Any) -> Rule:
-        """A rule for requests of this method ("" is any) whose path and query match the regular expression; see Rule for the actions."""
+        """A rule for requests of this method ("" is any) whose path and query match the regular
+        expression; see Rule for the actions.
+        """
         rule = Rule(method, re.compile(path), **action)
         with self._lock:
             self._rules.append(rule)
@@ -149,7 +169,9 @@ class Proxy:
             def _serve(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = self.rfile.read(length) if length else None
-                self.request_seen = Request(self.command, self.path, self.headers.get("User-Agent", ""))
+                self.request_seen = Request(
+                    self.command, self.path, self.headers.get("User-Agent", "")
+                )
                 with proxy._lock:
                     proxy.requests.append(self.request_seen)
                 try:
@@ -183,20 +205,34 @@ class Proxy:
                     "code": rule.status,
                     "message": "said by the lab's proxy",
                 }
-                data = rule.body.encode() if isinstance(rule.body, str) else json.dumps(rule.body or failure).encode()
+                data = (
+                    rule.body.encode()
+                    if isinstance(rule.body, str)
+                    else json.dumps(rule.body or failure).encode()
+                )
                 self.request_seen.status = rule.status
                 self.send_response(rule.status)
-                for name, value in {"Content-Type": "application/json", **rule.headers, "Content-Length": str(len(data))}.items():
+                for name, value in {
+                    "Content-Type": "application/json",
+                    **rule.headers,
+                    "Content-Length": str(len(data)),
+                }.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(data)
 
             def _forward(self, body: bytes | None, rule: Rule | None) -> None:
-                upstream = http.client.HTTPSConnection("127.0.0.1", proxy.plane.port(), context=proxy._upstream, timeout=DEADLINE)
+                upstream = http.client.HTTPSConnection(
+                    "127.0.0.1", proxy.plane.port(), context=proxy._upstream, timeout=DEADLINE
+                )
                 if rule and rule.stall:
                     upstream._create_connection = _slow_connection  # type: ignore[attr-defined]
                 try:
-                    headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+                    headers = {
+                        name: value
+                        for name, value in self.headers.items()
+                        if name.lower() != "connection"
+                    }
                     try:
                         upstream.request(self.command, self.path, body, headers)
                         answer = upstream.getresponse()
@@ -235,7 +271,9 @@ class Proxy:
                     return
                 self.request_seen.status = answer.status
 
-            def _stream(self, answer: http.client.HTTPResponse, stall: float, chunked: bool) -> None:
+            def _stream(
+                self, answer: http.client.HTTPResponse, stall: float, chunked: bool
+            ) -> None:
                 """The answer as it comes, with a pause after its first piece."""
                 while piece := answer.read1(PIECE):
                     self._write(piece, chunked)
@@ -248,9 +286,13 @@ class Proxy:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
 
             def _reset(self, polite: bool = False) -> None:
-                """End the connection by RST, or politely by FIN, but in any case without TLS's farewell."""
+                """End the connection by RST, or politely by FIN, but in any case without TLS's
+                farewell.
+                """
                 if not polite:
-                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    self.connection.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                    )
                 os.close(self.connection.detach())
                 self.close_connection = True
 

@@ -2,12 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs in the VM node and mounts volumes as the kubelet and a CSI driver do: the same folders, notes and bind mounts.
+"""Runs in the VM node and mounts volumes as the kubelet and a CSI driver do: the same folders,
+notes and bind mounts.
 
-    csi stage PV DEVICE [OPTIONS]    csi publish UID PV [OPTIONS]    csi unpublish UID PV    csi unstage PV    csi pod UID COMMAND...
+    csi stage PV DEVICE [OPTIONS]    csi publish UID PV [OPTIONS]    csi unpublish UID PV    csi
+    unstage PV    csi pod UID COMMAND...
 
-A PV's handle is vol-PV. ``pod`` runs a command in the control group that a container of the pod would have, and prints its pid.
-A comma, as a word of its own, stands between several of these.
+A PV's handle is vol-PV. ``pod`` runs a command in the control group that a container of the pod
+would have, and prints its pid. A comma, as a word of its own, stands between several of these.
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ def note(folder: Path, **more: str) -> None:
 
 def mounted(path: Path) -> bool:
     """Something is; a filesystem that has given up cannot be asked."""
-    return any(line.split(" ")[4] == str(path) for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    return any(
+        line.split(" ")[4] == str(path)
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+    )
 
 
 def run(*command: str | Path) -> None:
@@ -63,7 +68,12 @@ def stage(volume: str, device: str, options: str = "rw") -> None:
 
 def publish(uid: str, volume: str, options: str = "rw") -> None:
     """NodePublishVolume; a driver binds, then makes the bind read-only if the pod wants that."""
-    handle = {"volumeHandle": f"vol-{volume}", "specVolID": volume, "nodeName": "node1", "attachmentID": "csi-1"}
+    handle = {
+        "volumeHandle": f"vol-{volume}",
+        "specVolID": volume,
+        "nodeName": "node1",
+        "attachmentID": "csi-1",
+    }
     note(point(uid, volume), volumeLifecycleMode="Persistent", **handle)
     run("mount", "--bind", staging(volume), point(uid, volume))
     if options != "rw":
@@ -89,15 +99,27 @@ def unstage(volume: str) -> None:
 def pod(uid: str, *command: str) -> None:
     """A process of a container."""
     slice_name = f"kubepods-besteffort-pod{uid.replace('-', '_')}.slice"
-    group = Path("/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice") / slice_name / f"cri-containerd-{'ab' * 32}.scope"
+    group = (
+        Path("/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice")
+        / slice_name
+        / f"cri-containerd-{'ab' * 32}.scope"
+    )
     group.mkdir(parents=True, exist_ok=True)
     with open(os.devnull, "r+b") as null:
-        process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdin=null, stdout=null, stderr=null, start_new_session=True
+        )
     (group / "cgroup.procs").write_text(str(process.pid))
     print(process.pid)
 
 
-VERBS: dict[str, Callable[..., None]] = {"stage": stage, "publish": publish, "unpublish": unpublish, "unstage": unstage, "pod": pod}
+VERBS: dict[str, Callable[..., None]] = {
+    "stage": stage,
+    "publish": publish,
+    "unpublish": unpublish,
+    "unstage": unstage,
+    "pod": pod,
+}
 
 if __name__ == "__main__":
     words = sys.argv[1:]

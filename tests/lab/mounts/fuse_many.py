@@ -2,10 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One process that serves many FUSE mounts of empty folders, each counted, some of them stuck: ``fuse_many.py FOLDER STUCK POINT...``.
+"""One process that serves many FUSE mounts of empty folders, each counted, some of them stuck:
+``fuse_many.py FOLDER STUCK POINT...``.
 
-It speaks the kernel's own protocol (linux/fuse.h), so that a mount costs no process. The last STUCK answer statvfs, never a listing.
-FOLDER/counts has, for each mount point, how often it was asked for what since the start; SIGUSR1 makes all of them answer from then on.
+It speaks the kernel's own protocol (linux/fuse.h), so that a mount costs no process. The last STUCK
+answer statvfs, never a listing. FOLDER/counts has, for each mount point, how often it was asked for
+what since the start; SIGUSR1 makes all of them answer from then on.
 """
 
 from __future__ import annotations
@@ -21,8 +23,26 @@ import sys
 import time
 from collections import Counter
 
-NAMES = {3: "getattr", 14: "open", 17: "statfs", 26: "init", 27: "opendir", 28: "readdir", 29: "releasedir"}
-FORGET, GETATTR, STATFS, INIT, OPENDIR, READDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET = 2, 3, 17, 26, 27, 28, 29, 36, 42
+NAMES = {
+    3: "getattr",
+    14: "open",
+    17: "statfs",
+    26: "init",
+    27: "opendir",
+    28: "readdir",
+    29: "releasedir",
+}
+FORGET, GETATTR, STATFS, INIT, OPENDIR, READDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET = (
+    2,
+    3,
+    17,
+    26,
+    27,
+    28,
+    29,
+    36,
+    42,
+)
 HEADER = struct.Struct("<IIQQIIII")
 NOSUID_NODEV = 6
 
@@ -37,7 +57,9 @@ class Server:
         self.fd = os.open("/dev/fuse", os.O_RDWR)
         options = f"fd={self.fd},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
         library = ctypes.CDLL(None, use_errno=True)
-        if library.mount(b"lab", point.encode(), b"fuse.lab", ctypes.c_ulong(NOSUID_NODEV), options):
+        if library.mount(
+            b"lab", point.encode(), b"fuse.lab", ctypes.c_ulong(NOSUID_NODEV), options
+        ):
             raise OSError(ctypes.get_errno(), f"mount {point}")
 
     def serve(self) -> None:
@@ -50,9 +72,13 @@ class Server:
         if self.stuck and opcode in (OPENDIR, READDIR):
             self.owed.append(unique)
             return
-        attributes = struct.pack("<QQQQQQIIIIIIIIII", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0o40755, 2, 0, 0, 0, 4096, 0)
+        attributes = struct.pack(
+            "<QQQQQQIIIIIIIIII", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0o40755, 2, 0, 0, 0, 4096, 0
+        )
         answers = {
-            INIT: struct.pack("<IIIIHHIIHHI7I", 7, 31, 65536, 0, 12, 10, 65536, 1, 32, 0, 0, *([0] * 7)),
+            INIT: struct.pack(
+                "<IIIIHHIIHHI7I", 7, 31, 65536, 0, 12, 10, 65536, 1, 32, 0, 0, *([0] * 7)
+            ),
             GETATTR: struct.pack("<QII", 0, 0, 0) + attributes,
             STATFS: struct.pack("<QQQQQIIII6I", 1, 1, 1, 1, 1, 4096, 255, 4096, 0, *([0] * 6)),
             OPENDIR: struct.pack("<QII", 0, 0, 0),
@@ -77,7 +103,12 @@ class Server:
 
 def main(folder: str, stuck: int, points: list[str]) -> None:
     """Mount, and serve until killed."""
-    servers = {server.fd: server for server in [Server(point, index >= len(points) - stuck) for index, point in enumerate(points)]}
+    servers = {
+        server.fd: server
+        for server in [
+            Server(point, index >= len(points) - stuck) for index, point in enumerate(points)
+        ]
+    }
     poller = select.poll()
     for fd in servers:
         poller.register(fd, select.POLLIN)

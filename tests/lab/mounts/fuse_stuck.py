@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A FUSE server whose backend is stuck, ``fuse_stuck.py POINT``: statvfs is answered, a listing never, until /run/unstuck is there."""
+"""A FUSE server whose backend is stuck, ``fuse_stuck.py POINT``: statvfs is answered, a listing
+never, until /run/unstuck is there.
+"""
 
 from __future__ import annotations
 
@@ -35,4 +37,6 @@ class Stuck(fusepy.Operations):  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    fusepy.FUSE(Stuck(), sys.argv[1], foreground=True, fsname="stuck", subtype="lab", allow_other=True)
+    fusepy.FUSE(
+        Stuck(), sys.argv[1], foreground=True, fsname="stuck", subtype="lab", allow_other=True
+    )

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An NFS server that is there and says nothing: it answers the null calls by which a client sees that it is there, and no other.
+"""An NFS server that is there and says nothing: it answers the null calls by which a client sees
+that it is there, and no other.
 
 Usage: nfs_silent ADDRESS
 """
@@ -23,7 +24,11 @@ def main() -> None:
 
 
 def answer(connection: socket.socket) -> None:
-    """One connection. RFC 5531: each call has its length before it; number, call, RPC version, program, its version, procedure."""
+    """One connection.
+
+    RFC 5531: each call has its length before it; number, call, RPC version, program, its version,
+    procedure.
+    """
     with connection.makefile("rb") as calls:
         while True:
             head = calls.read(4)

@@ -2,13 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs in the VM node and stands in for a kubelet towards containerd: real pods in real containers, started again when they end.
+"""Runs in the VM node and stands in for a kubelet towards containerd: real pods in real containers,
+started again when they end.
 
     pods.py runtime          start containerd, with an image made of busybox
-    pods.py serve FOLDER     run the pods that have a file NAME.json there, for as long as they have it
+    pods.py serve FOLDER     run the pods that have a file NAME.json there, for as long as they have
+    it
 
-A pod is {"uid", "namespace", "name", "containers"}, a container {"name", "mounts": [{"container_path", "host_path", "propagation"}]}, and
-"probe": the folder that its liveness probe lists, if it has one.
+A pod is {"uid", "namespace", "name", "containers"}, a container {"name", "mounts":
+[{"container_path", "host_path", "propagation"}]}, and "probe": the folder that its liveness probe
+lists, if it has one.
 """
 
 from __future__ import annotations
@@ -46,13 +49,19 @@ def runtime() -> None:
             link = tarfile.TarInfo(f"bin/{name}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             archive.addfile(link)
-    digest = subprocess.run(["sha256sum"], input=layer.getvalue(), capture_output=True, check=True).stdout.decode().split()[0]
+    digest = (
+        subprocess.run(["sha256sum"], input=layer.getvalue(), capture_output=True, check=True)
+        .stdout.decode()
+        .split()[0]
+    )
     config = {"architecture": "amd64", "os": "linux", "config": {"Entrypoint": COMMAND}}
     config["rootfs"] = {"type": "layers", "diff_ids": [f"sha256:{digest}"]}
     files = {
         "layer.tar": layer.getvalue(),
         "config.json": json.dumps(config).encode(),
-        "manifest.json": json.dumps([{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]).encode(),
+        "manifest.json": json.dumps(
+            [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
+        ).encode(),
     }
     with tarfile.open("/tmp/busybox.tar", "w") as archive:
         for name, data in files.items():
@@ -64,7 +73,16 @@ def runtime() -> None:
 
 def ask(*words: str) -> subprocess.CompletedProcess[str]:
     """Run crictl."""
-    command = ["crictl", "--timeout", "60s", "--runtime-endpoint", SOCKET, "--image-endpoint", SOCKET, *words]
+    command = [
+        "crictl",
+        "--timeout",
+        "60s",
+        "--runtime-endpoint",
+        SOCKET,
+        "--image-endpoint",
+        SOCKET,
+        *words,
+    ]
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
@@ -90,10 +108,25 @@ class Pod:
         spec: dict[str, Any] = json.loads(path.read_text())
         self.containers: list[dict[str, Any]] = spec["containers"]
         self.uid: str = spec["uid"]
-        metadata = {"name": spec["name"], "namespace": spec["namespace"], "uid": self.uid, "attempt": 1}
-        self.labels = {f"io.kubernetes.pod.{key}": spec[key] for key in ("uid", "name", "namespace")}
-        linux = {"cgroup_parent": f"/kubepods/besteffort/pod{self.uid}", "security_context": {"namespace_options": {"network": 2}}}
-        config = {"metadata": metadata, "labels": self.labels, "linux": linux, "log_directory": "/tmp"}
+        metadata = {
+            "name": spec["name"],
+            "namespace": spec["namespace"],
+            "uid": self.uid,
+            "attempt": 1,
+        }
+        self.labels = {
+            f"io.kubernetes.pod.{key}": spec[key] for key in ("uid", "name", "namespace")
+        }
+        linux = {
+            "cgroup_parent": f"/kubepods/besteffort/pod{self.uid}",
+            "security_context": {"namespace_options": {"network": 2}},
+        }
+        config = {
+            "metadata": metadata,
+            "labels": self.labels,
+            "linux": linux,
+            "log_directory": "/tmp",
+        }
         self.config = written(f"sandbox-{self.uid}", config)
         # In its cgroup, as a kubelet does.
         Path(f"/sys/fs/cgroup/kubepods/besteffort/pod{self.uid}").mkdir(parents=True, exist_ok=True)
@@ -135,13 +168,24 @@ class Pod:
             "linux": {},
             "log_path": f"{self.uid}-{name}.log",
         }
-        made = crictl("create", "--no-pull", self.sandbox, written(f"{self.uid}-{name}", config), self.config)
+        made = crictl(
+            "create", "--no-pull", self.sandbox, written(f"{self.uid}-{name}", config), self.config
+        )
         if ask("start", made).returncode == 0:
-            self.running[name] = made, int(Path(f"/run/containerd/io.containerd.runtime.v2.task/k8s.io/{made}/init.pid").read_text())
+            self.running[name] = (
+                made,
+                int(
+                    Path(
+                        f"/run/containerd/io.containerd.runtime.v2.task/k8s.io/{made}/init.pid"
+                    ).read_text()
+                ),
+            )
 
 
 def serve(folder: str) -> None:
-    """Run the pods of a folder, look every second how their containers are, and start those again that have ended."""
+    """Run the pods of a folder, look every second how their containers are, and start those again
+    that have ended.
+    """
     pods: dict[Path, Pod] = {}
     while True:
         for path in sorted(Path(folder).glob("*.json")):

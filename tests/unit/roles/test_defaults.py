@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A role offers exactly its module's options, with the module's defaults, and what it does beyond it."""
+"""A role offers exactly its module's options, with the module's defaults, and what it does beyond
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,23 @@ PAIRS = [
     ("pod_mounts", "csi_mount_repair"),
 ]
 # How a role finds Ceph.
-CEPH = {"rados_namespaces": {}, "ceph_host": "", "ceph_conf": "", "ceph_keyring": "", "ceph_user": "", "ceph_cluster": ""}
+CEPH = {
+    "rados_namespaces": {},
+    "ceph_host": "",
+    "ceph_conf": "",
+    "ceph_keyring": "",
+    "ceph_user": "",
+    "ceph_cluster": "",
+}
 # What a role does beyond its module.
 MORE: dict[str, dict[str, Any]] = {
-    "node_fence": {**CEPH, "observations": 3, "observation_seconds": 61, "accept_daemons": False, "release_lease": True},
+    "node_fence": {
+        **CEPH,
+        "observations": 3,
+        "observation_seconds": 61,
+        "accept_daemons": False,
+        "release_lease": True,
+    },
     "volume_failover": {name: value for name, value in CEPH.items() if name != "rados_namespaces"},
     "node_release": {**CEPH, "inventory_host": ""},
     "attachment_repair": {
@@ -41,8 +56,22 @@ MORE: dict[str, dict[str, Any]] = {
         "provisioner": {},
     },
     "fuse_recovery": {
-        **{"cluster": True, "node": "", "provisioners": [], "namespaces": [], "claims": [], "drivers": {}, "credential_keys": {}},
-        **{"method": "auto", "liveness_timeout": 120, "stop_timeout": "", "restart_timeout": 120, "crictl": "crictl"},
+        **{
+            "cluster": True,
+            "node": "",
+            "provisioners": [],
+            "namespaces": [],
+            "claims": [],
+            "drivers": {},
+            "credential_keys": {},
+        },
+        **{
+            "method": "auto",
+            "liveness_timeout": 120,
+            "stop_timeout": "",
+            "restart_timeout": 120,
+            "crictl": "crictl",
+        },
         **{"runtime_endpoint": "", "restart_pods": False, "move_timeout": 600},
     },
     "nfs_check": {"write_limit": False, "restart_runtime": False, "strict": False},
@@ -66,16 +95,24 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def fragment(name: str) -> dict[str, Any]:
-    """storage_ops.runbooks._node.bounds is the variable BOUNDS of the class in doc_fragments/_node.py."""
+    """storage_ops.runbooks._node.bounds is the variable BOUNDS of the class in
+    doc_fragments/_node.py.
+    """
     file, _dot, variable = name.removeprefix("storage_ops.runbooks.").partition(".")
-    plugin = importlib.import_module(f"ansible_collections.storage_ops.runbooks.plugins.doc_fragments.{file}")
-    loaded: dict[str, Any] = yaml.safe_load(getattr(plugin.ModuleDocFragment, (variable or "documentation").upper()))
+    plugin = importlib.import_module(
+        f"ansible_collections.storage_ops.runbooks.plugins.doc_fragments.{file}"
+    )
+    loaded: dict[str, Any] = yaml.safe_load(
+        getattr(plugin.ModuleDocFragment, (variable or "documentation").upper())
+    )
     return loaded
 
 
 @pytest.mark.parametrize(("role", "module"), PAIRS)
 def test_role_and_module_agree(role: str, module: str) -> None:
-    plugin = importlib.import_module(f"ansible_collections.storage_ops.runbooks.plugins.modules.{module}")
+    plugin = importlib.import_module(
+        f"ansible_collections.storage_ops.runbooks.plugins.modules.{module}"
+    )
     documentation = yaml.safe_load(plugin.DOCUMENTATION)
     options: dict[str, Any] = {}
     for name in documentation["extends_documentation_fragment"]:
@@ -84,9 +121,13 @@ def test_role_and_module_agree(role: str, module: str) -> None:
     options.update(documentation["options"])
     # No default of its own means empty for the role, which leaves such an option out.
     empty = {"list": [], "dict": {}, "str": ""}
-    defaults = {name: option.get("default", empty.get(option["type"])) for name, option in options.items()}
+    defaults = {
+        name: option.get("default", empty.get(option["type"])) for name, option in options.items()
+    }
     wanted = {
-        f"{role}_{name}": default for name, default in {**defaults, **MORE.get(role, {})}.items() if name not in GIVEN.get(role, set())
+        f"{role}_{name}": default
+        for name, default in {**defaults, **MORE.get(role, {})}.items()
+        if name not in GIVEN.get(role, set())
     }
     assert load(ROLES / role / "defaults/main.yml") == wanted
 
@@ -94,4 +135,6 @@ def test_role_and_module_agree(role: str, module: str) -> None:
 @pytest.mark.parametrize(("role", "_module"), PAIRS)
 def test_argument_specs_document_the_defaults(role: str, _module: str) -> None:
     spec = load(ROLES / role / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-    assert {name: option["default"] for name, option in spec.items()} == load(ROLES / role / "defaults/main.yml")
+    assert {name: option["default"] for name, option in spec.items()} == load(
+        ROLES / role / "defaults/main.yml"
+    )

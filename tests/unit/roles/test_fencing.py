@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the roles node_fence, volume_failover and node_release make of what they are given, as Ansible computes it."""
+"""What the roles node_fence, volume_failover and node_release make of what they are given, as
+Ansible computes it.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,38 @@ def role(role_name: str, name: str, **given: Any) -> Any:
     """The role's variable of that name, with everything at its default that is not given."""
     loader = DataLoader()
     # Since ansible-core 2.19 only what is trusted is a template.
-    trusted = {"trusted_as_template": True} if "trusted_as_template" in signature(loader.load_from_file).parameters else {}
-    variables: dict[str, Any] = {"ansible_check_mode": False, "ansible_playbook_python": "/venv/python", "omit": "(left out)"}
+    trusted = (
+        {"trusted_as_template": True}
+        if "trusted_as_template" in signature(loader.load_from_file).parameters
+        else {}
+    )
+    variables: dict[str, Any] = {
+        "ansible_check_mode": False,
+        "ansible_playbook_python": "/venv/python",
+        "omit": "(left out)",
+    }
     for file in ("defaults", "vars"):
-        variables.update(loader.load_from_file(str(ROLES / role_name / file / "main.yml"), **trusted))
-    variables.update({name if name.startswith(("__", "hostvars")) else f"{role_name}_{name}": value for name, value in given.items()})
+        variables.update(
+            loader.load_from_file(str(ROLES / role_name / file / "main.yml"), **trusted)
+        )
+    variables.update(
+        {
+            name if name.startswith(("__", "hostvars")) else f"{role_name}_{name}": value
+            for name, value in given.items()
+        }
+    )
     return Templar(loader=loader, variables=variables).template(variables[f"__{role_name}_{name}"])
 
 
 def info(*attachments: str, used: bool = False) -> dict[str, Any]:
-    """What node_fence_info returned of a node with so many volumes; one that has left the node has no attachment."""
+    """What node_fence_info returned of a node with so many volumes; one that has left the node has
+    no attachment.
+    """
     told = enumerate(attachments)
-    volumes = [{"name": f"pv-{number}", "attachment": found, "used": used, "pv": {"number": number}} for number, found in told]
+    volumes = [
+        {"name": f"pv-{number}", "attachment": found, "used": used, "pv": {"number": number}}
+        for number, found in told
+    ]
     return {"lost": [{"node": "worker01", "ledger": {}, "volumes": volumes}]}
 
 
@@ -51,32 +73,63 @@ def info(*attachments: str, used: bool = False) -> dict[str, Any]:
         ({"lost": []}, {}, (1, 0.0)),
     ],
 )
-def test_how_long_it_is_watched(found: dict[str, Any], given: dict[str, Any], wanted: tuple[int, float]) -> None:
-    seen = [role("node_fence", name, __node_fence_info=found, **given) for name in ("observations", "seconds")]
+def test_how_long_it_is_watched(
+    found: dict[str, Any], given: dict[str, Any], wanted: tuple[int, float]
+) -> None:
+    seen = [
+        role("node_fence", name, __node_fence_info=found, **given)
+        for name in ("observations", "seconds")
+    ]
     assert (int(seen[0]), float(seen[1])) == wanted
 
 
 def test_every_volume_of_the_node_is_read() -> None:
-    assert list(role("node_fence", "volumes", __node_fence_info=info("csi-1", ""))) == [{"number": 0}, {"number": 1}]
+    assert list(role("node_fence", "volumes", __node_fence_info=info("csi-1", ""))) == [
+        {"number": 0},
+        {"number": 1},
+    ]
 
 
-@pytest.mark.parametrize(("method", "gone"), [("ceph", ["10.0.0.5:0/7"]), ("network_fence", ["10.0.0.5"]), ("none", [])])
+@pytest.mark.parametrize(
+    ("method", "gone"), [("ceph", ["10.0.0.5:0/7"]), ("network_fence", ["10.0.0.5"]), ("none", [])]
+)
 def test_whose_watch_must_end(method: str, gone: list[str]) -> None:
     addresses = [] if method == "none" else ["10.0.0.5"]
-    intended = {"fence": {"method": method, "addresses": addresses, "entries": [{"entry": "10.0.0.5:0/7"}]}}
+    intended = {
+        "fence": {"method": method, "addresses": addresses, "entries": [{"entry": "10.0.0.5:0/7"}]}
+    }
     assert list(role("node_fence", "gone", __node_fence_intended=intended)) == gone
 
 
 def test_a_survey_gives_lists_as_text() -> None:
-    run = role("node_fence", "run", __node_fence_run_id="r", fence_addresses=SURVEY, claims="shop/a shop/b", namespaces="")
+    run = role(
+        "node_fence",
+        "run",
+        __node_fence_run_id="r",
+        fence_addresses=SURVEY,
+        claims="shop/a shop/b",
+        namespaces="",
+    )
     assert run["fence_addresses"] == ["10.0.0.5", "10.0.0.6", "fd00::5"]
-    assert (run["claims"], run["namespaces"], run["storage_classes"]) == (["shop/a", "shop/b"], [], [])
+    assert (run["claims"], run["namespaces"], run["storage_classes"]) == (
+        ["shop/a", "shop/b"],
+        [],
+        [],
+    )
     assert role("volume_failover", "claims", claims="shop/a,shop/b") == ["shop/a", "shop/b"]
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("false", False), ("", False), (False, False), ("true", True), ("yes", True), (True, True)])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("false", False), ("", False), (False, False), ("true", True), ("yes", True), (True, True)],
+)
 def test_a_survey_gives_booleans_as_text(text: Any, wanted: bool) -> None:
-    assert role("node_fence", "run", __node_fence_run_id="r", node_confirmed_off=text)["node_confirmed_off"] is wanted
+    assert (
+        role("node_fence", "run", __node_fence_run_id="r", node_confirmed_off=text)[
+            "node_confirmed_off"
+        ]
+        is wanted
+    )
     assert role("node_fence", "blocklist", accept_daemons=text)["accept_daemons"] is wanted
 
 
@@ -101,13 +154,23 @@ def test_the_lease_is_kept_for_the_next_role_only(kept: Any, result: Any, wanted
     ("before", "after", "wanted"),
     [
         ({"ceph": {"read_at": "2026-01-01T00:00:01Z"}}, {}, "2026-01-01T00:00:01Z"),
-        ({"ceph": {"read_at": "2026-01-01T00:00:01Z"}}, {"ceph": {"read_at": "2026-01-01T00:00:09Z"}}, "2026-01-01T00:00:09Z"),
+        (
+            {"ceph": {"read_at": "2026-01-01T00:00:01Z"}},
+            {"ceph": {"read_at": "2026-01-01T00:00:09Z"}},
+            "2026-01-01T00:00:09Z",
+        ),
         # Left from the role's last run, for another node.
-        ({"ceph": {"read_at": "2026-01-01T00:00:09Z"}}, {"ceph": {"read_at": "2026-01-01T00:00:01Z"}}, "2026-01-01T00:00:09Z"),
+        (
+            {"ceph": {"read_at": "2026-01-01T00:00:09Z"}},
+            {"ceph": {"read_at": "2026-01-01T00:00:01Z"}},
+            "2026-01-01T00:00:09Z",
+        ),
         ({"skipped": True}, {"failed": True}, None),
     ],
 )
-def test_the_newest_reading_of_ceph_counts(before: dict[str, Any], after: dict[str, Any], wanted: str | None) -> None:
+def test_the_newest_reading_of_ceph_counts(
+    before: dict[str, Any], after: dict[str, Any], wanted: str | None
+) -> None:
     given = {"__volume_failover_before": before, "__volume_failover_after": after}
     assert role("volume_failover", "ceph_now", **given).get("read_at") == wanted
 
@@ -115,11 +178,17 @@ def test_the_newest_reading_of_ceph_counts(before: dict[str, Any], after: dict[s
 @pytest.mark.parametrize("name", ["node_fence", "node_release"])
 def test_how_the_ceph_host_is_reached(name: str) -> None:
     """As its own variables say, and not as those of a play for localhost."""
-    hosts = {"ceph01": {}, "toolbox": {"ansible_python_interpreter": "/usr/bin/python3"}, "localhost": {}}
+    hosts = {
+        "ceph01": {},
+        "toolbox": {"ansible_python_interpreter": "/usr/bin/python3"},
+        "localhost": {},
+    }
 
     def reached(host: str) -> list[str]:
         given = {"ceph_host": host, "hostvars": hosts, "ansible_python_interpreter": "/venv/python"}
-        return [role(name, f"ceph_{part}", **given) for part in ("delegate", "connection", "python")]
+        return [
+            role(name, f"ceph_{part}", **given) for part in ("delegate", "connection", "python")
+        ]
 
     assert reached("ceph01") == ["ceph01", "ssh", "auto_silent"]
     assert reached(" toolbox ") == ["toolbox", "ssh", "/usr/bin/python3"]
@@ -129,10 +198,14 @@ def test_how_the_ceph_host_is_reached(name: str) -> None:
 
 def test_only_what_is_ours_is_removed() -> None:
     entries = [{"entry": "10.0.0.5", "ours": True}, {"entry": "10.0.0.6", "ours": False}]
-    assert list(role("node_release", "entries", __node_release_begun={"fence": {"entries": entries}})) == ["10.0.0.5"]
+    assert list(
+        role("node_release", "entries", __node_release_begun={"fence": {"entries": entries}})
+    ) == ["10.0.0.5"]
     assert list(role("node_release", "entries", __node_release_begun={"fence": {}})) == []
 
 
-@pytest.mark.parametrize(("given", "host"), [("", "worker01"), ("w1.example.com", "w1.example.com")])
+@pytest.mark.parametrize(
+    ("given", "host"), [("", "worker01"), ("w1.example.com", "w1.example.com")]
+)
 def test_the_node_in_the_inventory(given: str, host: str) -> None:
     assert role("node_release", "host", node="worker01", inventory_host=given) == host

@@ -21,26 +21,52 @@ def role(name: str, **given: Any) -> Any:
     """The role's variable of that name, with everything at its default that is not given."""
     loader = DataLoader()
     # Since ansible-core 2.19 only what is trusted is a template.
-    trusted = {"trusted_as_template": True} if "trusted_as_template" in signature(loader.load_from_file).parameters else {}
+    trusted = (
+        {"trusted_as_template": True}
+        if "trusted_as_template" in signature(loader.load_from_file).parameters
+        else {}
+    )
     variables: dict[str, Any] = {"ansible_check_mode": False, "inventory_hostname": "worker01"}
     for file in ("defaults", "vars"):
         variables.update(loader.load_from_file(str(ROLE / file / "main.yml"), **trusted))
     variables.update(given)
-    return Templar(loader=loader, variables=variables).template(variables[f"__fuse_recovery_{name}"])
+    return Templar(loader=loader, variables=variables).template(
+        variables[f"__fuse_recovery_{name}"]
+    )
 
 
 def pod(uid: str, overdue: int = 0) -> dict[str, Any]:
-    return {"uid": uid, "namespace": "shop", "name": uid, "terminating": bool(overdue), "overdue": overdue, "phase": "Running"}
+    return {
+        "uid": uid,
+        "namespace": "shop",
+        "name": uid,
+        "terminating": bool(overdue),
+        "overdue": overdue,
+        "phase": "Running",
+    }
 
 
-def volume(name: str, *pods: dict[str, Any], secret: str = "", namespace: str = "shop") -> dict[str, Any]:
+def volume(
+    name: str, *pods: dict[str, Any], secret: str = "", namespace: str = "shop"
+) -> dict[str, Any]:
     reference = {"namespace": "kube-system", "name": secret} if secret else {}
-    return {"volume": name, "claim": f"claim-{name}", "namespace": namespace, "secret": reference, "pods": list(pods)}
+    return {
+        "volume": name,
+        "claim": f"claim-{name}",
+        "namespace": namespace,
+        "secret": reference,
+        "pods": list(pods),
+    }
 
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
-    [("", ["ch.ctrox.csi.s3-driver"]), ([], ["ch.ctrox.csi.s3-driver"]), ("a, b\nc", ["a", "b", "c"]), (["a"], ["a"])],
+    [
+        ("", ["ch.ctrox.csi.s3-driver"]),
+        ([], ["ch.ctrox.csi.s3-driver"]),
+        ("a, b\nc", ["a", "b", "c"]),
+        (["a"], ["a"]),
+    ],
 )
 def test_provisioners(given: Any, wanted: list[str]) -> None:
     assert list(role("provisioners", fuse_recovery_provisioners=given))[: len(wanted)] == wanted
@@ -49,7 +75,10 @@ def test_provisioners(given: Any, wanted: list[str]) -> None:
 def test_a_driver_that_the_user_describes_is_one_to_look_for() -> None:
     given = '{"s3.example.com": {"recipe": "s3fs"}, "csi-rclone": {"endpoint": "https://s3"}}'
     assert "s3.example.com" in role("provisioners", fuse_recovery_drivers=given)
-    assert role("drivers", fuse_recovery_drivers=given)["csi-rclone"] == {"recipe": "rclone", "endpoint": "https://s3"}
+    assert role("drivers", fuse_recovery_drivers=given)["csi-rclone"] == {
+        "recipe": "rclone",
+        "endpoint": "https://s3",
+    }
     assert role("drivers", fuse_recovery_drivers="") == role("drivers_known")
 
 
@@ -60,37 +89,72 @@ def test_no_volumes(given: Any) -> None:
 
 def test_answers_of_a_survey() -> None:
     assert role("given", fuse_recovery_volumes='[{"volume": "pv-1"}]') == [{"volume": "pv-1"}]
-    assert role("paths", fuse_recovery_paths="/var/lib/kubelet/a b\n/c\n") == ["/var/lib/kubelet/a b", "/c"]
+    assert role("paths", fuse_recovery_paths="/var/lib/kubelet/a b\n/c\n") == [
+        "/var/lib/kubelet/a b",
+        "/c",
+    ]
     assert role("paths", fuse_recovery_paths="") == role("paths") == []
-    assert role("credential_keys", fuse_recovery_credential_keys='{"access_key": ["user"]}')["access_key"] == ["user"]
+    assert role("credential_keys", fuse_recovery_credential_keys='{"access_key": ["user"]}')[
+        "access_key"
+    ] == ["user"]
     assert role("node") == "worker01"
     assert role("node", fuse_recovery_node=" n1 ") == "n1"
-    assert [role("cluster", fuse_recovery_cluster=word) for word in ("", "true", True, "false", False, "0")] == [True] * 3 + [False] * 3
+    assert [
+        role("cluster", fuse_recovery_cluster=word)
+        for word in ("", "true", True, "false", False, "0")
+    ] == [True] * 3 + [False] * 3
 
 
 def test_secrets_are_read_once_and_only_to_mount_anew() -> None:
     found = {"volumes": [volume("a", secret="s3"), volume("b", secret="s3"), volume("c")]}
-    assert list(role("references", __fuse_recovery_join=found)) == [{"namespace": "kube-system", "name": "s3"}]
-    assert list(role("references", __fuse_recovery_join=found, fuse_recovery_strategy="kubelet")) == []
+    assert list(role("references", __fuse_recovery_join=found)) == [
+        {"namespace": "kube-system", "name": "s3"}
+    ]
+    assert (
+        list(role("references", __fuse_recovery_join=found, fuse_recovery_strategy="kubelet")) == []
+    )
 
 
 def test_secrets_that_could_not_be_read_are_told_with_no_more_than_why() -> None:
     """The answer of an API server may hold anything."""
     item = {"namespace": "kube-system", "name": "s3"}
-    failed = {"item": item, "msg": "Exception '403\nReason: Forbidden\nHTTP response headers: x\nHTTP response body: planted"}
-    results = [{"item": item, "resources": []}, failed, {"item": item}, {"item": item, "msg": "x" * 1000}]
+    failed = {
+        "item": item,
+        "msg": "Exception '403\nReason: Forbidden\nHTTP response "
+        "headers: x\nHTTP response body: planted",
+    }
+    results = [
+        {"item": item, "resources": []},
+        failed,
+        {"item": item},
+        {"item": item, "msg": "x" * 1000},
+    ]
     told = list(role("unread", __fuse_recovery_secrets={"results": results}))
-    assert told[:2] == ["kube-system/s3 (Exception '403 Reason: Forbidden)", "kube-system/s3 (no reason given)"]
+    assert told[:2] == [
+        "kube-system/s3 (Exception '403 Reason: Forbidden)",
+        "kube-system/s3 (no reason given)",
+    ]
     assert len(told) == 3 and len(told[2]) < 230
     assert list(role("unread")) == []
 
 
 def test_only_pods_of_dead_mounts_are_moved_and_none_that_should_have_ended_long_ago() -> None:
     """The latter end when what holds them is unmounted."""
-    found = {"volumes": [volume("dead", pod("1"), pod("2")), volume("well", pod("3")), volume("stuck", pod("4", 61)), volume("empty")]}
+    found = {
+        "volumes": [
+            volume("dead", pod("1"), pod("2")),
+            volume("well", pod("3")),
+            volume("stuck", pod("4", 61)),
+            volume("empty"),
+        ]
+    }
     told = [("repair", ["dead", "stuck"]), ("repair", ["empty"])]
     planned = [{"verdict": verdict, "evidence": {"volumes": names}} for verdict, names in told]
-    moved = role("moved", __fuse_recovery_join=found, __fuse_recovery_planned=[*planned, {"verdict": "repair", "evidence": {}}])
+    moved = role(
+        "moved",
+        __fuse_recovery_join=found,
+        __fuse_recovery_planned=[*planned, {"verdict": "repair", "evidence": {}}],
+    )
     assert [entry["volume"] for entry in moved] == ["dead"]
 
 
@@ -104,5 +168,7 @@ def test_only_pods_of_dead_mounts_are_moved_and_none_that_should_have_ended_long
         ({"fuse_recovery_strategy": "kubelet", "fuse_recovery_cluster": "false"}, "0"),
     ],
 )
-def test_containers_are_waited_for_where_the_role_moves_the_pods(given: dict[str, Any], wanted: str) -> None:
+def test_containers_are_waited_for_where_the_role_moves_the_pods(
+    given: dict[str, Any], wanted: str
+) -> None:
     assert str(role("containers_timeout", **given)) == wanted

@@ -36,19 +36,33 @@ def tasks_of(part: Any) -> Iterator[dict[str, Any]]:
 
 
 def shipped() -> list[tuple[str, dict[str, Any]]]:
-    files = [*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("roles/*/handlers/*.yml"), *ROOT.glob("playbooks/*.yml")]
-    return [(file.name, task) for file in sorted(files) for task in tasks_of(yaml.load(file.read_text(encoding="utf-8"), Loader))]
+    files = [
+        *ROOT.glob("roles/*/tasks/*.yml"),
+        *ROOT.glob("roles/*/handlers/*.yml"),
+        *ROOT.glob("playbooks/*.yml"),
+    ]
+    return [
+        (file.name, task)
+        for file in sorted(files)
+        for task in tasks_of(yaml.load(file.read_text(encoding="utf-8"), Loader))
+    ]
 
 
 def holds_a_secret(task: dict[str, Any]) -> bool:
     """It reads a Secret, or gives another collection's module one."""
     for name, given in task.items():
-        if not isinstance(given, dict) or name.startswith("storage_ops.") or name in ("vars", "environment"):
+        if (
+            not isinstance(given, dict)
+            or name.startswith("storage_ops.")
+            or name in ("vars", "environment")
+        ):
             continue
         if name.startswith("kubernetes.core.") and given.get("kind", "Secret") == "Secret":
             return True
         # What describes a type of credentials has no secret in it.
-        if SECRET_OPTIONS & set(given) and not str(task.get("action", "")).endswith("credential_type"):
+        if SECRET_OPTIONS & set(given) and not str(task.get("action", "")).endswith(
+            "credential_type"
+        ):
             return True
     return False
 

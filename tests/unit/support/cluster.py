@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An API server in memory, with the methods of ``Cluster``: for the unit tests of whatever uses one."""
+"""An API server in memory, with the methods of ``Cluster``: for the unit tests of whatever uses
+one.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 class FakeCluster:
     """Objects by their path, and every request that was made, as ``"list /api/v1/pods"``.
 
-    ``before`` is called with verb and path ahead of each request: it may change objects, which makes a race, or raise a KubeError.
+    ``before`` is called with verb and path ahead of each request: it may change objects, which
+    makes a race, or raise a KubeError.
     """
 
-    def __init__(self, *objects: dict[str, Any], version: str = "v1.31.4", seconds: float = 300.0) -> None:
+    def __init__(
+        self, *objects: dict[str, Any], version: str = "v1.31.4", seconds: float = 300.0
+    ) -> None:
         self.deadline = Deadline(seconds)
         self.objects: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
@@ -75,7 +80,10 @@ class FakeCluster:
         self._request("get", path)
         if path == "/apis":
             served = sorted({item["apiVersion"] for item in self.objects.values()})
-            return {"kind": "APIGroupList", "groups": [{"versions": [{"groupVersion": version}]} for version in served]}
+            return {
+                "kind": "APIGroupList",
+                "groups": [{"versions": [{"groupVersion": version}]} for version in served],
+            }
         return copy.deepcopy(self.objects.get(path))
 
     def list(
@@ -102,9 +110,17 @@ class FakeCluster:
     ) -> Listing[Any]:
         self._request("list", path)
         found = [item for place, item in self.objects.items() if _within(path, place)]
-        found = [item for item in found if _selected(fields, item, ".") and _selected(labels, item["metadata"].get("labels", {}), None)]
+        found = [
+            item
+            for item in found
+            if _selected(fields, item, ".")
+            and _selected(labels, item["metadata"].get("labels", {}), None)
+        ]
         # Items of a list have neither kind nor apiVersion.
-        bare = [{key: value for key, value in item.items() if key not in ("kind", "apiVersion")} for item in found]
+        bare = [
+            {key: value for key, value in item.items() if key not in ("kind", "apiVersion")}
+            for item in found
+        ]
         picked = [pick(copy.deepcopy(item)) for item in bare]
         return Listing([item for item in picked if item is not None], str(self._revision))
 
@@ -125,11 +141,17 @@ class FakeCluster:
         if self.tells_progress:
             yield Change("BOOKMARK", {"metadata": {"resourceVersion": str(self._revision)}})
 
-    def create(self, path: str, body: dict[str, Any], dry_run: bool = False, repeatable: bool = False) -> dict[str, Any]:
+    def create(
+        self, path: str, body: dict[str, Any], dry_run: bool = False, repeatable: bool = False
+    ) -> dict[str, Any]:
         self._request("create", path, dry_run)
         if path.endswith("/eviction"):
             pod = self._existing(path[: -len("/eviction")])
-            wanted = body.get("deleteOptions", {}).get("preconditions", {}).get("uid", pod["metadata"]["uid"])
+            wanted = (
+                body.get("deleteOptions", {})
+                .get("preconditions", {})
+                .get("uid", pod["metadata"]["uid"])
+            )
             self._same(pod, wanted)
             if not dry_run:
                 self._delete(pod)
@@ -142,7 +164,9 @@ class FakeCluster:
             self.remove(made)
         return copy.deepcopy(made)
 
-    def patch(self, path: str, body: Any, dry_run: bool = False, kind: str = "merge") -> dict[str, Any]:
+    def patch(
+        self, path: str, body: Any, dry_run: bool = False, kind: str = "merge"
+    ) -> dict[str, Any]:
         self._request("patch", path, dry_run)
         if kind == "json":
             raise NotImplementedError("JSON patches are not in here")
@@ -150,7 +174,10 @@ class FakeCluster:
         item = self._existing(main)
         meta = body.get("metadata", {})
         self._same(item, meta.get("uid", item["metadata"]["uid"]))
-        if meta.get("resourceVersion", item["metadata"]["resourceVersion"]) != item["metadata"]["resourceVersion"]:
+        if (
+            meta.get("resourceVersion", item["metadata"]["resourceVersion"])
+            != item["metadata"]["resourceVersion"]
+        ):
             raise Conflict(f"cannot patch {path}: the object has been modified", 409)
         patched = _merged(item, body)
         if not dry_run:
@@ -183,7 +210,11 @@ class FakeCluster:
 
     def _same(self, item: dict[str, Any], uid: str) -> None:
         if item["metadata"]["uid"] != uid:
-            raise Conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {item['metadata']['uid']}", 409)
+            raise Conflict(
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+                f"{item['metadata']['uid']}",
+                409,
+            )
 
     def _touch(self, item: dict[str, Any], kind: str = "") -> None:
         self._revision += 1
@@ -196,11 +227,15 @@ def path_of(item: dict[str, Any]) -> str:
     """Where an object is."""
     resource = item["kind"].lower()
     plural = resource + "es" if resource.endswith("s") else resource + "s"
-    return path(item["apiVersion"], plural, item["metadata"]["name"], item["metadata"].get("namespace", ""))
+    return path(
+        item["apiVersion"], plural, item["metadata"]["name"], item["metadata"].get("namespace", "")
+    )
 
 
 def _within(collection: str, place: str) -> bool:
-    """Whether the object at ``place`` is listed by ``collection``, which may be that of all namespaces."""
+    """Whether the object at ``place`` is listed by ``collection``, which may be that of all
+    namespaces.
+    """
     folder = place.rsplit("/", 1)[0]
     parts = folder.split("/")
     everywhere = "/".join(parts[:-3] + parts[-1:]) if "namespaces" in parts[:-1] else folder
@@ -214,7 +249,9 @@ def _selected(selector: str, item: dict[str, Any], separator: str | None) -> boo
         value: Any = item
         for key in name.rstrip("!").split(separator):
             value = (value or {}).get(key)
-        text = str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+        text = (
+            str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+        )
         if (text == wanted) == name.endswith("!"):
             return False
     return True

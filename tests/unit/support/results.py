@@ -10,19 +10,42 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import model
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import make_exceptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import (
+    make_exceptions,
+)
 
 NOW = datetime(2026, 11, 22, 1, 30, tzinfo=timezone.utc)
 # What breaks out of, or fakes, whatever shows it without care.
-HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\n\x1b[2J\x00\ud800\u202e\\ ]]> {{ 7 * 7 }} $(reboot)"
+HOSTILE = (
+    "</script><img src=x onerror=alert(1)>\"'&\n\x1b[2J\x00\ud800\u202e\\ ]]> {{ 7 * 7 }} $(reboot)"
+)
 
 
-def finding(control: str = "STOR-01", severity: str = "major", name: str = "mpatha", **more: Any) -> dict[str, Any]:
+def finding(
+    control: str = "STOR-01", severity: str = "major", name: str = "mpatha", **more: Any
+) -> dict[str, Any]:
     """A finding as a module returns it."""
-    thing = {"kind": more.pop("kind", "multipath map"), "name": name, "node": more.pop("node", "n1")}
+    thing = {
+        "kind": more.pop("kind", "multipath map"),
+        "name": name,
+        "node": more.pop("node", "n1"),
+    }
     runbook = "storage_ops.runbooks.clean_residual_paths"
-    whole = {"control": control, "severity": severity, "object": thing, "summary": f"{name} is dead", "evidence": {"wwid": "36"}}
-    return {**whole, "verdict": "repair", "reason": "proven", "runbook": runbook, "repair": [], **more}
+    whole = {
+        "control": control,
+        "severity": severity,
+        "object": thing,
+        "summary": f"{name} is dead",
+        "evidence": {"wwid": "36"},
+    }
+    return {
+        **whole,
+        "verdict": "repair",
+        "reason": "proven",
+        "runbook": runbook,
+        "repair": [],
+        **more,
+    }
 
 
 def result(*findings: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -40,10 +63,17 @@ def build(
 ) -> dict[str, Any]:
     """The report on nodes' results, a cluster's and Ceph's."""
     rows = [model.read_result(name, "node", one) for name, one in nodes.items()]
-    rows += [model.read_result("cluster", "cluster", cluster), model.read_result("ceph", "ceph", ceph)]
+    rows += [
+        model.read_result("cluster", "cluster", cluster),
+        model.read_result("ceph", "ceph", ceph),
+    ]
     occasion = model.Occasion("Title", "fleet", NOW, NOW, "0.1.0")
     return model.build(
-        [row for row in rows if row], model.Scope(**scope), make_exceptions(exceptions or [], NOW.date()), occasion, previous
+        [row for row in rows if row],
+        model.Scope(**scope),
+        make_exceptions(exceptions or [], NOW.date()),
+        occasion,
+        previous,
     )
 
 

@@ -66,7 +66,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.requests.append(f"{self.command} {self.path}")
         self.server.bodies.append(json.loads(body) if body else None)
         self.server.headers.append(self.headers.items())
-        (self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0])(self)
+        (self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0])(
+            self
+        )
 
     do_GET = do_POST = do_PATCH = do_DELETE = _answer
 
@@ -96,7 +98,11 @@ def says(value: Any, status: int = 200, kind: str = "application/json", **header
     def answer(handler: BaseHTTPRequestHandler) -> None:
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
         handler.send_response(status)
-        for name, text in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+        for name, text in {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            **headers,
+        }.items():
             handler.send_header(name.replace("_", "-"), text)
         handler.end_headers()
         handler.wfile.write(body)
@@ -108,24 +114,42 @@ def refuses(status: int, message: str = "no", causes: Any = (), **headers: str) 
     """A Status object."""
     reason = {404: "NotFound", 409: "Conflict"}.get(status, "")
     return says(
-        {"kind": "Status", "message": message, "reason": reason, "details": {"name": "csi-1", "causes": list(causes)}}, status, **headers
+        {
+            "kind": "Status",
+            "message": message,
+            "reason": reason,
+            "details": {"name": "csi-1", "causes": list(causes)},
+        },
+        status,
+        **headers,
     )
 
 
 def lists(*names: str, token: str = "") -> Answer:
     """A page of objects of these names."""
     items = [{"metadata": {"name": name}} for name in names]
-    return says({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7", "continue": token}, "items": items})
+    return says(
+        {
+            "kind": "PodList",
+            "apiVersion": "v1",
+            "metadata": {"resourceVersion": "7", "continue": token},
+            "items": items,
+        }
+    )
 
 
 def cut(names: list[str], chunked: bool) -> Answer:
     """The same page, without its end."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
-        body = json.dumps({"kind": "PodList", "items": [{"metadata": {"name": name}} for name in names]}).encode()
+        body = json.dumps(
+            {"kind": "PodList", "items": [{"metadata": {"name": name}} for name in names]}
+        ).encode()
         handler.send_response(200)
         handler.send_header("Content-Type", "application/json")
-        handler.send_header("Transfer-Encoding", "chunked") if chunked else handler.send_header("Content-Length", str(len(body)))
+        handler.send_header("Transfer-Encoding", "chunked") if chunked else handler.send_header(
+            "Content-Length", str(len(body))
+        )
         handler.end_headers()
         half = body[: len(body) // 2]
         handler.wfile.write(b"%x\r\n%s\r\n" % (len(half), half) if chunked else half)

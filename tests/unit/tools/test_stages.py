@@ -53,7 +53,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_failure_ends_no_other_stage_and_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_ends_no_other_stage_and_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runner = stages.Runner([[Stage("bad", 1), Stage("good", 1)]])
     assert runner.run() == 1
     assert (folder / "log").read_text().split() == ["wrong", "fine"]
@@ -61,7 +63,9 @@ def test_a_failure_ends_no_other_stage_and_is_told(folder: Path, capsys: pytest.
     assert {record.name: record.rc for record in runner.records} == {"bad": 2, "good": 0}
 
 
-def test_what_a_failed_stage_said_last_is_said_again_at_the_end(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_failed_stage_said_last_is_said_again_at_the_end(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     stages.Runner([[Stage("bad", 1), Stage("good", 1)]]).run()
     lines = capsys.readouterr().out.splitlines()
     end = lines[lines.index("bad      | failed; its last 40 lines:") :]
@@ -76,7 +80,9 @@ def test_a_stage_waits_for_what_it_needs_even_if_that_failed(folder: Path) -> No
     assert (folder / "log").read_text().split() == ["wrong", "fine"]
 
 
-def test_a_stage_that_cannot_be_run_is_a_failure_and_holds_up_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_cannot_be_run_is_a_failure_and_holds_up_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(folder))
     runner = stages.Runner([[Stage("good", 1, after=("bad",))], [Stage("bad", 1)]])
     assert runner.run() == 1
@@ -107,14 +113,25 @@ def test_a_runner_that_is_killed_leaves_no_stage(folder: Path, number: int) -> N
         time.sleep(0.05)
 
 
-def test_the_table_shows_shares_failures_and_the_slowest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_shows_shares_failures_and_the_slowest(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = [stage.name for lane in stages.PLANS["test"] for stage in lane][:2]
     for name, rc, seconds in ((names[0], 0, 61.0), (names[1], 2, 30.0)):
         stages.Record(name, rc, seconds, 1).save()
-    cases = "".join(f'<testcase classname="tests.cluster.test_x" name="test_{n}" time="{n}"/>' for n in range(12))
-    cases += '<testcase classname="tests.ceph.test_y" name="test_bad" time="100"><failure/></testcase>'
-    cases += '<testcase classname="tests.ceph.test_y" name="test_left" time="0"><skipped/></testcase>'
-    (stages.RECORDS / "smoke.xml").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    cases = "".join(
+        f'<testcase classname="tests.cluster.test_x" name="test_{n}" time="{n}"/>'
+        for n in range(12)
+    )
+    cases += (
+        '<testcase classname="tests.ceph.test_y" name="test_bad" time="100"><failure/></testcase>'
+    )
+    cases += (
+        '<testcase classname="tests.ceph.test_y" name="test_left" time="0"><skipped/></testcase>'
+    )
+    (stages.RECORDS / "smoke.xml").write_text(
+        f"<testsuites><testsuite>{cases}</testsuite></testsuites>"
+    )
     assert stages.table() == 1
     text = capsys.readouterr().out
     assert f"{names[0]:10}      1.0      1  over its share" in text
@@ -125,10 +142,13 @@ def test_the_table_shows_shares_failures_and_the_slowest(folder: Path, capsys: p
     assert text.rstrip().endswith("12 passed, 1 failed, 1 skipped")
 
 
-def test_ci_skips_no_test(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ci_skips_no_test(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What a developer's machine cannot have, that of CI can."""
     suite = (
-        '<testsuites><testsuite><testcase classname="tests.ceph.test_y" name="test_left" time="0">{}</testcase></testsuite></testsuites>'
+        '<testsuites><testsuite><testcase classname="tests.ceph.test_y" name="test_left" '
+        'time="0">{}</testcase></testsuite></testsuites>'
     )
     stages.RECORDS.mkdir(parents=True, exist_ok=True)
     for left, in_ci, rc in (("<skipped/>", True, 1), ("<skipped/>", False, 0), ("", True, 0)):
@@ -147,7 +167,9 @@ def test_every_stage_is_a_target_and_the_shares_are_the_budget() -> None:
         for lane in plan:
             for stage in lane:
                 assert f"\n{stage.name}:" in targets
-    longest = [max(sum(stage.share for stage in lane) for lane in plan) for plan in stages.PLANS.values()]
+    longest = [
+        max(sum(stage.share for stage in lane) for lane in plan) for plan in stages.PLANS.values()
+    ]
     assert sum(longest) <= 70
 
 
@@ -159,7 +181,9 @@ class TestVariations:
         assert found == set(range(selection.SHARES))
 
     def test_a_test_has_one_share_for_good(self) -> None:
-        shares = [selection.share_of(f"tests/faults/test_x.py::test_{number}") for number in range(200)]
+        shares = [
+            selection.share_of(f"tests/faults/test_x.py::test_{number}") for number in range(200)
+        ]
         assert set(shares) == set(range(selection.SHARES))
         assert selection.share_of("tests/faults/test_nodes.py::test_without_root") == 0
 
@@ -175,4 +199,9 @@ class TestVariations:
 
 def test_records_can_be_read_back(folder: Path) -> None:
     stages.Record("lint", 0, 1.5, 2).save()
-    assert json.loads((stages.RECORDS / "lint.json").read_text()) == {"name": "lint", "rc": 0, "seconds": 1.5, "share": 2}
+    assert json.loads((stages.RECORDS / "lint.json").read_text()) == {
+        "name": "lint",
+        "rc": 0,
+        "seconds": 1.5,
+        "share": 2,
+    }

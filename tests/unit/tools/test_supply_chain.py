@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is installed as root, or on the way to it, is named exactly: packages, collections, the version that AWX syncs."""
+"""What is installed as root, or on the way to it, is named exactly: packages, collections, the
+version that AWX syncs.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +43,27 @@ def test_every_package_has_one_version_and_hashes() -> None:
 def test_what_is_asked_for_is_locked() -> None:
     wanted = (ROOT / "requirements/execution-environment.in").read_text(encoding="utf-8")
     wanted += (ROOT / "meta/ee-requirements.txt").read_text(encoding="utf-8")
-    assert {"ansible-core", "kubernetes", "jmespath"} <= names(wanted) <= names(LOCKED.read_text(encoding="utf-8"))
+    assert (
+        {"ansible-core", "kubernetes", "jmespath"}
+        <= names(wanted)
+        <= names(LOCKED.read_text(encoding="utf-8"))
+    )
 
 
 def test_no_place_to_fetch_from_is_in_the_lock() -> None:
     """It is the machine's, and an operator may have another."""
-    assert not re.search(r"^[^#\n]*(://|--(extra-)?index|--find|--trusted)", LOCKED.read_text(encoding="utf-8"), re.MULTILINE)
+    assert not re.search(
+        r"^[^#\n]*(://|--(extra-)?index|--find|--trusted)",
+        LOCKED.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
 
 
 def test_collections_of_the_environment_have_exact_versions() -> None:
-    galaxy, own = load("execution-environment.yml")["dependencies"]["galaxy"]["collections"], load("galaxy.yml")
+    galaxy, own = (
+        load("execution-environment.yml")["dependencies"]["galaxy"]["collections"],
+        load("galaxy.yml"),
+    )
     built = f"{own['namespace']}-{own['name']}-{own['version']}.tar.gz"
     assert [found["name"] for found in galaxy if found.get("type") == "file"] == [built]
     rest = {found["name"]: found["version"] for found in galaxy if found.get("type") != "file"}

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Event filter for ansible-rulebook: what an Alertmanager says, as one small event for each alert, with nothing in it but valid names."""
+"""Event filter for ansible-rulebook: what an Alertmanager says, as one small event for each alert,
+with nothing in it but valid names.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,18 @@ DOCUMENTATION = r"""
 ---
 short_description: Make events of the alerts in a webhook of Alertmanager
 description:
-  - Makes an event of each alert that fires, C(alert) with C(name), C(namespace), C(pod) and C(node), and drops everything else.
-  - Whoever can write a label would otherwise write variables of a playbook, which Ansible takes for templates. So an alert is
-    dropped when one of these labels is not a name as Kubernetes allows it.
-  - Where there is C(exported_namespace), C(exported_pod) or C(exported_node), only these count. Prometheus renames the labels of
-    kube-state-metrics so, where it does not honor them, and then the others are of the pod that was asked for the metric.
+  - Makes an event of each alert that fires, C(alert) with C(name), C(namespace), C(pod) and
+    C(node), and drops everything else.
+  - Whoever can write a label would otherwise write variables of a playbook, which Ansible takes for
+    templates. So an alert is dropped when one of these labels is not a name as Kubernetes allows
+    it.
+  - Where there is C(exported_namespace), C(exported_pod) or C(exported_node), only these count.
+    Prometheus renames the labels of kube-state-metrics so, where it does not honor them, and then
+    the others are of the pod that was asked for the metric.
 options:
   max_alerts:
-    description: How many alerts of one webhook become events. The others are dropped, with a warning.
+    description: How many alerts of one webhook become events. The others are dropped, with a
+      warning.
     type: int
     default: 100
 """
@@ -47,7 +53,12 @@ def main(event: dict[str, Any], max_alerts: int = 100) -> list[dict[str, Any]]:
         LOG.warning("a webhook was dropped: it has no list of alerts")
         return []
     if len(alerts) > max_alerts:
-        LOG.warning("%d of %d alerts were dropped: one webhook may hold %d", len(alerts) - max_alerts, len(alerts), max_alerts)
+        LOG.warning(
+            "%d of %d alerts were dropped: one webhook may hold %d",
+            len(alerts) - max_alerts,
+            len(alerts),
+            max_alerts,
+        )
     found = [_alert(alert) for alert in alerts[:max_alerts]]
     # Alerts of several metrics about the same pod are one question.
     unique = {tuple(sorted(kept.items())): kept for kept in found if kept}
@@ -60,11 +71,19 @@ def _alert(alert: Any) -> dict[str, str] | None:
     if not isinstance(labels, dict) or alert.get("status") != "firing":
         return None
     kept = {"name": labels.get("alertname", "")}
-    prefix = "exported_" if any(labels.get(f"exported_{name}") for name in ("namespace", "pod", "node")) else ""
+    prefix = (
+        "exported_"
+        if any(labels.get(f"exported_{name}") for name in ("namespace", "pod", "node"))
+        else ""
+    )
     for name in ("namespace", "pod", "node"):
         kept[name] = labels.get(prefix + name) or ""
-    if not _is(_ALERT, kept["name"]) or not all(kept[name] == "" or _is(_NAME, kept[name]) for name in ("namespace", "pod", "node")):
-        LOG.warning("an alert was dropped: its name, or its namespace, pod or node, is not a valid name")
+    if not _is(_ALERT, kept["name"]) or not all(
+        kept[name] == "" or _is(_NAME, kept[name]) for name in ("namespace", "pod", "node")
+    ):
+        LOG.warning(
+            "an alert was dropped: its name, or its namespace, pod or node, is not a valid name"
+        )
         return None
     # The pod of no namespace is no pod.
     return {**kept, "pod": kept["pod"] if kept["namespace"] else ""}

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Event source for ansible-rulebook: warnings of Kubernetes about the volumes of pods, as they are made."""
+"""Event source for ansible-rulebook: warnings of Kubernetes about the volumes of pods, as they are
+made.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,19 @@ DOCUMENTATION = r"""
 ---
 short_description: Receive events of Kubernetes that are about the volumes of pods
 description:
-  - Watches the warnings about pods, beginning with now, and makes an event of each that has one of the wanted reasons,
-    C(kubernetes_event) with C(reason), C(namespace), C(pod) and C(node) (the node of the kubelet that says it, or nothing). The
-    message is left out, since anybody's words may be in it, and triage reads it anyway.
-  - A watch that ends is resumed where it was. Where that is not possible, it begins with now. That loses nothing that lasts, since
-    Kubernetes repeats a warning as long as its cause is there.
+  - Watches the warnings about pods, beginning with now, and makes an event of each that has one of
+    the wanted reasons, C(kubernetes_event) with C(reason), C(namespace), C(pod) and C(node) (the
+    node of the kubelet that says it, or nothing). The message is left out, since anybody's words
+    may be in it, and triage reads it anyway.
+  - A watch that ends is resumed where it was. Where that is not possible, it begins with now. That
+    loses nothing that lasts, since Kubernetes repeats a warning as long as its cause is there.
   - Needs the Python library kubernetes, and the right to list and watch events.
 options:
   kubeconfig:
     description:
-      - Path of a kubeconfig. Empty means the service account of the pod that this runs in, or else what the environment variable
-        E(K8S_AUTH_KUBECONFIG), E(KUBECONFIG) or the home directory has.
+      - Path of a kubeconfig. Empty means the service account of the pod that this runs in, or else
+        what the environment variable E(K8S_AUTH_KUBECONFIG), E(KUBECONFIG) or the home directory
+        has.
     type: str
     default: ""
   context:
@@ -51,8 +55,8 @@ options:
     default: [FailedAttachVolume, FailedMount, FailedMapVolume]
   lasting_seconds:
     description:
-      - Seconds that a warning must have lasted, from its first to its last occurrence. Most pods whose volume is not there at once find it
-        a little later.
+      - Seconds that a warning must have lasted, from its first to its last occurrence. Most pods
+        whose volume is not there at once find it a little later.
     type: float
     default: 120
   quiet_seconds:
@@ -68,7 +72,8 @@ EXAMPLES = r"""
 
 LOG = logging.getLogger(__name__)
 REASONS = ("FailedAttachVolume", "FailedMount", "FailedMapVolume")
-# Seconds after which the server ends a watch, so that it is resumed, and how long it may then be silent.
+# Seconds after which the server ends a watch, so that it is resumed, and how long it may then be
+# silent.
 WATCH_SECONDS = 60
 SILENT_SECONDS = 30
 # Seconds before the next try, after an error; they double.
@@ -118,9 +123,15 @@ class Wanted:
 
 
 def pick(event: Any, wanted: Wanted) -> dict[str, str] | None:
-    """What is kept of an event object; None for all that is not a lasting warning of these reasons about a pod, with valid names."""
+    """What is kept of an event object; None for all that is not a lasting warning of these reasons
+    about a pod, with valid names.
+    """
     involved = event.get("involvedObject") or {}
-    if event.get("type") != "Warning" or event.get("reason") not in wanted.reasons or involved.get("kind") != "Pod":
+    if (
+        event.get("type") != "Warning"
+        or event.get("reason") not in wanted.reasons
+        or involved.get("kind") != "Pod"
+    ):
         return None
     if lasted(event) < wanted.lasting_seconds:
         return None
@@ -148,7 +159,10 @@ def lasted(event: Any) -> float:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of a stream, as they arrive. One that is far too long is passed over: anybody who may write an event can make one."""
+    """The lines of a stream, as they arrive.
+
+    One that is far too long is passed over: anybody who may write an event can make one.
+    """
     parts: list[bytes] = []
     length = 0
     for chunk in chunks:
@@ -164,7 +178,8 @@ def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def follow(chunks: Iterable[bytes], wanted: Wanted) -> Iterator[tuple[str, dict[str, str] | None]]:
-    """Read a watch: for each change the version to go on from, and what is kept of it. Raises Expired.
+    """Read a watch: for each change the version to go on from, and what is kept of it. Raises
+    Expired.
 
     What cannot be read is reported and passed over, so that no event hides those that follow it.
     """
@@ -204,7 +219,10 @@ class Watcher:
         self.failed: Exception | None = None
 
     def run(self) -> None:
-        """Watch until stopped. What can pass is tried again; a configuration that cannot work ends it."""
+        """Watch until stopped.
+
+        What can pass is tried again; a configuration that cannot work ends it.
+        """
         try:
             list_events = self._connect()
         except Exception as error:
@@ -218,7 +236,9 @@ class Watcher:
                     LOG.info("watching the warnings about pods from now on")
                 for seen, kept in follow(self._watch(list_events, version), self._wanted):
                     version, pause = seen, PAUSE
-                    if kept and self._recent.is_new((kept["namespace"], kept["pod"], kept["reason"])):
+                    if kept and self._recent.is_new(
+                        (kept["namespace"], kept["pod"], kept["reason"])
+                    ):
                         self._say(kept)
                 # One that ends at once must not be asked for in a tight loop.
                 self._stopped.wait(PAUSE)
@@ -229,7 +249,12 @@ class Watcher:
                     return
                 # Not the error's own words: they may hold headers.
                 status = getattr(error, "status", None)
-                LOG.warning("the API server cannot be watched (%s, status %s); next try in %d s", type(error).__name__, status, pause)
+                LOG.warning(
+                    "the API server cannot be watched (%s, status %s); next try in %d s",
+                    type(error).__name__,
+                    status,
+                    pause,
+                )
                 version = "" if status == 410 else version
                 self._stopped.wait(pause)
                 pause = min(2 * pause, MAX_PAUSE)
@@ -253,7 +278,11 @@ class Watcher:
         if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
             config.load_incluster_config(client_configuration=loaded)
         else:
-            config.load_kube_config(config_file=path or None, context=self._args.get("context") or None, client_configuration=loaded)
+            config.load_kube_config(
+                config_file=path or None,
+                context=self._args.get("context") or None,
+                client_configuration=loaded,
+            )
         api = client.CoreV1Api(client.ApiClient(loaded))
         namespace = self._args.get("namespace")
 
@@ -304,5 +333,8 @@ async def main(queue: asyncio.Queue[Any], args: dict[str, Any]) -> None:
     if isinstance(watcher.failed, NoKubeconfig):
         raise RuntimeError(f"no API server to watch: {watcher.failed}")
     if watcher.failed:
-        # A kubeconfig that cannot be read. Its words are not shown either: the file may hold a token.
-        raise RuntimeError(f"no API server to watch: {type(watcher.failed).__name__}; check kubeconfig and context")
+        # A kubeconfig that cannot be read. Its words are not shown either: the file may hold a
+        # token.
+        raise RuntimeError(
+            f"no API server to watch: {type(watcher.failed).__name__}; check kubeconfig and context"
+        )

@@ -2,4 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""CSI-Addons on a control plane of the lab: the real controller and sidecar, and a driver that fences on the lab's Ceph."""
+"""CSI-Addons on a control plane of the lab: the real controller and sidecar, and a driver that
+fences on the lab's Ceph.
+"""

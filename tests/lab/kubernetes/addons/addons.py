@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""CSI-Addons at work: controller, sidecars and drivers as processes, and the objects that stand for their pods."""
+"""CSI-Addons at work: controller, sidecars and drivers as processes, and the objects that stand for
+their pods.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ CONTROLLER = "provisioner"
 class Addons:
     """CSI-Addons for one driver, on a control plane that has been started.
 
-    ``clients``: ranges of addresses by node; each of these nodes gets an endpoint that reports them to a NetworkFenceClass.
+    ``clients``: ranges of addresses by node; each of these nodes gets an endpoint that reports them
+    to a NetworkFenceClass.
     """
 
     def __init__(
@@ -55,13 +58,18 @@ class Addons:
         self.manager = Process(plane.folder, "csi-addons-manager")
         self._endpoints = [CONTROLLER, *self.clients]
         self._processes = {
-            (kind, node): Process(plane.folder, f"csi-addons-{kind}-{node}") for kind in ("driver", "sidecar") for node in self._endpoints
+            (kind, node): Process(plane.folder, f"csi-addons-{kind}-{node}")
+            for kind in ("driver", "sidecar")
+            for node in self._endpoints
         }
 
     # life
 
     def start(self) -> None:
-        """All of it, until the controller is connected to every endpoint. Raises Unavailable where it cannot be built."""
+        """All of it, until the controller is connected to every endpoint.
+
+        Raises Unavailable where it cannot be built.
+        """
         programs = current(ADDONS)
         with step(f"{self.plane.name}: starting CSI-Addons {programs.version}"):
             runs.claim(self._sockets)
@@ -82,7 +90,9 @@ class Addons:
         runs.release(self._sockets)
 
     def start_manager(self) -> None:
-        """Start the controller; it looks at every object again, and calls the driver for each, whatever has been done before."""
+        """Start the controller; it looks at every object again, and calls the driver for each,
+        whatever has been done before.
+        """
         command = [
             current(ADDONS)["manager"],
             *(f"--kubeconfig={self.plane.kubeconfig()}", f"--namespace={self.namespace}"),
@@ -98,7 +108,12 @@ class Addons:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         self.stop()
 
     # faults
@@ -127,13 +142,30 @@ class Addons:
         if class_name:
             spec["networkFenceClassName"] = class_name
         else:
-            spec |= {"driver": self.driver, "secret": self.secret, "parameters": {"clusterID": self.ceph.fsid}}
-        return {"apiVersion": GROUP, "kind": "NetworkFence", "metadata": {"name": name}, "spec": spec}
+            spec |= {
+                "driver": self.driver,
+                "secret": self.secret,
+                "parameters": {"clusterID": self.ceph.fsid},
+            }
+        return {
+            "apiVersion": GROUP,
+            "kind": "NetworkFence",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
 
-    def create(self, name: str, *cidrs: str, state: str = "Unfenced", class_name: str = "") -> Object:
+    def create(
+        self, name: str, *cidrs: str, state: str = "Unfenced", class_name: str = ""
+    ) -> Object:
         """Create one, and wait until the controller has acted on it."""
-        self.plane.api().call("POST", FENCES, self.body(name, *cidrs, state=state, class_name=class_name))
-        wait(lambda: self.get(name).get("status", {}).get("result"), f"NetworkFence {name} with a result", 30)
+        self.plane.api().call(
+            "POST", FENCES, self.body(name, *cidrs, state=state, class_name=class_name)
+        )
+        wait(
+            lambda: self.get(name).get("status", {}).get("result"),
+            f"NetworkFence {name} with a result",
+            30,
+        )
         return self.get(name)
 
     def get(self, name: str) -> Object:
@@ -144,23 +176,43 @@ class Addons:
         return found
 
     def make_class(self, name: str) -> None:
-        """A NetworkFenceClass of this driver; with ``clients``, wait until the controller has asked them for their addresses."""
-        keys = {f"csiaddons.openshift.io/networkfence-secret-{key}": value for key, value in self.secret.items()}
+        """A NetworkFenceClass of this driver; with ``clients``, wait until the controller has asked
+        them for their addresses.
+        """
+        keys = {
+            f"csiaddons.openshift.io/networkfence-secret-{key}": value
+            for key, value in self.secret.items()
+        }
         spec = {"provisioner": self.driver, "parameters": {"clusterID": self.ceph.fsid, **keys}}
         api = self.plane.api()
-        body = {"apiVersion": GROUP, "kind": "NetworkFenceClass", "metadata": {"name": name}, "spec": spec}
+        body = {
+            "apiVersion": GROUP,
+            "kind": "NetworkFenceClass",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
         api.call("POST", f"/apis/{GROUP}/networkfenceclasses", body)
         if self.clients:
-            wait(lambda: len(self._reported(name)) == len(self.clients), "the nodes' addresses for that class", 30)
+            wait(
+                lambda: len(self._reported(name)) == len(self.clients),
+                "the nodes' addresses for that class",
+                30,
+            )
 
     # parts
 
     def _nodes(self) -> list[Object]:
-        found: list[Object] = self.plane.api().call("GET", objects.path("CSIAddonsNode", "", self.namespace, GROUP))["items"]
+        found: list[Object] = self.plane.api().call(
+            "GET", objects.path("CSIAddonsNode", "", self.namespace, GROUP)
+        )["items"]
         return found
 
     def _reported(self, class_name: str) -> list[Any]:
-        reports = [entry for node in self._nodes() for entry in node.get("status", {}).get("networkFenceClientStatus") or []]
+        reports = [
+            entry
+            for node in self._nodes()
+            for entry in node.get("status", {}).get("networkFenceClientStatus") or []
+        ]
         return [entry for entry in reports if entry["networkFenceClassName"] == class_name]
 
     def _connected(self) -> bool:
@@ -175,7 +227,10 @@ class Addons:
         import yaml  # type: ignore[import-untyped]  # comes with Ansible; the rest of the lab does without
 
         api = self.plane.api()
-        definitions = [yaml.safe_load(found.read_text()) for found in sorted((programs.path / "crd").glob("*.yaml"))]
+        definitions = [
+            yaml.safe_load(found.read_text())
+            for found in sorted((programs.path / "crd").glob("*.yaml"))
+        ]
         for definition in definitions:
             if api.find(definition["kind"], definition["metadata"]["name"]) is None:
                 api.create(definition)
@@ -185,35 +240,68 @@ class Addons:
             wait(lambda where=where: api.request("GET", where)[0] == 200, f"{where} served", 30)  # type: ignore[misc]
 
     def _make_objects(self) -> None:
-        """What the sidecars look for: the driver's secret, and their pods with an owner and an address. Nothing runs in these pods."""
+        """What the sidecars look for: the driver's secret, and their pods with an owner and an
+        address. Nothing runs in these pods.
+        """
         api = self.plane.api()
         if api.find("Namespace", self.namespace) is None:
             api.create(objects.namespace(self.namespace))
         # Our driver has a keyring of its own.
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": self.secret, "stringData": {"userID": "admin", "userKey": ""}}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": self.secret,
+            "stringData": {"userID": "admin", "userKey": ""},
+        }
         if api.find("Secret", self.secret["name"], self.namespace) is None:
             api.create(secret)
         uid = (api.find("Secret", self.secret["name"], self.namespace) or {})["metadata"]["uid"]
         for node in self._endpoints:
             pod = objects.pod(self._pod(node), namespace=self.namespace, schedulerName="nobody")
-            pod["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Secret", "name": self.secret["name"], "uid": uid}]
+            pod["metadata"]["ownerReferences"] = [
+                {"apiVersion": "v1", "kind": "Secret", "name": self.secret["name"], "uid": uid}
+            ]
             if api.find("Pod", self._pod(node), self.namespace) is None:
-                api.create({**pod, "status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}})
+                api.create(
+                    {**pod, "status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}
+                )
 
     def _start_endpoint(self, programs: Binaries, node: str) -> None:
         """A driver, and the sidecar in front of it."""
         driver, sidecar = self._processes["driver", node], self._processes["sidecar", node]
         socket = self._sockets / f"{node}.sock"
         socket.unlink(missing_ok=True)
-        command = [programs["driver"], f"-socket={socket}", f"-name={self.driver}", f"-fault={self._fault}"]
-        command += [f"-conf={self.ceph.conf}", f"-keyring={self.ceph.keyring}", f"-clients={','.join(self.clients.get(node, ()))}"]
+        command = [
+            programs["driver"],
+            f"-socket={socket}",
+            f"-name={self.driver}",
+            f"-fault={self._fault}",
+        ]
+        command += [
+            f"-conf={self.ceph.conf}",
+            f"-keyring={self.ceph.keyring}",
+            f"-clients={','.join(self.clients.get(node, ()))}",
+        ]
         driver.start(command, self.plane.tied)
         self._wait(socket.exists, driver)
         pod = (self.plane.api().find("Pod", self._pod(node), self.namespace) or {})["metadata"]
         (port,) = free_ports(1)
-        command = [programs["sidecar"], f"--kubeconfig={self.plane.kubeconfig()}", f"--csi-addons-address=unix://{socket}"]
-        command += [f"--node-id={node}", f"--pod={pod['name']}", f"--namespace={self.namespace}", f"--pod-uid={pod['uid']}"]
-        command += [f"--controller-port={port}", f"--leader-election-namespace={self.namespace}", "--enable-auth=false"]
+        command = [
+            programs["sidecar"],
+            f"--kubeconfig={self.plane.kubeconfig()}",
+            f"--csi-addons-address=unix://{socket}",
+        ]
+        command += [
+            f"--node-id={node}",
+            f"--pod={pod['name']}",
+            f"--namespace={self.namespace}",
+            f"--pod-uid={pod['uid']}",
+        ]
+        command += [
+            f"--controller-port={port}",
+            f"--leader-election-namespace={self.namespace}",
+            "--enable-auth=false",
+        ]
         sidecar.start(command, self.plane.tied)
 
     def _pod(self, node: str) -> str:

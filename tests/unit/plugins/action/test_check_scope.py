@@ -15,12 +15,16 @@ import pytest
 import yaml
 
 from ansible_collections.storage_ops.runbooks.plugins.action.check_scope import Known, refuse, split
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 COLLECTION = Path(__file__).resolve().parents[4]
 # The beginning and the end of others, which have the check.
 PARTS = {"check_limit", "conclude"}
-PLAYBOOKS = sorted(path for path in (COLLECTION / "playbooks").glob("*.yml") if path.stem not in PARTS)
+PLAYBOOKS = sorted(
+    path for path in (COLLECTION / "playbooks").glob("*.yml") if path.stem not in PARTS
+)
 ROLES = {path.name for path in (COLLECTION / "roles").iterdir()}
 # Only shows what others found.
 CHANGES_NOTHING = {"show_findings"}
@@ -41,25 +45,48 @@ def tasks(block: Any) -> Iterator[dict[str, Any]]:
 def checks(playbook: Path) -> list[dict[str, Any]]:
     """The arguments of each check of the scope in a playbook."""
     name = "storage_ops.runbooks.check_scope"
-    return [task[name] or {} for task in tasks(yaml.safe_load(playbook.read_text())) if name in task]
+    return [
+        task[name] or {} for task in tasks(yaml.safe_load(playbook.read_text())) if name in task
+    ]
 
 
 def test_nearest_is_named() -> None:
-    unknown = known().unknown(["fuse_recovery_path", "residual_paths_map", "ansible_host", "target"], [])
-    assert unknown == {"fuse_recovery_path": ["fuse_recovery_paths"], "residual_paths_map": ["residual_paths_maps"]}
-    with pytest.raises(StorageOpsError, match=r"fuse_recovery_path \(did you mean fuse_recovery_paths\?\)"):
+    unknown = known().unknown(
+        ["fuse_recovery_path", "residual_paths_map", "ansible_host", "target"], []
+    )
+    assert unknown == {
+        "fuse_recovery_path": ["fuse_recovery_paths"],
+        "residual_paths_map": ["residual_paths_maps"],
+    }
+    with pytest.raises(
+        StorageOpsError, match=r"fuse_recovery_path \(did you mean fuse_recovery_paths\?\)"
+    ):
         refuse(unknown)
 
 
 def test_what_is_like_nothing_is_unknown_all_the_same() -> None:
-    with pytest.raises(StorageOpsError, match="there is no variable node_fence_zzzzzzzzzzzzzzzzzzzzzz$"):
+    with pytest.raises(
+        StorageOpsError, match="there is no variable node_fence_zzzzzzzzzzzzzzzzzzzzzz$"
+    ):
         refuse(known().unknown(["node_fence_zzzzzzzzzzzzzzzzzzzzzz"], []))
 
 
 def test_all_options_and_results_of_all_roles_exist() -> None:
-    """One role's prefix may be another's beginning, and the roles' own results and facts are variables too."""
-    names = {"node_fence_node", "compliance_report_folder", "workload_reattach_scale_down", "residual_paths_result"}
-    names |= {"fuse_recovery_containers_result", "compliance_report_written", "__residual_paths_maps", "compliance_level"}
+    """One role's prefix may be another's beginning, and the roles' own results and facts are
+    variables too.
+    """
+    names = {
+        "node_fence_node",
+        "compliance_report_folder",
+        "workload_reattach_scale_down",
+        "residual_paths_result",
+    }
+    names |= {
+        "fuse_recovery_containers_result",
+        "compliance_report_written",
+        "__residual_paths_maps",
+        "compliance_level",
+    }
     names |= {"node_fence_info"}
     assert known().unknown(names, []) == {}
     # Only a playbook that has such variables claims the prefix.
@@ -89,15 +116,34 @@ def test_an_extra_variable_without_the_middle_of_its_prefix(given: str, meant: s
 
 def test_a_role_is_not_told_what_its_playbook_knows() -> None:
     """Variables of a playbook, in its own words, may look like those of a role that it runs."""
-    asked = {name for playbook in PLAYBOOKS for check in checks(playbook) for name in check.get("variables", [])}
-    assert asked >= {"compliance_cluster", "respond_hosts", "replace_pod", "network_fence_nodes", "configure_awx_image"}
+    asked = {
+        name
+        for playbook in PLAYBOOKS
+        for check in checks(playbook)
+        for name in check.get("variables", [])
+    }
+    assert asked >= {
+        "compliance_cluster",
+        "respond_hosts",
+        "replace_pod",
+        "network_fence_nodes",
+        "configure_awx_image",
+    }
     strangers = {name for name in asked if not name.startswith(known().prefixes)}
     assert known().unknown([], strangers) == {}
 
 
 def test_extra_variables_of_others() -> None:
     """What AWX, EDA and users give besides is none of ours."""
-    theirs = ["awx_job_id", "tower_user_name", "ansible_eda", "maps", "node", "node_name", "region_name"]
+    theirs = [
+        "awx_job_id",
+        "tower_user_name",
+        "ansible_eda",
+        "maps",
+        "node",
+        "node_name",
+        "region_name",
+    ]
     assert known().unknown([], theirs) == {}
 
 
@@ -121,7 +167,13 @@ def test_what_is_handed_on_is_known_there(given: str, near: str) -> None:
 
 
 def test_what_is_handed_on_may_be_ours_or_ansibles() -> None:
-    names = ["compliance_ceph_host", "compliance_report_exceptions", "merge_max_age_minutes", "target", "ansible_become"]
+    names = [
+        "compliance_ceph_host",
+        "compliance_report_exceptions",
+        "merge_max_age_minutes",
+        "target",
+        "ansible_become",
+    ]
     assert JOBS.strangers(names) == {}
     # Only the playbooks that are named.
     alone = Known.of(COLLECTION / "roles", ["merge_compliance_reports"])
@@ -173,29 +225,49 @@ def test_no_limit_passes_over_a_play_of_the_localhost(playbook: Path) -> None:
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
 def test_playbook_knows_what_it_uses_and_tells(playbook: Path) -> None:
-    """With a prefix of its own, every such name in its text is a variable that it knows; and it knows no others."""
+    """With a prefix of its own, every such name in its text is a variable that it knows; and it
+    knows no others.
+    """
     text = playbook.read_text()
     for arguments in checks(playbook):
         prefixes = tuple(arguments.get("prefixes", []))
-        names = {name for name in re.findall(r"\b[a-z_]+[a-z]\b", text) if name.startswith(prefixes)} if prefixes else set()
+        names = (
+            {name for name in re.findall(r"\b[a-z_]+[a-z]\b", text) if name.startswith(prefixes)}
+            if prefixes
+            else set()
+        )
         ours = known(*prefixes, variables=tuple(arguments.get("variables", [])))
-        assert set(ours.unknown(names - {path.stem for path in PLAYBOOKS}, [])) - _imported(playbook) == set()
+        assert (
+            set(ours.unknown(names - {path.stem for path in PLAYBOOKS}, [])) - _imported(playbook)
+            == set()
+        )
         assert set(arguments.get("variables", [])) <= names
         # Those that it hands variables on to are there, and begin with the check themselves.
-        assert all(checks(playbook.with_name(f"{name}.yml")) for name in arguments.get("playbooks", []))
+        assert all(
+            checks(playbook.with_name(f"{name}.yml")) for name in arguments.get("playbooks", [])
+        )
 
 
 def _imported(playbook: Path) -> set[str]:
     """Facts that one play keeps for the next."""
-    return {name for task in tasks(yaml.safe_load(playbook.read_text())) for name in task.get("ansible.builtin.set_fact", {})}
+    return {
+        name
+        for task in tasks(yaml.safe_load(playbook.read_text()))
+        for name in task.get("ansible.builtin.set_fact", {})
+    }
 
 
 def test_surveys_ask_only_for_what_exists() -> None:
     templates = yaml.load((COLLECTION / "playbooks/files/awx/templates.yml").read_text(), Unsafe)
     for template in templates["__awx_templates"] + templates["__awx_slicing"]:
         arguments = checks(COLLECTION / "playbooks" / f"{template['playbook']}.yml") or [{}]
-        ours = known(*arguments[0].get("prefixes", []), variables=tuple(arguments[0].get("variables", [])))
-        asked = [{key: value for part in question for key, value in part.items()}["variable"] for question in template["survey"]]
+        ours = known(
+            *arguments[0].get("prefixes", []), variables=tuple(arguments[0].get("variables", []))
+        )
+        asked = [
+            {key: value for part in question for key, value in part.items()}["variable"]
+            for question in template["survey"]
+        ]
         assert ours.unknown(asked, asked) == {}, template["name"]
 
 

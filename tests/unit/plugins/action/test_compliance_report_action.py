@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The action behind compliance_report: what it takes, what it refuses before anything runs, and where it reads the results."""
+"""The action behind compliance_report: what it takes, what it refuses before anything runs, and
+where it reads the results.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ import yaml
 
 from ansible_collections.storage_ops.runbooks.plugins.action.compliance_report import SPEC, Request
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import junit
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.modules import compliance_report
 
 ROLE = Path(__file__).resolve().parents[4] / "roles/compliance_report"
@@ -42,12 +46,25 @@ def result(*findings: dict[str, Any]) -> dict[str, Any]:
 
 def finding(control: str, name: str) -> dict[str, Any]:
     thing = {"kind": "kind", "name": name, "node": "n1"}
-    whole = {"control": control, "severity": "major", "object": thing, "summary": "bad", "evidence": {}, "verdict": "report"}
+    whole = {
+        "control": control,
+        "severity": "major",
+        "object": thing,
+        "summary": "bad",
+        "evidence": {},
+        "verdict": "report",
+    }
     return {**whole, "reason": "", "runbook": "", "repair": []}
 
 
 def request(folder: Path, **params: Any) -> Request:
-    return Request({**{name: option.get("default") for name, option in SPEC.items()}, "folder": str(folder), **params})
+    return Request(
+        {
+            **{name: option.get("default") for name, option in SPEC.items()},
+            "folder": str(folder),
+            **params,
+        }
+    )
 
 
 def report(folder: Path) -> dict[str, Any]:
@@ -59,7 +76,9 @@ def options(documented: Mapping[str, Any]) -> dict[str, Any]:
     """An argument spec as its documentation has it."""
     told = {}
     for name, option in documented.items():
-        told[name] = {key: value for key, value in option.items() if key not in ("description", "suboptions")}
+        told[name] = {
+            key: value for key, value in option.items() if key not in ("description", "suboptions")
+        }
         if "suboptions" in option:
             told[name]["options"] = options(option["suboptions"])
     return told
@@ -70,12 +89,16 @@ def test_the_documentation_the_action_and_the_role_agree() -> None:
     assert options(documented) == SPEC
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
     offered = {
-        f"compliance_report_{name}": option.get("default", "") for name, option in SPEC.items() if name not in ("started", "validate_only")
+        f"compliance_report_{name}": option.get("default", "")
+        for name, option in SPEC.items()
+        if name not in ("started", "validate_only")
     }
     assert defaults == {**offered, "compliance_report_strict": False}
     specs = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]
     for entry in ENTRIES:
-        assert {name: option["default"] for name, option in specs[entry]["options"].items()} == defaults
+        assert {
+            name: option["default"] for name, option in specs[entry]["options"].items()
+        } == defaults
     readme = (ROLE / "README.md").read_text()
     assert not [name for name in defaults if f"| `{name}` |" not in readme]
 
@@ -85,17 +108,32 @@ def test_results_of_hosts_and_of_the_cluster(tmp_path: Path) -> None:
     asked = request(
         tmp_path,
         hosts=["n1", "n2"],
-        others=[{"name": "kube", "kind": "cluster", "result": "of_cluster"}, {"name": "ceph", "kind": "ceph", "result": "of_ceph"}],
+        others=[
+            {"name": "kube", "kind": "cluster", "result": "of_cluster"},
+            {"name": "ceph", "kind": "ceph", "result": "of_ceph"},
+        ],
     )
-    rows = asked.rows({"hostvars": HostVars({"n1": result(finding("STOR-01", "x"))}), "of_cluster": result(), "of_ceph": {"skipped": True}})
+    rows = asked.rows(
+        {
+            "hostvars": HostVars({"n1": result(finding("STOR-01", "x"))}),
+            "of_cluster": result(),
+            "of_ceph": {"skipped": True},
+        }
+    )
     written = asked.write(rows)
     assert {host["name"]: host["status"] for host in report(tmp_path)["hosts"]} == {
         "n1": "assessed",
         "n2": "not_assessed",
         "kube": "assessed",
     }
-    assert written["failing"] and written["summary"]["hosts"]["not_assessed"] == 1 and len(json.dumps(written)) < 10_000
-    assert sorted(written["files"]) == sorted(str(path) for path in tmp_path.iterdir() if path.is_file())
+    assert (
+        written["failing"]
+        and written["summary"]["hosts"]["not_assessed"] == 1
+        and len(json.dumps(written)) < 10_000
+    )
+    assert sorted(written["files"]) == sorted(
+        str(path) for path in tmp_path.iterdir() if path.is_file()
+    )
 
 
 def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
@@ -106,46 +144,91 @@ def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
 
 def test_only_what_is_asked_for_is_written(tmp_path: Path) -> None:
     metrics = tmp_path / "elsewhere.prom"
-    asked = request(tmp_path / "out", formats=["prometheus"], prometheus_file=str(metrics), controls=["STOR-02", "STOR-01"], partial=False)
+    asked = request(
+        tmp_path / "out",
+        formats=["prometheus"],
+        prometheus_file=str(metrics),
+        controls=["STOR-02", "STOR-01"],
+        partial=False,
+    )
     asked.write(asked.rows({"hostvars": HostVars({})}))
     assert metrics.exists() and os.listdir(tmp_path / "out") == ["runs"]
     assert asked.scope.controls == ("STOR-01", "STOR-02"), "in their own order"
 
 
 def test_exceptions_as_text(tmp_path: Path) -> None:
-    asked = request(tmp_path, exceptions=f"- {{select: \"[?host=='n1']\", owner: me, reason: because, expires: {SOON}}}")
+    asked = request(
+        tmp_path,
+        exceptions=f"- {{select: \"[?host=='n1']\", owner: me, reason: because, expires: {SOON}}}",
+    )
     assert asked.exceptions[0].expires == SOON
-    assert not request(tmp_path, exceptions="").exceptions and not request(tmp_path, exceptions=" \n").exceptions
+    assert (
+        not request(tmp_path, exceptions="").exceptions
+        and not request(tmp_path, exceptions=" \n").exceptions
+    )
 
 
 def test_a_run_of_a_part_leaves_the_fleets_numbers_alone(tmp_path: Path) -> None:
-    """No metrics and no run of it; the report stands beside the fleet's where there is one. The next whole run finds nothing new."""
+    """No metrics and no run of it; the report stands beside the fleet's where there is one.
+
+    The next whole run finds nothing new.
+    """
 
     def write(**params: Any) -> dict[str, Any]:
         asked = request(tmp_path, hosts=["n1"], **params)
-        return asked.write(asked.rows({"hostvars": HostVars({"n1": result(finding("STOR-01", "x"), finding("STOR-03", "y"))})}))
+        return asked.write(
+            asked.rows(
+                {
+                    "hostvars": HostVars(
+                        {"n1": result(finding("STOR-01", "x"), finding("STOR-03", "y"))}
+                    )
+                }
+            )
+        )
 
     first = write(controls=["STOR-01"])
-    assert sorted(os.listdir(tmp_path)) == ["junit.xml", "report.html", "report.json"] and "a part of the fleet" in first["msg"]
+    assert (
+        sorted(os.listdir(tmp_path)) == ["junit.xml", "report.html", "report.json"]
+        and "a part of the fleet" in first["msg"]
+    )
     write()
     whole = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     assert len(whole) == 4 and not report(tmp_path)["run"]["partial"]
-    for part in ({"controls": ["STOR-01"]}, {"severity": "major"}, {"select": "[?host=='n2']"}, {"slice": "1/2"}, {"partial": True}):
+    for part in (
+        {"controls": ["STOR-01"]},
+        {"severity": "major"},
+        {"select": "[?host=='n2']"},
+        {"slice": "1/2"},
+        {"partial": True},
+    ):
         written = write(**part)
         assert {os.path.dirname(path) for path in written["files"]} == {str(tmp_path / "partial")}
         assert report(tmp_path / "partial")["run"]["partial"]
-        assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == whole
-        assert sorted(os.listdir(tmp_path / "partial")) == ["junit.xml", "report.html", "report.json"]
+        assert {
+            path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()
+        } == whole
+        assert sorted(os.listdir(tmp_path / "partial")) == [
+            "junit.xml",
+            "report.html",
+            "report.json",
+        ]
     assert len(os.listdir(tmp_path / "runs")) == 1
     write()
     again = report(tmp_path)
-    assert again["run"]["compared_with"] and again["summary"]["findings"]["new"] == again["summary"]["findings"]["resolved"] == 0
+    assert (
+        again["run"]["compared_with"]
+        and again["summary"]["findings"]["new"] == again["summary"]["findings"]["resolved"] == 0
+    )
 
 
 def test_a_host_of_the_clusters_name(tmp_path: Path) -> None:
     others = [{"name": name, "kind": name, "result": f"of_{name}"} for name in ("cluster", "ceph")]
     asked = request(tmp_path, hosts=["ceph", "cluster"], others=others)
-    read = {"hostvars": HostVars({"ceph": result(), "cluster": result()}), "of_cluster": result(), "of_ceph": result()}
+    read = {
+        "hostvars": HostVars({"ceph": result(), "cluster": result()}),
+        "of_cluster": result(),
+        "of_ceph": result(),
+    }
     asked.write(asked.rows(read))
     assert sorted((host["kind"], host["name"]) for host in report(tmp_path)["hosts"]) == [
         ("ceph", "ceph (ceph)"),
@@ -155,7 +238,9 @@ def test_a_host_of_the_clusters_name(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_is_written_unless_everything_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_unless_everything_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = request(tmp_path, hosts=["n1"])
     rows = asked.rows({"hostvars": HostVars({"n1": result()})})
 
@@ -179,16 +264,29 @@ def test_parts_keep_their_exceptions_and_hosts_of_no_part_are_told(tmp_path: Pat
     asked.write(asked.rows({"of_cluster": result()}))
     made = report(tmp_path)
     assert made["run"]["cluster"] == "shop"
-    assert [one["status"] for one in made["findings"]] == ["accepted", "open"] and made["exceptions"][0]["matched"] == 1
+    assert [one["status"] for one in made["findings"]] == ["accepted", "open"] and made[
+        "exceptions"
+    ][0]["matched"] == 1
     statuses = {host["name"]: host["status"] for host in made["hosts"]}
-    assert statuses == {"n1": "assessed", "n2": "assessed", "n3": "not_assessed", "cluster": "assessed"}
+    assert statuses == {
+        "n1": "assessed",
+        "n2": "assessed",
+        "n3": "not_assessed",
+        "cluster": "assessed",
+    }
     asked = request(tmp_path, inputs=files, exceptions=[{**rule, "select": "[?host=='n2']"}])
     asked.write(asked.rows({}))
-    assert [one["status"] for one in report(tmp_path)["findings"]] == ["open", "accepted"], "other exceptions count instead"
-    with pytest.raises(StorageOpsError, match="severity cannot differ from what the inputs asked for"):
+    assert [one["status"] for one in report(tmp_path)["findings"]] == ["open", "accepted"], (
+        "other exceptions count instead"
+    )
+    with pytest.raises(
+        StorageOpsError, match="severity cannot differ from what the inputs asked for"
+    ):
         request(tmp_path, inputs=files, severity="major")
     twice = request(tmp_path, inputs=[*files, files[0]])
-    assert twice.write(twice.rows({}))["warnings"] == ["in more than one report, of which the newest counts: n1"]
+    assert twice.write(twice.rows({}))["warnings"] == [
+        "in more than one report, of which the newest counts: n1"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -213,9 +311,29 @@ def test_refused_before_anything_runs(tmp_path: Path, params: dict[str, Any], sa
         request(tmp_path, **params)
 
 
-def test_a_run_that_cannot_be_read_and_an_expression_that_does_not_fit_are_told(tmp_path: Path) -> None:
-    asked = request(tmp_path, hosts=["n1"], select="[?evidence.x && contains(evidence.x, 'y')]", partial=False)
-    kept = {"kept_version": 1, "run": {"id": "x", "scope": {}}, "summary": {}, "findings": {"STOR-10": ["x"]}}
+def test_a_run_that_cannot_be_read_and_an_expression_that_does_not_fit_are_told(
+    tmp_path: Path,
+) -> None:
+    asked = request(
+        tmp_path, hosts=["n1"], select="[?evidence.x && contains(evidence.x, 'y')]", partial=False
+    )
+    kept = {
+        "kept_version": 1,
+        "run": {"id": "x", "scope": {}},
+        "summary": {},
+        "findings": {"STOR-10": ["x"]},
+    }
     (tmp_path / "runs/20260101T000000Z.json").write_text(json.dumps(kept))
-    written = asked.write(asked.rows({"hostvars": HostVars({"n1": result({**finding("STOR-01", "x"), "evidence": {"x": 1}})})}))
-    assert [warning.partition(" ")[0] for warning in written["warnings"]] == ["runs/20260101T000000Z.json", "select"]
+    written = asked.write(
+        asked.rows(
+            {
+                "hostvars": HostVars(
+                    {"n1": result({**finding("STOR-01", "x"), "evidence": {"x": 1}})}
+                )
+            }
+        )
+    )
+    assert [warning.partition(" ")[0] for warning in written["warnings"]] == [
+        "runs/20260101T000000Z.json",
+        "select",
+    ]

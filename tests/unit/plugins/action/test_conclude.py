@@ -10,12 +10,23 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.action.conclude import MAX_LEFT, _outcome_of, conclude, outcome
+from ansible_collections.storage_ops.runbooks.plugins.action.conclude import (
+    MAX_LEFT,
+    _outcome_of,
+    conclude,
+    outcome,
+)
 
 
 def finding(verdict: str, severity: str = "major", name: str = "mpathb") -> dict[str, Any]:
     thing = {"kind": "map", "name": name, "node": "n1"}
-    return {"verdict": verdict, "severity": severity, "object": thing, "summary": "dead", "reason": "in use"}
+    return {
+        "verdict": verdict,
+        "severity": severity,
+        "object": thing,
+        "summary": "dead",
+        "reason": "in use",
+    }
 
 
 REFUSED, REPORTED, REPAIRED = finding("refuse"), finding("report"), finding("repair")
@@ -38,7 +49,9 @@ HINT = finding("report", "info")
         ([REPAIRED], True, True, False),
     ],
 )
-def test_what_is_left_fails_a_repair(findings: list[dict[str, Any]], only_looked: bool, strict: bool, failing: bool) -> None:
+def test_what_is_left_fails_a_repair(
+    findings: list[dict[str, Any]], only_looked: bool, strict: bool, failing: bool
+) -> None:
     assert conclude([outcome(findings, only_looked, strict)], only_looked)["failing"] is failing
 
 
@@ -61,9 +74,16 @@ def test_what_was_only_planned_is_left_by_a_run_that_repairs() -> None:
     found = outcome([planned], False, False)
     assert (found["repaired"], found["would_be_repaired"]) == (0, 1)
     assert found["left"] == ["map mpathb: in use (flush_map mpathb was planned)"]
-    assert outcome([planned], True, False)["left"] == outcome([planned], False, False, ["mpathb"])["left"] == []
+    assert (
+        outcome([planned], True, False)["left"]
+        == outcome([planned], False, False, ["mpathb"])["left"]
+        == []
+    )
     done = {**REPAIRED, "repair": [{**step, "outcome": "done"}]}
-    assert (outcome([done], False, False)["repaired"], outcome([done], False, False)["left"]) == (1, [])
+    assert (outcome([done], False, False)["repaired"], outcome([done], False, False)["left"]) == (
+        1,
+        [],
+    )
 
 
 def test_what_a_role_repaired_by_other_means_is_not_left() -> None:
@@ -80,13 +100,24 @@ class HostVars:
 
 
 def test_a_host_without_outcome_was_not_assessed() -> None:
-    """It failed, was unreachable, or its turn never came; a task that was skipped says nothing either."""
+    """It failed, was unreachable, or its turn never came; a task that was skipped says nothing
+    either.
+    """
     own = outcome([REFUSED], False, True)
-    hosts = HostVars({"n1": {"__residual_paths_outcome": {"own": own}}, "n2": {}, "n3": {"__residual_paths_outcome": {"skipped": True}}})
+    hosts = HostVars(
+        {
+            "n1": {"__residual_paths_outcome": {"own": own}},
+            "n2": {},
+            "n3": {"__residual_paths_outcome": {"skipped": True}},
+        }
+    )
     assert _outcome_of("n1", {"hostvars": hosts})["left"] == ["n1: map mpathb: in use"]
     for host in ("n2", "n3", "n4"):
         assert len(_outcome_of(host, {"hostvars": hosts})["not_assessed"]) == 1
-    both = {"__residual_paths_outcome": {"own": own}, "__pod_mounts_outcome": {"own": outcome([REPAIRED], False, False)}}
+    both = {
+        "__residual_paths_outcome": {"own": own},
+        "__pod_mounts_outcome": {"own": outcome([REPAIRED], False, False)},
+    }
     summed = _outcome_of("n1", {"hostvars": HostVars({"n1": both})})
     assert (summed["refused"], summed["repaired"], summed["strict"]) == (1, 1, True)
 

@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.storage_ops.runbooks.plugins.callback.findings import CallbackModule, printable, render, width, wrap
+from ansible_collections.storage_ops.runbooks.plugins.callback.findings import (
+    CallbackModule,
+    printable,
+    render,
+    width,
+    wrap,
+)
 
 COMMAND = ["multipath", "-f", "mpathb"]
 
@@ -33,11 +39,24 @@ def finding(**changes: Any) -> dict[str, Any]:
 
 
 def action(**changes: Any) -> dict[str, Any]:
-    return {"action": "flush_map", "target": "mpathb", "command": COMMAND, "outcome": "planned", "seconds": 0.0, **changes}
+    return {
+        "action": "flush_map",
+        "target": "mpathb",
+        "command": COMMAND,
+        "outcome": "planned",
+        "seconds": 0.0,
+        **changes,
+    }
 
 
 def result(*findings: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {"msg": f"{len(findings)} findings", "findings": list(findings), "actions": [], "changed": False, **changes}
+    return {
+        "msg": f"{len(findings)} findings",
+        "findings": list(findings),
+        "actions": [],
+        "changed": False,
+        **changes,
+    }
 
 
 def test_message_table_reasons_and_actions() -> None:
@@ -51,7 +70,9 @@ def test_message_table_reasons_and_actions() -> None:
         repair=[],
         summary="the mount of web-0 shows another volume than the one that the pod asks for",
     )
-    reported = finding(control="", verdict="report", reason="open the firewall", repair=[], summary="slow")
+    reported = finding(
+        control="", verdict="report", reason="open the firewall", repair=[], summary="slow"
+    )
     assert render(result(refused, finding(), reported), 79, verbose=False) == [
         "3 findings",
         "  SEVERITY  CONTROL  OBJECT                VERDICT  SUMMARY",
@@ -71,20 +92,35 @@ def test_message_table_reasons_and_actions() -> None:
 
 def test_nothing_found_is_one_line() -> None:
     """As on most hosts of a fleet."""
-    assert render(result(msg="nothing to do: 4 maps"), 79, verbose=False) == ["nothing to do: 4 maps"]
+    assert render(result(msg="nothing to do: 4 maps"), 79, verbose=False) == [
+        "nothing to do: 4 maps"
+    ]
 
 
 def test_actions_done_are_those_of_the_run() -> None:
     """Those of the findings are the same, or planned by a module that changes nothing."""
-    done = result(finding(), actions=[action(outcome="done", seconds=1.24), action(action="delete_path", outcome="failed")])
-    assert render(done, 79, verbose=False)[-2:] == ["  done      flush_map mpathb (1.2 s)", "  failed    delete_path mpathb"]
+    done = result(
+        finding(),
+        actions=[
+            action(outcome="done", seconds=1.24),
+            action(action="delete_path", outcome="failed"),
+        ],
+    )
+    assert render(done, 79, verbose=False)[-2:] == [
+        "  done      flush_map mpathb (1.2 s)",
+        "  failed    delete_path mpathb",
+    ]
 
 
 def test_verbose_adds_evidence_and_commands() -> None:
     """Evidence is whole, on one line each, so that it can be copied."""
     lines = render(result(finding()), 79, verbose=True)
     assert "  planned   flush_map mpathb: multipath -f mpathb" in lines
-    assert lines[-3:] == ["  multipath map mpathb", "    paths: [sdc, sdd]", "    array: sense=LUN not there"]
+    assert lines[-3:] == [
+        "  multipath map mpathb",
+        "    paths: [sdc, sdd]",
+        "    array: sense=LUN not there",
+    ]
 
 
 def test_long_lists_have_a_line_for_each_item() -> None:
@@ -112,8 +148,14 @@ def test_hostile_text_is_shown_and_not_obeyed() -> None:
 
 def test_wide_characters_keep_the_columns() -> None:
     """Chinese takes two columns each, an accent of its own none."""
-    lines = render(result(finding(object={"kind": "Größe", "name": "e\u0301磁盘", "node": ""})), 79, verbose=False)
-    assert {width(line[: line.index(word)]) for line, word in zip(lines[1:3], ("VERDICT", "repair"))} == {34}
+    lines = render(
+        result(finding(object={"kind": "Größe", "name": "e\u0301磁盘", "node": ""})),
+        79,
+        verbose=False,
+    )
+    assert {
+        width(line[: line.index(word)]) for line, word in zip(lines[1:3], ("VERDICT", "repair"))
+    } == {34}
 
 
 @given(st.text(), st.integers(min_value=2, max_value=40))
@@ -129,7 +171,13 @@ def test_wrapping_loses_nothing_and_keeps_within_the_columns(text: str, columns:
 def test_any_finding_can_be_rendered_at_any_width(texts: list[str], columns: int) -> None:
     """A callback that raises shows nothing."""
     severity, control, name, verdict, summary = texts
-    hostile = finding(severity=severity, control=control, verdict=verdict, summary=summary, object={"kind": name, "name": name})
+    hostile = finding(
+        severity=severity,
+        control=control,
+        verdict=verdict,
+        summary=summary,
+        object={"kind": name, "name": name},
+    )
     lines = render(result(hostile), columns, verbose=True)
     assert all(character.isprintable() for line in lines for character in line)
 

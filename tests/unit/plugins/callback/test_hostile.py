@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every field that tenants and nodes can write, with what would break out of it: through plan, result, callback and report.
+"""Every field that tenants and nodes can write, with what would break out of it: through plan,
+result, callback and report.
 
 docs/security.md has the list of who may write what.
 """
@@ -22,32 +23,107 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.callback.findings import render
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import junit, prometheus
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan, _result
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import plan as fuse_plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import Options, Pod, State, Volume
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.volumes import fuse_volumes
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
+    plan as attachments,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    junit,
+    prometheus,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Finding,
+    Plan,
+    _result,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    plan as fuse_plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import (
+    Options,
+    Pod,
+    State,
+    Volume,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.volumes import (
+    fuse_volumes,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import objects
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT, VolumeNote
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
+    ROOT,
+    VolumeNote,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import Options as TriageOptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import (
+    Options as TriageOptions,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import Triage
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments import plan as attachments
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 from ansible_collections.storage_ops.runbooks.tests.unit.support.results import build
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 BREAKS = [
-    *("\n", "\r\n", "\t", " ", "'", '"', "`", "$(id)", ";", "&", "|", ",", "=", "-", "--", "..", "/../", "{", "}", "{node}", "{{ 1 }}"),
-    *("%(secret_key)s", "%s", "\\", "\\054", "\x00", "\x1b[2J", "\x07", "\x7f", "\x85", "\u2028", "\u202e", "\ud800", "]]>", "</script>"),
-    *("x\ntype = webdav\nbearer_token_command = id", "x,logfile=/etc/cron.d/x", "0000-01-01T00:00:00Z", "://" * 1000, "-o", "", "x"),
+    *(
+        "\n",
+        "\r\n",
+        "\t",
+        " ",
+        "'",
+        '"',
+        "`",
+        "$(id)",
+        ";",
+        "&",
+        "|",
+        ",",
+        "=",
+        "-",
+        "--",
+        "..",
+        "/../",
+        "{",
+        "}",
+        "{node}",
+        "{{ 1 }}",
+    ),
+    *(
+        "%(secret_key)s",
+        "%s",
+        "\\",
+        "\\054",
+        "\x00",
+        "\x1b[2J",
+        "\x07",
+        "\x7f",
+        "\x85",
+        "\u2028",
+        "\u202e",
+        "\ud800",
+        "]]>",
+        "</script>",
+    ),
+    *(
+        "x\ntype = webdav\nbearer_token_command = id",
+        "x,logfile=/etc/cron.d/x",
+        "0000-01-01T00:00:00Z",
+        "://" * 1000,
+        "-o",
+        "",
+        "x",
+    ),
 ]
-HOSTILE = st.lists(st.sampled_from(BREAKS) | st.text(max_size=8), max_size=4).map("".join) | st.sampled_from(
-    ["x" * 100_000, "MountVolume " * 10_000, "/" * 100_000]
+HOSTILE = st.lists(st.sampled_from(BREAKS) | st.text(max_size=8), max_size=4).map(
+    "".join
+) | st.sampled_from(["x" * 100_000, "MountVolume " * 10_000, "/" * 100_000])
+QUICK = settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def shown_everywhere(findings: list[Finding], node: str = "n1") -> dict[str, Any]:
@@ -70,14 +146,40 @@ STAGE = f"{ROOT}/plugins/kubernetes.io/csi/s3.csi.example.com/{sha256(b'h').hexd
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 POINTS = (f"{STAGE}/globalmount", f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pvc-1/mount")
 KEYS = {"access_key": "AKID", "secret_key": "s3cr3t-key"}
-PLAIN = Volume("pvc-1", "s3.csi.example.com", "h", (), "", ("bucket",), (), "https://s3", "eu", KEYS)
-COMMAND = ("s3fs", "-f", "{source}", "{target}", "-o", "endpoint={region},url={endpoint}", "{options}")
+PLAIN = Volume(
+    "pvc-1", "s3.csi.example.com", "h", (), "", ("bucket",), (), "https://s3", "eu", KEYS
+)
+COMMAND = (
+    "s3fs",
+    "-f",
+    "{source}",
+    "{target}",
+    "-o",
+    "endpoint={region},url={endpoint}",
+    "{options}",
+)
 
 
 def world(recipe: str, source: str = "s3fs", comm: str = "x", handle: str = "h") -> State:
     mounts = [Mount(1, 0, "8:1", "/", "/", ("rw",), 1, 0, False, "ext4", "/dev/sda", ("rw",), "1")]
     for number, point in enumerate(POINTS, 10):
-        mounts.append(Mount(number, 1, "0:50", "/", point, ("rw",), 0, 0, False, f"fuse.{recipe}", source, ("rw",), "1"))
+        mounts.append(
+            Mount(
+                number,
+                1,
+                "0:50",
+                "/",
+                point,
+                ("rw",),
+                0,
+                0,
+                False,
+                f"fuse.{recipe}",
+                source,
+                ("rw",),
+                "1",
+            )
+        )
     notes = {f"{STAGE}/vol_data.json": VolumeNote("s3.csi.example.com", handle, "pvc-1")}
     programs = {name: f"/usr/bin/{name}" for name in ("s3fs", "rclone", "geesefs", "juicefs")}
     others = (replace(mounts[1], id=99, pid="7", point=f"/data{source}"),)
@@ -93,11 +195,27 @@ def lines_of(text: str) -> list[str]:
 @pytest.mark.parametrize("recipe", ["s3fs", "rclone", "geesefs", "juicefs", "command"])
 @QUICK
 @given(
-    field=st.sampled_from(["sources", "endpoint", "region", "recipe", "access_key", "secret_key", "session_token", "handle"]), text=HOSTILE
+    field=st.sampled_from(
+        [
+            "sources",
+            "endpoint",
+            "region",
+            "recipe",
+            "access_key",
+            "secret_key",
+            "session_token",
+            "handle",
+        ]
+    ),
+    text=HOSTILE,
 )
 def test_what_a_secret_or_a_volume_says(recipe: str, field: str, text: str) -> None:
     """Refused, or exactly the words and lines that a harmless value makes."""
-    base = replace(PLAIN, command=COMMAND, credentials={}) if recipe == "command" else replace(PLAIN, recipe=recipe)
+    base = (
+        replace(PLAIN, command=COMMAND, credentials={})
+        if recipe == "command"
+        else replace(PLAIN, recipe=recipe)
+    )
     state = world("s3fs" if recipe == "command" else recipe)
     evil = {
         "sources": lambda: replace(base, sources=(text,)),
@@ -106,12 +224,19 @@ def test_what_a_secret_or_a_volume_says(recipe: str, field: str, text: str) -> N
         "region": lambda: replace(base, region=text),
         "recipe": lambda: replace(base, recipe=text),
     }.get(field, lambda: replace(base, credentials={**base.credentials, field: text}))()
-    (harmless,) = fuse_plan.plan(state, Options(volumes=(base,), accept_majority_broken=True)).findings
+    (harmless,) = fuse_plan.plan(
+        state, Options(volumes=(base,), accept_majority_broken=True)
+    ).findings
     assert harmless.verdict == "repair", harmless.reason
-    (finding,) = fuse_plan.plan(state, Options(volumes=(evil,), accept_majority_broken=True)).findings
+    (finding,) = fuse_plan.plan(
+        state, Options(volumes=(evil,), accept_majority_broken=True)
+    ).findings
     result = shown_everywhere([finding])
     if finding.repair:
-        service, plain = finding.repair[0].subject.recovery.service, harmless.repair[0].subject.recovery.service
+        service, plain = (
+            finding.repair[0].subject.recovery.service,
+            harmless.repair[0].subject.recovery.service,
+        )
         extra = {"endpoint": 2, "region": 1, "session_token": 1}.get(field, 0)
         assert abs(len(service.argv) - len(plain.argv)) <= extra
         assert all(word.isprintable() for word in finding.repair[0].command)
@@ -119,7 +244,11 @@ def test_what_a_secret_or_a_volume_says(recipe: str, field: str, text: str) -> N
         for before, after in zip(plain.argv, service.argv):
             assert before.count(",") == after.count(",") or len(service.argv) != len(plain.argv)
         if recipe in ("rclone", "geesefs"):
-            assert set(lines_of(service.secret)) <= {*lines_of(plain.secret), "session_token ", "aws_session_token "}
+            assert set(lines_of(service.secret)) <= {
+                *lines_of(plain.secret),
+                "session_token ",
+                "aws_session_token ",
+            }
         assert len(service.secret.splitlines()) <= len(plain.secret.splitlines()) + 1
     if len(text) > 8 and field in KEYS:
         assert text not in json.dumps(result)
@@ -137,11 +266,28 @@ def test_what_a_node_shows(source: str, comm: str, handle: str, name: str) -> No
 @QUICK
 @given(key=st.sampled_from(["access_key", "secret_key", "endpoint", "region"]), text=HOSTILE)
 def test_a_secret_as_the_controller_takes_it_apart(key: str, text: str) -> None:
-    """Only the credentials have what is secret, and a Secret names no program, no source and no option."""
-    volume = {"volume": "pv", "driver": "d", "handle": "h", "parameters": {}, "attributes": {}, "mount_options": [], "sources": ["b"]}
+    """Only the credentials have what is secret, and a Secret names no program, no source and no
+    option.
+    """
+    volume = {
+        "volume": "pv",
+        "driver": "d",
+        "handle": "h",
+        "parameters": {},
+        "attributes": {},
+        "mount_options": [],
+        "sources": ["b"],
+    }
     reference = {"namespace": "a", "name": "s"}
     data = {key: b64encode(text.encode("utf-8", "replace")).decode()}
-    told = fuse_volumes([{**volume, "secret": reference, "pods": []}], [], [{"metadata": reference, "data": data}], {key: [key]}, {}, [])
+    told = fuse_volumes(
+        [{**volume, "secret": reference, "pods": []}],
+        [],
+        [{"metadata": reference, "data": data}],
+        {key: [key]},
+        {},
+        [],
+    )
     (entry,) = told["volumes"]
     assert (entry["sources"], entry["options"], entry["recipe"]) == (["b"], [], "")
     assert set(told["credentials"].get("pv", {})) <= {"access_key", "secret_key"}
@@ -154,11 +300,25 @@ def told(reason: str, message: str, when: str) -> list[dict[str, Any]]:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "web-0", "namespace": "shop", "uid": "u1", "creationTimestamp": "2026-01-31T11:00:00Z"},
-        "spec": {"nodeName": "n1", "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]},
+        "metadata": {
+            "name": "web-0",
+            "namespace": "shop",
+            "uid": "u1",
+            "creationTimestamp": "2026-01-31T11:00:00Z",
+        },
+        "spec": {
+            "nodeName": "n1",
+            "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
         "status": {
             "phase": "Pending",
-            "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-31T11:00:00Z"}],
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "True",
+                    "lastTransitionTime": "2026-01-31T11:00:00Z",
+                }
+            ],
             "containerStatuses": [{"state": {"waiting": {"reason": reason, "message": message}}}],
         },
     }
@@ -183,7 +343,11 @@ def told(reason: str, message: str, when: str) -> list[dict[str, Any]]:
 
 
 @QUICK
-@given(reason=HOSTILE | st.just("FailedMount"), message=HOSTILE, when=HOSTILE | st.just("2026-01-31T11:59:00Z"))
+@given(
+    reason=HOSTILE | st.just("FailedMount"),
+    message=HOSTILE,
+    when=HOSTILE | st.just("2026-01-31T11:59:00Z"),
+)
 def test_what_events_and_pods_say(reason: str, message: str, when: str) -> None:
     cluster = FakeCluster(*told(reason, message, when))
     cluster.clock = lambda: NOW
@@ -194,14 +358,21 @@ def test_what_events_and_pods_say(reason: str, message: str, when: str) -> None:
 
 
 @QUICK
-@given(namespace=HOSTILE | st.just("shop"), claim=HOSTILE, by=HOSTILE, since=HOSTILE | st.just("2026-01-31T11:30:00Z"))
+@given(
+    namespace=HOSTILE | st.just("shop"),
+    claim=HOSTILE,
+    by=HOSTILE,
+    since=HOSTILE | st.just("2026-01-31T11:30:00Z"),
+)
 def test_what_a_kubelet_notes_on_its_node(namespace: str, claim: str, by: str, since: str) -> None:
     """Of the command that is printed a shell makes the words that it shows."""
     text = json.dumps({"namespace": namespace, "by": by, "since": since, "claims": [claim]})
     item = {
         "metadata": {"name": "n1", "uid": "u", "annotations": {f"{objects.CORDON}x": text}},
         "spec": {"taints": [{"key": objects.HOLD, "effect": "NoSchedule"}]},
-        "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}]},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}]
+        },
     }
     node = objects.pick_node(item)
     state = attachments.State(NOW, (attachments.Observation(0.0, {}, {}, {"n1": node}),))
@@ -210,5 +381,10 @@ def test_what_a_kubelet_notes_on_its_node(namespace: str, claim: str, by: str, s
     for finding in result["findings"]:
         command = finding["reason"].partition("ansible localhost")[2]
         if command:
-            assert shlex.split(command) == ["-m", "storage_ops.runbooks.workload_reattach", "-a", f"namespace={namespace} claims={claim}"]
+            assert shlex.split(command) == [
+                "-m",
+                "storage_ops.runbooks.workload_reattach",
+                "-a",
+                f"namespace={namespace} claims={claim}",
+            ]
             assert not set(namespace + claim) & set("'\"`$;&|<>(){}\\ \n")

@@ -15,10 +15,20 @@ import yaml
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import FilterModule
-from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import fuse_volumes as told
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import OPTIONS_SPEC, fuse_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.volumes import credentials_of, option_words
+from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import (
+    fuse_volumes as told,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
+    OPTIONS_SPEC,
+    fuse_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.volumes import (
+    credentials_of,
+    option_words,
+)
 
 ROLE = Path(__file__).resolve().parents[4] / "roles/fuse_recovery/vars/main.yml"
 
@@ -29,12 +39,24 @@ def volume(**changes: Any) -> dict[str, Any]:
         "driver": "ru.yandex.s3.csi",
         "handle": "shared/pv-1",
         "claim": "data",
-        "parameters": {"mounter": "geesefs", "options": "--memory-limit 1000 --dir-mode=0777 -o allow_other,uid=1"},
+        "parameters": {
+            "mounter": "geesefs",
+            "options": "--memory-limit 1000 --dir-mode=0777 -o allow_other,uid=1",
+        },
         "attributes": {},
         "mount_options": ["gid=2"],
         "sources": ["shared/pv-1"],
         "secret": {"namespace": "kube-system", "name": "s3"},
-        "pods": [{"uid": "u", "namespace": "shop", "name": "web-0", "terminating": False, "phase": "Running", "containers": []}],
+        "pods": [
+            {
+                "uid": "u",
+                "namespace": "shop",
+                "name": "web-0",
+                "terminating": False,
+                "phase": "Running",
+                "containers": [],
+            }
+        ],
         **changes,
     }
 
@@ -51,12 +73,25 @@ def fuse_volumes(*arguments: Any, **named: Any) -> list[dict[str, Any]]:
     return volumes
 
 
-KEYS = {"access_key": ["accessKeyID", "key_id"], "secret_key": ["secretAccessKey"], "endpoint": ["endpoint"], "region": ["region"]}
-OURS = secret(accessKeyID="AK", secretAccessKey="SK\n", endpoint="https://s3.example.com", region="eu", other="x")
+KEYS = {
+    "access_key": ["accessKeyID", "key_id"],
+    "secret_key": ["secretAccessKey"],
+    "endpoint": ["endpoint"],
+    "region": ["region"],
+}
+OURS = secret(
+    accessKeyID="AK",
+    secretAccessKey="SK\n",
+    endpoint="https://s3.example.com",
+    region="eu",
+    other="x",
+)
 
 
 def test_a_volume_with_all_of_its_parts() -> None:
-    (entry,) = fuse_volumes([volume()], secrets=[secret("other", accessKeyID="no"), OURS], credential_keys=KEYS)
+    (entry,) = fuse_volumes(
+        [volume()], secrets=[secret("other", accessKeyID="no"), OURS], credential_keys=KEYS
+    )
     assert entry == {
         "volume": "pv-1",
         "driver": "ru.yandex.s3.csi",
@@ -72,10 +107,16 @@ def test_a_volume_with_all_of_its_parts() -> None:
 
 
 def test_whose_word_an_endpoint_is() -> None:
-    """The Secret's namespace, whatever is in the Secret today; none where the user gives the endpoint."""
+    """The Secret's namespace, whatever is in the Secret today; none where the user gives the
+    endpoint.
+    """
     for each, given, namespace in (
         (volume(), [], "kube-system"),
-        (volume(secret={"namespace": "shop", "name": "gone"}, attributes={"url": "https://s3"}), [], "shop"),
+        (
+            volume(secret={"namespace": "shop", "name": "gone"}, attributes={"url": "https://s3"}),
+            [],
+            "shop",
+        ),
         (volume(secret={}), [], ""),
         (volume(), [{"volume": "pv-1", "endpoint": "https://mine"}], ""),
     ):
@@ -84,7 +125,9 @@ def test_whose_word_an_endpoint_is() -> None:
 
 
 def test_options_that_the_driver_always_gives_come_first() -> None:
-    """Without them the real k8s-csi-s3's buckets could not be mounted; of the same name, the last one counts."""
+    """Without them the real k8s-csi-s3's buckets could not be mounted; of the same name, the last
+    one counts.
+    """
     s3fs = volume(parameters={"mounter": "s3fs", "options": "-o mp_umask=077"})
     (entry,) = fuse_volumes([s3fs], secrets=[OURS], credential_keys=KEYS)
     always = ["use_path_request_style", "mp_umask=000", "endpoint=eu"]
@@ -92,12 +135,21 @@ def test_options_that_the_driver_always_gives_come_first() -> None:
     own = [{"volume": "pv-1", "command": ["bindfs", "{options}"]}]
     (entry,) = fuse_volumes([s3fs], secrets=[OURS], credential_keys=KEYS, given=own)
     assert entry["options"] == ["mp_umask=077", "gid=2"]
-    (entry,) = fuse_volumes([{**s3fs, "driver": "s3.example.com"}], secrets=[OURS], credential_keys=KEYS)
+    (entry,) = fuse_volumes(
+        [{**s3fs, "driver": "s3.example.com"}], secrets=[OURS], credential_keys=KEYS
+    )
     assert entry["options"] == ["mp_umask=077", "gid=2"]
 
 
 @pytest.mark.parametrize(
-    ("recipe", "source"), [("s3fs", "b:/a/c"), ("geesefs", "b:a/c"), ("goofys", "b:a/c"), ("rclone", "b/a/c"), ("", "b/a/c")]
+    ("recipe", "source"),
+    [
+        ("s3fs", "b:/a/c"),
+        ("geesefs", "b:a/c"),
+        ("goofys", "b:a/c"),
+        ("rclone", "b/a/c"),
+        ("", "b/a/c"),
+    ],
 )
 def test_a_folder_in_a_bucket_as_each_program_wants_it(recipe: str, source: str) -> None:
     (entry,) = fuse_volumes([volume(sources=["b/a/c", "b"], parameters={"mounter": recipe})])
@@ -119,28 +171,54 @@ def test_no_secret_no_credentials() -> None:
 
 
 def test_credentials_are_apart() -> None:
-    """By the name of their volume; those that the user gives, by what the entry has of name, handle and path."""
+    """By the name of their volume; those that the user gives, by what the entry has of name, handle
+    and path.
+    """
     keys = {"access_key": "AK", "secret_key": "SK"}
     given = [
         {"handle": "h", "credentials": {"a": "1"}},
         {"paths": ["/p"], "credentials": {"a": "2"}},
         {"volume": "pv-2", "credentials": {"a": "3"}},
     ]
-    found = told([volume(), volume(volume="pv-2")], secrets=[OURS], credential_keys=KEYS, given=given)
-    assert found["credentials"] == {"pv-1": keys, "pv-2": {"a": "3"}, "h": {"a": "1"}, "/p": {"a": "2"}}
+    found = told(
+        [volume(), volume(volume="pv-2")], secrets=[OURS], credential_keys=KEYS, given=given
+    )
+    assert found["credentials"] == {
+        "pv-1": keys,
+        "pv-2": {"a": "3"},
+        "h": {"a": "1"},
+        "/p": {"a": "2"},
+    }
     options = fuse_options(found)
-    assert {entry.describe(): entry.credentials for entry in options.volumes} == found["credentials"]
-    for wrong in ([given[0], {"handle": "h", "credentials": {"a": "x"}}], [{"credentials": {"a": "1"}}]):
+    assert {entry.describe(): entry.credentials for entry in options.volumes} == found[
+        "credentials"
+    ]
+    for wrong in (
+        [given[0], {"handle": "h", "credentials": {"a": "x"}}],
+        [{"credentials": {"a": "1"}}],
+    ):
         with pytest.raises(AnsibleFilterError, match="credentials"):
             told([], given=wrong)
 
 
 def test_the_user_knows_better() -> None:
-    driver = {"ru.yandex.s3.csi": {"command": ["geesefs", "{source}", "{target}"], "endpoint": "https://driver"}}
-    given = [{"volume": "pv-1", "sources": ["mine"], "recipe": None}, {"paths": ["/var/lib/kubelet/x"], "recipe": "s3fs"}]
+    driver = {
+        "ru.yandex.s3.csi": {
+            "command": ["geesefs", "{source}", "{target}"],
+            "endpoint": "https://driver",
+        }
+    }
+    given = [
+        {"volume": "pv-1", "sources": ["mine"], "recipe": None},
+        {"paths": ["/var/lib/kubelet/x"], "recipe": "s3fs"},
+    ]
     entries = fuse_volumes([volume(), volume(volume="pv-2")], drivers=driver, given=given)
     assert [entry.get("volume") for entry in entries] == ["pv-1", "pv-2", None]
-    assert [entry.get("endpoint") for entry in entries] == ["https://driver", "https://driver", None]
+    assert [entry.get("endpoint") for entry in entries] == [
+        "https://driver",
+        "https://driver",
+        None,
+    ]
     assert entries[0]["sources"] == ["mine"]
     assert entries[0]["recipe"] == "geesefs"
     assert entries[0]["command"] == driver["ru.yandex.s3.csi"]["command"]
@@ -168,7 +246,10 @@ def test_a_volume_that_no_pod_has_says_so() -> None:
         ("-o a -o b,c", ["a", "b,c"]),
         ("-oallow_other -odbglevel=info", ["allow_other", "dbglevel=info"]),
         ("allow_other,umask=0", ["allow_other,umask=0"]),
-        ("--debug_s3 --list-type 2 --no-checksum", ["--debug_s3", "--list-type=2", "--no-checksum"]),
+        (
+            "--debug_s3 --list-type 2 --no-checksum",
+            ["--debug_s3", "--list-type=2", "--no-checksum"],
+        ),
         ("--name='a b' -o", ["--name=a b"]),
     ],
 )
@@ -190,7 +271,9 @@ def test_errors_show_no_secret() -> None:
 def test_no_secret_gives_a_whole_file() -> None:
     """rclone's has commands in it, which root would run on the node."""
     with pytest.raises(AnsibleFilterError, match="which no Secret may give"):
-        fuse_volumes([volume()], secrets=[secret(rclone="[x]")], credential_keys={"file": ["rclone"]})
+        fuse_volumes(
+            [volume()], secrets=[secret(rclone="[x]")], credential_keys={"file": ["rclone"]}
+        )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.storage_ops.runbooks.plugins.filter.safe_volume_name_prefix import FilterModule
+from ansible_collections.storage_ops.runbooks.plugins.filter.safe_volume_name_prefix import (
+    FilterModule,
+)
 
 safe = FilterModule().filters()["safe_volume_name_prefix"]
 DRIVER = "csi-unity.dellemc.com"
@@ -19,7 +21,11 @@ DRIVER = "csi-unity.dellemc.com"
 
 def test_one_handle_or_many() -> None:
     volume = "csivol-c6b8f2c16a-iSCSI-fnm00153800463-sv_9"
-    assert safe(volume, DRIVER, prefix="csivol") == safe([volume], driver=DRIVER, prefix="csivol") == "csivolxxxx"
+    assert (
+        safe(volume, DRIVER, prefix="csivol")
+        == safe([volume], driver=DRIVER, prefix="csivol")
+        == "csivolxxxx"
+    )
 
 
 def test_the_prefix_of_the_external_provisioner_is_the_default() -> None:
@@ -28,7 +34,13 @@ def test_the_prefix_of_the_external_provisioner_is_the_default() -> None:
 
 @pytest.mark.parametrize(
     ("handles", "driver", "prefix"),
-    [(None, DRIVER, "pvc"), ([1], DRIVER, "pvc"), ({"pvc": 1}, DRIVER, "pvc"), (["pvc"], None, "pvc"), (["pvc"], DRIVER, None)],
+    [
+        (None, DRIVER, "pvc"),
+        ([1], DRIVER, "pvc"),
+        ({"pvc": 1}, DRIVER, "pvc"),
+        (["pvc"], None, "pvc"),
+        (["pvc"], DRIVER, None),
+    ],
 )
 def test_what_is_no_text(handles: Any, driver: Any, prefix: Any) -> None:
     with pytest.raises(AnsibleFilterError, match="give volume handles"):

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All cluster controls in one call: what is read how often, and what one of them cannot read does to the others."""
+"""All cluster controls in one call: what is read how often, and what one of them cannot read does
+to the others.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,32 @@ from typing import Any, Callable
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import CORDON, HOLD, attachment_name
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.shared_lists import SharedLists
-from ansible_collections.storage_ops.runbooks.plugins.modules.cluster_storage_info import CONTROLS, make_parts
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Forbidden,
+    KubeError,
+    path,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    CORDON,
+    HOLD,
+    attachment_name,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.shared_lists import (
+    SharedLists,
+)
+from ansible_collections.storage_ops.runbooks.plugins.modules.cluster_storage_info import (
+    CONTROLS,
+    make_parts,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 
 DRIVER = "csi.example.com"
-VAS, PVS, NODES, PODS = "/apis/storage.k8s.io/v1/volumeattachments", "/api/v1/persistentvolumes", "/api/v1/nodes", "/api/v1/pods"
+VAS, PVS, NODES, PODS = (
+    "/apis/storage.k8s.io/v1/volumeattachments",
+    "/api/v1/persistentvolumes",
+    "/api/v1/nodes",
+    "/api/v1/pods",
+)
 LONG_AGO = "2026-01-01T00:00:00Z"
 
 Object = dict[str, Any]
@@ -63,7 +83,9 @@ def attachment(name: str, on: str) -> Object:
 
 
 def pod(volumes: list[str], on: str) -> Object:
-    claims = [{"name": name, "persistentVolumeClaim": {"claimName": f"claim-{name}"}} for name in volumes]
+    claims = [
+        {"name": name, "persistentVolumeClaim": {"claimName": f"claim-{name}"}} for name in volumes
+    ]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -161,7 +183,9 @@ def test_a_lost_node_reads_no_list_a_second_time() -> None:
         ("/volumeattachments", {"STOR-11", "STOR-12", "STOR-13", "STOR-14", "STOR-15"}),
     ],
 )
-def test_what_may_not_be_read_is_not_assessed_and_the_rest_is(resource: str, unread: set[str]) -> None:
+def test_what_may_not_be_read_is_not_assessed_and_the_rest_is(
+    resource: str, unread: set[str]
+) -> None:
     cluster = FakeCluster(node("n1"), volume("a"))
     refusing(cluster, resource, forbidden)
     result = audit(cluster)
@@ -172,7 +196,9 @@ def test_what_may_not_be_read_is_not_assessed_and_the_rest_is(resource: str, unr
 def test_a_finding_is_told_once_though_each_control_was_tried_alone() -> None:
     cordoned = node("n1")
     cordoned["metadata"]["annotations"] = {
-        f"{CORDON}x": json.dumps({"namespace": "shop", "by": "awx", "since": LONG_AGO, "claims": ["data"]})
+        f"{CORDON}x": json.dumps(
+            {"namespace": "shop", "by": "awx", "since": LONG_AGO, "claims": ["data"]}
+        )
     }
     cordoned["spec"] = {"taints": [{"key": HOLD, "effect": "NoSchedule"}]}
     cluster = FakeCluster(cordoned, node("lost", "Unknown"), volume("a"), attachment("a", "lost"))
@@ -191,7 +217,11 @@ def test_an_api_server_that_never_answers_is_asked_once() -> None:
     cluster = FakeCluster()
     refusing(cluster, "", lambda: KubeError("no connection"))
     result = audit(cluster)
-    assert (result["msg"], sorted(result["not_assessed"]), len(cluster.requests)) == ("no connection", CONTROLS, 1)
+    assert (result["msg"], sorted(result["not_assessed"]), len(cluster.requests)) == (
+        "no connection",
+        CONTROLS,
+        1,
+    )
 
 
 def test_an_outage_between_two_audits_is_asked_through() -> None:
@@ -208,7 +238,10 @@ def test_what_nobody_looks_at_is_not_kept_and_the_newest_is_read_where_it_is_ask
     cluster = FakeCluster(node("n1"))
     shared = SharedLists(cluster)  # type: ignore[arg-type]
     (kept,) = shared.list(NODES, lambda item: item, cached=True)
-    assert "managedFields" not in kept["metadata"] and sorted(kept["status"]) == ["conditions", "nodeInfo"]
+    assert "managedFields" not in kept["metadata"] and sorted(kept["status"]) == [
+        "conditions",
+        "nodeInfo",
+    ]
     cluster.add(node("n2"))
     assert len(shared.list(NODES, lambda item: item, cached=True)) == 1
     assert len(shared.list(NODES, lambda item: item)) == 2
@@ -216,7 +249,9 @@ def test_what_nobody_looks_at_is_not_kept_and_the_newest_is_read_where_it_is_ask
 
 def test_a_blocklist_that_should_have_been_read() -> None:
     result = audit(FakeCluster(node("n1")), ceph_problem="ceph01 is unreachable")
-    assert result["not_assessed"] == {"STOR-17": "Ceph's blocklist was not read: ceph01 is unreachable"}
+    assert result["not_assessed"] == {
+        "STOR-17": "Ceph's blocklist was not read: ceph01 is unreachable"
+    }
     assert not audit(FakeCluster(node("n1")), ceph_problem="x", controls=["STOR-11"])["failed"]
 
 

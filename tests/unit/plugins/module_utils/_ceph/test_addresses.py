@@ -21,9 +21,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
     parse_network,
     parse_stored,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
-ADDRESSES = st.ip_addresses().filter(lambda ip: not (ip.is_multicast or ip.is_unspecified or (ip.version == 6 and int(ip) >> 48 == 0)))
+ADDRESSES = st.ip_addresses().filter(
+    lambda ip: (
+        not (ip.is_multicast or ip.is_unspecified or (ip.version == 6 and int(ip) >> 48 == 0))
+    )
+)
 
 
 @st.composite
@@ -32,7 +38,11 @@ def entries(draw: st.DrawFn) -> Entry:
     address = draw(ADDRESSES)
     kind = draw(st.sampled_from((ADDRESS, CLIENT, RANGE)))
     if kind != RANGE:
-        return Entry(kind, ipaddress.ip_network(address), draw(st.integers(1, 2**32 - 1)) if kind == CLIENT else 0)
+        return Entry(
+            kind,
+            ipaddress.ip_network(address),
+            draw(st.integers(1, 2**32 - 1)) if kind == CLIENT else 0,
+        )
     prefix = draw(st.integers(16, 32) if address.version == 4 else st.integers(48, 128))
     network = ipaddress.ip_network((address, prefix), strict=False)
     assume(not network.network_address.is_unspecified)
@@ -73,10 +83,47 @@ def test_what_is_understood(written: str, kind: str, text: str) -> None:
 @pytest.mark.parametrize(
     "written",
     [
-        *("", "-", "worker01", "localhost", "10.0.0", "10.5", "0x0a000005", "010.0.0.5", "10.0.0.5foo", "10.0.0.5 10.0.0.6"),
-        *("10.0.0.5:0", "10.0.0.5:3300/1", "10.0.0.5:99999/1", "10.0.0.5:0/-1", "10.0.0.5:0/4294967296", "10.0.0.5:0/0x10"),
-        *("10.0.0.5:0/12foo", "10.0.0.5:0/1/2", "10.0.0.5/123", "10.0.0.0/15", "10.0.0.0/33", "10.0.0.0/0", "0.0.0.0/0", "0.0.0.0"),
-        *("224.0.0.1", "::", "ff02::1", "::ffff:10.0.0.5", "::ffff:a00:5", "::10.0.0.5", "::ffff:10", "fe80::1%eth0", "fd00::/47"),
+        *(
+            "",
+            "-",
+            "worker01",
+            "localhost",
+            "10.0.0",
+            "10.5",
+            "0x0a000005",
+            "010.0.0.5",
+            "10.0.0.5foo",
+            "10.0.0.5 10.0.0.6",
+        ),
+        *(
+            "10.0.0.5:0",
+            "10.0.0.5:3300/1",
+            "10.0.0.5:99999/1",
+            "10.0.0.5:0/-1",
+            "10.0.0.5:0/4294967296",
+            "10.0.0.5:0/0x10",
+        ),
+        *(
+            "10.0.0.5:0/12foo",
+            "10.0.0.5:0/1/2",
+            "10.0.0.5/123",
+            "10.0.0.0/15",
+            "10.0.0.0/33",
+            "10.0.0.0/0",
+            "0.0.0.0/0",
+            "0.0.0.0",
+        ),
+        *(
+            "224.0.0.1",
+            "::",
+            "ff02::1",
+            "::ffff:10.0.0.5",
+            "::ffff:a00:5",
+            "::10.0.0.5",
+            "::ffff:10",
+            "fe80::1%eth0",
+            "fd00::/47",
+        ),
         *(
             "::5/64",
             "fd00::/129",
@@ -122,7 +169,9 @@ def test_who_blocks_the_same(one: Entry, other: Entry) -> None:
     if one.covers(other):
         assert one.overlaps(other.network)
     whole = Entry(ADDRESS, ipaddress.ip_network(other.network.network_address))
-    assert whole.covers(Entry(CLIENT, whole.network, 7)) and not Entry(CLIENT, whole.network, 7).covers(whole)
+    assert whole.covers(Entry(CLIENT, whole.network, 7)) and not Entry(
+        CLIENT, whole.network, 7
+    ).covers(whole)
     assert not Entry(CLIENT, whole.network, 7).covers(Entry(CLIENT, whole.network, 8))
 
 
@@ -132,7 +181,11 @@ def test_what_ceph_stores() -> None:
     assert parse_stored("10.0.0.500:0/1") is None
     assert parse_stored("cidr:10.0.0.0:0/99", is_range=True) is None
     daemon = parse_stored("v1:10.0.0.5:6801/123")
-    assert daemon is not None and (daemon.kind, daemon.text, daemon.port) == (CLIENT, "10.0.0.5:6801/123", 6801)
+    assert daemon is not None and (daemon.kind, daemon.text, daemon.port) == (
+        CLIENT,
+        "10.0.0.5:6801/123",
+        6801,
+    )
     assert parse_stored("[::255.255.0.16]:0/0") is not None
 
 

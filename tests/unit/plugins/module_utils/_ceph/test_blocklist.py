@@ -4,8 +4,8 @@
 
 """The blocklist's plan, and Ceph's answers as they were recorded.
 
-The OSD map and the metadata server's are of Ceph 16.2.15. What older releases (``blacklist``) and ceph-mgr say is written after their
-documentation and source, since neither could be run here.
+The OSD map and the metadata server's are of Ceph 16.2.15. What older releases (``blacklist``) and
+ceph-mgr say is written after their documentation and source, since neither could be run here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,36 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph import blocklist
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import parse_entry, parse_network
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import ADD, REMOVE, Options, Runbook, State, parse_dump
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection, Denied
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import CommandResult, Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, Finding, Plan, Prevented
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.addresses import (
+    parse_entry,
+    parse_network,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.blocklist import (
+    ADD,
+    REMOVE,
+    Options,
+    Runbook,
+    State,
+    parse_dump,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import (
+    Ceph,
+    Connection,
+    Denied,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    CommandResult,
+    Deadline,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    ActionFailed,
+    Finding,
+    Plan,
+    Prevented,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 YEAR = 31_536_000
@@ -31,7 +55,11 @@ YEAR = 31_536_000
 STAND_IN = 660_813
 MARKED = STAND_IN / 86400
 OSDS = [
-    {"osd": 0, "public_addrs": {"addrvec": [{"type": "v2", "addr": "192.0.2.77:6808", "nonce": 613}]}, "public_addr": "192.0.2.77:6809/613"}
+    {
+        "osd": 0,
+        "public_addrs": {"addrvec": [{"type": "v2", "addr": "192.0.2.77:6808", "nonce": 613}]},
+        "public_addr": "192.0.2.77:6809/613",
+    }
 ]
 MDS = {
     "gid": 4117,
@@ -45,16 +73,32 @@ MGR = {
     "active_addr": "10.0.0.21:6801/11",
     "active_clients": [{"addrvec": [{"type": "v2", "addr": "10.0.0.21:0", "nonce": 4711}]}],
 }
-NO_MGR = {"active_name": "", "active_addrs": {"addrvec": []}, "active_addr": "(unrecognized address family 0)/0", "active_clients": []}
+NO_MGR = {
+    "active_name": "",
+    "active_addrs": {"addrvec": []},
+    "active_addr": "(unrecognized address family 0)/0",
+    "active_clients": [],
+}
 
 
-def dump(entries: dict[str, float] | None = None, ranges: dict[str, float] | None = None) -> dict[str, Any]:
+def dump(
+    entries: dict[str, float] | None = None, ranges: dict[str, float] | None = None
+) -> dict[str, Any]:
     """``osd dump`` with entries that last for so many days from now on."""
 
     def ends(days: dict[str, float] | None) -> dict[str, str]:
-        return {text: (NOW + timedelta(days=left)).strftime("%Y-%m-%dT%H:%M:%S.%f+0000") for text, left in (days or {}).items()}
+        return {
+            text: (NOW + timedelta(days=left)).strftime("%Y-%m-%dT%H:%M:%S.%f+0000")
+            for text, left in (days or {}).items()
+        }
 
-    return {"epoch": 12, "fsid": "e85137c6", "osds": OSDS, "blocklist": ends(entries), "range_blocklist": ends(ranges)}
+    return {
+        "epoch": 12,
+        "fsid": "e85137c6",
+        "osds": OSDS,
+        "blocklist": ends(entries),
+        "range_blocklist": ends(ranges),
+    }
 
 
 def octopus(entries: dict[str, str]) -> dict[str, Any]:
@@ -91,16 +135,31 @@ class Tool:
         self.stubborn = False
 
     def __call__(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        words = [word for word in argv[argv.index("--connect-timeout") + 2 :] if word not in ("--format", "json")]
+        words = [
+            word
+            for word in argv[argv.index("--connect-timeout") + 2 :]
+            if word not in ("--format", "json")
+        ]
         self.asked.append(words)
         rc, out, err = self.answers.get("_".join(words[:2]), None) or self._answer(words)
-        return CommandResult(tuple(argv), rc, out, err, 0.1, "" if rc is not None else "no answer within 13.0 s, abandoned as pid 1")
+        return CommandResult(
+            tuple(argv),
+            rc,
+            out,
+            err,
+            0.1,
+            "" if rc is not None else "no answer within 13.0 s, abandoned as pid 1",
+        )
 
     @property
     def changes(self) -> list[str]:
         """Commands that change something."""
         probes = set(blocklist._PROBES.values())
-        return [" ".join(words) for words in self.asked if ("add" in words or "rm" in words) and not probes & set(words)]
+        return [
+            " ".join(words)
+            for words in self.asked
+            if ("add" in words or "rm" in words) and not probes & set(words)
+        ]
 
     def _answer(self, words: list[str]) -> tuple[int, str, str]:
         if words == ["osd", "dump"]:
@@ -111,7 +170,11 @@ class Tool:
         assert name in self.dump, "no valid command found"
         if set(blocklist._PROBES.values()) & set(words):
             return 22, "", "Error EINVAL: unable to parse address"
-        is_range, operation, text = "range" in words, "add" if "add" in words else "rm", words[-2] if "add" in words else words[-1]
+        is_range, operation, text = (
+            "range" in words,
+            "add" if "add" in words else "rm",
+            words[-2] if "add" in words else words[-1],
+        )
         host, _slash, prefix = text.rpartition("/")
         stored = f"cidr:{f'[{host}]' if ':' in host else host}:0/{prefix}" if is_range else text
         entries = self.dump[f"range_{name}" if is_range else name]
@@ -149,7 +212,12 @@ def commands(plan: Plan) -> list[str]:
 def test_a_dump() -> None:
     # Nothing stands in for a single client, whenever its entry ends.
     there = {"10.0.0.5:0/0": 1, "10.0.0.5:6800/3": MARKED, "(unrecognized address family 0)/0": 1}
-    read = parse_dump(dump(there, {"cidr:10.0.0.7:0/24": 3, "cidr:10.0.0.5:0/32": MARKED, "cidr:[fd00::5]:0/128": 7}))
+    read = parse_dump(
+        dump(
+            there,
+            {"cidr:10.0.0.7:0/24": 3, "cidr:10.0.0.5:0/32": MARKED, "cidr:[fd00::5]:0/128": 7},
+        )
+    )
     assert [tuple(found.to_result(NOW).values()) for found in read.entries] == [
         ("10.0.0.5:0/0", "address", "10.0.0.5", "2026-11-22T12:00:00Z", False),
         ("10.0.0.5:6800/3", "client", "10.0.0.5", "2026-11-29T03:33:33Z", False),
@@ -158,18 +226,43 @@ def test_a_dump() -> None:
         ("fd00::5/128", "range", "fd00::5/128", "2026-11-28T12:00:00Z", False),
     ]
     assert [*read.entries[0].to_result(NOW)] == ["entry", "kind", "address", "until", "stand_in"]
-    assert (read.fsid, read.word, read.ranges, read.osds) == ("e85137c6", "blocklist", True, ("192.0.2.77",))
+    assert (read.fsid, read.word, read.ranges, read.osds) == (
+        "e85137c6",
+        "blocklist",
+        True,
+        ("192.0.2.77",),
+    )
 
 
 def test_a_dump_of_an_old_release() -> None:
-    read = parse_dump(octopus({"10.0.0.5:0/0": "2026-11-22 12:00:00.000001", "v1:10.0.0.6:0/9": "2026-11-22T12:00:00.000000+0200"}))
+    read = parse_dump(
+        octopus(
+            {
+                "10.0.0.5:0/0": "2026-11-22 12:00:00.000001",
+                "v1:10.0.0.6:0/9": "2026-11-22T12:00:00.000000+0200",
+            }
+        )
+    )
     assert (read.word, read.ranges) == ("blacklist", False)
-    assert [found.until_text for found in read.entries] == ["2026-11-22T12:00:00Z", "2026-11-22T10:00:00Z"]
-    assert commands(planned(octopus({}), options("10.0.0.5"))) == [f"ceph osd blacklist add 10.0.0.5:0/0 {YEAR}"]
+    assert [found.until_text for found in read.entries] == [
+        "2026-11-22T12:00:00Z",
+        "2026-11-22T10:00:00Z",
+    ]
+    assert commands(planned(octopus({}), options("10.0.0.5"))) == [
+        f"ceph osd blacklist add 10.0.0.5:0/0 {YEAR}"
+    ]
 
 
 @pytest.mark.parametrize(
-    "answer", [None, [], {}, {"fsid": 1}, {"fsid": "a", "blocklist": {"10.0.0.5:0/0": "soon"}}, {"fsid": "a", "blocklist": []}]
+    "answer",
+    [
+        None,
+        [],
+        {},
+        {"fsid": 1},
+        {"fsid": "a", "blocklist": {"10.0.0.5:0/0": "soon"}},
+        {"fsid": "a", "blocklist": []},
+    ],
 )
 def test_a_dump_that_is_none(answer: Any) -> None:
     with pytest.raises(StorageOpsError, match="osd dump lacks"):
@@ -185,7 +278,10 @@ def test_only_the_same_kind_is_the_same_entry() -> None:
         f"ceph osd blocklist add 10.0.0.9:0/0 {YEAR}",
         f"ceph osd blocklist range add 10.0.0.5/32 {YEAR}",
     ]
-    covered = {finding.name: [text.split()[0] for text in finding.evidence["covered_by"]] for finding in plan.findings}
+    covered = {
+        finding.name: [text.split()[0] for text in finding.evidence["covered_by"]]
+        for finding in plan.findings
+    }
     assert covered == {
         "10.0.0.5:0/7": ["10.0.0.5:0/0", "10.0.0.0/24"],
         "10.0.0.9:0/0": ["10.0.0.0/24"],
@@ -194,7 +290,10 @@ def test_only_the_same_kind_is_the_same_entry() -> None:
 
 
 def test_only_what_was_named_is_removed() -> None:
-    there = dump({"10.0.0.5:0/0": 365, "10.0.0.5:0/7": 365}, {"cidr:10.0.0.7:0/24": 365, "cidr:10.0.0.0:0/24": 1, "cidr:10.0.0.0:0/25": 1})
+    there = dump(
+        {"10.0.0.5:0/0": 365, "10.0.0.5:0/7": 365},
+        {"cidr:10.0.0.7:0/24": 365, "cidr:10.0.0.0:0/24": 1, "cidr:10.0.0.0:0/25": 1},
+    )
     wanted = options("10.0.0.5", "10.0.0.0/24", "10.0.0.77", present=False)
     assert commands(planned(there, wanted)) == [
         "ceph osd blocklist rm 10.0.0.5:0/0",
@@ -213,10 +312,16 @@ RENEWALS = [
 
 
 @pytest.mark.parametrize(("entry", "stored", "stand_in"), RENEWALS)
-def test_a_renewal_leaves_no_moment_without_an_entry(entry: str, stored: tuple[str, str], stand_in: tuple[str, str]) -> None:
+def test_a_renewal_leaves_no_moment_without_an_entry(
+    entry: str, stored: tuple[str, str], stand_in: tuple[str, str]
+) -> None:
     there = dump(**{stored[0]: {stored[1]: 182}})
     kind = "range " if stand_in[0] == "ranges" else ""
-    text = stand_in[1].replace("cidr:", "").replace("[", "").replace("]", "").replace(":0/", "/") if kind else stand_in[1]
+    text = (
+        stand_in[1].replace("cidr:", "").replace("[", "").replace("]", "").replace(":0/", "/")
+        if kind
+        else stand_in[1]
+    )
     own = ("range " if stored[0] == "ranges" else "") + "{} " + parse_entry(entry).text
     assert commands(planned(there, options(entry))) == [
         f"ceph osd blocklist {kind}add {text} {STAND_IN}",
@@ -236,7 +341,12 @@ def test_a_renewal_with_what_stands_there_already() -> None:
     ]
     ending = dump({"10.0.0.5:0/0": 1}, {"cidr:10.0.0.5:0/32": 0.01})
     assert "about to end" in planned(ending, options("10.0.0.5")).findings[0].reason
-    assert planned(dump({"10.0.0.5:0/0": YEAR / 86400}, {"cidr:10.0.0.5:0/32": 1}), options("10.0.0.5")).findings == []
+    assert (
+        planned(
+            dump({"10.0.0.5:0/0": YEAR / 86400}, {"cidr:10.0.0.5:0/32": 1}), options("10.0.0.5")
+        ).findings
+        == []
+    )
     # A range with host bits needs nothing to stand in.
     assert commands(planned(dump(ranges={"cidr:10.0.0.7:0/24": 1}), options("10.0.0.0/24"))) == [
         f"ceph osd blocklist range add 10.0.0.0/24 {YEAR}"
@@ -245,37 +355,68 @@ def test_a_renewal_with_what_stands_there_already() -> None:
 
 @pytest.mark.parametrize(("entry", "stored", "stand_in"), RENEWALS)
 @pytest.mark.parametrize("done", [1, 2, 3])
-def test_a_renewal_that_was_killed_is_finished(entry: str, stored: tuple[str, str], stand_in: tuple[str, str], done: int) -> None:
-    """After each of its commands; whoever is asked in between is blocked, and in the end it is as if nobody had been killed."""
+def test_a_renewal_that_was_killed_is_finished(
+    entry: str, stored: tuple[str, str], stand_in: tuple[str, str], done: int
+) -> None:
+    """After each of its commands; whoever is asked in between is blocked, and in the end it is as
+    if nobody had been killed.
+    """
     tool = Tool(dump(**{stored[0]: {stored[1]: 1}}))
     first = runbook(tool, options(entry, accept_daemons=True))
     for action in first.plan(first.gather()).actions[:done]:
         first.apply(action)
-    assert stand_in[1] in tool.dump[{"entries": "blocklist", "ranges": "range_blocklist"}[stand_in[0]]]
+    assert (
+        stand_in[1] in tool.dump[{"entries": "blocklist", "ranges": "range_blocklist"}[stand_in[0]]]
+    )
     again = runbook(tool, options(entry, accept_daemons=True))
     (finding,) = again.plan(again.gather()).findings
     for action in finding.repair:
         again.apply(action)
-        assert any(other.entry.covers(parse_entry(entry)) for other in parse_dump(tool.dump).entries)
-    assert again.verify(finding) == [f"{parse_entry(entry).text} is in the blocklist until 2027-11-21T12:00:00Z"]
+        assert any(
+            other.entry.covers(parse_entry(entry)) for other in parse_dump(tool.dump).entries
+        )
+    assert again.verify(finding) == [
+        f"{parse_entry(entry).text} is in the blocklist until 2027-11-21T12:00:00Z"
+    ]
     assert [found.text for found in parse_dump(tool.dump).entries] == [parse_entry(entry).text]
     assert again.plan(again.gather()).findings == []
     if done == 3:
-        assert finding.reason == "a run was killed while it renewed the entry" and "was left behind" in finding.summary
+        assert (
+            finding.reason == "a run was killed while it renewed the entry"
+            and "was left behind" in finding.summary
+        )
 
 
 @pytest.mark.parametrize(
     ("days", "known"),
-    [(MARKED, True), (MARKED - 7, True), (MARKED - 8 + 1, True), (MARKED + 100 / 86400, True), (MARKED - 50 / 86400, True)]
-    + [(MARKED + 1, False), (MARKED + 130 / 86400, False), (MARKED - 70 / 86400, False), (7, False), (3, False)],
+    [
+        (MARKED, True),
+        (MARKED - 7, True),
+        (MARKED - 8 + 1, True),
+        (MARKED + 100 / 86400, True),
+        (MARKED - 50 / 86400, True),
+    ]
+    + [
+        (MARKED + 1, False),
+        (MARKED + 130 / 86400, False),
+        (MARKED - 70 / 86400, False),
+        (7, False),
+        (3, False),
+    ],
 )
 def test_what_stands_in_is_known_by_its_end(days: float, known: bool) -> None:
     there = dump({"10.0.0.5:0/0": 300}, {"cidr:10.0.0.5:0/32": days})
-    assert commands(planned(there, options("10.0.0.5"))) == (["ceph osd blocklist range rm 10.0.0.5/32"] if known else [])
+    assert commands(planned(there, options("10.0.0.5"))) == (
+        ["ceph osd blocklist range rm 10.0.0.5/32"] if known else []
+    )
     # It goes only with the entry that was asked for, and by its own name.
     assert commands(planned(there, options("10.0.0.5:0/7", "10.0.0.6", present=True)))[2:] == []
-    assert commands(planned(there, options("10.0.0.5", present=False))) == ["ceph osd blocklist rm 10.0.0.5:0/0"]
-    assert commands(planned(there, options("10.0.0.5/32", present=False))) == ["ceph osd blocklist range rm 10.0.0.5/32"]
+    assert commands(planned(there, options("10.0.0.5", present=False))) == [
+        "ceph osd blocklist rm 10.0.0.5:0/0"
+    ]
+    assert commands(planned(there, options("10.0.0.5/32", present=False))) == [
+        "ceph osd blocklist range rm 10.0.0.5/32"
+    ]
 
 
 def test_what_stands_in_stays_while_it_lasts_longer_than_the_entry() -> None:
@@ -298,7 +439,10 @@ def test_an_address_and_the_range_of_one_are_both_wanted() -> None:
             for action in finding.repair:
                 work.apply(action)
             work.verify(finding)
-        assert {found.text for found in parse_dump(tool.dump).entries} == {"10.0.0.5:0/0", "10.0.0.5/32"}
+        assert {found.text for found in parse_dump(tool.dump).entries} == {
+            "10.0.0.5:0/0",
+            "10.0.0.5/32",
+        }
         assert work.plan(work.gather()).findings == []
     left = dump({"10.0.0.5:0/0": 300}, {"cidr:10.0.0.5:0/32": MARKED})
     assert commands(planned(left, options("10.0.0.5/32", "10.0.0.5"))) == [
@@ -308,7 +452,10 @@ def test_an_address_and_the_range_of_one_are_both_wanted() -> None:
 
 
 def test_what_is_left_behind_goes_without_a_look_at_the_daemons() -> None:
-    there = Tool(dump({"10.0.0.20:0/0": 300}, {"cidr:10.0.0.20:0/32": MARKED}), mgr_dump=(13, "", "Error EACCES: access denied"))
+    there = Tool(
+        dump({"10.0.0.20:0/0": 300}, {"cidr:10.0.0.20:0/32": MARKED}),
+        mgr_dump=(13, "", "Error EACCES: access denied"),
+    )
     (finding,) = judged(there, options("10.0.0.20", protected=["10.0.0.20"]))
     assert [action.verb for action in finding.repair] == ["remove_blocklist_entry"]
     assert ["mgr", "dump"] not in there.asked
@@ -316,7 +463,9 @@ def test_what_is_left_behind_goes_without_a_look_at_the_daemons() -> None:
 
 @pytest.mark.parametrize("check", [True, False])
 def test_what_became_of_each_entry(check: bool) -> None:
-    """By which a ledger tells what is ours: what was not there, and what was there for a shorter time."""
+    """By which a ledger tells what is ours: what was not there, and what was there for a shorter
+    time.
+    """
     tool = Tool(dump({"10.0.0.6:0/0": 1, "10.0.0.7:0/0": 300}, {"cidr:10.0.0.0:0/24": 300}))
     work = runbook(tool, options("10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.0/24"))
     plan = work.plan(work.gather())
@@ -341,13 +490,23 @@ def test_what_is_refused_is_not_renewed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("osd_dump", "entry"), [(dump({"10.0.0.5:0/7": 1}), "10.0.0.5:0/7"), (octopus({"10.0.0.5:0/0": "2026-11-22 12:00:00.1"}), "10.0.0.5")]
+    ("osd_dump", "entry"),
+    [
+        (dump({"10.0.0.5:0/7": 1}), "10.0.0.5:0/7"),
+        (octopus({"10.0.0.5:0/0": "2026-11-22 12:00:00.1"}), "10.0.0.5"),
+    ],
 )
 def test_a_renewal_that_nothing_could_stand_in_for(osd_dump: dict[str, Any], entry: str) -> None:
     plan = planned(osd_dump, options(entry, "10.0.0.99"))
-    assert plan.actions == [] and [finding.verdict for finding in plan.findings] == ["refuse", "refuse"]
+    assert plan.actions == [] and [finding.verdict for finding in plan.findings] == [
+        "refuse",
+        "refuse",
+    ]
     assert "Ceph cannot prolong it" in plan.findings[0].reason and plan.findings[0].named
-    assert plan.findings[1].reason == "nothing is changed, since " + parse_entry(entry).text + " is refused"
+    assert (
+        plan.findings[1].reason
+        == "nothing is changed, since " + parse_entry(entry).text + " is refused"
+    )
 
 
 # Nautilus (Ceph 14): the old name of the commands, no ranges, and times in the monitor's own zone.
@@ -358,7 +517,10 @@ def test_an_entry_is_removed_and_added_where_that_does_no_harm(entry: str) -> No
     assert "set accept_gap" in planned(there, options(entry)).findings[0].reason
     renewed = [f"ceph osd blacklist rm {text}", f"ceph osd blacklist add {text} {YEAR}"]
     assert commands(planned(there, options(entry, accept_gap=True))) == renewed
-    assert planned(octopus({text: "2027-11-21 12:00:00.1"}), options(entry, accept_gap=True)).findings == []
+    assert (
+        planned(octopus({text: "2027-11-21 12:00:00.1"}), options(entry, accept_gap=True)).findings
+        == []
+    )
     # Where something can stand in, it does.
     ranges = commands(planned(dump({"10.0.0.5:0/0": 1}), options("10.0.0.5", accept_gap=True)))
     assert ranges[0] == f"ceph osd blocklist range add 10.0.0.5/32 {STAND_IN}"
@@ -381,7 +543,9 @@ HOUR = 3600.0
         (None, HOUR, []),
     ],
 )
-def test_what_was_there_before_is_given_back_as_it_was(days: float | None, end: float, done: list[str]) -> None:
+def test_what_was_there_before_is_given_back_as_it_was(
+    days: float | None, end: float, done: list[str]
+) -> None:
     there = dump({} if days is None else {"10.0.0.5:0/0": days})
     given = options("10.0.0.5", present=False, ends={"10.0.0.5": end})
     assert commands(planned(there, given)) == [f"ceph osd blocklist {step}" for step in done]
@@ -398,9 +562,13 @@ def test_what_was_there_before_is_given_back_as_it_was(days: float | None, end: 
 
 
 def test_what_is_given_back_is_one_entry_and_nobody_elses_business() -> None:
-    """A range that is there with two spellings; and what is protected was not ours to spare before either."""
+    """A range that is there with two spellings; and what is protected was not ours to spare before
+    either.
+    """
     twice = dump(ranges={"cidr:10.0.0.0:0/24": HOUR / 86400, "cidr:10.0.0.9:0/24": HOUR / 86400})
-    done = commands(planned(twice, options("10.0.0.0/24", present=False, ends={"10.0.0.0/24": HOUR})))
+    done = commands(
+        planned(twice, options("10.0.0.0/24", present=False, ends={"10.0.0.0/24": HOUR}))
+    )
     assert len(done) == 3 and done[-1] == "ceph osd blocklist range add 10.0.0.0/24 3600"
     given = options("10.0.0.5", present=False, ends={"10.0.0.5": HOUR}, protected=["10.0.0.5"])
     assert len(planned(dump({"10.0.0.5:0/0": 365}), given).actions) == 2
@@ -437,13 +605,23 @@ def test_a_whole_run() -> None:
     for finding in plan.findings:
         for action in finding.repair:
             work.apply(action)
-        assert work.verify(finding) == [f"{finding.name} is in the blocklist until 2027-11-21T12:00:00Z"]
-    assert [" ".join(action.command[-len(words.split()) :]) for action, words in zip(plan.actions, tool.changes)] == tool.changes
-    assert set(tool.dump["blocklist"]) == {"10.0.0.5:0/0", "10.0.0.6:0/0", "10.0.0.7:0/1"} and set(tool.dump["range_blocklist"]) == {
-        "cidr:10.0.1.0:0/24"
-    }
+        assert work.verify(finding) == [
+            f"{finding.name} is in the blocklist until 2027-11-21T12:00:00Z"
+        ]
+    assert [
+        " ".join(action.command[-len(words.split()) :])
+        for action, words in zip(plan.actions, tool.changes)
+    ] == tool.changes
+    assert set(tool.dump["blocklist"]) == {"10.0.0.5:0/0", "10.0.0.6:0/0", "10.0.0.7:0/1"} and set(
+        tool.dump["range_blocklist"]
+    ) == {"cidr:10.0.1.0:0/24"}
     assert work.plan(work.gather()).findings == []
-    assert {found["entry"] for found in work.facts()["blocklist"]} == {"10.0.0.5:0/0", "10.0.0.6:0/0", "10.0.0.7:0/1", "10.0.1.0/24"}
+    assert {found["entry"] for found in work.facts()["blocklist"]} == {
+        "10.0.0.5:0/0",
+        "10.0.0.6:0/0",
+        "10.0.0.7:0/1",
+        "10.0.1.0/24",
+    }
 
 
 def test_what_ceph_says_is_not_believed() -> None:
@@ -463,9 +641,15 @@ def test_what_still_blocks_is_said() -> None:
     work = runbook(tool, options("10.0.0.5", present=False))
     (finding,) = work.plan(work.gather()).findings
     work.apply(finding.repair[0])
-    assert work.verify(finding) == ["10.0.0.5:0/0 is gone from the blocklist", "10.0.0.0/24 still blocks it"]
+    assert work.verify(finding) == [
+        "10.0.0.5:0/0 is gone from the blocklist",
+        "10.0.0.0/24 still blocks it",
+    ]
     # Also when there was nothing to be removed.
-    assert work.healthy(work.gather()) == "none of 1 entry there; 10.0.0.0/24 still blocks 10.0.0.5:0/0"
+    assert (
+        work.healthy(work.gather())
+        == "none of 1 entry there; 10.0.0.0/24 still blocks 10.0.0.5:0/0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -509,8 +693,19 @@ def test_this_host_is_not_hit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_protected() -> None:
-    wanted = options("10.0.0.5", "10.0.0.5:0/1", "10.0.0.0/30", "10.0.1.0/24", "fd00::1", protected=["10.0.0.0/29", "fd00::/64"])
-    assert {finding.name for finding in planned(dump(), wanted).findings if "protected_addresses" in finding.reason} == {
+    wanted = options(
+        "10.0.0.5",
+        "10.0.0.5:0/1",
+        "10.0.0.0/30",
+        "10.0.1.0/24",
+        "fd00::1",
+        protected=["10.0.0.0/29", "fd00::/64"],
+    )
+    assert {
+        finding.name
+        for finding in planned(dump(), wanted).findings
+        if "protected_addresses" in finding.reason
+    } == {
         "10.0.0.5:0/0",
         "10.0.0.5:0/1",
         "10.0.0.0/30",
@@ -528,15 +723,24 @@ def test_a_missing_capability() -> None:
     plan = planned(dump({"10.0.0.5:0/0": 1}), options("10.0.0.5"), denied=denied)
     # It is needed for what stands in.
     assert "client.ops lacks the mon capability to add a range" in plan.findings[0].reason
-    assert "ceph auth caps client.ops mon 'allow r, allow command \"osd blocklist\"'" in plan.findings[0].reason
-    gone = planned(dump({"10.0.0.5:0/0": 1}), options("10.0.0.5", present=False), denied={(REMOVE, "address"): "no"})
+    assert (
+        "ceph auth caps client.ops mon 'allow r, allow command \"osd blocklist\"'"
+        in plan.findings[0].reason
+    )
+    gone = planned(
+        dump({"10.0.0.5:0/0": 1}),
+        options("10.0.0.5", present=False),
+        denied={(REMOVE, "address"): "no"},
+    )
     assert "to remove a whole address (no)" in gone.findings[0].reason
 
 
 def test_a_probe_that_is_taken_for_an_address() -> None:
     """It says nothing about the capability, and worse about how addresses are understood."""
     tool = Tool(dump(), osd_blocklist=(0, "", "blocklisting 192.0.2.1:0/0 until ..."))
-    with pytest.raises(StorageOpsError, match="takes .*192.0.2.1.* for an address.*blocklisting 192.0.2.1:0/0"):
+    with pytest.raises(
+        StorageOpsError, match="takes .*192.0.2.1.* for an address.*blocklisting 192.0.2.1:0/0"
+    ):
         runbook(tool, options("10.0.0.5", accept_daemons=True)).gather()
     assert tool.changes == []
 
@@ -557,12 +761,25 @@ def test_a_capability_that_is_lost_meanwhile() -> None:
         ((None, "", ""), "does not answer"),
         ((110, "", "rbd: couldn't connect to the cluster!"), "does not answer"),
         (
-            (1, "", "Error initializing cluster client: ObjectNotFound('RADOS object not found (error calling conf_read_file)')"),
+            (
+                1,
+                "",
+                "Error initializing cluster client: ObjectNotFound('RADOS object not found (error "
+                "calling conf_read_file)')",
+            ),
             "give its path as conf",
         ),
-        ((1, "", "[errno 13] RADOS permission denied (error connecting to the cluster)"), "does not let client.ops in"),
         (
-            (1, "", "auth: unable to find a keyring on /none: (2) No such file or directory\n[errno 2] error connecting to the cluster"),
+            (1, "", "[errno 13] RADOS permission denied (error connecting to the cluster)"),
+            "does not let client.ops in",
+        ),
+        (
+            (
+                1,
+                "",
+                "auth: unable to find a keyring on /none: (2) No such file or directory\n[errno 2] "
+                "error connecting to the cluster",
+            ),
             "[errno 2]",
         ),
         ((5, "", "a\nError EIO: odd"), "Error EIO: odd (rc 5 of ceph"),
@@ -576,14 +793,23 @@ def test_what_goes_wrong_is_said(answer: tuple[int | None, str, str], said: str)
 
 
 def test_a_tool_that_is_not_there() -> None:
-    ceph = Ceph(Connection(), Deadline(60), lambda argv, _timeout: CommandResult(tuple(argv), None, "", "", 0, "not installed"))
+    ceph = Ceph(
+        Connection(),
+        Deadline(60),
+        lambda argv, _timeout: CommandResult(tuple(argv), None, "", "", 0, "not installed"),
+    )
     with pytest.raises(StorageOpsError, match="ceph is not installed on .*toolbox"):
         ceph.json("ceph", "osd", "dump")
 
 
 def test_options() -> None:
     params: dict[str, Any] = {
-        **{"entries": ["10.0.0.5", "10.0.0.5:0/0"], "state": "present", "expire_seconds": YEAR, "renew_below": 0.5},
+        **{
+            "entries": ["10.0.0.5", "10.0.0.5:0/0"],
+            "state": "present",
+            "expire_seconds": YEAR,
+            "renew_below": 0.5,
+        },
         **{"protected_addresses": [], "accept_daemons": False, "accept_gap": False, "ends": {}},
     }
     ends = {"10.0.0.5:0/0": "2026-11-21T13:00:00Z"}
@@ -593,7 +819,10 @@ def test_options() -> None:
     assert blocklist.make_options({**params, "entries": [], "state": "absent"}).entries == ()
     for wrong, said in (
         ({"entries": []}, "entries is empty"),
-        ({"entries": ["10.0.0.5", "worker01", "10.0.0.0/8"]}, "'worker01' cannot .*; '10.0.0.0/8' cannot .* /16 to /32"),
+        (
+            {"entries": ["10.0.0.5", "worker01", "10.0.0.0/8"]},
+            "'worker01' cannot .*; '10.0.0.0/8' cannot .* /16 to /32",
+        ),
         ({"expire_seconds": 3600}, "at least 604800"),
         ({"expire_seconds": 10**12}, "at most 315360000"),
         ({"renew_below": float("inf")}, "a share from 0 to 0.9"),
@@ -601,8 +830,14 @@ def test_options() -> None:
         ({"renew_below": float("nan")}, "a share from 0 to 0.9"),
         ({"protected_addresses": ["10.0.0"]}, "'10.0.0'"),
         ({"ends": ends}, "ends is for state absent"),
-        ({"ends": {"10.0.0.5": "soon"}, "state": "absent"}, "ends has 'soon' for 10.0.0.5: give a time with its zone"),
-        ({"ends": {"10.0.0.5": "2026-11-21T13:00:00"}, "state": "absent"}, "give a time with its zone"),
+        (
+            {"ends": {"10.0.0.5": "soon"}, "state": "absent"},
+            "ends has 'soon' for 10.0.0.5: give a time with its zone",
+        ),
+        (
+            {"ends": {"10.0.0.5": "2026-11-21T13:00:00"}, "state": "absent"},
+            "give a time with its zone",
+        ),
     ):
         with pytest.raises(StorageOpsError, match=said):
             blocklist.make_options({**params, **wrong})

@@ -14,28 +14,72 @@ import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import CONNECTION, make_ceph
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.options import (
+    CONNECTION,
+    make_ceph,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
-DEFAULTS: dict[str, Any] = {"conf": "", "keyring": "", "user": "admin", "cluster": "ceph", "connect_timeout": 5.0, "deadline": 60.0}
-GIVEN: dict[str, Any] = {"conf": "/a/b.conf", "keyring": "/a/k", "cluster": "east", "connect_timeout": 2.5}
+DEFAULTS: dict[str, Any] = {
+    "conf": "",
+    "keyring": "",
+    "user": "admin",
+    "cluster": "ceph",
+    "connect_timeout": 5.0,
+    "deadline": 60.0,
+}
+GIVEN: dict[str, Any] = {
+    "conf": "/a/b.conf",
+    "keyring": "/a/k",
+    "cluster": "east",
+    "connect_timeout": 2.5,
+}
 
 
 def test_the_whole_command() -> None:
-    assert make_ceph(DEFAULTS).argv("ceph", "osd", "dump") == ["ceph", "--name", "client.admin", "--connect-timeout", "5", "osd", "dump"]
+    assert make_ceph(DEFAULTS).argv("ceph", "osd", "dump") == [
+        "ceph",
+        "--name",
+        "client.admin",
+        "--connect-timeout",
+        "5",
+        "osd",
+        "dump",
+    ]
     given = make_ceph({**DEFAULTS, **GIVEN, "user": " client.ops "})
-    where = ["--cluster", "east", "--conf", "/a/b.conf", "--keyring", "/a/k", "--name", "client.ops"]
+    where = [
+        "--cluster",
+        "east",
+        "--conf",
+        "/a/b.conf",
+        "--keyring",
+        "/a/k",
+        "--name",
+        "client.ops",
+    ]
     assert given.argv("ceph", "df") == ["ceph", *where, "--connect-timeout", "2.5", "df"]
     assert given.argv("rbd", "ls") == ["rbd", *where, "--client_mount_timeout=2.5", "ls"]
     # An empty answer of a survey is the default.
-    assert make_ceph({**DEFAULTS, "user": "", "cluster": " "}).connection == make_ceph(DEFAULTS).connection
+    assert (
+        make_ceph({**DEFAULTS, "user": "", "cluster": " "}).connection
+        == make_ceph(DEFAULTS).connection
+    )
     assert make_ceph({**DEFAULTS, "cluster": "east"}).connection.conf_path == "/etc/ceph/east.conf"
 
 
 def test_the_time_it_may_take() -> None:
     assert 69 < make_ceph(DEFAULTS, more_seconds=10).deadline.remaining() <= 70
-    endless = [{name: float(value)} for name in ("connect_timeout", "deadline") for value in ("nan", "inf")]
-    for wrong in ({"connect_timeout": 0.0}, {"connect_timeout": 300.0}, {"deadline": 5.0}, *endless):
+    endless = [
+        {name: float(value)} for name in ("connect_timeout", "deadline") for value in ("nan", "inf")
+    ]
+    for wrong in (
+        {"connect_timeout": 0.0},
+        {"connect_timeout": 300.0},
+        {"deadline": 5.0},
+        *endless,
+    ):
         with pytest.raises(StorageOpsError, match="; give 1"):
             make_ceph({**DEFAULTS, **wrong})
 

@@ -12,29 +12,57 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images import Target, image_of
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images import (
+    Target,
+    image_of,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 UUID = "5a4b2e4c-0242-11ec-a251-0242ac110002"
 HANDLE = f"0001-0024-7635de36-ab1f-4a70-98a2-a1bd80ba77c4-0000000000000006-{UUID}"
 
 
-def csi(driver: str = "rbd.csi.ceph.com", handle: str = HANDLE, **attributes: str) -> dict[str, Any]:
-    return {"metadata": {"name": "pv"}, "spec": {"csi": {"driver": driver, "volumeHandle": handle, "volumeAttributes": attributes}}}
+def csi(
+    driver: str = "rbd.csi.ceph.com", handle: str = HANDLE, **attributes: str
+) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "pv"},
+        "spec": {"csi": {"driver": driver, "volumeHandle": handle, "volumeAttributes": attributes}},
+    }
 
 
 @pytest.mark.parametrize(
     ("volume", "image"),
     [
         (csi(clusterID="c", pool="p", imageName="i"), ("p", "", "i")),
-        (csi("openshift-storage.rbd.csi.ceph.com", clusterID="c", pool="p", imageName="i", radosNamespace="n"), ("p", "n", "i")),
+        (
+            csi(
+                "openshift-storage.rbd.csi.ceph.com",
+                clusterID="c",
+                pool="p",
+                imageName="i",
+                radosNamespace="n",
+            ),
+            ("p", "n", "i"),
+        ),
         (csi("storage.example.com", clusterID="c", pool="p", imageName="i"), ("p", "", "i")),
         (csi("storage.example.com", pool="p", journalPool="j", imageName="i"), ("p", "", "i")),
         (csi(handle="data", clusterID="c", pool="p", staticVolume="true"), ("p", "", "data")),
         # of a release that did not write the name
         (csi(clusterID="c", pool="p"), ("p", "", f"csi-vol-{UUID}")),
-        ({"metadata": {"name": "pv"}, "spec": {"rbd": {"image": "i", "monitors": []}}}, ("rbd", "", "i")),
-        ({"metadata": {"name": "pv"}, "spec": {"rbd": {"image": "i", "pool": "p", "monitors": []}}}, ("p", "", "i")),
+        (
+            {"metadata": {"name": "pv"}, "spec": {"rbd": {"image": "i", "monitors": []}}},
+            ("rbd", "", "i"),
+        ),
+        (
+            {
+                "metadata": {"name": "pv"},
+                "spec": {"rbd": {"image": "i", "pool": "p", "monitors": []}},
+            },
+            ("p", "", "i"),
+        ),
     ],
 )
 def test_the_image_of_a_volume(volume: dict[str, Any], image: tuple[str, str, str]) -> None:
@@ -66,7 +94,11 @@ def test_volumes_of_others(volume: dict[str, Any]) -> None:
 )
 def test_volumes_that_do_not_say(volume: dict[str, Any]) -> None:
     target = image_of(volume, {})
-    assert target is not None and "does not say" in target.problem and target.title in ("pv", "i", f"csi-vol-{UUID}")
+    assert (
+        target is not None
+        and "does not say" in target.problem
+        and target.title in ("pv", "i", f"csi-vol-{UUID}")
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +117,13 @@ def test_the_namespace_that_only_ceph_csi_knows(volume: dict[str, Any], namespac
 
 
 @pytest.mark.parametrize(
-    "volume", [{}, {"metadata": {"name": "pv"}}, {"metadata": {}, "spec": {}}, {"metadata": None, "spec": {"csi": {}}}]
+    "volume",
+    [
+        {},
+        {"metadata": {"name": "pv"}},
+        {"metadata": {}, "spec": {}},
+        {"metadata": None, "spec": {"csi": {}}},
+    ],
 )
 def test_what_is_no_volume(volume: dict[str, Any]) -> None:
     with pytest.raises(StorageOpsError, match="no PersistentVolume"):
@@ -93,7 +131,10 @@ def test_what_is_no_volume(volume: dict[str, Any]) -> None:
 
 
 @given(
-    st.dictionaries(st.sampled_from(["clusterID", "pool", "imageName", "staticVolume", "radosNamespace"]), st.text(max_size=5)),
+    st.dictionaries(
+        st.sampled_from(["clusterID", "pool", "imageName", "staticVolume", "radosNamespace"]),
+        st.text(max_size=5),
+    ),
     st.text(max_size=80),
 )
 def test_an_image_is_whole_or_has_a_problem(attributes: dict[str, str], handle: str) -> None:

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Watchers over several observations, locks, and what ceph-csi noted, from Ceph's answers as Ceph 16.2.15 gave them."""
+"""Watchers over several observations, locks, and what ceph-csi noted, from Ceph's answers as Ceph
+16.2.15 gave them.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,19 @@ from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph import watchers
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Connection
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import CommandResult, Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    CommandResult,
+    Deadline,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
-DUMP = {"fsid": "e85137c6", "blocklist": {"10.0.0.5:0/0": "2027-11-21T12:00:00.000000+0000"}, "range_blocklist": {}}
+DUMP = {
+    "fsid": "e85137c6",
+    "blocklist": {"10.0.0.5:0/0": "2027-11-21T12:00:00.000000+0000"},
+    "range_blocklist": {},
+}
 OMAP = """\
 features
 value (8 bytes) :
@@ -63,22 +74,31 @@ A, B = watcher("10.0.0.5:0/319745466", 4123, 18446462598732840961), watcher("10.
 
 
 class Tools:
-    """``ceph``, ``rbd`` and ``rados``; ``rounds``: what each observation of the image ``data`` shows, the last one for ever."""
+    """``ceph``, ``rbd`` and ``rados``; ``rounds``: what each observation of the image ``data``
+    shows, the last one for ever.
+    """
 
-    def __init__(self, *rounds: Any, missing: Sequence[str] = (), mirrors: str | None = None) -> None:
+    def __init__(
+        self, *rounds: Any, missing: Sequence[str] = (), mirrors: str | None = None
+    ) -> None:
         self.rounds, self.missing, self.slept, self.asked = list(rounds), missing, [], []
-        # What ``rados listwatchers`` says of the object rbd_mirroring; None where the image is not mirrored.
+        # What ``rados listwatchers`` says of the object rbd_mirroring; None where the image is not
+        # mirrored.
         self.mirrors = mirrors
 
     def __call__(self, argv: Sequence[str], timeout: float) -> CommandResult:
         def result(rc: int, out: Any = "", err: str = "") -> CommandResult:
-            return CommandResult(tuple(argv), rc, out if isinstance(out, str) else json.dumps(out), err, 0.1)
+            return CommandResult(
+                tuple(argv), rc, out if isinstance(out, str) else json.dumps(out), err, 0.1
+            )
 
         self.asked.append(list(argv))
         if argv[0] == "ceph":
             return result(0, DUMP)
         if argv[0] == "rados" and argv[-2:] == ["listwatchers", "rbd_mirroring"]:
-            missing = result(1, err="error listing watchers rbd/rbd_mirroring: (2) No such file or directory\n")
+            missing = result(
+                1, err="error listing watchers rbd/rbd_mirroring: (2) No such file or directory\n"
+            )
             return missing if not self.mirrors else result(0, self.mirrors)
         if argv[0] == "rados":
             return result(0, OMAP)
@@ -88,15 +108,34 @@ class Tools:
             found = self.rounds.pop(0) if len(self.rounds) > 1 else self.rounds[0]
             return found if isinstance(found, CommandResult) else result(0, {"watchers": found})
         if "lock" in argv:
-            return result(0, [{"id": "auto 1", "locker": "client.4123", "address": "10.0.0.5:0/319745466"}])
-        mirroring = {} if self.mirrors is None else {"mirroring": {"mode": "snapshot", "state": "enabled", "primary": True}}
-        return result(0, {"name": "data", "id": "102143bede28", "features": ["layering", "exclusive-lock"], **mirroring})
+            return result(
+                0, [{"id": "auto 1", "locker": "client.4123", "address": "10.0.0.5:0/319745466"}]
+            )
+        mirroring = (
+            {}
+            if self.mirrors is None
+            else {"mirroring": {"mode": "snapshot", "state": "enabled", "primary": True}}
+        )
+        return result(
+            0,
+            {
+                "name": "data",
+                "id": "102143bede28",
+                "features": ["layering", "exclusive-lock"],
+                **mirroring,
+            },
+        )
 
 
 def options(**given: Any) -> watchers.Options:
     return watchers.make_options(
         {
-            **{"images": [{"pool": "rbd", "namespace": None, "image": "data"}], "volumes": [], "observations": 1, "observation_seconds": 0},
+            **{
+                "images": [{"pool": "rbd", "namespace": None, "image": "data"}],
+                "volumes": [],
+                "observations": 1,
+                "observation_seconds": 0,
+            },
             **{"gone": [], "gone_timeout": 60, "rados_namespaces": {}},
             **given,
         }
@@ -105,18 +144,28 @@ def options(**given: Any) -> watchers.Options:
 
 def read(tools: Tools, **given: Any) -> tuple[dict[str, Any], list[Any]]:
     """What the module returns as ``ceph``, and its findings."""
-    audit = watchers.Watchers(Ceph(Connection(), Deadline(60), tools), options(**given), tools.slept.append)
+    audit = watchers.Watchers(
+        Ceph(Connection(), Deadline(60), tools), options(**given), tools.slept.append
+    )
     state = audit.gather()
     return audit.facts()["ceph"], audit.plan(state).findings
 
 
-LISTED = "watcher=10.0.0.5:0/319745466 client.4123 cookie=93919075689600\nwatcher=[fd00::9]:0/17 client.4127 cookie=2\n"
+LISTED = (
+    "watcher=10.0.0.5:0/319745466 client.4123 cookie=93919075689600\nwatcher=[fd00::9]:0/17 "
+    "client.4127 cookie=2\n"
+)
 
 
 @pytest.mark.parametrize(
     ("mirrors", "is_mirror"),
     # Address and client must be the same: another client of the host is none.
-    [(None, False), (LISTED, True), (LISTED.replace("client.4123", "client.9"), False), (LISTED.replace("319745466", "1"), False)],
+    [
+        (None, False),
+        (LISTED, True),
+        (LISTED.replace("client.4123", "client.9"), False),
+        (LISTED.replace("319745466", "1"), False),
+    ],
 )
 def test_who_mirrors_the_pool(mirrors: str | None, is_mirror: bool) -> None:
     tools = Tools([A], mirrors=mirrors)
@@ -135,22 +184,45 @@ def test_who_mirrors_the_pool_must_be_known(mirrors: str) -> None:
 def test_one_observation() -> None:
     ceph, findings = read(Tools([A]))
     assert findings == []
-    assert (ceph["fsid"], ceph["observations"], ceph["seconds"]) == ("e85137c6", 1, pytest.approx(0, abs=1))
+    assert (ceph["fsid"], ceph["observations"], ceph["seconds"]) == (
+        "e85137c6",
+        1,
+        pytest.approx(0, abs=1),
+    )
     (blocked,) = ceph["blocklist"]
     assert blocked == {
-        **{"entry": "10.0.0.5:0/0", "kind": "address", "address": "10.0.0.5", "until": "2027-11-21T12:00:00Z"},
+        **{
+            "entry": "10.0.0.5:0/0",
+            "kind": "address",
+            "address": "10.0.0.5",
+            "until": "2027-11-21T12:00:00Z",
+        },
         "stand_in": False,
     }
     assert ceph["images"] == [
         {
-            **{"volume": "", "pool": "rbd", "namespace": "", "image": "data", "problem": "", "features": ["layering", "exclusive-lock"]},
+            **{
+                "volume": "",
+                "pool": "rbd",
+                "namespace": "",
+                "image": "data",
+                "problem": "",
+                "features": ["layering", "exclusive-lock"],
+            },
             "watchers": [
                 {
-                    **{"address": "10.0.0.5", "entry": "10.0.0.5:0/319745466", "client": "client.4123", "cookie": "18446462598732840961"},
+                    **{
+                        "address": "10.0.0.5",
+                        "entry": "10.0.0.5:0/319745466",
+                        "client": "client.4123",
+                        "cookie": "18446462598732840961",
+                    },
                     **{"seen": 1, "persistent": False, "mirror": False},
                 }
             ],
-            "locks": [{"locker": "client.4123", "address": "10.0.0.5", "entry": "10.0.0.5:0/319745466"}],
+            "locks": [
+                {"locker": "client.4123", "address": "10.0.0.5", "entry": "10.0.0.5:0/319745466"}
+            ],
             "client_addresses": [
                 {"node": "node-a", "address": "10.0.0.5"},
                 {"node": "node-b", "address": "10.0.0.6"},
@@ -164,7 +236,10 @@ def test_only_who_is_always_there_is_persistent() -> None:
     again = watcher("10.0.0.6:0/7", 4124, 2)
     tools = Tools([A, B], [A], [again, A])
     ceph, _findings = read(tools, observations=3, observation_seconds=61)
-    assert {(found["entry"], found["cookie"]): (found["seen"], found["persistent"]) for found in ceph["images"][0]["watchers"]} == {
+    assert {
+        (found["entry"], found["cookie"]): (found["seen"], found["persistent"])
+        for found in ceph["images"][0]["watchers"]
+    } == {
         ("10.0.0.5:0/319745466", "18446462598732840961"): (3, True),
         ("10.0.0.6:0/7", "1"): (1, False),
         ("10.0.0.6:0/7", "2"): (1, False),
@@ -175,7 +250,11 @@ def test_only_who_is_always_there_is_persistent() -> None:
 def test_every_question_opens_the_image_read_only() -> None:
     tools = Tools([A])
     read(tools)
-    asked = {" ".join(argv[argv.index("--client_mount_timeout=5") + 1 :]) for argv in tools.asked if argv[0] != "ceph"}
+    asked = {
+        " ".join(argv[argv.index("--client_mount_timeout=5") + 1 :])
+        for argv in tools.asked
+        if argv[0] != "ceph"
+    }
     assert asked == {
         "status --pool rbd --image data --format json",
         "info --pool rbd --image data --format json",
@@ -186,17 +265,29 @@ def test_every_question_opens_the_image_read_only() -> None:
 
 def test_an_image_that_cannot_be_read_is_none_without_watchers() -> None:
     tools = Tools([A], missing=["none"])
-    ceph, (finding,) = read(tools, images=[{"pool": "rbd", "namespace": "n", "image": name} for name in ("none", "data")])
+    ceph, (finding,) = read(
+        tools,
+        images=[{"pool": "rbd", "namespace": "n", "image": name} for name in ("none", "data")],
+    )
     none, data = ceph["images"]
     assert "No such file" in none["problem"] and none["watchers"] == [] and data["problem"] == ""
-    assert (finding.control, finding.name, finding.verdict, finding.named) == ("STOR-16", "rbd/n/none", "report", False)
+    assert (finding.control, finding.name, finding.verdict, finding.named) == (
+        "STOR-16",
+        "rbd/n/none",
+        "report",
+        False,
+    )
     assert "No such file" in finding.reason
-    _ceph, (finding,) = read(tools, images=[{"pool": "rbd", "namespace": "n", "image": "none"}], gone=["10.0.0.5"])
+    _ceph, (finding,) = read(
+        tools, images=[{"pool": "rbd", "namespace": "n", "image": "none"}], gone=["10.0.0.5"]
+    )
     assert (finding.verdict, finding.named) == ("refuse", True)
 
 
 def test_one_bad_observation_is_a_problem() -> None:
-    timed_out = CommandResult(("rbd",), None, "", "", 13, "no answer within 13.0 s, abandoned as pid 1")
+    timed_out = CommandResult(
+        ("rbd",), None, "", "", 13, "no answer within 13.0 s, abandoned as pid 1"
+    )
     ceph, (finding,) = read(Tools([A], timed_out, [A]), observations=3, observation_seconds=3)
     assert "does not answer" in ceph["images"][0]["problem"] and ceph["images"][0]["watchers"] == []
     assert finding.verdict == "report"
@@ -218,8 +309,16 @@ def test_others_are_not_waited_for() -> None:
 
 def test_what_is_not_gone_in_time() -> None:
     ceph, (finding,) = read(Tools([A, B]), gone=["10.0.0.5"], gone_timeout=0)
-    assert (finding.control, finding.severity, finding.verdict, finding.named) == ("STOR-16", "critical", "refuse", True)
-    assert "still watched by 10.0.0.5:0/319745466 (client.4123)" in finding.summary and "10.0.0.6" not in finding.summary
+    assert (finding.control, finding.severity, finding.verdict, finding.named) == (
+        "STOR-16",
+        "critical",
+        "refuse",
+        True,
+    )
+    assert (
+        "still watched by 10.0.0.5:0/319745466 (client.4123)" in finding.summary
+        and "10.0.0.6" not in finding.summary
+    )
     assert len(ceph["images"][0]["watchers"]) == 2
 
 
@@ -227,23 +326,40 @@ def test_volumes_and_images() -> None:
     attributes = {"clusterID": "c", "pool": "rbd", "imageName": "data"}
     rbd = {
         "metadata": {"name": "pv-a"},
-        "spec": {"csi": {"driver": "rbd.csi.ceph.com", "volumeHandle": "h", "volumeAttributes": attributes}},
+        "spec": {
+            "csi": {
+                "driver": "rbd.csi.ceph.com",
+                "volumeHandle": "h",
+                "volumeAttributes": attributes,
+            }
+        },
     }
     twin = {**rbd, "metadata": {"name": "pv-b"}}
-    vague = {"metadata": {"name": "pv-c"}, "spec": {"csi": {"driver": "rbd.csi.ceph.com", "volumeHandle": "h"}}}
+    vague = {
+        "metadata": {"name": "pv-c"},
+        "spec": {"csi": {"driver": "rbd.csi.ceph.com", "volumeHandle": "h"}},
+    }
     nfs = {"metadata": {"name": "pv-d"}, "spec": {"nfs": {"server": "s"}}}
     tools = Tools([A])
-    audit = watchers.Watchers(Ceph(Connection(), Deadline(60), tools), options(volumes=[rbd, twin, vague, nfs]), tools.slept.append)
+    audit = watchers.Watchers(
+        Ceph(Connection(), Deadline(60), tools),
+        options(volumes=[rbd, twin, vague, nfs]),
+        tools.slept.append,
+    )
     state = audit.gather()
     images = audit.facts()["ceph"]["images"]
-    assert [(image["volume"], bool(image["problem"]), len(image["watchers"])) for image in images] == [
+    assert [
+        (image["volume"], bool(image["problem"]), len(image["watchers"])) for image in images
+    ] == [
         ("", False, 1),
         ("pv-a", False, 1),
         ("pv-b", False, 1),
         ("pv-c", True, 0),
     ]
     assert len([argv for argv in tools.asked if "status" in argv]) == 1
-    assert audit.facts()["ignored"] == ["pv-d"] and "1 volumes that are not RBD were ignored" in audit.healthy(state)
+    assert audit.facts()["ignored"] == [
+        "pv-d"
+    ] and "1 volumes that are not RBD were ignored" in audit.healthy(state)
     assert [finding.name for finding in audit.plan(state).findings] == ["pv-c"]
 
 
@@ -251,25 +367,45 @@ def test_the_namespace_of_a_volume_that_does_not_say() -> None:
     attributes = {"clusterID": "c", "pool": "rbd", "imageName": "data"}
     volume = {
         "metadata": {"name": "pv"},
-        "spec": {"csi": {"driver": "rbd.csi.ceph.com", "volumeHandle": "h", "volumeAttributes": attributes}},
+        "spec": {
+            "csi": {
+                "driver": "rbd.csi.ceph.com",
+                "volumeHandle": "h",
+                "volumeAttributes": attributes,
+            }
+        },
     }
     ceph, findings = read(Tools([A]), images=[], volumes=[volume], rados_namespaces={"c": "tenant"})
-    assert findings == [] and [(image["volume"], image["namespace"]) for image in ceph["images"]] == [("pv", "tenant")]
+    assert findings == [] and [
+        (image["volume"], image["namespace"]) for image in ceph["images"]
+    ] == [("pv", "tenant")]
     _ceph, (finding,) = read(Tools([A], missing=["data"]), images=[], volumes=[volume])
     assert "give it in rados_namespaces" in finding.reason
 
 
-NO_WATCHERS = ([{}], [None], [watcher(":/0", 1, 1)], [{**A, "cookie": "x"}], [{**A, "client": None}], "none", 3)
+NO_WATCHERS = (
+    [{}],
+    [None],
+    [watcher(":/0", 1, 1)],
+    [{**A, "cookie": "x"}],
+    [{**A, "client": None}],
+    "none",
+    3,
+)
 
 
-@pytest.mark.parametrize("answer", [None, [], {}, {"watchers": None}, *({"watchers": found} for found in NO_WATCHERS)])
+@pytest.mark.parametrize(
+    "answer", [None, [], {}, {"watchers": None}, *({"watchers": found} for found in NO_WATCHERS)]
+)
 def test_a_status_that_is_none(answer: Any) -> None:
     with pytest.raises(StorageOpsError, match="rbd status lacks"):
         watchers.parse_watchers(answer)
 
 
 def test_answers_of_old_releases() -> None:
-    assert watchers.parse_watchers({"watchers": {"watcher": A}}) == watchers.parse_watchers({"watchers": [A]})
+    assert watchers.parse_watchers({"watchers": {"watcher": A}}) == watchers.parse_watchers(
+        {"watchers": [A]}
+    )
     lock = {"locker": "client.1", "address": "[fd00:0::5]:0/9"}
     assert watchers.parse_locks({"auto 1": lock}) == watchers.parse_locks([lock])
     assert watchers.parse_locks([lock])[0].entry.text == "[fd00::5]:0/9"

@@ -13,16 +13,34 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients.runbook import CephClients, Client, _image, _instance
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph_clients.runbook import (
+    CephClients,
+    Client,
+    _image,
+    _instance,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 FSID = "981f368d-d55e-474a-b0be-3df26643b32a"
 BOOT = "82b619b4-0ab0-4e9c-b2a2-196bbf0b9cf0"
 SECRET = "AQD8gwFrapYrHxAAo8zsHVXbtOL+LbjKs9BMkg=="
 ROOT = "22 1 254:0 / / rw - ext4 /dev/vda rw"
-KRBD = Client("krbd", "/dev/rbd0", "rbd", "", "img1", "", "client.4173", "127.0.0.1", "127.0.0.1:0/3526210998", FSID)
+KRBD = Client(
+    "krbd",
+    "/dev/rbd0",
+    "rbd",
+    "",
+    "img1",
+    "",
+    "client.4173",
+    "127.0.0.1",
+    "127.0.0.1:0/3526210998",
+    FSID,
+)
 
 
 def put(root: Path, name: str, text: str) -> None:
@@ -104,17 +122,41 @@ def test_a_node_without_ceph(root: Path) -> None:
 
 def test_images_mapped_by_the_kernel(root: Path) -> None:
     put_image(root)
-    put_image(root, 1, pool="fast", pool_ns="team", name="img2", current_snap="monday", client_addr="[fd00::5]:0/12")
+    put_image(
+        root,
+        1,
+        pool="fast",
+        pool_ns="team",
+        name="img2",
+        current_snap="monday",
+        client_addr="[fd00::5]:0/12",
+    )
     put(root, "sys/class/block/rbd1/holders/dm-3", "")
     put(root, "sys/class/block/rbd1/rbd1p1/partition", "1")
     put(root, "sys/class/block/rbd1/rbd1p1/dev", "252:17")
     (root / "proc/77").mkdir()
     put_mounts(root, "30 22 252:17 / /data rw - ext4 /dev/rbd1p1 rw", pid=77)
     in_use = ("mounted at /data in the mount namespace of pid 77", "held by dm-3")
-    second = Client("krbd", "/dev/rbd1", "fast", "team", "img2", "monday", "client.4173", "fd00::5", "[fd00::5]:0/12", FSID, in_use)
+    second = Client(
+        "krbd",
+        "/dev/rbd1",
+        "fast",
+        "team",
+        "img2",
+        "monday",
+        "client.4173",
+        "fd00::5",
+        "[fd00::5]:0/12",
+        FSID,
+        in_use,
+    )
     assert clients(root)["clients"] == [result(KRBD), result(second)]
     audit = CephClients(Tree(root))
-    assert audit.healthy(audit.gather()) == "2 Ceph clients on worker01: krbd /dev/rbd0 rbd/img1, krbd /dev/rbd1 fast/team/img2@monday"
+    assert (
+        audit.healthy(audit.gather())
+        == "2 Ceph clients on worker01: krbd /dev/rbd0 rbd/img1, krbd /dev/rbd1 "
+        "fast/team/img2@monday"
+    )
 
 
 def test_an_image_that_cannot_be_read(root: Path) -> None:
@@ -128,7 +170,19 @@ def test_an_image_that_cannot_be_read(root: Path) -> None:
 
 def test_images_mapped_by_rbd_nbd(root: Path) -> None:
     put_process(root, 2797, "rbd-nbd", "/usr/bin/rbd-nbd", "map", "rbd/img2", "--try-netlink")
-    put_process(root, 2800, "rbd-nbd", "rbd-nbd", "--id", "csi", "--keyfile=/tmp/csi/keys/k", "--device", "/dev/nbd9", "attach", "p/n/i@s")
+    put_process(
+        root,
+        2800,
+        "rbd-nbd",
+        "rbd-nbd",
+        "--id",
+        "csi",
+        "--keyfile=/tmp/csi/keys/k",
+        "--device",
+        "/dev/nbd9",
+        "attach",
+        "p/n/i@s",
+    )
     put_process(root, 2900, "qemu-nbd", "qemu-nbd", "-c", "/dev/nbd2", "disk")
     # A thread has connected it; the server of the last one has died.
     put(root, "proc/2799/status", "Name:\trbd-nbd\nTgid:\t2797\nPid:\t2799")
@@ -170,7 +224,9 @@ def test_image_in_a_command_line(line: str, expected: tuple[str, str, str, str])
     assert _image(tuple(line.split())) == expected
 
 
-def put_kernel_client(root: Path, number: int, address: str = "127.0.0.1:0/3565127129", fsid: str = FSID) -> None:
+def put_kernel_client(
+    root: Path, number: int, address: str = "127.0.0.1:0/3565127129", fsid: str = FSID
+) -> None:
     text = f"instance: client.{number} (3){address}\nblocklisted: false"
     put(root, f"sys/kernel/debug/ceph/{fsid}.client{number}/status", text)
 
@@ -189,7 +245,13 @@ def test_filesystem_of_the_kernel(root: Path, source: str) -> None:
     put_kernel_client(root, 4163)
     (root / f"sys/kernel/debug/ceph/{FSID}.client4173").mkdir()
     put(root, "proc/1/mountinfo", f"{ROOT}\n{cephfs(source)}")
-    entry = {"client": "client.4163", "address": "127.0.0.1", "entry": "127.0.0.1:0/3565127129", "fsid": FSID, "in_use": MOUNTED}
+    entry = {
+        "client": "client.4163",
+        "address": "127.0.0.1",
+        "entry": "127.0.0.1:0/3565127129",
+        "fsid": FSID,
+        "in_use": MOUNTED,
+    }
     assert clients(root)["clients"] == [result(KRBD), result(Client("cephfs", source, **entry))]
 
 
@@ -209,7 +271,9 @@ def test_filesystems_are_not_joined_on_a_guess(root: Path) -> None:
     for number in (4163, 4164):
         os.unlink(root / f"sys/kernel/debug/ceph/{FSID}.client{number}/status")
     os.rmdir(root / f"sys/kernel/debug/ceph/{FSID}.client4164")
-    assert [(client["device"], client["client"], client["fsid"]) for client in clients(root)["clients"]] == [
+    assert [
+        (client["device"], client["client"], client["fsid"]) for client in clients(root)["clients"]
+    ] == [
         (f"admin@{other}.cfs=/", "", other),
         ("", "client.4163", FSID),
     ]
@@ -218,13 +282,17 @@ def test_filesystems_are_not_joined_on_a_guess(root: Path) -> None:
 def test_a_filesystem_without_a_mount_is_found(root: Path) -> None:
     """Lazily unmounted and busy: no namespace has it any more, but its client lives."""
     put_kernel_client(root, 4163)
-    assert [(client["kind"], client["client"]) for client in clients(root)["clients"]] == [("cephfs", "client.4163")]
+    assert [(client["kind"], client["client"]) for client in clients(root)["clients"]] == [
+        ("cephfs", "client.4163")
+    ]
 
 
 def test_ceph_fuse_by_its_mount_and_by_its_process(root: Path) -> None:
     put(root, "proc/1/mountinfo", f"{ROOT}\n50 22 0:51 / /mnt/f rw - fuse.ceph-fuse ceph-fuse rw")
     put_process(root, 3008, "ceph-fuse", "ceph-fuse", "/mnt/f")
-    assert [(client["kind"], client["device"], client["in_use"]) for client in clients(root)["clients"]] == [
+    assert [
+        (client["kind"], client["device"], client["in_use"]) for client in clients(root)["clients"]
+    ] == [
         ("ceph-fuse", "ceph-fuse", ["mounted at /mnt/f in the mount namespace of pid 1"]),
         ("ceph-fuse", "", ["served by ceph-fuse, pid 3008"]),
     ]
@@ -257,7 +325,10 @@ def test_without_a_boot_id_nothing_is_said(root: Path) -> None:
     [
         ("10.0.0.5:0/3197", ("10.0.0.5", "10.0.0.5:0/3197")),
         ("(2)10.0.0.5:0/3197", ("10.0.0.5", "10.0.0.5:0/3197")),
-        ("instance: client.4163 (3)[FD00:0::5]:0/7\nblocklisted: false", ("fd00::5", "[fd00::5]:0/7")),
+        (
+            "instance: client.4163 (3)[FD00:0::5]:0/7\nblocklisted: false",
+            ("fd00::5", "[fd00::5]:0/7"),
+        ),
         ("(1)300.0.0.1:0/7", ("", "")),
         ("", ("", "")),
     ],

@@ -23,7 +23,11 @@ class Tagged(str):
 @given(st.text())
 def test_nothing_unprintable_is_left(given_text: str) -> None:
     shown = clean.text(given_text)
-    assert not [letter for letter in shown if unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t"]
+    assert not [
+        letter
+        for letter in shown
+        if unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t"
+    ]
     shown.encode()
     assert "\n" not in clean.line(given_text)
 
@@ -31,7 +35,9 @@ def test_nothing_unprintable_is_left(given_text: str) -> None:
 def test_what_is_shown() -> None:
     assert clean.text("a\x1b[31mb\u202ec\ud800") == r"a\x1b[31mb\u202ec\ud800"
     assert clean.text("x" * 5_000).endswith(" (+1000 more characters)")
-    assert not isinstance(clean.text(Tagged("x")), Tagged) and not isinstance(clean.plain([Tagged("x")])[0], Tagged)
+    assert not isinstance(clean.text(Tagged("x")), Tagged) and not isinstance(
+        clean.plain([Tagged("x")])[0], Tagged
+    )
     assert clean.plain({"a": list(range(300)), 1: float("nan"), "big": 2**70}) == {
         "a": [*range(200), "(+100 more)"],
         "1": "nan",

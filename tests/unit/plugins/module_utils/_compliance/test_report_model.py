@@ -16,9 +16,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import history, html, model, prometheus
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS, NODE_CONTROLS
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    history,
+    html,
+    model,
+    prometheus,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
+    CONTROLS,
+    NODE_CONTROLS,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.results import (
     NOW,
     build,
@@ -36,40 +46,67 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.results import 
         ({"unreachable": True, "msg": "timed out\nby ssh"}, "unreachable: timed out by ssh"),
         ({"failed": True, "msg": "Missing sudo password"}, "Missing sudo password"),
         # As "failed_when: false" leaves it.
-        ({"failed": False, "msg": "Timed out after 300 second(s)."}, "Timed out after 300 second(s)."),
+        (
+            {"failed": False, "msg": "Timed out after 300 second(s)."},
+            "Timed out after 300 second(s).",
+        ),
         ({"msg": "", "findings": "none"}, "it gave no reason"),
         ("text", "the audit did not run there"),
         (
-            {"failed": True, "msg": "MODULE FAILURE", "module_stderr": "Traceback:\nsudo: no password\n\n"},
+            {
+                "failed": True,
+                "msg": "MODULE FAILURE",
+                "module_stderr": "Traceback:\nsudo: no password\n\n",
+            },
             "MODULE FAILURE: sudo: no password",
         ),
         (
             {
                 "failed": True,
                 "msg": "MODULE FAILURE",
-                "module_stderr": "pyenv: python3.13: command not found\n\nThe command exists in\n  3.12\n",
+                "module_stderr": "pyenv: python3.13: command not found\n\nThe "
+                "command exists in\n  3.12\n",
             },
             "MODULE FAILURE: pyenv: python3.13: command not found",
         ),
-        (result({"control": "STOR-01"}), "what it returned is not what an audit returns: KeyError 'object'"),
-        (result(finding("STOR-99")), "what it returned is not what an audit returns: ValueError STOR-99 major repair"),
-        (result(finding(severity="fatal")), "what it returned is not what an audit returns: ValueError STOR-01 fatal repair"),
+        (
+            result({"control": "STOR-01"}),
+            "what it returned is not what an audit returns: KeyError 'object'",
+        ),
+        (
+            result(finding("STOR-99")),
+            "what it returned is not what an audit returns: ValueError STOR-99 major repair",
+        ),
+        (
+            result(finding(severity="fatal")),
+            "what it returned is not what an audit returns: ValueError STOR-01 fatal repair",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_not_assessed(returned: Any, reason: str) -> None:
     report = build({"n1": returned})
     row = host(report, "n1")
     assert (row["status"], row["reason"]) == ("not_assessed", reason)
-    assert set(row["controls"].values()) == {"not_assessed"} and len(row["controls"]) == len(NODE_CONTROLS)
+    assert set(row["controls"].values()) == {"not_assessed"} and len(row["controls"]) == len(
+        NODE_CONTROLS
+    )
     assert report["summary"]["controls"]["STOR-01"]["pass"] == 0
     assert model.failing(report)
-    assert model.sentence(report) == "nothing was assessed; 1 not assessed, the cluster not assessed"
+    assert (
+        model.sentence(report) == "nothing was assessed; 1 not assessed, the cluster not assessed"
+    )
     assert not history.trend([], report), "and it was no perfect night"
 
 
 def test_some_controls_that_could_not_be_read() -> None:
-    """What was found counts all the same, and of the control that was cut short only what failed."""
-    returned = result(finding(), failed=True, not_assessed={"STOR-09": "mount.nfs is not installed", "STOR-01": "ended early"})
+    """What was found counts all the same, and of the control that was cut short only
+    what failed.
+    """
+    returned = result(
+        finding(),
+        failed=True,
+        not_assessed={"STOR-09": "mount.nfs is not installed", "STOR-01": "ended early"},
+    )
     row = host(build({"n1": returned}), "n1")
     assert row["status"] == "partly_assessed"
     assert {control: row["controls"][control] for control in ("STOR-01", "STOR-02", "STOR-09")} == {
@@ -94,32 +131,50 @@ def test_without_a_cluster_its_controls_are_not_assessed_and_without_ceph_there_
     assert not model.failing(report), "nobody asked for the cluster"
     named = build({"n1": result()}, controls=("STOR-01", "STOR-11"))
     assert model.failing(named), "its controls were named"
-    assert 'status="not_assessed"} 1' in prometheus.render(named) and 'hosts{cluster="fleet",status="not_assessed"} 0' in prometheus.render(
-        report
-    )
-    assert model.unassessed(named) == [f"not assessed, or not all of it: cluster: {model.NO_CLUSTER}"]
+    assert 'status="not_assessed"} 1' in prometheus.render(
+        named
+    ) and 'hosts{cluster="fleet",status="not_assessed"} 0' in prometheus.render(report)
+    assert model.unassessed(named) == [
+        f"not assessed, or not all of it: cluster: {model.NO_CLUSTER}"
+    ]
     assert model.sentence(report) == "no open findings on 1 of 1 host; the cluster not assessed"
-    report = build({"n1": result()}, cluster={"failed": True, "msg": "refused"}, ceph=result(blocklist=[]))
+    report = build(
+        {"n1": result()}, cluster={"failed": True, "msg": "refused"}, ceph=result(blocklist=[])
+    )
     assert model.failing(report)
-    assert host(report, "ceph")["controls"] == {}, "what is read of Ceph serves the cluster's controls"
+    assert host(report, "ceph")["controls"] == {}, (
+        "what is read of Ceph serves the cluster's controls"
+    )
     for unread in ({"failed": True, "msg": "no"}, result(not_assessed={"STOR-16": "no"})):
         row = host(build({}, ceph=unread), "ceph")
         assert (row["status"], row["controls"]) == ("not_assessed", {"STOR-17": "not_assessed"})
 
 
 def test_scope() -> None:
-    returned = result(finding(), finding("STOR-10", "info", "containerd"), finding("STOR-03", "minor", "sdb"))
+    returned = result(
+        finding(), finding("STOR-10", "info", "containerd"), finding("STOR-03", "minor", "sdb")
+    )
     report = build({"n1": returned}, controls=("STOR-01", "STOR-10"))
     assert [one["control"] for one in report["findings"]] == ["STOR-01", "STOR-10"]
-    assert host(report, "n1")["controls"] == {"STOR-01": "fail", "STOR-10": "pass"}, "an info is a note"
-    assert [one["name"] for one in report["hosts"]] == ["n1"], "no control of the cluster is in scope"
+    assert host(report, "n1")["controls"] == {"STOR-01": "fail", "STOR-10": "pass"}, (
+        "an info is a note"
+    )
+    assert [one["name"] for one in report["hosts"]] == ["n1"], (
+        "no control of the cluster is in scope"
+    )
     report = build({"n1": returned}, severity="major")
     assert [one["control"] for one in report["findings"]] == ["STOR-01"]
-    assert host(report, "n1")["controls"]["STOR-03"] == "not_in_scope", "not grave enough to be shown, but no pass"
+    assert host(report, "n1")["controls"]["STOR-03"] == "not_in_scope", (
+        "not grave enough to be shown, but no pass"
+    )
     assert host(report, "n1")["controls"]["STOR-10"] == "pass"
-    assert model.sentence(report).startswith("1 open finding of severity major or worse (1 major) on 1 of 1 host")
+    assert model.sentence(report).startswith(
+        "1 open finding of severity major or worse (1 major) on 1 of 1 host"
+    )
     report = build({"n1": returned}, severity="major", select="[?severity=='minor']")
-    assert not report["findings"] and model.sentence(report).startswith("no open findings of severity major or worse of the selected on 1")
+    assert not report["findings"] and model.sentence(report).startswith(
+        "no open findings of severity major or worse of the selected on 1"
+    )
     report = build({"n1": returned}, select="[?control=='STOR-03']")
     assert [one["control"] for one in report["findings"]] == ["STOR-03"]
     assert host(report, "n1")["controls"]["STOR-01"] == "not_in_scope", "left out is not passed"
@@ -127,15 +182,32 @@ def test_scope() -> None:
 
 def test_findings_that_a_result_had_no_room_for() -> None:
     """One of no control counts them; none of their controls passes, whatever is selected."""
-    others = finding("", "minor", "240 more", kind="findings", evidence={"controls": ["STOR-05: 200", "no control: 40"]})
+    others = finding(
+        "",
+        "minor",
+        "240 more",
+        kind="findings",
+        evidence={"controls": ["STOR-05: 200", "no control: 40"]},
+    )
     report = build({"n1": result(finding(), others)}, select="[?control=='STOR-01']")
     assert host(report, "n1")["controls"]["STOR-05"] == "fail"
-    assert len(report["findings"]) == 2 and report["summary"]["controls"]["STOR-05"]["findings"] == 0
-    report = build({"n1": result(finding(), others)}, [exception("[?host=='n1']")], severity="critical")
-    assert host(report, "n1")["controls"]["STOR-05"] == "fail", "nobody accepts what nobody has seen, and nothing hides it"
+    assert (
+        len(report["findings"]) == 2 and report["summary"]["controls"]["STOR-05"]["findings"] == 0
+    )
+    report = build(
+        {"n1": result(finding(), others)}, [exception("[?host=='n1']")], severity="critical"
+    )
+    assert host(report, "n1")["controls"]["STOR-05"] == "fail", (
+        "nobody accepts what nobody has seen, and nothing hides it"
+    )
     assert report["exceptions"][0]["matched"] == 1
     node = finding("", "minor", "n9", kind="Node")
-    assert build({}, [exception("[?object.name=='n9']")], cluster=result(node))["findings"][0]["status"] == "accepted"
+    assert (
+        build({}, [exception("[?object.name=='n9']")], cluster=result(node))["findings"][0][
+            "status"
+        ]
+        == "accepted"
+    )
 
 
 def exception(select: str = "[?control=='STOR-01']", expires: str = "2026-11-22") -> dict[str, str]:
@@ -143,13 +215,30 @@ def exception(select: str = "[?control=='STOR-01']", expires: str = "2026-11-22"
 
 
 def test_exceptions() -> None:
-    """One holds until the end of its day; then what it accepted counts again, and both are told, as is one that matches nothing."""
+    """One holds until the end of its day; then what it accepted counts again, and both are told, as
+    is one that matches nothing.
+    """
     nodes = {"n1": result(finding(), finding("STOR-03", "minor", "sdb"))}
-    report = build(nodes, [exception(), exception("[?control=='STOR-03']", "2026-11-21"), exception("[?host=='n2']")])
+    report = build(
+        nodes,
+        [exception(), exception("[?control=='STOR-03']", "2026-11-21"), exception("[?host=='n2']")],
+    )
     first, second = report["findings"]
-    assert first["status"] == "accepted" and first["exception"]["owner"] == "somebody" and first["expired_exception"] is None
-    assert second["status"] == "open" and second["exception"] is None and second["expired_exception"]["expires"] == "2026-11-21"
-    assert [(one["matched"], one["expired"]) for one in report["exceptions"]] == [(1, False), (1, True), (0, False)]
+    assert (
+        first["status"] == "accepted"
+        and first["exception"]["owner"] == "somebody"
+        and first["expired_exception"] is None
+    )
+    assert (
+        second["status"] == "open"
+        and second["exception"] is None
+        and second["expired_exception"]["expires"] == "2026-11-21"
+    )
+    assert [(one["matched"], one["expired"]) for one in report["exceptions"]] == [
+        (1, False),
+        (1, True),
+        (0, False),
+    ]
     row = host(report, "n1")["controls"]
     assert (row["STOR-01"], row["STOR-03"]) == ("accepted", "fail")
     summary = report["summary"]["findings"]
@@ -157,7 +246,10 @@ def test_exceptions() -> None:
     assert (summary["accepted"], summary["expired_exceptions"]) == (1, 1)
     # One that is still valid makes up for one that is not.
     report = build(nodes, [exception(expires="2020-01-01"), exception()])
-    assert report["findings"][0]["status"] == "accepted" and report["findings"][0]["expired_exception"] is None
+    assert (
+        report["findings"][0]["status"] == "accepted"
+        and report["findings"][0]["expired_exception"] is None
+    )
 
 
 def test_expressions_that_some_finding_defeats_accept_nothing_and_hide_nothing() -> None:
@@ -165,7 +257,10 @@ def test_expressions_that_some_finding_defeats_accept_nothing_and_hide_nothing()
     nodes = {"n1": result(finding(evidence={"size": 7}))}
     report = build(nodes, [exception(select)], select=select)
     assert report["findings"][0]["status"] == "open"
-    assert "cannot be applied" in report["exceptions"][0]["error"] and "cannot be applied" in report["run"]["scope"]["select_error"]
+    assert (
+        "cannot be applied" in report["exceptions"][0]["error"]
+        and "cannot be applied" in report["run"]["scope"]["select_error"]
+    )
 
 
 def test_new_and_resolved() -> None:
@@ -173,29 +268,46 @@ def test_new_and_resolved() -> None:
     both = result(finding(), finding("STOR-03", "minor", "sdb"))
     kept: Any = None
     nights = []
-    for returned in (both, result(finding(summary="other words")), {"unreachable": True, "msg": "off"}, both, result()):
+    for returned in (
+        both,
+        result(finding(summary="other words")),
+        {"unreachable": True, "msg": "off"},
+        both,
+        result(),
+    ):
         report = build({"n1": returned}, previous=kept)
         kept = json.loads(json.dumps(history.keep(report, kept)))
         assert history.is_kept(kept)
-        nights.append((report["summary"]["findings"]["new"], report["summary"]["findings"]["resolved"]))
+        nights.append(
+            (report["summary"]["findings"]["new"], report["summary"]["findings"]["resolved"])
+        )
     assert nights == [(0, 0), (0, 1), (0, 0), (1, 0), (0, 2)]
     assert [point["major"] for point in history.trend([kept], report)] == [0, 0]
 
 
 def test_only_runs_that_asked_the_same_are_compared() -> None:
     """And of those that did, only the last keeps what was found."""
-    nights = [build({"n1": result(finding(severity="minor"))}, severity=severity) for severity in ("info", "major", "info")]
+    nights = [
+        build({"n1": result(finding(severity="minor"))}, severity=severity)
+        for severity in ("info", "major", "info")
+    ]
     kept = history.lighten([history.keep(night, None) for night in nights])
-    assert [bool(one["findings"]) for one in kept] == [False, False, True], "major left out what was found"
+    assert [bool(one["findings"]) for one in kept] == [False, False, True], (
+        "major left out what was found"
+    )
     run = {"cluster": "fleet", "scope": model.Scope().to_result(), "slice": None}
     assert history.comparable(kept, run) == [kept[0], kept[2]]
     assert not history.comparable(kept, {**run, "cluster": "other"})
     assert not history.comparable(kept, {**run, "slice": {"number": 1, "count": 2}})
-    assert history.comparable(kept, {**run, "scope": model.Scope(severity="major").to_result()}) == [kept[1]]
+    assert history.comparable(
+        kept, {**run, "scope": model.Scope(severity="major").to_result()}
+    ) == [kept[1]]
 
 
 def test_things_of_one_name_have_fingerprints_of_their_own() -> None:
-    findings = build({"n1": result(finding(), finding(summary="again")), "n2": result(finding())})["findings"]
+    findings = build({"n1": result(finding(), finding(summary="again")), "n2": result(finding())})[
+        "findings"
+    ]
     assert len({one["fingerprint"] for one in findings}) == 3
 
 
@@ -207,22 +319,36 @@ def part(nodes: dict[str, Any], number: int = 0, **more: Any) -> model.Part:
 
 
 def test_parts_of_a_fleet_become_one_report() -> None:
-    """Every result is as it was, who could not read the cluster loses, and what no part has is not assessed."""
+    """Every result is as it was, who could not read the cluster loses, and what no part has is not
+    assessed.
+    """
     ill = result(finding(), failed=True, not_assessed={"STOR-09": "no"})
-    first, second = part({"n1": ill}, 1, cluster=result(finding("STOR-11", kind="VolumeAttachment"))), part({"n2": None}, 3)
+    first, second = (
+        part({"n1": ill}, 1, cluster=result(finding("STOR-11", kind="VolumeAttachment"))),
+        part({"n2": None}, 3),
+    )
     rows = model.join([first, second], [], [])
     occasion = model.Occasion("Title", "fleet", NOW, NOW, "0.1.0")
     report = model.build(rows, first.scope, [], occasion)
     alone = build({"n1": ill}, cluster=result(finding("STOR-11", kind="VolumeAttachment")))
     for name in ("n1", "cluster"):
         assert host(report, name) == host(alone, name)
-    assert [one["fingerprint"] for one in report["findings"]] == [one["fingerprint"] for one in alone["findings"]]
+    assert [one["fingerprint"] for one in report["findings"]] == [
+        one["fingerprint"] for one in alone["findings"]
+    ]
     assert host(report, "slice 2 of 3")["status"] == "not_assessed"
     rows = model.join([first, second], [], ["n1", "n2", "n3"])
-    assert {row.name: bool(row.reason) for row in rows} == {"n1": False, "cluster": False, "n2": True, "n3": True}
+    assert {row.name: bool(row.reason) for row in rows} == {
+        "n1": False,
+        "cluster": False,
+        "n2": True,
+        "n3": True,
+    }
     selected = part({"n1": ill}, select="[?severity=='critical']")
     again = model.build(model.join([selected], [], []), selected.scope, [], occasion)
-    assert host(again, "n1")["controls"]["STOR-01"] == "not_in_scope", "what a part left out did not pass"
+    assert host(again, "n1")["controls"]["STOR-01"] == "not_in_scope", (
+        "what a part left out did not pass"
+    )
     read = model.Row("cluster", "cluster", reasons={"STOR-17": "no Ceph"})
     assert model.join([second], [read], [])[1] is read
 
@@ -251,17 +377,51 @@ def test_a_part_that_ran_again_counts_once_as_the_newer_has_it() -> None:
 def test_hosts_of_the_names_of_the_others() -> None:
     """The host keeps its name, and what was found in the cluster stays the cluster's."""
     found = result(finding("STOR-11", kind="VolumeAttachment"))
-    rows = [model.read_result("cluster", "node", result()), model.read_result("cluster (cluster)", "node", result())]
-    rows += [model.read_result("cluster", "cluster", found), model.read_result("ceph", "ceph", result())]
+    rows = [
+        model.read_result("cluster", "node", result()),
+        model.read_result("cluster (cluster)", "node", result()),
+    ]
+    rows += [
+        model.read_result("cluster", "cluster", found),
+        model.read_result("ceph", "ceph", result()),
+    ]
     named = model.name_apart([row for row in rows if row])
-    assert [row.name for row in named] == ["cluster", "cluster (cluster)", "cluster (cluster) (cluster)", "ceph"]
-    report = model.build(named, model.Scope(), [], model.Occasion("Title", "fleet", NOW, NOW, "0.1.0"))
-    assert report["findings"][0]["host"] == "cluster (cluster) (cluster)" and host(report, "cluster")["controls"]["STOR-01"] == "pass"
-    joined = model.join([part({"cluster": result()}, cluster=found), part({"n1": result()}, 1)], [], ["cluster", "n1"])
-    assert sorted((row.kind, row.name) for row in joined) == [("cluster", "cluster (cluster)"), ("node", "cluster"), ("node", "n1")]
+    assert [row.name for row in named] == [
+        "cluster",
+        "cluster (cluster)",
+        "cluster (cluster) (cluster)",
+        "ceph",
+    ]
+    report = model.build(
+        named, model.Scope(), [], model.Occasion("Title", "fleet", NOW, NOW, "0.1.0")
+    )
+    assert (
+        report["findings"][0]["host"] == "cluster (cluster) (cluster)"
+        and host(report, "cluster")["controls"]["STOR-01"] == "pass"
+    )
+    joined = model.join(
+        [part({"cluster": result()}, cluster=found), part({"n1": result()}, 1)],
+        [],
+        ["cluster", "n1"],
+    )
+    assert sorted((row.kind, row.name) for row in joined) == [
+        ("cluster", "cluster (cluster)"),
+        ("node", "cluster"),
+        ("node", "n1"),
+    ]
 
 
-@pytest.mark.parametrize("wrong", [[], {}, {"schema_version": 2}, {"schema_version": 1, "hosts": [{"name": "x", "kind": "pet"}]}, None, 7])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [],
+        {},
+        {"schema_version": 2},
+        {"schema_version": 1, "hosts": [{"name": "x", "kind": "pet"}]},
+        None,
+        7,
+    ],
+)
 def test_files_that_are_no_reports(wrong: Any) -> None:
     with pytest.raises(StorageOpsError, match="x.json"):
         model.read_report(wrong, "x.json")
@@ -299,7 +459,8 @@ shapes = st.fixed_dictionaries(
                 optional={
                     "control": st.sampled_from([*CONTROLS, "", "STOR-18"]),
                     "severity": st.sampled_from(["critical", "info", "other"]),
-                    "object": json_values | st.dictionaries(st.sampled_from(["kind", "name", "node"]), st.text()),
+                    "object": json_values
+                    | st.dictionaries(st.sampled_from(["kind", "name", "node"]), st.text()),
                     "verdict": st.sampled_from(["repair", "other"]),
                     "summary": json_values,
                     "evidence": json_values,
@@ -315,7 +476,9 @@ shapes = st.fixed_dictionaries(
 
 
 @given(json_values | shapes)
-def test_whatever_a_node_answers_there_is_a_report_and_every_control_has_a_result(answer: Any) -> None:
+def test_whatever_a_node_answers_there_is_a_report_and_every_control_has_a_result(
+    answer: Any,
+) -> None:
     report = build({"n1": answer})
     row = host(report, "n1")
     assert set(row["controls"]) == set(NODE_CONTROLS)

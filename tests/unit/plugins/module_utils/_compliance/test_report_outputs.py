@@ -20,8 +20,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import files, history, html, junit, prometheus
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import (
+    files,
+    history,
+    html,
+    junit,
+    prometheus,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.results import (
     HOSTILE,
     build,
@@ -31,21 +39,47 @@ from ansible_collections.storage_ops.runbooks.tests.unit.support.results import 
 
 ASSETS = html.Assets.read(Path(__file__).resolve().parents[5] / "roles/compliance_report/files")
 NODES: dict[str, Any] = {
-    "n1": result(finding(), finding("STOR-03", "minor", "sdb"), finding("STOR-10", "info", "containerd")),
+    "n1": result(
+        finding(), finding("STOR-03", "minor", "sdb"), finding("STOR-10", "info", "containerd")
+    ),
     "n2": {"unreachable": True, "msg": "off"},
     "n3": result(failed=True, not_assessed={"STOR-09": "mount.nfs is not installed"}),
 }
-EXCEPTIONS = [{"select": "[?control=='STOR-03']", "owner": "me", "reason": "why", "expires": "2027-01-01"}]
+EXCEPTIONS = [
+    {"select": "[?control=='STOR-03']", "owner": "me", "reason": "why", "expires": "2027-01-01"}
+]
 
 
 def hostile(text: str) -> dict[str, Any]:
     """A report in which everything that a host or a user can name is that text."""
-    evil = finding(name=text, node=text, kind=text, summary=text, reason=text, runbook=text, evidence={text: [text]})
-    evil["repair"] = [{"action": text, "target": text, "command": [text], "outcome": "planned", "seconds": 0}]
-    nodes = {"n1": result(evil, failed=True, not_assessed={"STOR-09": text}), text: result(evil), "n2": {"unreachable": True, "msg": text}}
-    rule = {"select": "[?control=='STOR-05']", "owner": f"o{text}", "reason": f"r{text}", "expires": "2026-01-01"}
+    evil = finding(
+        name=text,
+        node=text,
+        kind=text,
+        summary=text,
+        reason=text,
+        runbook=text,
+        evidence={text: [text]},
+    )
+    evil["repair"] = [
+        {"action": text, "target": text, "command": [text], "outcome": "planned", "seconds": 0}
+    ]
+    nodes = {
+        "n1": result(evil, failed=True, not_assessed={"STOR-09": text}),
+        text: result(evil),
+        "n2": {"unreachable": True, "msg": text},
+    }
+    rule = {
+        "select": "[?control=='STOR-05']",
+        "owner": f"o{text}",
+        "reason": f"r{text}",
+        "expires": "2026-01-01",
+    }
     report = build(nodes, [rule])
-    report["run"].update(title=f"t{text}".encode("utf-8", "replace").decode(), cluster=f"c{text}".encode("utf-8", "replace").decode())
+    report["run"].update(
+        title=f"t{text}".encode("utf-8", "replace").decode(),
+        cluster=f"c{text}".encode("utf-8", "replace").decode(),
+    )
     return report
 
 
@@ -58,22 +92,45 @@ def test_one_case_for_each_control_and_host() -> None:
     assert len(cases) == 3 * 10 + 7 == int(document.get("tests", ""))
     failed = cases["STOR-01", "n1"]
     failure = failed.find("failure")
-    assert failure is not None and failure.get("message") == "mpatha is dead" and "clean_residual_paths" in (failure.text or "")
+    assert (
+        failure is not None
+        and failure.get("message") == "mpatha is dead"
+        and "clean_residual_paths" in (failure.text or "")
+    )
     accepted = cases["STOR-03", "n1"]
-    assert [part.tag for part in accepted] == ["system-out"] and "accepted by me until 2027-01-01: why" in (accepted[0].text or "")
+    assert [part.tag for part in accepted] == [
+        "system-out"
+    ] and "accepted by me until 2027-01-01: why" in (accepted[0].text or "")
     assert [part.tag for part in cases["STOR-10", "n1"]] == ["system-out"], "an info is a note"
-    for where, why in (("n2", "not assessed: unreachable: off"), ("n3", "not assessed: mount.nfs is not installed")):
-        assert [(part.tag, part.get("message")) for part in cases["STOR-09", where]] == [("skipped", why)]
+    for where, why in (
+        ("n2", "not assessed: unreachable: off"),
+        ("n3", "not assessed: mount.nfs is not installed"),
+    ):
+        assert [(part.tag, part.get("message")) for part in cases["STOR-09", where]] == [
+            ("skipped", why)
+        ]
     assert not list(cases["STOR-01", "n3"])
     tags = [part.tag for part in document.iter()]
-    assert (document.get("failures"), document.get("skipped")) == (str(tags.count("failure")), str(tags.count("skipped")))
+    assert (document.get("failures"), document.get("skipped")) == (
+        str(tags.count("failure")),
+        str(tags.count("skipped")),
+    )
 
 
 def test_a_note_that_stands_for_findings_left_out() -> None:
     """The control fails, since nobody has seen them, and the case says why."""
-    others = finding("", "info", "3 more", kind="findings", summary="3 more are left out", evidence={"controls": ["STOR-05: 3"]})
+    others = finding(
+        "",
+        "info",
+        "3 more",
+        kind="findings",
+        summary="3 more are left out",
+        evidence={"controls": ["STOR-05: 3"]},
+    )
     document = ElementTree.fromstring(junit.render(build({"n1": result(others)})).encode())
-    assert [failure.get("message") for failure in document.iter("failure")] == ["3 more are left out"]
+    assert [failure.get("message") for failure in document.iter("failure")] == [
+        "3 more are left out"
+    ]
 
 
 @given(st.text() | st.just(HOSTILE))
@@ -140,7 +197,9 @@ def page(report: dict[str, Any]) -> Page:
 
 def test_the_page_asks_for_nothing_and_allows_only_its_own_code() -> None:
     made = page(build(NODES, EXCEPTIONS))
-    policy = next(attributes["content"] for tag, attributes in made.elements if attributes.get("http-equiv"))
+    policy = next(
+        attributes["content"] for tag, attributes in made.elements if attributes.get("http-equiv")
+    )
     assert "default-src 'none'" in policy and "unsafe" not in policy
     for what in ("script", "style"):
         digest = base64.b64encode(hashlib.sha256(made.held[what].encode()).digest()).decode()
@@ -156,16 +215,21 @@ def test_the_page_asks_for_nothing_and_allows_only_its_own_code() -> None:
 @given(st.text() | st.just(HOSTILE))
 def test_the_page_has_the_same_elements_whatever_it_holds(text: str) -> None:
     plain, made = page(hostile("x")), page(hostile(text))
-    assert [tag for tag, _attributes in made.elements] == [tag for tag, _attributes in plain.elements]
+    assert [tag for tag, _attributes in made.elements] == [
+        tag for tag, _attributes in plain.elements
+    ]
     assert not re.search("[<>&]", made.held["data"])
     assert made.held["script"] == ASSETS.script and json.loads(made.held["data"])["findings"]
 
 
 def test_the_summary_is_there_without_a_script() -> None:
-    report = build(NODES, [*EXCEPTIONS, {**EXCEPTIONS[0], "expires": "2020-01-01"}], severity="info")
+    report = build(
+        NODES, [*EXCEPTIONS, {**EXCEPTIONS[0], "expires": "2020-01-01"}], severity="info"
+    )
     text = html.render(report, json.dumps(report), history.trend([], report), ASSETS)
     for said in (
-        "2 open findings (1 major, 1 info) on 1 of 3 hosts; 1 not assessed, 1 only partly assessed, the cluster not assessed",
+        "2 open findings (1 major, 1 info) on 1 of 3 hosts; 1 not assessed, 1 only partly "
+        "assessed, the cluster not assessed",
         '<b>n2</b> <span class="soft">unreachable: off</span>',
         '<b>n3</b> STOR-09 <span class="soft">mount.nfs is not installed</span>',
         "expired 2020-01-01",
@@ -192,7 +256,10 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["report.json"]
     assert path.stat().st_mode & 0o777 == 0o640
     files.prepare(str(tmp_path / "new"), "runs")
-    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("new", "new/runs")] == [0o750, 0o750]
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("new", "new/runs")] == [
+        0o750,
+        0o750,
+    ]
 
 
 def test_the_newest_runs_are_kept(tmp_path: Path) -> None:

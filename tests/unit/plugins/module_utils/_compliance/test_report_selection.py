@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""JMESPath over findings: what is wrong with an expression is told before anything runs, by its place."""
+"""JMESPath over findings: what is wrong with an expression is told before anything runs, by its
+place.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import selection
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import Expression, make_exceptions
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.selection import (
+    Expression,
+    make_exceptions,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 FINDINGS = [
-    {"control": "STOR-01", "severity": "critical", "host": "n1", "object": {"node": "worker01"}, "evidence": {"size": 7}},
-    {"control": "STOR-09", "severity": "major", "host": "n2", "object": {"node": "worker02"}, "evidence": {}},
+    {
+        "control": "STOR-01",
+        "severity": "critical",
+        "host": "n1",
+        "object": {"node": "worker01"},
+        "evidence": {"size": 7},
+    },
+    {
+        "control": "STOR-09",
+        "severity": "major",
+        "host": "n2",
+        "object": {"node": "worker02"},
+        "evidence": {},
+    },
 ]
 
 
@@ -49,7 +68,10 @@ def test_what_is_selected(text: str, chosen: list[int]) -> None:
     ("text", "said"),
     [
         ("[?severity=='critical'", r"select is not JMESPath: .* at character 23 of"),
-        ("[?severity=='critical", r"select is not JMESPath: Unclosed ' delimiter at character 13 of"),
+        (
+            "[?severity=='critical",
+            r"select is not JMESPath: Unclosed ' delimiter at character 13 of",
+        ),
         ("[?severity = 'x']", r"select is not JMESPath: .* at character 12 of"),
         ("[?nothing(host)]", "Unknown function: nothing"),
         ("[].host", "must select whole findings"),
@@ -59,13 +81,22 @@ def test_what_is_selected(text: str, chosen: list[int]) -> None:
         ("severity", "must select whole findings"),
         ("not_a_key", "findings have no 'not_a_key'"),
         ("[?severity=='crtical']", "the severity of a finding is never 'crtical'"),
-        ("[?host=='n1'] | [?@.verdict!='repaired']", "the verdict of a finding is never 'repaired'"),
-        ("[?contains(['STOR-01','STOR-99'], control)]", "the control of a finding is never 'STOR-99'"),
+        (
+            "[?host=='n1'] | [?@.verdict!='repaired']",
+            "the verdict of a finding is never 'repaired'",
+        ),
+        (
+            "[?contains(['STOR-01','STOR-99'], control)]",
+            "the control of a finding is never 'STOR-99'",
+        ),
         ('[?contains(`["STOR-99"]`, control)]', "the control of a finding is never 'STOR-99'"),
         ("[?contains(control, 'STORE')]", "the control of a finding is never 'STORE'"),
         ('[?severity=="critical"]', "findings have no 'critical'"),
         ("[?object.host=='n1']", "the object of a finding has no 'host'"),
-        ("[?contains(evidence.name, 'x')]", "cannot be applied to every finding.*test for others first"),
+        (
+            "[?contains(evidence.name, 'x')]",
+            "cannot be applied to every finding.*test for others first",
+        ),
         ("[?starts_with(host)]", "select is not JMESPath|cannot be applied"),
     ],
 )
@@ -92,14 +123,24 @@ TODAY = datetime.date(2026, 11, 22)
 
 
 def exception(**more: Any) -> dict[str, Any]:
-    return {"select": "[?host=='n1']", "owner": "me", "reason": "why", "expires": "2026-12-31", **more}
+    return {
+        "select": "[?host=='n1']",
+        "owner": "me",
+        "reason": "why",
+        "expires": "2026-12-31",
+        **more,
+    }
 
 
 def test_exceptions() -> None:
-    first, second = make_exceptions([exception(), exception(expires=datetime.date(2026, 1, 2))], TODAY)
+    first, second = make_exceptions(
+        [exception(), exception(expires=datetime.date(2026, 1, 2))], TODAY
+    )
     assert first.note() == {"owner": "me", "reason": "why", "expires": "2026-12-31"}
     assert second.expires == "2026-01-02", "YAML makes a date of it"
-    assert make_exceptions([exception(expires="2027-11-23", select="[?evidence.paths[0]=='sdb']")], TODAY)
+    assert make_exceptions(
+        [exception(expires="2027-11-23", select="[?evidence.paths[0]=='sdb']")], TODAY
+    )
     assert not first.expired("2026-12-31") and first.expired("2027-01-01")
 
 
@@ -108,7 +149,10 @@ def test_exceptions() -> None:
     [
         ({"select": "x"}, "must be a list"),
         (["x"], "exception 1 is no dictionary"),
-        ([exception(), exception(owner="", reason=None)], "exception 2 lacks owner, reason: who accepts"),
+        (
+            [exception(), exception(owner="", reason=None)],
+            "exception 2 lacks owner, reason: who accepts",
+        ),
         ([{"select": "[?host=='n1']"}], "exception 1 lacks expires, owner, reason"),
         ([exception(expires="31.12.2026")], "exception 1: expires must be a day as YYYY-MM-DD"),
         ([exception(until="x")], "exception 1 has keys that are not known: until"),
@@ -117,7 +161,16 @@ def test_exceptions() -> None:
         ([exception(expires="9999-12-31")], "exception 1: expires must be within 366 days"),
         *(
             ([exception(select=everything)], "would accept every finding")
-            for everything in ("@", "[]", "[*]", "[?severity]", "[?`true`]", "[?severity!='info']", "[?host!='n1']", "reverse(@)")
+            for everything in (
+                "@",
+                "[]",
+                "[*]",
+                "[?severity]",
+                "[?`true`]",
+                "[?severity!='info']",
+                "[?host!='n1']",
+                "reverse(@)",
+            )
         ),
         *(
             ([exception(select=places)], "not the places in their list")

@@ -28,14 +28,18 @@ AMPLE = 60
 
 
 def test_output_and_status() -> None:
-    result = bounded.run_command(["sh", "-c", "echo out; echo err >&2; echo $LC_ALL; exit 3"], AMPLE)
+    result = bounded.run_command(
+        ["sh", "-c", "echo out; echo err >&2; echo $LC_ALL; exit 3"], AMPLE
+    )
     assert (result.rc, result.stdout, result.stderr) == (3, "out\nC\n", "err\n")
     assert not result.ok
     assert "(rc 3): err" in result.describe()
 
 
 def test_long_output_does_not_block() -> None:
-    assert len(bounded.run_command(["sh", "-c", "yes | head -c 3000000"], AMPLE).stdout) == 3_000_000
+    assert (
+        len(bounded.run_command(["sh", "-c", "yes | head -c 3000000"], AMPLE).stdout) == 3_000_000
+    )
 
 
 def test_missing_program_and_no_time() -> None:
@@ -45,7 +49,10 @@ def test_missing_program_and_no_time() -> None:
 
 def test_time_out_ends_the_whole_session(tmp_path: Path) -> None:
     pids, ended = tmp_path / "pids", tmp_path / "ended"
-    script = f"trap '' TERM; echo begun; (sleep 300; echo > {ended}) & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait; echo > {ended}"
+    script = (
+        f"trap '' TERM; echo begun; (sleep 300; echo > {ended}) & echo $! $$ > {pids}.new; mv "
+        f"{pids}.new {pids}; wait; echo > {ended}"
+    )
     clock = Steps((pids.exists, 1.0), (lambda: not any(map(_lives, pids.read_text().split())), 1.0))
     result = bounded.run_command(["sh", "-c", script], 0.5, clock)
     assert (result.rc, result.stdout) == (None, "begun\n")
@@ -63,7 +70,9 @@ def _lives(pid: str) -> bool:
 
 
 def test_a_child_holds_none_of_our_files() -> None:
-    """The caller's stdout may be the ssh channel; whoever waits for its end must not wait for an abandoned child."""
+    """The caller's stdout may be the ssh channel; whoever waits for its end must not wait for an
+    abandoned child.
+    """
     reader, writer = os.pipe()
     os.set_inheritable(writer, False)
     bounded.run_command(["sleep", "30"], 0.1)
@@ -130,7 +139,9 @@ def test_many_hung_items_cost_about_one_time_out(hanging: Arrivals, killed: list
     replies = bounded.call_each(answer, items, 2, clock=clock)
     assert len(killed) == 100
     for item, reply in zip(items, replies):
-        assert "no answer within 2.0 s" in reply.problem if item == "hang" else reply.value[0] == item
+        assert (
+            "no answer within 2.0 s" in reply.problem if item == "hang" else reply.value[0] == item
+        )
 
 
 def test_a_short_time_out_drops_none_of_a_stuck_workers_items(hanging: Arrivals) -> None:
@@ -171,7 +182,9 @@ def test_a_child_that_the_kernel_holds_is_named(
     monkeypatch.setattr(bounded, "_kill", held.append)
     clock = Steps((lambda: hanging.count == 1, 0.31), (lambda: len(held) == retired, 1.0))
     try:
-        healthy, hung, never = bounded.call_each(answer, [1, "hang", 3], timeout, budget, clock=clock)
+        healthy, hung, never = bounded.call_each(
+            answer, [1, "hang", 3], timeout, budget, clock=clock
+        )
     finally:
         for pid in held:
             with contextlib.suppress(ProcessLookupError):

@@ -66,5 +66,7 @@ def test_what_a_driver_alone_can_mount(driver: str, program: str, fit: bool) -> 
         ("csi.example.com", "s3fs", "eu", []),
     ],
 )
-def test_options_that_a_driver_always_gives(driver: str, program: str, region: str, words: list[str]) -> None:
+def test_options_that_a_driver_always_gives(
+    driver: str, program: str, region: str, words: list[str]
+) -> None:
     assert drivers.options(driver, program, region) == words

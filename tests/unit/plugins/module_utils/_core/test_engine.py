@@ -24,7 +24,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
     Prevented,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 
 
 class Exit(Exception):
@@ -49,9 +51,16 @@ class Module:
 
 
 class World:
-    """A runbook over a list of things; ``breaks``: verb -> error; ``log`` is what was done to them."""
+    """A runbook over a list of things; ``breaks``: verb -> error; ``log`` is what was
+    done to them.
+    """
 
-    def __init__(self, findings: list[Finding], breaks: dict[str, Exception] | None = None, proven: bool = True) -> None:
+    def __init__(
+        self,
+        findings: list[Finding],
+        breaks: dict[str, Exception] | None = None,
+        proven: bool = True,
+    ) -> None:
         self.findings, self.breaks, self.proven, self.log = findings, breaks or {}, proven, []
 
     def gather(self) -> list[Finding]:
@@ -69,7 +78,11 @@ class World:
         self.log.append(f"{action.verb} {action.target}")
 
     def undo(self, action: Action) -> Action | None:
-        return Action("restore_queueing", action.target, ["restore"]) if action.verb == "disable_queueing" else None
+        return (
+            Action("restore_queueing", action.target, ["restore"])
+            if action.verb == "disable_queueing"
+            else None
+        )
 
     def verify(self, finding: Finding) -> list[str]:
         if not self.proven:
@@ -78,10 +91,25 @@ class World:
 
 
 def finding(
-    name: str, verdict: str = "repair", verbs: tuple[str, ...] = ("disable_queueing", "flush_map", "delete_path"), **more: Any
+    name: str,
+    verdict: str = "repair",
+    verbs: tuple[str, ...] = ("disable_queueing", "flush_map", "delete_path"),
+    **more: Any,
 ) -> Finding:
     repair = [Action(verb, name, [verb, name]) for verb in verbs] if verdict == "repair" else []
-    return Finding("STOR-01", "major", "multipath map", name, "n1", f"{name} is dead", verdict, "because", "x.y.z", repair=repair, **more)
+    return Finding(
+        "STOR-01",
+        "major",
+        "multipath map",
+        name,
+        "n1",
+        f"{name} is dead",
+        verdict,
+        "because",
+        "x.y.z",
+        repair=repair,
+        **more,
+    )
 
 
 def run(world: World, module: Module, fail_on_refusal: bool = False) -> dict[str, Any]:
@@ -96,7 +124,13 @@ def outcomes(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 def test_nothing_found() -> None:
     result = run(World([]), Module())
-    assert result == {"failed": False, "changed": False, "findings": [], "actions": [], "msg": "nothing to do: two things in order"}
+    assert result == {
+        "failed": False,
+        "changed": False,
+        "findings": [],
+        "actions": [],
+        "msg": "nothing to do: two things in order",
+    }
 
 
 def test_check_mode_tells_the_truth_and_does_nothing() -> None:
@@ -115,7 +149,9 @@ def test_run_applies_in_order_and_proves() -> None:
     assert world.log == ["disable_queueing a", "flush_map a", "delete_path a", "flush_map c"]
     assert result["findings"][0]["evidence"]["proof"] == ["it is gone"]
     assert "proof" not in result["findings"][1]["evidence"]
-    assert result["msg"] == "3 findings, 2 repaired and proven, 1 refused (multipath map b: because)"
+    assert (
+        result["msg"] == "3 findings, 2 repaired and proven, 1 refused (multipath map b: because)"
+    )
 
 
 def test_failure_takes_back_and_stops_everything_after_it() -> None:
@@ -133,7 +169,10 @@ def test_failure_takes_back_and_stops_everything_after_it() -> None:
         ("delete_path", "skipped"),
     ]
     assert result["changed"] is True
-    assert result["msg"] == "flush_map a failed: map in use. restore_queueing a was done. Nothing after it was done."
+    assert (
+        result["msg"]
+        == "flush_map a failed: map in use. restore_queueing a was done. Nothing after it was done."
+    )
 
 
 class Moved(World):
@@ -151,15 +190,27 @@ def test_what_was_never_started_is_refused_and_the_rest_goes_on() -> None:
     assert not result["failed"]
     assert world.log == ["flush_map b"]
     assert outcomes(result) == [("flush_map", "done")]
-    assert [(found["verdict"], found["repair"] == []) for found in result["findings"]] == [("refuse", True), ("repair", False)]
-    assert result["findings"][0]["reason"] == "disable_queueing was not started: it is mounted by now"
+    assert [(found["verdict"], found["repair"] == []) for found in result["findings"]] == [
+        ("refuse", True),
+        ("repair", False),
+    ]
+    assert (
+        result["findings"][0]["reason"] == "disable_queueing was not started: it is mounted by now"
+    )
     assert "proof" not in result["findings"][0]["evidence"]
-    assert result["msg"].startswith("2 findings, 1 repaired and proven, 1 refused (multipath map a: ")
+    assert result["msg"].startswith(
+        "2 findings, 1 repaired and proven, 1 refused (multipath map a: "
+    )
     assert result["diff"]["after"] == "a is dead\n"
 
 
-@pytest.mark.parametrize(("named", "fail_on_refusal", "failed"), [(True, False, True), (False, True, True), (False, False, False)])
-def test_what_was_never_started_fails_like_any_refusal(named: bool, fail_on_refusal: bool, failed: bool) -> None:
+@pytest.mark.parametrize(
+    ("named", "fail_on_refusal", "failed"),
+    [(True, False, True), (False, True, True), (False, False, False)],
+)
+def test_what_was_never_started_fails_like_any_refusal(
+    named: bool, fail_on_refusal: bool, failed: bool
+) -> None:
     result = run(Moved([finding("a", named=named)]), Module(), fail_on_refusal)
     assert (result["failed"], result["changed"]) == (failed, False)
 
@@ -173,20 +224,28 @@ def test_a_later_action_that_does_not_start_fails_the_run_and_is_taken_back() ->
 
 
 def test_what_is_prevented_changed_nothing_and_ends_the_run() -> None:
-    result = run(World([finding("a"), finding("b")], {"disable_queueing": Prevented("no right to")}), Module())
+    result = run(
+        World([finding("a"), finding("b")], {"disable_queueing": Prevented("no right to")}),
+        Module(),
+    )
     assert result["failed"]
     assert result["changed"] is False
     assert {outcome for _verb, outcome in outcomes(result)} == {"skipped"}
 
 
 def test_an_action_that_failed_half_way_is_taken_back_too() -> None:
-    result = run(World([finding("a")], {"disable_queueing": ActionFailed("the client timed out")}), Module())
+    result = run(
+        World([finding("a")], {"disable_queueing": ActionFailed("the client timed out")}), Module()
+    )
     assert outcomes(result)[0] == ("disable_queueing", "failed")
     assert outcomes(result)[-1] == ("restore_queueing", "done")
 
 
 class Alone(World):
-    """A runbook of which a repair that failed may be nobody else's concern. ``left``: what it has left."""
+    """A runbook of which a repair that failed may be nobody else's concern.
+
+    ``left``: what it has left.
+    """
 
     left: list[str] | Exception = []
 
@@ -226,7 +285,9 @@ def test_a_repair_that_was_taken_back_whole_does_not_keep_others_from_theirs() -
         ("delete_path", "skipped"),
         ("restore_queueing", "done"),
     ]
-    assert result["msg"].startswith(f"multipath map a: {said} 2 findings, 1 repaired and proven, 1 refused")
+    assert result["msg"].startswith(
+        f"multipath map a: {said} 2 findings, 1 repaired and proven, 1 refused"
+    )
 
 
 def test_a_proof_that_fails_may_be_nobody_elses_concern() -> None:
@@ -235,7 +296,9 @@ def test_a_proof_that_fails_may_be_nobody_elses_concern() -> None:
     assert (result["failed"], result["undone"]) == (True, ["a"])
     assert "delete_path b" in world.log
     # What no runbook foresaw is everybody's.
-    world = Alone([finding("a"), finding("b")], {"verify a": StorageOpsError("/proc cannot be read")})
+    world = Alone(
+        [finding("a"), finding("b")], {"verify a": StorageOpsError("/proc cannot be read")}
+    )
     assert "undone" not in run(world, Module())
     assert "delete_path b" not in world.log
 
@@ -245,14 +308,19 @@ def test_a_proof_that_fails_may_be_nobody_elses_concern() -> None:
     [
         (["a is half mounted"], {"flush_map a": ActionFailed("in use")}),
         (KeyError("x"), {"flush_map a": ActionFailed("in use")}),
-        ([], {"flush_map a": ActionFailed("in use"), "restore_queueing": ActionFailed("no answer")}),
+        (
+            [],
+            {"flush_map a": ActionFailed("in use"), "restore_queueing": ActionFailed("no answer")},
+        ),
         ([], {"flush_map a": Prevented("no time is left")}),
         ([], {"flush_map a": StorageOpsError("/proc cannot be read")}),
         ([], {"flush_map a": KeyError("x")}),
         (["a is half mounted"], {"verify a": ActionFailed("it does not answer")}),
     ],
 )
-def test_what_is_not_known_to_be_whole_ends_the_run(left: Any, breaks: dict[str, Exception]) -> None:
+def test_what_is_not_known_to_be_whole_ends_the_run(
+    left: Any, breaks: dict[str, Exception]
+) -> None:
     world = Alone([finding("a"), finding("b")], breaks)
     world.left = left
     result = run(world, Module())
@@ -266,7 +334,9 @@ def test_what_is_not_known_to_be_whole_ends_the_run(left: Any, breaks: dict[str,
 def test_what_the_user_named_and_was_refused_fails_at_once() -> None:
     """A playbook goes on by ``undone``."""
     named = finding("b", "refuse", named=True)
-    assert "undone" not in run(Alone([finding("a"), named], {"flush_map a": ActionFailed("in use")}), Module())
+    assert "undone" not in run(
+        Alone([finding("a"), named], {"flush_map a": ActionFailed("in use")}), Module()
+    )
 
 
 def test_a_signal_while_something_is_taken_back_ends_the_run_after_that() -> None:
@@ -299,7 +369,10 @@ def test_many_reasons_are_counted() -> None:
 
 
 def test_a_failed_undo_is_told() -> None:
-    breaks = {"flush_map": ActionFailed("map in use"), "restore_queueing": ActionFailed("no answer")}
+    breaks = {
+        "flush_map": ActionFailed("map in use"),
+        "restore_queueing": ActionFailed("no answer"),
+    }
     result = run(World([finding("a")], breaks), Module())
     assert "disable_queueing a could not be taken back: no answer" in result["msg"]
 
@@ -333,12 +406,21 @@ def test_error_while_gathering() -> None:
             raise StorageOpsError("run it as root")
 
     result = run(Broken([]), Module())
-    assert result == {"failed": True, "msg": "run it as root", "changed": False, "findings": [], "actions": []}
+    assert result == {
+        "failed": True,
+        "msg": "run it as root",
+        "changed": False,
+        "findings": [],
+        "actions": [],
+    }
 
 
 def test_diff() -> None:
     both = [finding("a"), finding("b", "refuse")]
-    assert run(World(both), Module(check_mode=True, diff=True))["diff"] == {"before": "a is dead\nb is dead\n", "after": "b is dead\n"}
+    assert run(World(both), Module(check_mode=True, diff=True))["diff"] == {
+        "before": "a is dead\nb is dead\n",
+        "after": "b is dead\n",
+    }
 
 
 def test_info_modules_change_nothing_and_carry_the_plan() -> None:
@@ -346,7 +428,9 @@ def test_info_modules_change_nothing_and_carry_the_plan() -> None:
     with pytest.raises(Exit):
         engine.report(module, lambda: world, {"STOR-01"})
     assert (module.result["changed"], module.result["actions"], world.log) == (False, [], [])
-    assert [action["outcome"] for action in module.result["findings"][0]["repair"]] == ["planned"] * 3
+    assert [action["outcome"] for action in module.result["findings"][0]["repair"]] == [
+        "planned"
+    ] * 3
     other = Module()
     with pytest.raises(Exit):
         engine.report(other, lambda: world, {"STOR-04"})
@@ -362,7 +446,9 @@ class Telling(World):
 
 def test_facts_are_handed_on_as_they_are_after_the_run() -> None:
     assert run(Telling([finding("a", verbs=("flush_map",))]), Module())["ledger"] == ["flush_map a"]
-    assert run(Telling([finding("a", verbs=("flush_map",))]), Module(check_mode=True))["ledger"] == []
+    assert (
+        run(Telling([finding("a", verbs=("flush_map",))]), Module(check_mode=True))["ledger"] == []
+    )
     assert run(Telling([finding("a", "refuse", named=True)]), Module())["failed"]
     module = Module()
     with pytest.raises(Exit):
@@ -373,7 +459,9 @@ def test_facts_are_handed_on_as_they_are_after_the_run() -> None:
 def test_what_no_control_stands_for_is_always_reported() -> None:
     module = Module()
     with pytest.raises(Exit):
-        engine.report(module, lambda: World([replace(finding("a", "report"), control="")]), {"STOR-04"})
+        engine.report(
+            module, lambda: World([replace(finding("a", "report"), control="")]), {"STOR-04"}
+        )
     assert [found["object"]["name"] for found in module.result["findings"]] == ["a"]
 
 
@@ -405,16 +493,30 @@ def test_what_one_audit_cannot_read_is_not_assessed_and_the_others_go_on() -> No
         part("STOR-03", Unreadable(ValueError("odd"))),
         part("STOR-01", Telling([finding("a")])),
     )
-    assert (result["failed"], result["changed"], result["actions"], result["ledger"]) == (True, False, [], [])
+    assert (result["failed"], result["changed"], result["actions"], result["ledger"]) == (
+        True,
+        False,
+        [],
+        [],
+    )
     assert [found["object"]["name"] for found in result["findings"]] == ["a"]
-    assert result["not_assessed"] == {"STOR-02": "no kernel log", "STOR-03": "no kernel log; ValueError: odd"}
-    assert result["msg"] == "STOR-02, STOR-03 not assessed: no kernel log; STOR-03 not assessed: ValueError: odd. 1 finding of the others"
+    assert result["not_assessed"] == {
+        "STOR-02": "no kernel log",
+        "STOR-03": "no kernel log; ValueError: odd",
+    }
+    assert (
+        result["msg"]
+        == "STOR-02, STOR-03 not assessed: no kernel log; STOR-03 not assessed: ValueError: odd. 1 "
+        "finding of the others"
+    )
     assert "ValueError: odd" in result["exception"]
 
 
 def test_a_reason_that_all_share_is_the_whole_message() -> None:
     root = Unreadable(StorageOpsError("run it as root"))
-    result = report_parts(part("STOR-01", root), part("STOR-02 STOR-03", root), part("STOR-09", World([])))
+    result = report_parts(
+        part("STOR-01", root), part("STOR-02 STOR-03", root), part("STOR-09", World([]))
+    )
     assert result["msg"] == "run it as root"
     assert sorted(result["not_assessed"]) == ["STOR-01", "STOR-02", "STOR-03"]
 
@@ -424,14 +526,23 @@ def test_a_reason_that_all_share_is_the_whole_message() -> None:
     module = Module()
     with pytest.raises(Exit):
         engine.report_parts(module, broken, ["STOR-01"])
-    assert (module.result["msg"], module.result["not_assessed"]) == ("deadline is 1 s", {"STOR-01": "deadline is 1 s"})
+    assert (module.result["msg"], module.result["not_assessed"]) == (
+        "deadline is 1 s",
+        {"STOR-01": "deadline is 1 s"},
+    )
 
 
 def test_nobody_asks_for_the_controls_of_a_part_that_is_left_out() -> None:
-    result = report_parts(part("STOR-02", Unreadable(StorageOpsError("no"))), part("STOR-01", World([finding("a")])), wanted="STOR-01")
+    result = report_parts(
+        part("STOR-02", Unreadable(StorageOpsError("no"))),
+        part("STOR-01", World([finding("a")])),
+        wanted="STOR-01",
+    )
     assert (result["failed"], len(result["findings"])) == (False, 1)
     assert "not_assessed" not in result
-    result = report_parts(part("STOR-01 STOR-02", Unreadable(StorageOpsError("no"))), wanted="STOR-01")
+    result = report_parts(
+        part("STOR-01 STOR-02", Unreadable(StorageOpsError("no"))), wanted="STOR-01"
+    )
     assert result["not_assessed"] == {"STOR-01": "no"}
 
 
@@ -450,7 +561,10 @@ def test_what_is_read_after_the_deadline_is_not_assessed() -> None:
         part("STOR-03", World([]), deadline),
     )
     assert [found["object"]["name"] for found in result["findings"]] == ["a", "b"]
-    assert {control: "while" in why for control, why in result["not_assessed"].items()} == {"STOR-02": True, "STOR-03": False}
+    assert {control: "while" in why for control, why in result["not_assessed"].items()} == {
+        "STOR-02": True,
+        "STOR-03": False,
+    }
 
 
 def test_a_workload_is_never_cut() -> None:
@@ -458,7 +572,9 @@ def test_a_workload_is_never_cut() -> None:
     found = finding("a", "report", workload=workload)
     assert found.to_result()["workload"] == workload
     assert "workload" not in finding("b", "report").to_result()
-    many = [finding(f"mpath{number}", "report", evidence={"path": "x" * 500}) for number in range(5000)]
+    many = [
+        finding(f"mpath{number}", "report", evidence={"path": "x" * 500}) for number in range(5000)
+    ]
     assert run(World([*many, found]), Module())["findings"][0]["workload"] == workload
 
 
@@ -471,7 +587,10 @@ def test_long_evidence_is_cut_with_a_count() -> None:
 
 def test_a_result_stays_small_enough_for_awx() -> None:
     evidence = {"paths": [{"answers": ["x" * 100] * 10}] * 4}
-    result = run(World([finding(f"mpath{number}", evidence=dict(evidence)) for number in range(256)]), Module(check_mode=True))
+    result = run(
+        World([finding(f"mpath{number}", evidence=dict(evidence)) for number in range(256)]),
+        Module(check_mode=True),
+    )
     assert len(result["findings"]) == 256
     assert len(str(result)) < 700_000
     assert result["findings"][0]["evidence"] == evidence
@@ -479,7 +598,9 @@ def test_a_result_stays_small_enough_for_awx() -> None:
 
 
 def test_findings_beyond_that_are_counted() -> None:
-    many = [finding(f"mpath{number}", verbs=(), evidence={"path": "x" * 500}) for number in range(5000)]
+    many = [
+        finding(f"mpath{number}", verbs=(), evidence={"path": "x" * 500}) for number in range(5000)
+    ]
     result = run(World(many), Module(check_mode=True))
     assert len(str(result["findings"])) < 700_000
     *shown, last = result["findings"]
@@ -499,7 +620,10 @@ class Rehearsing(World):
 
 
 def test_check_mode_tries_what_can_be_tried_and_refuses_what_would_fail() -> None:
-    world = Rehearsing([finding("a"), finding("b", verbs=("delete_path",))], {"flush_map": StorageOpsError("no right to delete")})
+    world = Rehearsing(
+        [finding("a"), finding("b", verbs=("delete_path",))],
+        {"flush_map": StorageOpsError("no right to delete")},
+    )
     result = run(world, Module(check_mode=True, diff=True))
     assert world.log == ["try disable_queueing a", "try flush_map a", "try delete_path b"]
     assert [found["verdict"] for found in result["findings"]] == ["refuse", "repair"]
@@ -509,7 +633,10 @@ def test_check_mode_tries_what_can_be_tried_and_refuses_what_would_fail() -> Non
 
 
 def test_a_refusal_of_the_rehearsal_fails_like_any_other() -> None:
-    result = run(Rehearsing([finding("a", named=True)], {"flush_map": StorageOpsError("no")}), Module(check_mode=True))
+    result = run(
+        Rehearsing([finding("a", named=True)], {"flush_map": StorageOpsError("no")}),
+        Module(check_mode=True),
+    )
     assert result["failed"]
     assert result["changed"] is False
 
@@ -521,14 +648,23 @@ def test_a_real_run_rehearses_nothing() -> None:
 
 
 def test_an_error_that_nobody_foresaw_ends_the_rehearsal() -> None:
-    result = run(Rehearsing([finding("a")], {"flush_map": KeyError("sdb")}), Module(check_mode=True))
+    result = run(
+        Rehearsing([finding("a")], {"flush_map": KeyError("sdb")}), Module(check_mode=True)
+    )
     assert result["failed"]
     assert "KeyError" in result["msg"]
 
 
 def test_namespace_is_told_where_there_is_one() -> None:
-    result = run(World([finding("a", "report", namespace="shop"), finding("b", "report")]), Module())
-    assert result["findings"][0]["object"] == {"kind": "multipath map", "namespace": "shop", "name": "a", "node": "n1"}
+    result = run(
+        World([finding("a", "report", namespace="shop"), finding("b", "report")]), Module()
+    )
+    assert result["findings"][0]["object"] == {
+        "kind": "multipath map",
+        "namespace": "shop",
+        "name": "a",
+        "node": "n1",
+    }
     assert result["findings"][1]["object"] == {"kind": "multipath map", "name": "b", "node": "n1"}
 
 
@@ -559,7 +695,10 @@ def test_a_signal_is_a_failure_that_takes_back(number: signal.Signals) -> None:
     with pytest.raises(Exit):
         engine.run(module, lambda: world, True)
     assert module.result["failed"]
-    assert f"flush_map a failed: interrupted by {number.name}. restore_queueing a was done." in module.result["msg"]
+    assert (
+        f"flush_map a failed: interrupted by {number.name}. restore_queueing a was done."
+        in module.result["msg"]
+    )
     assert world.log == ["disable_queueing a", "restore_queueing a"]
     assert handlers() == before
 

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Imports go one way: modules -> problem -> fences -> access -> core. No problem imports another one."""
+"""Imports go one way: modules -> problem -> fences -> access -> core.
+
+No problem imports another one.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,18 @@ def imports(text: str) -> Iterator[str]:
 def wrong(folder: str, text: str) -> list[str]:
     """The folders that a file of a folder must not import from."""
     layer = LAYERS.get(folder, PROBLEM)
-    return sorted({other for other in imports(text) if other != folder and LAYERS.get(other, PROBLEM) >= layer})
+    return sorted(
+        {
+            other
+            for other in imports(text)
+            if other != folder and LAYERS.get(other, PROBLEM) >= layer
+        }
+    )
 
 
-@pytest.mark.parametrize("folder", sorted(path.name for path in UTILS.iterdir() if path.is_dir() and path.name[1] != "_"))
+@pytest.mark.parametrize(
+    "folder", sorted(path.name for path in UTILS.iterdir() if path.is_dir() and path.name[1] != "_")
+)
 def test_imports_go_one_way(folder: str) -> None:
     files = sorted((UTILS / folder).rglob("*.py"))
     assert files
@@ -74,4 +85,6 @@ def test_a_wrong_import_is_seen() -> None:
     assert wrong("_failover", line) == ["_triage"]
     assert wrong("_node", f"from {PACKAGE} import _kube\n") == ["_kube"]
     assert wrong("_core", f"import {PACKAGE}._node.host\n") == ["_node"]
-    assert wrong("_triage", line) == wrong("_release", f"from {PACKAGE}._fences import ledger\n") == []
+    assert (
+        wrong("_triage", line) == wrong("_release", f"from {PACKAGE}._fences import ledger\n") == []
+    )

@@ -21,7 +21,9 @@ MODULES = sorted(Path(_python.__file__).parents[1].joinpath("modules").glob("*.p
 
 @pytest.mark.parametrize("version", [(3, 6, 8), (3, 8, 99)])
 def test_an_older_python_is_told(
-    version: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    version: tuple[int, int, int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "version_info", version)
     monkeypatch.setattr(sys, "executable", "/usr/libexec/platform-python")
@@ -33,7 +35,9 @@ def test_an_older_python_is_told(
     assert f"/usr/libexec/platform-python is Python {version[0]}.{version[1]}" in result["msg"]
 
 
-def test_the_oldest_is_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_oldest_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 9, 0))
     _python.require()
     assert capsys.readouterr().out == ""

@@ -37,7 +37,11 @@ def within(options: dict[str, Any]) -> list[str]:
 
 
 def test_secrets_are_options_of_their_own() -> None:
-    """Ansible logs a list or a dictionary by its repr(), where a quote or a line break hides a secret from its masking."""
+    """Ansible logs a list or a dictionary by its repr(), where a quote or a line break hides a
+    secret from its masking.
+    """
     known = specs()
     assert {"_fuse_mounts.runbook.OPTIONS_SPEC", "_kube.options.AUTH"} <= set(known)
-    assert {name: within(spec.options) for name, spec in known.items() if within(spec.options)} == {}
+    assert {
+        name: within(spec.options) for name, spec in known.items() if within(spec.options)
+    } == {}

@@ -114,14 +114,18 @@ def test_values_of_files() -> None:
     assert untrusted.config_value("environment", "k", 'a"b\\c$d`e') == '"a\\"b\\\\c\\$d\\`e"'
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "", "A", "-a", "a-", "a..b", "a_b", "a/b", ".", "a" * 64, "a." * 130 + "a"])
+@pytest.mark.parametrize(
+    "text", [*HOSTILE, "", "A", "-a", "a-", "a..b", "a_b", "a/b", ".", "a" * 64, "a." * 130 + "a"]
+)
 def test_no_name(text: str) -> None:
     assert not untrusted.is_name(text)
     with pytest.raises(Refused, match="the node"):
         untrusted.name("node", text)
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "", "-a", "a/b", ".", "a" * 254, "a';id;'", "a&", "*", "~", "a b", "a,b"])
+@pytest.mark.parametrize(
+    "text", [*HOSTILE, "", "-a", "a/b", ".", "a" * 254, "a';id;'", "a&", "*", "~", "a b", "a,b"]
+)
 def test_no_part_of_a_command(text: str) -> None:
     assert untrusted.shown_command("run -e node={node}", node=text) == untrusted.NO_COMMAND
     assert untrusted.command_line("run -e node={node}", node=text) == ""
@@ -130,7 +134,9 @@ def test_no_part_of_a_command(text: str) -> None:
 
 def test_commands() -> None:
     assert untrusted.name("node", "ip-10-0-0-1.eu.internal") == "ip-10-0-0-1.eu.internal"
-    line = untrusted.command_line("run -a 'namespace={space} claims={claims}' {other}", space="shop", claims=["a", "b"])
+    line = untrusted.command_line(
+        "run -a 'namespace={space} claims={claims}' {other}", space="shop", claims=["a", "b"]
+    )
     assert line == "run -a 'namespace=shop claims=a,b' {other}"
     assert untrusted.command_line("run {claims}", claims=[]) == ""
     for entry in ("10.0.0.1:0/123", "[2001:db8::1]:0/123", "2001:db8::/64", "10.0.0.0/24", "::1"):
@@ -139,17 +145,26 @@ def test_commands() -> None:
 
 def test_nothing_else_builds_a_command_to_be_copied() -> None:
     """Each goes through command_line, by which no name in it can be anything else."""
-    begins = re.compile(r"ansible-playbook |ansible localhost|kubectl |ceph osd blocklist | -e \w+=(?=[\0{])")
+    begins = re.compile(
+        r"ansible-playbook |ansible localhost|kubectl |ceph osd blocklist | -e \w+=(?=[\0{])"
+    )
     found = []
     for file in sorted(PLUGINS.rglob("*.py")):
         tree = ast.parse(file.read_text("utf-8"))
         checked = {
             id(inner)
             for call in ast.walk(tree)
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in CHECKED
+            if isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr in CHECKED
             for inner in ast.walk(call)
         }
-        pieces = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        pieces = {
+            id(part)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.JoinedStr)
+            for part in node.values
+        }
         for node in ast.walk(tree):
             if id(node) in checked | pieces:
                 continue
@@ -164,7 +179,9 @@ def test_nothing_else_builds_a_command_to_be_copied() -> None:
 def _text(node: ast.AST) -> str:
     """A text of the code; NUL stands for what is put in, as braces do in a text for format()."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
+        return "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values
+        )
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
@@ -176,7 +193,12 @@ def test_no_json(text: str) -> None:
 
 def test_shown() -> None:
     assert untrusted.shown("plain ü") == "plain ü"
-    assert untrusted.shown("a\x1b[2J\x07\n\u2028\u202e\ud800\x85") == "a\\x1b[2J\\x07\\n\\u2028\\u202e\\ud800\\x85"
+    assert (
+        untrusted.shown("a\x1b[2J\x07\n\u2028\u202e\ud800\x85")
+        == "a\\x1b[2J\\x07\\n\\u2028\\u202e\\ud800\\x85"
+    )
     assert untrusted.shown("a\n\tb\x1b", lines=True) == "a\n\tb\\x1b"
     assert untrusted.shown("x" * 10, most=4) == "xxxx (+6 characters)"
-    assert untrusted.clean({"a\x1b": ["b\x1b", 1, None, ("c\x07",)]}) == {"a\\x1b": ["b\\x1b", 1, None, ["c\\x07"]]}
+    assert untrusted.clean({"a\x1b": ["b\x1b", 1, None, ("c\x07",)]}) == {
+        "a\\x1b": ["b\\x1b", 1, None, ["c\\x07"]]
+    }

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The join of CSI volumes over an API server in memory: what is read, what belongs together, and what is never told."""
+"""The join of CSI volumes over an API server in memory: what is read, what belongs together, and
+what is never told.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,46 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes import runbook as csi_volumes
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.plan import PROVISIONER, sources, without_secrets
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.runbook import CsiVolumes, volume_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.runbook import (
+    OPTIONS_SPEC,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes import (
+    runbook as csi_volumes,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.plan import (
+    PROVISIONER,
+    sources,
+    without_secrets,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.runbook import (
+    CsiVolumes,
+    volume_options,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import VolumeNote, classify, staging_points
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers.runbook import OPTIONS_SPEC
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
+    VolumeNote,
+    classify,
+    staging_points,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 
 DRIVER = "ru.yandex.s3.csi"
+PODS = "/var/lib/kubelet/pods"
 STAGE = "csi.storage.k8s.io/node-stage-secret-"
 PUBLISH = "csi.storage.k8s.io/node-publish-secret-"
 REFERENCE = {"nodeStageSecretRef": {"namespace": "kube-system", "name": "s3"}}
 
 
-def volume(name: str = "pv-1", claim: str = "data", driver: str = DRIVER, namespace: str = "shop", **csi: Any) -> dict[str, Any]:
+def volume(
+    name: str = "pv-1",
+    claim: str = "data",
+    driver: str = DRIVER,
+    namespace: str = "shop",
+    **csi: Any,
+) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -42,25 +68,49 @@ def volume(name: str = "pv-1", claim: str = "data", driver: str = DRIVER, namesp
     }
 
 
-def claim(name: str = "data", volume_name: str = "pv-1", namespace: str = "shop", **annotations: str) -> dict[str, Any]:
+def claim(
+    name: str = "data", volume_name: str = "pv-1", namespace: str = "shop", **annotations: str
+) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "annotations": annotations},
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "annotations": annotations,
+        },
         "spec": {"volumeName": volume_name},
     }
 
 
 def storage_class(**parameters: str) -> dict[str, Any]:
-    return {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "s3"}, "parameters": parameters}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "s3"},
+        "parameters": parameters,
+    }
 
 
 def node(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
 
 
-def pod(name: str = "web-0", on: str = "worker-1", claim_name: str = "data", namespace: str = "shop", **spec: Any) -> dict[str, Any]:
-    container = {"name": "main", "volumeMounts": [{"name": "etc", "mountPath": "/etc/x"}, {"name": "files", "mountPath": "/data"}]}
+def pod(
+    name: str = "web-0",
+    on: str = "worker-1",
+    claim_name: str = "data",
+    namespace: str = "shop",
+    **spec: Any,
+) -> dict[str, Any]:
+    container = {
+        "name": "main",
+        "volumeMounts": [
+            {"name": "etc", "mountPath": "/etc/x"},
+            {"name": "files", "mountPath": "/data"},
+        ],
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -68,15 +118,23 @@ def pod(name: str = "web-0", on: str = "worker-1", claim_name: str = "data", nam
             "name": name,
             "namespace": namespace,
             "uid": f"uid-{name}",
-            "ownerReferences": [{"controller": True, "kind": "ReplicaSet", "name": "web", "uid": "u"}],
+            "ownerReferences": [
+                {"controller": True, "kind": "ReplicaSet", "name": "web", "uid": "u"}
+            ],
         },
         "spec": {
             "nodeName": on,
             "containers": [container],
-            "volumes": [{"name": "etc", "configMap": {}}, {"name": "files", "persistentVolumeClaim": {"claimName": claim_name}}],
+            "volumes": [
+                {"name": "etc", "configMap": {}},
+                {"name": "files", "persistentVolumeClaim": {"claimName": claim_name}},
+            ],
             **spec,
         },
-        "status": {"phase": "Running", "containerStatuses": [{"name": "main", "containerID": "containerd://abc"}]},
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [{"name": "main", "containerID": "containerd://abc"}],
+        },
     }
 
 
@@ -86,7 +144,13 @@ def listed(*objects: dict[str, Any], **options: Any) -> dict[str, Any]:
 
 
 def looked_at(cluster: FakeCluster, **options: Any) -> CsiVolumes:
-    params: dict[str, Any] = {"provisioners": [], "nodes": [], "namespaces": [], "claims": [], "kubelet_root": "/var/lib/kubelet"}
+    params: dict[str, Any] = {
+        "provisioners": [],
+        "nodes": [],
+        "namespaces": [],
+        "claims": [],
+        "kubelet_root": "/var/lib/kubelet",
+    }
     audit = CsiVolumes(cluster, volume_options({**params, **options}))  # type: ignore[arg-type]
     state = audit.gather()
     assert audit.plan(state).findings == []
@@ -104,7 +168,12 @@ def names(facts: dict[str, Any]) -> list[str]:
 
 
 def test_the_whole_chain() -> None:
-    found = only(volume(**REFERENCE, volumeAttributes={"mounter": "geesefs"}), claim(), storage_class(bucket="bucket"), pod())
+    found = only(
+        volume(**REFERENCE, volumeAttributes={"mounter": "geesefs"}),
+        claim(),
+        storage_class(bucket="bucket"),
+        pod(),
+    )
     digest = hashlib.sha256(b"bucket/pv-1").hexdigest()
     assert found == {
         "volume": "pv-1",
@@ -145,10 +214,13 @@ def test_the_whole_chain() -> None:
                         "propagation": "None",
                         "probe": False,
                         "restart_policy": "Always",
-                        "host_path": "/var/lib/kubelet/pods/uid-web-0/volumes/kubernetes.io~csi/pv-1/mount",
+                        "host_path": f"{PODS}/uid-web-0/volumes/kubernetes.io~csi/pv-1/mount",
                     }
                 ],
-                "paths": {"publish": "/var/lib/kubelet/pods/uid-web-0/volumes/kubernetes.io~csi/pv-1/mount", "subpaths": []},
+                "paths": {
+                    "publish": f"{PODS}/uid-web-0/volumes/kubernetes.io~csi/pv-1/mount",
+                    "subpaths": [],
+                },
             }
         ],
     }
@@ -169,7 +241,7 @@ def test_containers_as_the_node_is_told_them() -> None:
             "claim": "data",
             "id": "abc",
             "mount_path": "/data",
-            "host_path": "/var/lib/kubelet/pods/uid-web-0/volumes/kubernetes.io~csi/pv-1/mount",
+            "host_path": f"{PODS}/uid-web-0/volumes/kubernetes.io~csi/pv-1/mount",
             "probe": False,
             "restart_policy": "Always",
         }
@@ -178,7 +250,10 @@ def test_containers_as_the_node_is_told_them() -> None:
 
 
 def test_the_paths_are_those_that_the_node_knows() -> None:
-    mounts = [{"name": "files", "mountPath": "/all"}, {"name": "files", "mountPath": "/part", "subPath": "a/b"}]
+    mounts = [
+        {"name": "files", "mountPath": "/all"},
+        {"name": "files", "mountPath": "/part", "subPath": "a/b"},
+    ]
     found = only(
         volume(),
         claim(),
@@ -186,15 +261,29 @@ def test_the_paths_are_those_that_the_node_knows() -> None:
         pod(containers=[{"name": "main", "volumeMounts": mounts}]),
         kubelet_root="/data/kubelet/",
     )
-    assert found["staging"] == list(staging_points(VolumeNote(DRIVER, "bucket/pv-1", "pv-1"), "/data/kubelet"))
+    assert found["staging"] == list(
+        staging_points(VolumeNote(DRIVER, "bucket/pv-1", "pv-1"), "/data/kubelet")
+    )
     paths = found["pods"][0]["paths"]
     publish = classify(paths["publish"], "/data/kubelet")
-    assert publish and (publish.kind, publish.pod, publish.volume) == ("publish", "uid-web-0", "pv-1")
+    assert publish and (publish.kind, publish.pod, publish.volume) == (
+        "publish",
+        "uid-web-0",
+        "pv-1",
+    )
     (path,) = paths["subpaths"]
     subpath = classify(path, "/data/kubelet")
-    assert subpath and (subpath.kind, subpath.volume, subpath.container, subpath.index) == ("subpath", "pv-1", "main", "1")
+    assert subpath and (subpath.kind, subpath.volume, subpath.container, subpath.index) == (
+        "subpath",
+        "pv-1",
+        "main",
+        "1",
+    )
     containers = found["pods"][0]["containers"]
-    assert [(entry["mount_path"], entry["sub_path"]) for entry in containers] == [("/all", ""), ("/part", "a/b")]
+    assert [(entry["mount_path"], entry["sub_path"]) for entry in containers] == [
+        ("/all", ""),
+        ("/part", "a/b"),
+    ]
     assert [entry["host_path"] for entry in containers] == [paths["publish"], path]
 
 
@@ -213,20 +302,40 @@ def test_a_volume_is_of_its_driver_or_of_the_provisioner_of_its_claim(annotation
 
 
 def test_scope() -> None:
-    objects = [volume("pv-1", "a"), claim("a", "pv-1"), volume("pv-2", "b", namespace="bank"), claim("b", "pv-2", "bank")]
+    objects = [
+        volume("pv-1", "a"),
+        claim("a", "pv-1"),
+        volume("pv-2", "b", namespace="bank"),
+        claim("b", "pv-2", "bank"),
+    ]
     assert names(listed(*objects, namespaces=["bank"])) == ["pv-2"]
     assert names(listed(*objects, claims=["shop/a"])) == ["pv-1"]
     assert names(listed(*objects, claims=["bank/a"])) == []
 
 
 def test_only_pods_on_the_nodes_and_other_volumes_are_only_named() -> None:
-    objects = [volume("pv-1", "a"), claim("a", "pv-1"), volume("pv-2", "b"), claim("b", "pv-2"), node("worker-1"), node("worker-2")]
-    objects += [pod("one", "worker-1", "a"), pod("two", "worker-2", "a"), pod("three", "worker-2", "b"), pod("four", "", "b")]
+    objects = [
+        volume("pv-1", "a"),
+        claim("a", "pv-1"),
+        volume("pv-2", "b"),
+        claim("b", "pv-2"),
+        node("worker-1"),
+        node("worker-2"),
+    ]
+    objects += [
+        pod("one", "worker-1", "a"),
+        pod("two", "worker-2", "a"),
+        pod("three", "worker-2", "b"),
+        pod("four", "", "b"),
+    ]
     facts = listed(*objects, nodes=["worker-1"])
     assert [entry["name"] for entry in facts["volumes"][0]["pods"]] == ["one"]
     assert facts["unused"] == [{"volume": "pv-2", "driver": DRIVER, "handle": "bucket/pv-2"}]
     everywhere = listed(*objects)
-    assert [[entry["name"] for entry in found["pods"]] for found in everywhere["volumes"]] == [["one", "two"], ["three"]]
+    assert [[entry["name"] for entry in found["pods"]] for found in everywhere["volumes"]] == [
+        ["one", "two"],
+        ["three"],
+    ]
     with pytest.raises(StorageOpsError, match="there is no node worker-3"):
         listed(*objects, nodes=["worker-3"])
 
@@ -243,12 +352,16 @@ def test_only_pods_on_the_nodes_and_other_volumes_are_only_named() -> None:
         [{**volume(), "spec": {**volume()["spec"], "csi": None}}, claim()],
     ],
 )
-def test_what_is_not_bound_to_each_other_or_has_no_filesystem_is_left_out(objects: list[dict[str, Any]]) -> None:
+def test_what_is_not_bound_to_each_other_or_has_no_filesystem_is_left_out(
+    objects: list[dict[str, Any]],
+) -> None:
     assert listed(*objects)["volumes"] == []
 
 
 def test_pods_are_read_last_and_only_where_such_claims_are() -> None:
-    cluster = FakeCluster(volume(), claim(), storage_class(), pod(), pod("other", namespace="bank"), node("worker-1"))
+    cluster = FakeCluster(
+        volume(), claim(), storage_class(), pod(), pod("other", namespace="bank"), node("worker-1")
+    )
     looked_at(cluster, nodes=["worker-1"])
     assert cluster.requests[-1] == "list /api/v1/namespaces/shop/pods"
     assert not any("secrets" in request for request in cluster.requests)
@@ -257,7 +370,9 @@ def test_pods_are_read_last_and_only_where_such_claims_are() -> None:
     assert not any("pods" in request for request in nothing.requests)
 
 
-@pytest.mark.parametrize(("made", "refused"), [("2026-01-01T00:00:00Z", False), ("2026-01-01T00:00:01Z", True)])
+@pytest.mark.parametrize(
+    ("made", "refused"), [("2026-01-01T00:00:00Z", False), ("2026-01-01T00:00:01Z", True)]
+)
 def test_a_node_that_was_made_again_after_its_pods(made: str, refused: bool) -> None:
     again = node("worker-1")
     again["metadata"]["creationTimestamp"] = made
@@ -298,26 +413,44 @@ def test_what_may_not_be_read_is_an_error() -> None:
 )
 def test_a_probe_that_would_notice(command: list[str], expected: bool) -> None:
     mounts = [{"name": "files", "mountPath": "/data"}, {"name": "etc", "mountPath": "/data/cache"}]
-    container = {"name": "main", "volumeMounts": mounts, "livenessProbe": {"exec": {"command": command}}}
+    container = {
+        "name": "main",
+        "volumeMounts": mounts,
+        "livenessProbe": {"exec": {"command": command}},
+    }
     found = only(volume(), claim(), storage_class(), pod(containers=[container]))
     assert [entry["probe"] for entry in found["pods"][0]["containers"]] == [expected]
 
 
 def test_a_probe_by_http_does_not_notice() -> None:
-    container = {"name": "main", "volumeMounts": [{"name": "files", "mountPath": "/"}], "livenessProbe": {"httpGet": {"path": "/data"}}}
+    container = {
+        "name": "main",
+        "volumeMounts": [{"name": "files", "mountPath": "/"}],
+        "livenessProbe": {"httpGet": {"path": "/data"}},
+    }
     found = only(volume(), claim(), storage_class(), pod(containers=[container]))
     assert [entry["probe"] for entry in found["pods"][0]["containers"]] == [False]
 
 
 def test_init_containers_count_only_if_they_go_on_running() -> None:
-    mount = [{"name": "files", "mountPath": "/data", "mountPropagation": "HostToContainer", "readOnly": True}]
+    mount = [
+        {
+            "name": "files",
+            "mountPath": "/data",
+            "mountPropagation": "HostToContainer",
+            "readOnly": True,
+        }
+    ]
     found = only(
         volume(),
         claim(),
         storage_class(),
         pod(
             restartPolicy="OnFailure",
-            initContainers=[{"name": "setup", "volumeMounts": mount}, {"name": "log", "volumeMounts": mount, "restartPolicy": "Always"}],
+            initContainers=[
+                {"name": "setup", "volumeMounts": mount},
+                {"name": "log", "volumeMounts": mount, "restartPolicy": "Always"},
+            ],
             containers=[{"name": "main", "volumeMounts": mount}],
             ephemeralContainers=[{"name": "debug", "volumeMounts": mount}],
         ),
@@ -328,7 +461,9 @@ def test_init_containers_count_only_if_they_go_on_running() -> None:
         ("main", "OnFailure"),
         ("debug", "Never"),
     ]
-    assert {(entry["propagation"], entry["read_only"]) for entry in containers} == {("HostToContainer", True)}
+    assert {(entry["propagation"], entry["read_only"]) for entry in containers} == {
+        ("HostToContainer", True)
+    }
 
 
 def test_a_pod_that_is_being_deleted_and_a_generic_ephemeral_volume() -> None:
@@ -343,19 +478,38 @@ def test_a_pod_that_is_being_deleted_and_a_generic_ephemeral_volume() -> None:
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
-        ({f"{STAGE}name": "s3", f"{STAGE}namespace": "kube-system"}, {"namespace": "kube-system", "name": "s3"}),
-        ({f"{STAGE}name": "${pvc.name}", f"{STAGE}namespace": "${pvc.namespace}"}, {"namespace": "shop", "name": "data"}),
-        ({f"{STAGE}name": "s3-${pv.name}", f"{STAGE}namespace": "x"}, {"namespace": "x", "name": "s3-pv-1"}),
-        ({f"{STAGE}name": "${pvc.annotations['team/secret']}", f"{STAGE}namespace": "x"}, {"namespace": "x", "name": "mine"}),
+        (
+            {f"{STAGE}name": "s3", f"{STAGE}namespace": "kube-system"},
+            {"namespace": "kube-system", "name": "s3"},
+        ),
+        (
+            {f"{STAGE}name": "${pvc.name}", f"{STAGE}namespace": "${pvc.namespace}"},
+            {"namespace": "shop", "name": "data"},
+        ),
+        (
+            {f"{STAGE}name": "s3-${pv.name}", f"{STAGE}namespace": "x"},
+            {"namespace": "x", "name": "s3-pv-1"},
+        ),
+        (
+            {f"{STAGE}name": "${pvc.annotations['team/secret']}", f"{STAGE}namespace": "x"},
+            {"namespace": "x", "name": "mine"},
+        ),
         ({f"{PUBLISH}name": "s3", f"{PUBLISH}namespace": "y"}, {"namespace": "y", "name": "s3"}),
         (
-            {f"{STAGE}name": "a", f"{STAGE}namespace": "b", f"{PUBLISH}name": "c", f"{PUBLISH}namespace": "d"},
+            {
+                f"{STAGE}name": "a",
+                f"{STAGE}namespace": "b",
+                f"{PUBLISH}name": "c",
+                f"{PUBLISH}namespace": "d",
+            },
             {"namespace": "b", "name": "a"},
         ),
         ({}, {}),
     ],
 )
-def test_secrets_by_the_templates_of_the_class(parameters: dict[str, str], expected: dict[str, str]) -> None:
+def test_secrets_by_the_templates_of_the_class(
+    parameters: dict[str, str], expected: dict[str, str]
+) -> None:
     found = only(volume(), claim(**{"team/secret": "mine"}), storage_class(**parameters))
     assert (found["secret"], found["problems"]) == (expected, [])
 
@@ -363,15 +517,28 @@ def test_secrets_by_the_templates_of_the_class(parameters: dict[str, str], expec
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        ({f"{STAGE}name": "${pvc.annotations['no']}", f"{STAGE}namespace": "x"}, "says nothing for this claim"),
-        ({f"{STAGE}name": "${pvc.annotations['team/way']}", f"{STAGE}namespace": "x"}, "which is none for this claim"),
+        (
+            {f"{STAGE}name": "${pvc.annotations['no']}", f"{STAGE}namespace": "x"},
+            "says nothing for this claim",
+        ),
+        (
+            {f"{STAGE}name": "${pvc.annotations['team/way']}", f"{STAGE}namespace": "x"},
+            "which is none for this claim",
+        ),
         # A namespace that the claim's owner could choose is no template of Kubernetes'.
-        ({f"{STAGE}name": "s3", f"{STAGE}namespace": "${pvc.annotations['team/secret']}"}, "says nothing for this claim"),
+        (
+            {f"{STAGE}name": "s3", f"{STAGE}namespace": "${pvc.annotations['team/secret']}"},
+            "says nothing for this claim",
+        ),
         ({f"{STAGE}name": "s3"}, "has only one of"),
     ],
 )
 def test_secrets_that_are_not_known(parameters: dict[str, str], problem: str) -> None:
-    found = only(volume(), claim(**{"team/secret": "mine", "team/way": "../../x/secrets/theirs"}), storage_class(**parameters))
+    found = only(
+        volume(),
+        claim(**{"team/secret": "mine", "team/way": "../../x/secrets/theirs"}),
+        storage_class(**parameters),
+    )
     assert found["secret"] == {}
     assert problem in found["problems"][0]
 
@@ -379,7 +546,9 @@ def test_secrets_that_are_not_known(parameters: dict[str, str], problem: str) ->
 def test_a_class_that_is_gone_is_told_and_the_volume_names_its_secret_itself() -> None:
     found = only(volume(nodePublishSecretRef={"namespace": "a", "name": "b"}), claim())
     assert found["secret"] == {"namespace": "a", "name": "b"}
-    assert found["problems"] == ["there is no StorageClass s3 any more, so its parameters are not known"]
+    assert found["problems"] == [
+        "there is no StorageClass s3 any more, so its parameters are not known"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -404,7 +573,9 @@ def test_a_class_that_is_gone_is_told_and_the_volume_names_its_secret_itself() -
         ({"bucket": "", "path": "/"}, {}, "pvc-1", ["pvc-1"]),
     ],
 )
-def test_what_a_volume_may_be(attributes: dict[str, str], parameters: dict[str, str], handle: str, expected: list[str]) -> None:
+def test_what_a_volume_may_be(
+    attributes: dict[str, str], parameters: dict[str, str], handle: str, expected: list[str]
+) -> None:
     assert sources(attributes, parameters, handle) == expected
 
 
@@ -415,7 +586,10 @@ def test_a_driver_that_may_have_a_folder_in_each_volume() -> None:
 
 def test_a_list_that_is_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csi_volumes, "MAX_RESULT_CHARACTERS", 500)
-    with pytest.raises(StorageOpsError, match="the list of 1 volume has .* narrow it down by nodes, namespaces or claims"):
+    with pytest.raises(
+        StorageOpsError,
+        match="the list of 1 volume has .* narrow it down by nodes, namespaces or claims",
+    ):
         listed(volume(), claim(), storage_class(), pod())
 
 
@@ -441,7 +615,9 @@ def test_credentials_in_attributes_are_hidden() -> None:
     assert "planted" not in json.dumps(hidden)
     assert {key: hidden[key] for key in plain} == plain
     assert hidden["metaurl"] == "redis://(hidden)@10.0.0.1/1"
-    assert hidden["options"] == "--secret-key (hidden) -o passwd=(hidden),umask=022 --token=(hidden)"
+    assert (
+        hidden["options"] == "--secret-key (hidden) -o passwd=(hidden),umask=022 --token=(hidden)"
+    )
     mounted = volume(volumeAttributes=told)
     mounted["spec"]["mountOptions"] = ["allow_other", "secret_key=planted"]
     found = only(mounted, claim(), storage_class(**told))

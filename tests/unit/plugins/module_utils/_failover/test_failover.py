@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which volumes leave a lost node, by which way, what keeps them there, and what a run that is killed leaves to the next one."""
+"""Which volumes leave a lost node, by which way, what keeps them there, and what a run that is
+killed leaves to the next one.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,37 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import Options, pick_lost_pod
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.runbook import Failover, StillFenced, failover_options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Reading, parse_reading
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Entry, FenceObject, Ledger, Ledgers, RunOptions
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.plan import (
+    Options,
+    pick_lost_pod,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.runbook import (
+    Failover,
+    StillFenced,
+    failover_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    Reading,
+    parse_reading,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    Entry,
+    FenceObject,
+    Ledger,
+    Ledgers,
+    RunOptions,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import Filters
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Forbidden,
+    KubeError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    attachment_name,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
 
 # The last one attaches nothing.
@@ -55,9 +80,19 @@ LEDGER = Ledger(
 
 def node(name: str, ready: str, *taints: dict[str, str]) -> dict[str, Any]:
     conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]
-    status = {"conditions": conditions, "nodeInfo": {"bootID": "boot-1"}, "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}
+    status = {
+        "conditions": conditions,
+        "nodeInfo": {"bootID": "boot-1"},
+        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+    }
     spec = {"taints": list(taints)} if taints else {}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec, "status": status}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "spec": spec,
+        "status": status,
+    }
 
 
 def claim(name: str, driver: str = RBD, **meta: Any) -> list[dict[str, Any]]:
@@ -89,12 +124,18 @@ def attachment(name: str, node_name: str = "a", driver: str = RBD, **meta: Any) 
         "apiVersion": "storage.k8s.io/v1",
         "kind": "VolumeAttachment",
         "metadata": {"name": attachment_name(driver, f"h-{name}", node_name), **meta},
-        "spec": {"attacher": driver, "nodeName": node_name, "source": {"persistentVolumeName": f"pv-{name}"}},
+        "spec": {
+            "attacher": driver,
+            "nodeName": node_name,
+            "source": {"persistentVolumeName": f"pv-{name}"},
+        },
         "status": {"attached": True},
     }
 
 
-def pod(name: str, *claims: str, node_name: str = "a", owner: str = "ReplicaSet", **spec: Any) -> dict[str, Any]:
+def pod(
+    name: str, *claims: str, node_name: str = "a", owner: str = "ReplicaSet", **spec: Any
+) -> dict[str, Any]:
     reference = {"kind": owner, "name": name, "uid": f"uid-{name}", "controller": True}
     return {
         "apiVersion": "v1",
@@ -102,7 +143,10 @@ def pod(name: str, *claims: str, node_name: str = "a", owner: str = "ReplicaSet"
         "metadata": {"namespace": "shop", "name": name, "ownerReferences": [reference]},
         "spec": {
             "nodeName": node_name,
-            "volumes": [{"name": claim_name, "persistentVolumeClaim": {"claimName": claim_name}} for claim_name in claims],
+            "volumes": [
+                {"name": claim_name, "persistentVolumeClaim": {"claimName": claim_name}}
+                for claim_name in claims
+            ],
             **spec,
         },
         "status": {"phase": "Running" if node_name == "a" else "Pending"},
@@ -120,13 +164,22 @@ def event(about: dict[str, Any], name: str, reason: str, text: str, last: str) -
 
 
 class World(FakeCluster):
-    """An API server whose controllers act whenever something is read, except where ``broken`` says otherwise."""
+    """An API server whose controllers act whenever something is read, except where ``broken`` says
+    otherwise.
+    """
 
-    def __init__(self, *objects: dict[str, Any], ledger: Ledger | None = LEDGER, lost: bool = True, version: str = "v1.31.4") -> None:
+    def __init__(
+        self,
+        *objects: dict[str, Any],
+        ledger: Ledger | None = LEDGER,
+        lost: bool = True,
+        version: str = "v1.31.4",
+    ) -> None:
         super().__init__(node("a", "Unknown", UNREACHABLE), node("b", "True"), version=version)
         self.shift = timedelta()
         self.clock = lambda: datetime.now(timezone.utc) + self.shift
-        # "detach": nothing is detached; "attach": nothing is attached; "replace": no pod is made again; "start": no new pod runs.
+        # "detach": nothing is detached; "attach": nothing is attached; "replace": no pod is made
+        # again; "start": no new pod runs.
         self.broken: set[str] = set()
         self.returns_to = "b"
         for item in objects:
@@ -144,7 +197,10 @@ class World(FakeCluster):
         return [item["metadata"]["name"] for item in self.of(kind)]
 
     def attached(self) -> set[tuple[str, str]]:
-        return {(item["spec"]["source"]["persistentVolumeName"], item["spec"]["nodeName"]) for item in self.of("VolumeAttachment")}
+        return {
+            (item["spec"]["source"]["persistentVolumeName"], item["spec"]["nodeName"])
+            for item in self.of("VolumeAttachment")
+        }
 
     def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any] | None:
         self._controllers()
@@ -168,21 +224,33 @@ class World(FakeCluster):
 
     def _delete(self, item: dict[str, Any]) -> None:
         super()._delete(item)
-        if item["kind"] == "Pod" and path_of(item) not in self.objects and "replace" not in self.broken:
+        if (
+            item["kind"] == "Pod"
+            and path_of(item) not in self.objects
+            and "replace" not in self.broken
+        ):
             meta = {
                 "namespace": "shop",
                 "name": f"{item['metadata']['name']}-again",
                 "ownerReferences": item["metadata"]["ownerReferences"],
             }
             spec = {**item["spec"], "nodeName": self.returns_to}
-            trouble = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
+            trouble = {
+                "type": "PodScheduled",
+                "status": "False",
+                "message": "0/2 nodes are available",
+            }
             status = {"phase": "Pending", "conditions": [] if self.returns_to else [trouble]}
             self.add({**item, "metadata": meta, "spec": spec, "status": status})
 
     def _controllers(self) -> None:
         out = "/api/v1/nodes/a" in self.objects and OUT in self.taints
         for item in self.of("Pod"):
-            if out and item["spec"]["nodeName"] == "a" and item["spec"].get("tolerations") != TOLERANT:
+            if (
+                out
+                and item["spec"]["nodeName"] == "a"
+                and item["spec"].get("tolerations") != TOLERANT
+            ):
                 self._delete(item)
         used = {
             (f"pv-{volume['persistentVolumeClaim']['claimName']}", item["spec"]["nodeName"])
@@ -200,10 +268,20 @@ class World(FakeCluster):
                 if driver != NFS:
                     self.add(attachment(name[3:], where, driver))
         for item in self.of("Pod"):
-            volumes = {f"pv-{volume['persistentVolumeClaim']['claimName']}" for volume in _claimed(item)}
+            volumes = {
+                f"pv-{volume['persistentVolumeClaim']['claimName']}" for volume in _claimed(item)
+            }
             here = {name for name, where in self.attached() if where == item["spec"]["nodeName"]}
-            if item["spec"]["nodeName"] == "b" and item["status"]["phase"] == "Pending" and volumes <= here and "start" not in self.broken:
-                item["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            if (
+                item["spec"]["nodeName"] == "b"
+                and item["status"]["phase"] == "Pending"
+                and volumes <= here
+                and "start" not in self.broken
+            ):
+                item["status"] = {
+                    "phase": "Running",
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                }
 
 
 def _claimed(item: dict[str, Any]) -> list[dict[str, Any]]:
@@ -232,19 +310,45 @@ class Module:
         raise Exit
 
 
-def reading(*entries: str, fsid: str = "f", age: float = 0.0, until: str = "2999-01-01T00:00:00Z") -> Reading:
+def reading(
+    *entries: str, fsid: str = "f", age: float = 0.0, until: str = "2999-01-01T00:00:00Z"
+) -> Reading:
     """What Ceph was read to have on its blocklist."""
     at = f"{datetime.now(timezone.utc) - timedelta(seconds=age):%Y-%m-%dT%H:%M:%SZ}"
-    there = [{"entry": f"{entry}:0/0", "kind": "address", "address": entry, "until": until} for entry in entries]
-    return parse_reading({"fsid": fsid, "read_at": at, "observations": 1, "seconds": 0, "blocklist": there, "images": []})
+    there = [
+        {"entry": f"{entry}:0/0", "kind": "address", "address": entry, "until": until}
+        for entry in entries
+    ]
+    return parse_reading(
+        {
+            "fsid": fsid,
+            "read_at": at,
+            "observations": 1,
+            "seconds": 0,
+            "blocklist": there,
+            "images": [],
+        }
+    )
 
 
 def options(**given: Any) -> Options:
-    base = {"filters": Filters(), "detach_timeout": 5.0, "attach_timeout": 20.0, "ready_timeout": 10.0, "reading": reading("10.0.0.1")}
+    base = {
+        "filters": Filters(),
+        "detach_timeout": 5.0,
+        "attach_timeout": 20.0,
+        "ready_timeout": 10.0,
+        "reading": reading("10.0.0.1"),
+    }
     return Options("a", **{**base, **given})
 
 
-def run(world: World, check: bool = False, run_id: str = "run-1", fence: Ledger | None = None, **given: Any) -> dict[str, Any]:
+def run(
+    world: World,
+    check: bool = False,
+    run_id: str = "run-1",
+    fence: Ledger | None = None,
+    **given: Any,
+) -> dict[str, Any]:
     """With a clock that goes on only while it sleeps."""
     module = Module(check)
     seconds = [0.0]
@@ -254,7 +358,9 @@ def run(world: World, check: bool = False, run_id: str = "run-1", fence: Ledger 
 
     given.setdefault("reading", reading("10.0.0.1", age=-world.shift.total_seconds()))
     run_options = RunOptions("a", run_id, "storage-ops", 180.0, 0.0, fence)
-    failover = Failover(world, run_options, options(check=check, **given), check, sleep, lambda: seconds[0])  # type: ignore[arg-type]
+    failover = Failover(
+        world, run_options, options(check=check, **given), check, sleep, lambda: seconds[0]
+    )  # type: ignore[arg-type]
     with pytest.raises(Exit):
         engine.run(module, lambda: failover, False)
     failover.close()
@@ -273,11 +379,16 @@ def verbs(result: dict[str, Any]) -> list[str]:
 
 def contents(world: World) -> str:
     leases = [place for place in world.objects if "/leases/" in place]
-    return json.dumps({place: item for place, item in world.objects.items() if place not in leases}, sort_keys=True)
+    return json.dumps(
+        {place: item for place, item in world.objects.items() if place not in leases},
+        sort_keys=True,
+    )
 
 
 def refusal(world: World, **given: Any) -> str:
-    """See it refused in check mode and for real, with nothing changed and no lease left: the reason."""
+    """See it refused in check mode and for real, with nothing changed and no lease left: the
+    reason.
+    """
     before = contents(world)
     for check in (True, False):
         result = run(world, check, **given)
@@ -299,7 +410,13 @@ def standard(*more: dict[str, Any], **how: Any) -> World:
 def test_the_taint() -> None:
     world = standard()
     result = run(world)
-    assert verbs(result) == ["taint_node", "wait_detached", "wait_attached", "wait_ready", "record_detached"]
+    assert verbs(result) == [
+        "taint_node",
+        "wait_detached",
+        "wait_attached",
+        "wait_ready",
+        "record_detached",
+    ]
     assert world.taints == ["node.kubernetes.io/unreachable", OUT]
     assert world.attached() == {("pv-db", "b")}
     assert (world.ledger().phase, world.ledger().tainted) == ("detached", True)
@@ -309,7 +426,10 @@ def test_the_taint() -> None:
     assert "containers of this node may still run" in finding["evidence"]["warning"]
     assert finding["evidence"]["detach"] == "taint" and finding["evidence"]["why_no_taint"] == []
     proof = " ".join(finding["evidence"]["proof"])
-    assert "pv-db has no VolumeAttachment and no pod on a (seen at " in proof and "pv-db is attached to b for pod shop/db-1-again" in proof
+    assert (
+        "pv-db has no VolumeAttachment and no pod on a (seen at " in proof
+        and "pv-db is attached to b for pod shop/db-1-again" in proof
+    )
 
 
 @pytest.mark.parametrize(
@@ -325,7 +445,11 @@ def test_the_taint() -> None:
 )
 def test_one_by_one(how: dict[str, Any], why: str) -> None:
     given = {name: how.pop(name) for name in ("filters", "detach") if name in how}
-    more = [*claim("other", OTHER), attachment("other", driver=OTHER)] if how.pop("unfenced", False) else []
+    more = (
+        [*claim("other", OTHER), attachment("other", driver=OTHER)]
+        if how.pop("unfenced", False)
+        else []
+    )
     world = standard(*more, **how)
     result = run(world, **given)
     assert verbs(result) == [
@@ -359,16 +483,23 @@ def test_the_taint_asked_for_where_it_does_not_do(how: dict[str, Any], why: str)
 
 def test_the_taint_asked_for_with_unfenced_volumes_names_them() -> None:
     nfs = claim("nfs", NFS)
-    world = standard(*claim("other", OTHER), attachment("other", driver=OTHER), *nfs, pod("web", "nfs"))
+    world = standard(
+        *claim("other", OTHER), attachment("other", driver=OTHER), *nfs, pod("web", "nfs")
+    )
     reason = refusal(world, detach="taint")
-    assert "pv-other (claim shop/other, csi.example.com), pv-nfs (of pod shop/web)" in reason and "accept_unfenced_volumes" in reason
+    assert (
+        "pv-other (claim shop/other, csi.example.com), pv-nfs (of pod shop/web)" in reason
+        and "accept_unfenced_volumes" in reason
+    )
     assert verbs(run(world, detach="taint", accept_unfenced_volumes=True))[0] == "taint_node"
 
 
 @pytest.mark.parametrize("filters", [Filters(), Filters(claims=("shop/db",))])
 def test_step_by_step(filters: Filters) -> None:
     """The fence is proven between the steps: the first one waits for no pod, and writes nothing."""
-    world = standard(*claim("log"), attachment("log"), ledger=LEDGER._replace(volumes=("pv-db", "pv-log")))
+    world = standard(
+        *claim("log"), attachment("log"), ledger=LEDGER._replace(volumes=("pv-db", "pv-log"))
+    )
     first = run(world, state="detached", detach="volumes", filters=filters)
     every = [] if filters.active else ["delete_volumeattachment"]
     wanted = ["force_delete_pod", "delete_volumeattachment", *every, "wait_detached"]
@@ -404,8 +535,20 @@ def test_a_taint_that_is_there_already_is_not_ours() -> None:
 
 
 def test_a_pod_that_tolerates_the_taint_is_deleted_by_force() -> None:
-    world = World(*claim("db"), attachment("db"), pod("db-1", "db", tolerations=TOLERANT), pod("web", tolerations=TOLERANT))
-    assert verbs(run(world)) == ["taint_node", "force_delete_pod", "wait_detached", "wait_attached", "wait_ready", "record_detached"]
+    world = World(
+        *claim("db"),
+        attachment("db"),
+        pod("db-1", "db", tolerations=TOLERANT),
+        pod("web", tolerations=TOLERANT),
+    )
+    assert verbs(run(world)) == [
+        "taint_node",
+        "force_delete_pod",
+        "wait_detached",
+        "wait_attached",
+        "wait_ready",
+        "record_detached",
+    ]
     assert "web" in world.names("Pod") and world.attached() == {("pv-db", "b")}
 
 
@@ -414,7 +557,10 @@ def test_a_pod_that_tolerates_the_taint_is_deleted_by_force() -> None:
     [
         ({"key": OUT, "operator": "Exists"}, True),
         ({"operator": "Exists"}, True),
-        ({"key": OUT, "value": "nodeshutdown", "effect": "NoExecute", "tolerationSeconds": 60}, True),
+        (
+            {"key": OUT, "value": "nodeshutdown", "effect": "NoExecute", "tolerationSeconds": 60},
+            True,
+        ),
         ({"key": OUT, "value": "other"}, False),
         ({"key": OUT, "operator": "Exists", "effect": "NoSchedule"}, False),
         ({"key": "node.kubernetes.io/unreachable", "operator": "Exists"}, False),
@@ -440,18 +586,27 @@ def test_without_a_ledger() -> None:
 
 
 def test_a_ledger_in_another_namespace() -> None:
-    """A run with another namespace has another Lease, so it would not keep out of the other's way."""
+    """A run with another namespace has another Lease, so it would not keep out of the
+    other's way.
+    """
     ledger = LEDGER._replace(namespace="vault")
     world = standard(ledger=None)
     Ledgers(world, "vault").write(ledger)  # type: ignore[arg-type]
     before = contents(world)
     for check in (True, False):
         result = run(world, check)
-        assert result["failed"] and not result["changed"] and "give ledger_namespace vault" in result["msg"]
+        assert (
+            result["failed"]
+            and not result["changed"]
+            and "give ledger_namespace vault" in result["msg"]
+        )
         assert contents(world) == before and not world.of("Lease")
 
 
-@pytest.mark.parametrize(("ready", "text"), [("True", "is back (Ready=True)"), ("False", "has a kubelet that reports (Ready=False)")])
+@pytest.mark.parametrize(
+    ("ready", "text"),
+    [("True", "is back (Ready=True)"), ("False", "has a kubelet that reports (Ready=False)")],
+)
 def test_a_node_that_reports(ready: str, text: str) -> None:
     world = standard()
     world.at("a")["status"]["conditions"][0]["status"] = ready
@@ -467,7 +622,9 @@ def test_another_node_of_that_name() -> None:
 
 def test_a_fence_does_not_outlive_a_boot() -> None:
     """The node has other clients then, and may have another address."""
-    assert "booted anew since it was fenced" in refusal(standard(ledger=LEDGER._replace(boot_id="boot-0")))
+    assert "booted anew since it was fenced" in refusal(
+        standard(ledger=LEDGER._replace(boot_id="boot-0"))
+    )
 
 
 # what Ceph says of the fence
@@ -479,7 +636,10 @@ GONE = "Ceph's blocklist has no entry for 10.0.0.1"
 @pytest.mark.parametrize(
     ("read", "reason"),
     [
-        (None, "nothing was read of Ceph (option ceph), so whether node a is fenced now is not known"),
+        (
+            None,
+            "nothing was read of Ceph (option ceph), so whether node a is fenced now is not known",
+        ),
         (reading(), GONE),
         (reading("10.0.0.2"), GONE),
         (reading("10.0.0.1", until="2026-01-01T13:00:00Z"), "expires too soon"),
@@ -489,7 +649,9 @@ GONE = "Ceph's blocklist has no entry for 10.0.0.1"
 )
 @pytest.mark.parametrize("method", ["ceph", "network_fence"])
 def test_ceph_itself_must_show_the_fence(method: str, read: Reading | None, reason: str) -> None:
-    """Right before anything is detached; and with state held right afterwards, when the node may be back."""
+    """Right before anything is detached; and with state held right afterwards, when the node may be
+    back.
+    """
     ledger = (LEDGER if method == "ceph" else NETWORK)._replace(volumes=("pv-db",))
     fence = network_fence("Fenced", "fencing operation successful")
     world = standard(fence, ledger=ledger)
@@ -511,17 +673,28 @@ def test_ceph_itself_must_show_the_fence(method: str, read: Reading | None, reas
 
 def held(world: World, ledger: Ledger | None = None, **given: Any) -> dict[str, Any]:
     """The ledger, unless the fence is gone."""
-    still = StillFenced(world, RunOptions("a", "run-1", "storage-ops", 180.0, 0.0, None), options(**given))  # type: ignore[arg-type]
+    still = StillFenced(
+        world, RunOptions("a", "run-1", "storage-ops", 180.0, 0.0, None), options(**given)
+    )  # type: ignore[arg-type]
     still.gather()
-    assert still.plan(None) == Plan([]) and "Lease" not in {item["kind"] for item in world.objects.values()}
+    assert still.plan(None) == Plan([]) and "Lease" not in {
+        item["kind"] for item in world.objects.values()
+    }
     return dict(still.facts()["fence"])
 
 
 def test_who_cannot_ask_ceph_has_said_so() -> None:
-    """By a NetworkFence whose message alone has proven it, or by the word that the node is off; and check mode has fenced nobody."""
+    """By a NetworkFence whose message alone has proven it, or by the word that the node is off; and
+    check mode has fenced nobody.
+    """
     fence = network_fence("Fenced", "fencing operation successful")
     assert verbs(run(standard(fence, ledger=NETWORK._replace(unverified=True)), reading=None))
-    assert verbs(run(standard(ledger=LEDGER._replace(method="none", entries=(), addresses=())), reading=reading(fsid="other")))
+    assert verbs(
+        run(
+            standard(ledger=LEDGER._replace(method="none", entries=(), addresses=())),
+            reading=reading(fsid="other"),
+        )
+    )
     assert not run(standard(), check=True, reading=None)["failed"]
     assert held(standard(), check=True, reading=None) == {}
 
@@ -535,7 +708,9 @@ def test_a_fence_that_was_lost_since() -> None:
     with pytest.raises(StorageOpsError, match="NetworkFence f-a is Unfenced and covers"):
         held(world)
     world = standard()
-    world.objects = {place: item for place, item in world.objects.items() if "/configmaps/" not in place}
+    world.objects = {
+        place: item for place, item in world.objects.items() if "/configmaps/" not in place
+    }
     world.at("a")["metadata"]["annotations"] = {}
     with pytest.raises(StorageOpsError, match="has no ledger any more"):
         held(world)
@@ -565,14 +740,20 @@ def test_a_fence_that_has_run_out(method: str, over: list[Entry], counts: bool) 
 def test_a_network_fence_of_an_address_from_before_the_boot() -> None:
     old = FenceObject("f-old", "uid-old", ("10.0.0.9/32",), True)
     ledger = NETWORK._replace(network_fences=(old, *NETWORK.network_fences))
-    assert verbs(run(standard(network_fence("Fenced", "fencing operation successful"), ledger=ledger)))
+    assert verbs(
+        run(standard(network_fence("Fenced", "fencing operation successful"), ledger=ledger))
+    )
 
 
 def test_a_network_fence_that_was_made_anew() -> None:
     """The one that is gone is in the ledger still; the new one does, or the blocklist."""
     gone = FenceObject("f-a", "uid-gone", ("10.0.0.1/32",), True)
     there = network_fence("Fenced", "fencing operation successful")
-    assert verbs(run(standard(there, ledger=NETWORK._replace(network_fences=(gone, *NETWORK.network_fences)))))
+    assert verbs(
+        run(
+            standard(there, ledger=NETWORK._replace(network_fences=(gone, *NETWORK.network_fences)))
+        )
+    )
     assert verbs(run(standard(ledger=LEDGER._replace(network_fences=(gone,)))))
     alone = run(standard(there, ledger=NETWORK._replace(network_fences=(gone,))))
     assert alone["failed"] and "is gone" in alone["msg"]
@@ -581,7 +762,11 @@ def test_a_network_fence_that_was_made_anew() -> None:
     assert "is gone" in run(standard(there, ledger=other))["msg"]
 
 
-NETWORK = LEDGER._replace(method="network_fence", entries=(), network_fences=(FenceObject("f-a", "uid-f", ("10.0.0.1/32",), True),))
+NETWORK = LEDGER._replace(
+    method="network_fence",
+    entries=(),
+    network_fences=(FenceObject("f-a", "uid-f", ("10.0.0.1/32",), True),),
+)
 
 
 def network_fence(state: str, message: str) -> dict[str, Any]:
@@ -623,7 +808,9 @@ def test_a_network_fence_must_still_hold(state: str, message: str, text: str) ->
         (RBD, "ceph-1", "Unfenced", "10.0.0.2/32", False),
     ],
 )
-def test_a_network_fence_that_would_take_the_fence_back(driver: str, cluster_id: str, state: str, cidr: str, counts: bool) -> None:
+def test_a_network_fence_that_would_take_the_fence_back(
+    driver: str, cluster_id: str, state: str, cidr: str, counts: bool
+) -> None:
     """Whoever made it, its controller unfences the address again whenever it starts."""
     item = network_fence(state, "unfencing operation successful")
     item["spec"].update(driver=driver, cidrs=[cidr], parameters={"clusterID": cluster_id})
@@ -646,7 +833,9 @@ def dawdle(world: World) -> None:
     world.shift = timedelta(seconds=125)
 
 
-@pytest.mark.parametrize(("version", "change"), [("v1.31.4", "taint_node"), ("v1.20.2", "force_delete_pod")])
+@pytest.mark.parametrize(
+    ("version", "change"), [("v1.31.4", "taint_node"), ("v1.20.2", "force_delete_pod")]
+)
 @pytest.mark.parametrize(
     ("act", "text"),
     [
@@ -655,7 +844,9 @@ def dawdle(world: World) -> None:
         (dawdle, "read it again"),
     ],
 )
-def test_the_fence_is_looked_at_again_before_the_first_change(version: str, change: str, act: Callable[[World], None], text: str) -> None:
+def test_the_fence_is_looked_at_again_before_the_first_change(
+    version: str, change: str, act: Callable[[World], None], text: str
+) -> None:
     world = standard(version=version)
     looks: list[str] = []
 
@@ -667,7 +858,12 @@ def test_the_fence_is_looked_at_again_before_the_first_change(version: str, chan
 
     world.before = before
     result = run(world)
-    assert result["failed"] and not result["changed"] and f"{change} was not started: " in result["msg"] and text in result["msg"]
+    assert (
+        result["failed"]
+        and not result["changed"]
+        and f"{change} was not started: " in result["msg"]
+        and text in result["msg"]
+    )
     assert world.attached() == {("pv-db", "a")} and OUT not in world.taints
 
 
@@ -682,7 +878,10 @@ def test_the_fence_is_looked_at_again_before_every_change(act: Callable[[World],
 
     world.before = before
     result = run(world)
-    assert result["failed"] and outcomes(result)[:2] == [("force_delete_pod", "done"), ("delete_volumeattachment", "skipped")]
+    assert result["failed"] and outcomes(result)[:2] == [
+        ("force_delete_pod", "done"),
+        ("delete_volumeattachment", "skipped"),
+    ]
     assert ("pv-db", "a") in world.attached()
 
 
@@ -699,7 +898,9 @@ def test_what_was_read_of_ceph_may_grow_old_while_it_waits() -> None:
 
 def test_a_filter_that_chooses_nothing_that_is_fenced() -> None:
     world = standard(*claim("other", OTHER), attachment("other", driver=OTHER))
-    assert "choose none of the volumes that are fenced: pv-db" in refusal(world, filters=Filters(namespaces=("bank",)))
+    assert "choose none of the volumes that are fenced: pv-db" in refusal(
+        world, filters=Filters(namespaces=("bank",))
+    )
     reason = refusal(world, filters=Filters(claims=("shop/db", "shop/other")))
     assert reason == "claim shop/other has no volume that is fenced"
 
@@ -707,13 +908,23 @@ def test_a_filter_that_chooses_nothing_that_is_fenced() -> None:
 @pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
 def test_a_pod_with_a_volume_that_is_not_fenced(version: str) -> None:
     world = World(
-        *[*claim("db"), attachment("db"), *claim("other", OTHER), attachment("other", driver=OTHER), pod("db-1", "db", "other")],
+        *[
+            *claim("db"),
+            attachment("db"),
+            *claim("other", OTHER),
+            attachment("other", driver=OTHER),
+            pod("db-1", "db", "other"),
+        ],
         version=version,
     )
     reason = refusal(world)
     assert "pod shop/db-1 uses it together with pv-other, which is not fenced" in reason
     # One by one, the other volume stays where it is, and the new pod waits for it.
-    assert verbs(run(world, accept_unfenced_volumes=True, ready_timeout=0.0 if version == "v1.20.2" else 10.0))
+    assert verbs(
+        run(
+            world, accept_unfenced_volumes=True, ready_timeout=0.0 if version == "v1.20.2" else 10.0
+        )
+    )
     assert ("pv-db", "b") in world.attached()
 
 
@@ -725,8 +936,14 @@ ISCSI = {"name": "data", "iscsi": {"targetPortal": "10.0.0.9", "iqn": "iqn.2026-
     [
         (ISCSI, "the inline iscsi volume data"),
         ({"name": "data", "nfs": {"server": "s", "path": "/"}}, "the inline nfs volume data"),
-        ({"name": "data", "csi": {"driver": "smb.csi.k8s.io"}}, "the inline csi smb.csi.k8s.io volume data"),
-        ({"name": "data", "flexVolume": {"driver": "ceph.rook.io/rook"}}, "the inline flexVolume ceph.rook.io/rook volume data"),
+        (
+            {"name": "data", "csi": {"driver": "smb.csi.k8s.io"}},
+            "the inline csi smb.csi.k8s.io volume data",
+        ),
+        (
+            {"name": "data", "flexVolume": {"driver": "ceph.rook.io/rook"}},
+            "the inline flexVolume ceph.rook.io/rook volume data",
+        ),
         ({"name": "data", "csi": {"driver": "secrets-store.csi.k8s.io"}}, ""),
         ({"name": "data", "emptyDir": {}}, ""),
         ({"name": "data", "hostPath": {"path": "/var/log"}}, ""),
@@ -741,13 +958,22 @@ def test_inline_volumes(volume: dict[str, Any], text: str) -> None:
 
 
 def test_a_pod_with_an_inline_volume_only() -> None:
-    """It has no claim and no VolumeAttachment, and its new pod would be a second writer all the same."""
+    """It has no claim and no VolumeAttachment, and its new pod would be a second writer all the
+    same.
+    """
     world = standard(pod("web", volumes=[ISCSI]))
-    assert "not fenced: the inline iscsi volume data of pod shop/web" in refusal(world, detach="taint")
+    assert "not fenced: the inline iscsi volume data of pod shop/web" in refusal(
+        world, detach="taint"
+    )
     result = run(world)
     assert "taint_node" not in verbs(result) and "web" in world.names("Pod")
-    assert result["findings"][0]["evidence"]["not_fenced"] == ["the inline iscsi volume data of pod shop/web"]
-    assert verbs(run(standard(pod("web", volumes=[ISCSI])), accept_unfenced_volumes=True))[0] == "taint_node"
+    assert result["findings"][0]["evidence"]["not_fenced"] == [
+        "the inline iscsi volume data of pod shop/web"
+    ]
+    assert (
+        verbs(run(standard(pod("web", volumes=[ISCSI])), accept_unfenced_volumes=True))[0]
+        == "taint_node"
+    )
 
 
 @pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
@@ -755,7 +981,10 @@ def test_a_pod_with_a_fenced_and_an_inline_volume(version: str) -> None:
     both = pod("db-1", "db")
     both["spec"]["volumes"].append(ISCSI)
     world = World(*claim("db"), attachment("db"), both, version=version)
-    assert "pod shop/db-1 uses it together with the inline iscsi volume data, which is not fenced" in refusal(world)
+    assert (
+        "pod shop/db-1 uses it together with the inline iscsi volume data, which is not fenced"
+        in refusal(world)
+    )
     assert verbs(run(world, accept_unfenced_volumes=True))
 
 
@@ -763,7 +992,9 @@ def test_a_pod_with_a_fenced_and_an_inline_volume(version: str) -> None:
 def test_a_volume_that_only_the_nodes_status_knows(field: str) -> None:
     def world(*names: str) -> World:
         made = standard()
-        made.at("a")["status"][field] = [{"name": name} if field == "volumesAttached" else name for name in names]
+        made.at("a")["status"][field] = [
+            {"name": name} if field == "volumesAttached" else name for name in names
+        ]
         return made
 
     other = "kubernetes.io/iscsi/10.0.0.9:3260:iqn.2026-01.x:y:0"
@@ -778,12 +1009,25 @@ def test_a_volume_that_only_the_nodes_status_knows(field: str) -> None:
 
 
 def test_the_others_leave_and_nothing_is_recorded() -> None:
-    more = [*claim("log"), attachment("log"), *claim("other", OTHER), attachment("other", driver=OTHER), pod("log-1", "log", "other")]
+    more = [
+        *claim("log"),
+        attachment("log"),
+        *claim("other", OTHER),
+        attachment("other", driver=OTHER),
+        pod("log-1", "log", "other"),
+    ]
     world = standard(*more, ledger=LEDGER._replace(volumes=("pv-db", "pv-log")))
     result = run(world)
     assert result["failed"] and "PersistentVolume pv-log" in result["msg"]
     assert outcomes(result) == [
-        (verb, "done") for verb in ("force_delete_pod", "delete_volumeattachment", "wait_detached", "wait_attached", "wait_ready")
+        (verb, "done")
+        for verb in (
+            "force_delete_pod",
+            "delete_volumeattachment",
+            "wait_detached",
+            "wait_attached",
+            "wait_ready",
+        )
     ]
     assert ("pv-db", "b") in world.attached() and ("pv-log", "a") in world.attached()
     assert world.ledger().phase == "fenced"
@@ -791,7 +1035,13 @@ def test_the_others_leave_and_nothing_is_recorded() -> None:
 
 def test_a_pod_with_two_fenced_volumes_is_deleted_once() -> None:
     world = World(
-        *[*claim("db"), attachment("db"), *claim("log"), attachment("log"), pod("db-1", "db", "log")],
+        *[
+            *claim("db"),
+            attachment("db"),
+            *claim("log"),
+            attachment("log"),
+            pod("db-1", "db", "log"),
+        ],
         ledger=LEDGER._replace(volumes=("pv-db", "pv-log")),
         version="v1.20.2",
     )
@@ -801,13 +1051,23 @@ def test_a_pod_with_two_fenced_volumes_is_deleted_once() -> None:
 
 @pytest.mark.parametrize(("tolerations", "version"), [([], "v1.20.2"), (TOLERANT, "v1.31.4")])
 def test_a_daemon_set_would_make_its_pod_again(tolerations: Sequence[Any], version: str) -> None:
-    world = World(*claim("db"), attachment("db"), pod("db-1", "db", owner="DaemonSet", tolerations=tolerations), version=version)
+    world = World(
+        *claim("db"),
+        attachment("db"),
+        pod("db-1", "db", owner="DaemonSet", tolerations=tolerations),
+        version=version,
+    )
     assert "of a DaemonSet" in refusal(world)
 
 
 @pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
 def test_a_claim_that_is_being_deleted(version: str) -> None:
-    world = World(*claim("db", deletionTimestamp="2026-01-01T00:00:00Z"), attachment("db"), pod("db-1", "db"), version=version)
+    world = World(
+        *claim("db", deletionTimestamp="2026-01-01T00:00:00Z"),
+        attachment("db"),
+        pod("db-1", "db"),
+        version=version,
+    )
     assert "claim db is being deleted, and only pod shop/db-1 keeps it" in refusal(world)
 
 
@@ -815,12 +1075,21 @@ def test_a_claim_that_is_being_deleted(version: str) -> None:
 def test_all_that_is_fenced_goes_in_one_run(version: str) -> None:
     """Who has named a node and seen it fenced has named its volumes, by whatever way they leave."""
     names = [f"d{number}" for number in range(12)]
-    parts = [part for name in names for part in (*claim(name), attachment(name), pod(f"p-{name}", name))]
+    parts = [
+        part for name in names for part in (*claim(name), attachment(name), pod(f"p-{name}", name))
+    ]
     files = pod("files")
     files["spec"]["volumes"].append({"name": "files", "nfs": {"server": "nfs", "path": "/"}})
-    world = World(*parts, files, ledger=LEDGER._replace(volumes=tuple(f"pv-{name}" for name in names)), version=version)
+    world = World(
+        *parts,
+        files,
+        ledger=LEDGER._replace(volumes=tuple(f"pv-{name}" for name in names)),
+        version=version,
+    )
     result = run(world)
-    assert verbs(result).count("delete_volumeattachment") == 12 and "taint_node" not in verbs(result)
+    assert verbs(result).count("delete_volumeattachment") == 12 and "taint_node" not in verbs(
+        result
+    )
     assert world.ledger().phase == "detached"
 
 
@@ -829,10 +1098,15 @@ def test_a_filter_takes_a_part() -> None:
     world = standard(*more, ledger=LEDGER._replace(volumes=("pv-db", "pv-log")))
     chosen = Filters(claims=("shop/db",))
     assert "record_detached" not in verbs(run(world, filters=chosen))
-    assert world.attached() == {("pv-db", "b"), ("pv-log", "a")} and world.ledger().phase == "fenced"
+    assert (
+        world.attached() == {("pv-db", "b"), ("pv-log", "a")} and world.ledger().phase == "fenced"
+    )
     again = run(world, filters=chosen)
     assert not again["changed"] and not again["failed"] and again["findings"] == []
-    assert verbs(run(world, filters=Filters(storage_classes=(f"class-{RBD}",))))[-1] == "record_detached"
+    assert (
+        verbs(run(world, filters=Filters(storage_classes=(f"class-{RBD}",))))[-1]
+        == "record_detached"
+    )
 
 
 # waiting and proof
@@ -844,7 +1118,10 @@ def test_a_finalizer_that_holds() -> None:
     world = World(*claim("db"), held, pod("db-1", "db"), version="v1.20.2")
     result = run(world)
     assert result["failed"] and result["changed"]
-    for text in ("held by external-attacher/rbd-csi-ceph-com; the attacher says: array is busy", "A finalizer is never removed here"):
+    for text in (
+        "held by external-attacher/rbd-csi-ceph-com; the attacher says: array is busy",
+        "A finalizer is never removed here",
+    ):
         assert text in result["msg"]
     assert outcomes(result)[2:] == [
         ("wait_detached", "failed"),
@@ -854,7 +1131,12 @@ def test_a_finalizer_that_holds() -> None:
     ]
     assert world.ledger().phase == "fenced"
     again = run(world)
-    assert [verb for verb, _outcome in outcomes(again)] == ["wait_detached", "wait_attached", "wait_ready", "record_detached"]
+    assert [verb for verb, _outcome in outcomes(again)] == [
+        "wait_detached",
+        "wait_attached",
+        "wait_ready",
+        "record_detached",
+    ]
 
 
 def test_a_controller_manager_that_does_not_detach() -> None:
@@ -894,7 +1176,10 @@ def test_a_workload_without_a_new_pod_is_reported() -> None:
     world.broken.add("replace")
     result = run(world)
     assert verbs(result)[-1] == "record_detached"
-    assert "pv-db is free, and waits for a pod: there is none that uses it" in result["findings"][0]["evidence"]["proof"]
+    assert (
+        "pv-db is free, and waits for a pod: there is none that uses it"
+        in result["findings"][0]["evidence"]["proof"]
+    )
 
 
 def test_a_pod_without_a_node_is_reported() -> None:
@@ -904,29 +1189,57 @@ def test_a_pod_without_a_node_is_reported() -> None:
     assert verbs(result)[-1] == "record_detached"
     done, homeless = result["findings"]
     assert "pod shop/db-1-again has no node" in " ".join(done["evidence"]["proof"])
-    assert homeless["object"] == {"kind": "Pod", "namespace": "shop", "name": "db-1-again", "node": ""}
+    assert homeless["object"] == {
+        "kind": "Pod",
+        "namespace": "shop",
+        "name": "db-1-again",
+        "node": "",
+    }
     assert (homeless["verdict"], homeless["severity"]) == ("report", "major")
-    assert "0/2 nodes are available" in homeless["reason"] and "pv-db (claim shop/db" in homeless["summary"]
+    assert (
+        "0/2 nodes are available" in homeless["reason"]
+        and "pv-db (claim shop/db" in homeless["summary"]
+    )
     assert result["msg"] == "2 findings, 1 repaired and proven, 1 only reported"
 
 
 @pytest.mark.parametrize("version", ["v1.20.2", "v1.31.4"])
 def test_a_new_pod_that_does_not_run(version: str) -> None:
-    """Attached is not mounted: what NodeStage says ends the run, and so it does the next one, until the pod is Ready."""
+    """Attached is not mounted: what NodeStage says ends the run, and so it does the next one, until
+    the pod is Ready.
+    """
     world = standard(version=version)
     world.broken.add("start")
     result = run(world)
-    assert result["failed"] and outcomes(result)[-2:] == [("wait_ready", "failed"), ("record_detached", "skipped")]
-    assert "not Running and Ready within 10 s (ready_timeout): pod shop/db-1-again on b is Pending" in result["msg"]
+    assert result["failed"] and outcomes(result)[-2:] == [
+        ("wait_ready", "failed"),
+        ("record_detached", "skipped"),
+    ]
+    assert (
+        "not Running and Ready within 10 s (ready_timeout): pod shop/db-1-again on b is Pending"
+        in result["msg"]
+    )
     assert "it has no events" in result["msg"]
     assert world.attached() == {("pv-db", "b")} and world.ledger().phase == "fenced"
     (found,) = world.of("Pod")
-    found["status"] = {"phase": "Running", "containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
+    found["status"] = {
+        "phase": "Running",
+        "containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}],
+    }
     for number, text in enumerate(("rbd image is still being used", "too old"), 1):
-        world.add(event(found, f"e-{number}", "FailedMount", text, f"2026-01-01T00:0{3 - number}:00Z"))
+        world.add(
+            event(found, f"e-{number}", "FailedMount", text, f"2026-01-01T00:0{3 - number}:00Z")
+        )
     again = run(world)
-    assert [verb for verb, _outcome in outcomes(again)] == ["wait_attached", "wait_ready", "record_detached"]
-    told = "pod shop/db-1-again on b is not Ready (CrashLoopBackOff); last event: FailedMount: rbd image is still being used"
+    assert [verb for verb, _outcome in outcomes(again)] == [
+        "wait_attached",
+        "wait_ready",
+        "record_detached",
+    ]
+    told = (
+        "pod shop/db-1-again on b is not Ready (CrashLoopBackOff); last event: FailedMount: rbd "
+        "image is still being used"
+    )
     assert again["failed"] and told in again["msg"]
 
     def forbid(verb: str, path: str) -> None:
@@ -938,7 +1251,9 @@ def test_a_new_pod_that_does_not_run(version: str) -> None:
     found["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
     last = run(world)
     assert verbs(last) == ["wait_attached", "wait_ready", "record_detached"]
-    assert "pod shop/db-1-again is Running and Ready on b" in last["findings"][0]["evidence"]["proof"]
+    assert (
+        "pod shop/db-1-again is Running and Ready on b" in last["findings"][0]["evidence"]["proof"]
+    )
 
 
 def test_nothing_is_said_of_pods_that_are_not_waited_for() -> None:
@@ -946,7 +1261,10 @@ def test_nothing_is_said_of_pods_that_are_not_waited_for() -> None:
     world.broken.add("start")
     result = run(world, ready_timeout=0.0)
     assert verbs(result) == ["taint_node", "wait_detached", "wait_attached", "record_detached"]
-    assert "whether the new pods run is not proven (ready_timeout is 0)" in result["findings"][0]["evidence"]["proof"]
+    assert (
+        "whether the new pods run is not proven (ready_timeout is 0)"
+        in result["findings"][0]["evidence"]["proof"]
+    )
 
 
 def test_the_trouble_of_an_older_pod_with_a_shared_volume_is_its_own() -> None:
@@ -972,20 +1290,35 @@ def test_a_pod_that_comes_back_to_the_lost_node() -> None:
 def test_a_shared_volume_is_detached_from_this_node_only() -> None:
     items = claim("db")
     items[1]["spec"]["accessModes"] = ["ReadWriteMany"]
-    world = World(*items, attachment("db"), attachment("db", "b"), pod("db-1", "db"), pod("db-2", "db", node_name="b"), version="v1.20.2")
+    world = World(
+        *items,
+        attachment("db"),
+        attachment("db", "b"),
+        pod("db-1", "db"),
+        pod("db-2", "db", node_name="b"),
+        version="v1.20.2",
+    )
     assert verbs(run(world))
     assert world.attached() == {("pv-db", "b")}
 
 
 def test_a_pod_is_left_after_its_attachment_has_gone() -> None:
-    """Kubernetes itself detaches after six minutes, and then a StatefulSet still waits for its old pod."""
+    """Kubernetes itself detaches after six minutes, and then a StatefulSet still waits for its old
+    pod.
+    """
     world = World(ledger=None, version="v1.20.2")
     world.broken.add("attach")
     for item in (*claim("db"), pod("db-0", "db", owner="StatefulSet")):
         world.add(item)
     Ledgers(world, "storage-ops").write(LEDGER)  # type: ignore[arg-type]
     world.before = lambda verb, path: world.broken.clear() if verb == "delete" else None
-    assert verbs(run(world)) == ["force_delete_pod", "wait_detached", "wait_attached", "wait_ready", "record_detached"]
+    assert verbs(run(world)) == [
+        "force_delete_pod",
+        "wait_detached",
+        "wait_attached",
+        "wait_ready",
+        "record_detached",
+    ]
     assert world.attached() == {("pv-db", "b")}
 
 
@@ -997,11 +1330,17 @@ def test_check_mode_rehearses_and_changes_nothing(version: str) -> None:
     world = standard(version=version)
     before = json.dumps(world.objects, sort_keys=True)
     result = run(world, check=True)
-    assert result["changed"] and not result["failed"] and {outcome for _verb, outcome in outcomes(result)} == {"planned"}
+    assert (
+        result["changed"]
+        and not result["failed"]
+        and {outcome for _verb, outcome in outcomes(result)} == {"planned"}
+    )
     assert json.dumps(world.objects, sort_keys=True) == before
     changes = [request for request in world.requests if request.split()[0] not in ("get", "list")]
     assert changes and all(request.endswith("(dry run)") for request in changes)
-    assert result["fence"]["phase"] == "detached" and result["fence"]["tainted"] == (version != "v1.20.2")
+    assert result["fence"]["phase"] == "detached" and result["fence"]["tainted"] == (
+        version != "v1.20.2"
+    )
 
 
 def test_check_mode_takes_the_ledger_that_would_be() -> None:
@@ -1033,11 +1372,21 @@ def test_check_mode_says_what_the_server_would_refuse() -> None:
 def test_another_run_is_at_work() -> None:
     world = standard()
     before = contents(world)
-    Failover(world, RunOptions("a", "run-2", "storage-ops", 180.0, 0.0, None), options(), False).gather()  # type: ignore[arg-type]
+    Failover(
+        world, RunOptions("a", "run-2", "storage-ops", 180.0, 0.0, None), options(), False
+    ).gather()  # type: ignore[arg-type]
     check = run(world, check=True)
-    assert check["failed"] and "another run (run-2) works at node a" in check["msg"] and check["findings"][0]["verdict"] == "refuse"
+    assert (
+        check["failed"]
+        and "another run (run-2) works at node a" in check["msg"]
+        and check["findings"][0]["verdict"] == "refuse"
+    )
     real = run(world)
-    assert real["failed"] and "another run (run-2) works at node a" in real["msg"] and not real["changed"]
+    assert (
+        real["failed"]
+        and "another run (run-2) works at node a" in real["msg"]
+        and not real["changed"]
+    )
     assert contents(world) == before
     assert verbs(run(world, run_id="run-2"))
 
@@ -1050,7 +1399,10 @@ def test_a_second_run_changes_nothing(version: str, lost: bool) -> None:
     before = contents(world)
     again = run(world)
     assert not again["failed"] and not again["changed"] and again["findings"] == [], again
-    assert again["msg"] == "nothing to do: none of the 1 volumes of the fence is attached to a any more"
+    assert (
+        again["msg"]
+        == "nothing to do: none of the 1 volumes of the fence is attached to a any more"
+    )
     assert contents(world) == before
     assert not world.of("Lease")
 
@@ -1088,12 +1440,17 @@ def test_killed_before_any_change(version: str, number: int) -> None:
     except Killed:
         assert world.ledger().phase in ("fenced", "detached")
     else:
-        assert number > len([request for request in world.requests if request.split()[0] not in ("get", "list")])
+        assert number > len(
+            [request for request in world.requests if request.split()[0] not in ("get", "list")]
+        )
     world.before = lambda verb, path: None
     world.shift = timedelta(seconds=200)
     result = run(world, run_id="run-2")
     assert not result["failed"], result["msg"]
-    assert world.at("a")["metadata"]["annotations"]["runbooks.storage-ops/fence"] == world.ledger().text
+    assert (
+        world.at("a")["metadata"]["annotations"]["runbooks.storage-ops/fence"]
+        == world.ledger().text
+    )
     assert world.attached() == {("pv-db", "b")}
     assert world.taints == wanted.taints and len(world.of("ConfigMap")) == 1
     assert world.ledger()._replace(revision=0) == wanted.ledger()._replace(revision=0)
@@ -1117,9 +1474,23 @@ def test_the_node_comes_back_before_any_change(version: str, number: int) -> Non
     if since is None:
         assert not result["failed"]
         return
-    changes = [request for request in world.requests[since:] if request.split()[0] not in ("get", "list") and "/leases" not in request]
-    # What was under way when the node came back cannot know it; the ledger is written in two places.
-    assert len([request for request in changes if "configmaps" not in request and "PATCH" not in request]) <= 1, changes
+    changes = [
+        request
+        for request in world.requests[since:]
+        if request.split()[0] not in ("get", "list") and "/leases" not in request
+    ]
+    # What was under way when the node came back cannot know it; the ledger is written in two
+    # places.
+    assert (
+        len(
+            [
+                request
+                for request in changes
+                if "configmaps" not in request and "PATCH" not in request
+            ]
+        )
+        <= 1
+    ), changes
     if result["failed"]:
         assert "node a is back (Ready=True)" in result["msg"] or "is not proven" in result["msg"]
 
@@ -1135,7 +1506,9 @@ def test_a_node_that_comes_back_before_the_first_change_is_refused() -> None:
 
     world.before = before
     result = run(world)
-    assert result["failed"] and not result["changed"] and result["findings"][0]["verdict"] == "refuse"
+    assert (
+        result["failed"] and not result["changed"] and result["findings"][0]["verdict"] == "refuse"
+    )
     assert "taint_node was not started: node a is back" in result["msg"]
     assert OUT not in world.taints and not world.ledger().tainted
 
@@ -1170,7 +1543,16 @@ def test_the_lease_is_renewed_while_it_waits() -> None:
     world = standard(version="v1.20.2")
     world.broken.add("attach")
     run(world)
-    assert len([request for request in world.requests if request.startswith("patch") and "/leases/" in request]) >= 5
+    assert (
+        len(
+            [
+                request
+                for request in world.requests
+                if request.startswith("patch") and "/leases/" in request
+            ]
+        )
+        >= 5
+    )
 
 
 # options
@@ -1196,8 +1578,19 @@ def test_options_that_do_not_do(given: dict[str, Any], text: str) -> None:
 
 
 PARAMS: dict[str, Any] = {
-    **{"node": "a", "namespaces": [], "claims": [" shop/db "], "storage_classes": [], "detach": "auto"},
-    **{"accept_unfenced_volumes": False, "detach_timeout": 120.0, "attach_timeout": 120.0, "ready_timeout": 120.0},
+    **{
+        "node": "a",
+        "namespaces": [],
+        "claims": [" shop/db "],
+        "storage_classes": [],
+        "detach": "auto",
+    },
+    **{
+        "accept_unfenced_volumes": False,
+        "detach_timeout": 120.0,
+        "attach_timeout": 120.0,
+        "ready_timeout": 120.0,
+    },
     **{"deadline": 900.0, "ceph": None, "state": "attached", "awaited": []},
 }
 

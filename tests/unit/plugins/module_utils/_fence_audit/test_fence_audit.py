@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is read of a cluster for STOR-16 and STOR-17, what is found, and what each finding says is to be done."""
+"""What is read of a cluster for STOR-16 and STOR-17, what is found, and what each finding says is
+to be done.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,15 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit import plan as fence_audit_plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit import runbook as fence_audit
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import make_audit
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit import (
+    plan as fence_audit_plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit import (
+    runbook as fence_audit,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import (
+    make_audit,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
     Entry,
@@ -25,7 +33,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     config_map_path,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name, unique_name
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    attachment_name,
+    unique_name,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=timezone.utc)
@@ -56,12 +67,23 @@ LEDGER = Ledger(
     run="run-0",
     at="2026-03-01T11:55:00Z",
 )
-BY_OBJECT = LEDGER._replace(method="network_fence", entries=(), network_fences=(FenceObject("fence-a", "uid-f", ("10.0.0.1/32",), True),))
+BY_OBJECT = LEDGER._replace(
+    method="network_fence",
+    entries=(),
+    network_fences=(FenceObject("fence-a", "uid-f", ("10.0.0.1/32",), True),),
+)
 
 Object = dict[str, Any]
 
 
-def node(name: str, ready: str = "True", since: str = LONG_AGO, address: str = "", boot: str = "boot-1", *taints: Object) -> Object:
+def node(
+    name: str,
+    ready: str = "True",
+    since: str = LONG_AGO,
+    address: str = "",
+    boot: str = "boot-1",
+    *taints: Object,
+) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -117,7 +139,12 @@ def network_fence(state: str = "Fenced", cidr: str = "10.0.0.1/32") -> Object:
         "apiVersion": "csiaddons.openshift.io/v1alpha1",
         "kind": "NetworkFence",
         "metadata": {"name": "fence-a", "uid": "uid-f"},
-        "spec": {"driver": RBD, "fenceState": state, "cidrs": [cidr], "parameters": {"clusterID": "ceph-1"}},
+        "spec": {
+            "driver": RBD,
+            "fenceState": state,
+            "cidrs": [cidr],
+            "parameters": {"clusterID": "ceph-1"},
+        },
         "status": {"result": "Succeeded", "message": "fencing operation successful"},
     }
 
@@ -141,7 +168,15 @@ def reading(*blocklist: Object, fsid: str = "f", watchers: tuple[str, ...] = ())
         }
         for entry in watchers
     ]
-    image = {"volume": "pv-db", "pool": "rbd", "namespace": "", "image": "db", "problem": "", "locks": [], "client_addresses": []}
+    image = {
+        "volume": "pv-db",
+        "pool": "rbd",
+        "namespace": "",
+        "image": "db",
+        "problem": "",
+        "locks": [],
+        "client_addresses": [],
+    }
     images = [{**image, "watchers": seen}]
     return {
         "fsid": fsid,
@@ -201,7 +236,11 @@ def only(result: Object, control: str, severity: str, *words: str) -> Object:
     """The only finding, whose summary or reason has these words."""
     assert len(result["findings"]) == 1, [finding["summary"] for finding in result["findings"]]
     finding: Object = result["findings"][0]
-    assert (finding["control"], finding["severity"], finding["verdict"]) == (control, severity, "report")
+    assert (finding["control"], finding["severity"], finding["verdict"]) == (
+        control,
+        severity,
+        "report",
+    )
     said = f"{finding['summary']}: {finding['reason']}"
     for word in words:
         assert word in said, said
@@ -222,14 +261,30 @@ def test_a_healthy_cluster_costs_three_lists() -> None:
 def test_a_lost_node_that_holds_a_volume() -> None:
     cluster = world(LOST, node("b"), volume("pv-db"), attachment("pv-db"), attachment("pv-db", "b"))
     result = audit(cluster)
-    finding = only(result, "STOR-16", "critical", "a has been lost for 600 s and holds 1 volumes", "fail_over_volumes -e lost_node=a")
+    finding = only(
+        result,
+        "STOR-16",
+        "critical",
+        "a has been lost for 600 s and holds 1 volumes",
+        "fail_over_volumes -e lost_node=a",
+    )
     assert finding["object"] == {"kind": "Node", "name": "a", "node": "a"}
     assert finding["evidence"]["volumes"] == [f"pv-db (shop/pv-db, {RBD})"]
     assert finding["evidence"]["waiting_elsewhere"] == ["pv-db on b"]
-    assert finding["evidence"]["taints"] == [] and finding["runbook"] == "storage_ops.runbooks.fail_over_volumes"
+    assert (
+        finding["evidence"]["taints"] == []
+        and finding["runbook"] == "storage_ops.runbooks.fail_over_volumes"
+    )
     (lost,) = result["lost"]
-    assert (lost["node"], lost["ready"], lost["not_ready_seconds"], lost["boot_id"]) == ("a", "Unknown", 600, "boot-1")
-    assert lost["addresses"] == ["10.0.0.1"] and lost["ledger"] == {} and lost["volumes_left_out"] == 0
+    assert (lost["node"], lost["ready"], lost["not_ready_seconds"], lost["boot_id"]) == (
+        "a",
+        "Unknown",
+        600,
+        "boot-1",
+    )
+    assert (
+        lost["addresses"] == ["10.0.0.1"] and lost["ledger"] == {} and lost["volumes_left_out"] == 0
+    )
     (held,) = lost["volumes"]
     assert held == {
         "name": "pv-db",
@@ -263,20 +318,32 @@ def test_no_volume_is_held(objects: tuple[Object, ...]) -> None:
     assert [lost["node"] for lost in result["lost"]] == ["a"]
 
 
-def pod(claim: str, on: str = "a", name: str = "", phase: str = "Running", namespace: str = "shop") -> Object:
+def pod(
+    claim: str, on: str = "a", name: str = "", phase: str = "Running", namespace: str = "shop"
+) -> Object:
     source = {"persistentVolumeClaim": {"claimName": claim}}
     spec = {"nodeName": on, "volumes": [{"name": "data", **source}]}
     meta = {"name": name or claim, "namespace": namespace, "deletionTimestamp": LONG_AGO}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": phase}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": spec,
+        "status": {"phase": phase},
+    }
 
 
 def test_what_its_status_still_has_in_use_is_held_whatever_its_attachment_says() -> None:
-    (finding,) = audit(world(using(LOST, "pv-db"), node("b"), volume("pv-db"), attachment("pv-db", attached=False)))["findings"]
+    (finding,) = audit(
+        world(using(LOST, "pv-db"), node("b"), volume("pv-db"), attachment("pv-db", attached=False))
+    )["findings"]
     assert "holds 1 volumes" in finding["summary"]
 
 
 def test_who_waits_for_its_volumes() -> None:
-    """As long as Kubernetes calls the volume attached to the lost node it makes no attachment elsewhere: only the pod tells."""
+    """As long as Kubernetes calls the volume attached to the lost node it makes no attachment
+    elsewhere: only the pod tells.
+    """
     there = (LOST, node("b"), volume("pv-db"), attachment("pv-db"))
 
     def waiting(*pods: Object) -> list[str]:
@@ -285,7 +352,10 @@ def test_who_waits_for_its_volumes() -> None:
 
     new = pod("pv-db", "b", "db-2", "Pending")
     assert waiting(new) == ["pv-db on b for pod shop/db-2"]
-    assert waiting(new, attachment("pv-db", "b"), attachment("pv-db", "c")) == ["pv-db on b for pod shop/db-2", "pv-db on c"]
+    assert waiting(new, attachment("pv-db", "b"), attachment("pv-db", "c")) == [
+        "pv-db on b for pod shop/db-2",
+        "pv-db on c",
+    ]
     for other in (
         pod("pv-db", "b", "db-2"),
         pod("pv-db", "", "db-2", "Pending"),
@@ -307,7 +377,13 @@ def test_who_waits_for_its_volumes() -> None:
 
 def using(item: Object, *volumes: str) -> Object:
     """A node whose kubelet last called these in use."""
-    return {**item, "status": {**item["status"], "volumesInUse": [unique_name(RBD, f"h-{name}") for name in volumes]}}
+    return {
+        **item,
+        "status": {
+            **item["status"],
+            "volumesInUse": [unique_name(RBD, f"h-{name}") for name in volumes],
+        },
+    }
 
 
 @pytest.mark.parametrize("sign", [[using(LOST, "pv-db")], [LOST, pod("pv-db")]])
@@ -321,24 +397,42 @@ def test_a_volume_that_was_detached_by_force(sign: list[Object]) -> None:
     assert (evidence["not_attached"], evidence["waiting_elsewhere"]) == (["pv-db"], ["pv-db on b"])
     assert evidence["watchers"] == ["10.0.0.1:0/7 (client.7) of rbd/db"]
     (held,) = result["lost"][0]["volumes"]
-    assert (held["name"], held["attachment"], held["used"], held["driver"]) == ("pv-db", "", True, RBD)
+    assert (held["name"], held["attachment"], held["used"], held["driver"]) == (
+        "pv-db",
+        "",
+        True,
+        RBD,
+    )
     assert held["pv"]["spec"]["csi"]["volumeAttributes"]["imageName"] == "pv-db"
     named = audit(cluster, "a")
-    assert named["lost"][0]["volumes"] == [held] and not [request for request in cluster.requests if "claims" in request]
+    assert named["lost"][0]["volumes"] == [held] and not [
+        request for request in cluster.requests if "claims" in request
+    ]
 
 
 def test_who_waits_for_what_was_detached_by_force() -> None:
     new = pod("pv-db", "b", "db-2", "Pending")
     for modes, held in ((("ReadWriteOnce",), True), (("ReadWriteMany",), False)):
-        found = audit(world(using(LOST, "pv-db"), node("b"), volume("pv-db", modes=modes), new))["findings"]
+        found = audit(world(using(LOST, "pv-db"), node("b"), volume("pv-db", modes=modes), new))[
+            "findings"
+        ]
         waiting = [finding["evidence"]["waiting_elsewhere"] for finding in found]
         assert waiting == [["pv-db on b for pod shop/db-2"]] * held
 
 
 def test_a_fence_that_covers_what_was_detached_by_force() -> None:
-    """Until it is proven, the volume is told once; then the node's old status says nothing any more."""
+    """Until it is proven, the volume is told once; then the node's old status says nothing any
+    more.
+    """
     for phase, used in (("intended", True), ("detached", False)):
-        result = audit(world(using(LOST, "pv-db"), volume("pv-db"), attachment("pv-db", "b"), ledger=LEDGER._replace(phase=phase)))
+        result = audit(
+            world(
+                using(LOST, "pv-db"),
+                volume("pv-db"),
+                attachment("pv-db", "b"),
+                ledger=LEDGER._replace(phase=phase),
+            )
+        )
         (held,) = result["lost"][0]["volumes"]
         assert (held["name"], held["attachment"], held["used"]) == ("pv-db", "", used)
         assert len(result["findings"]) == used
@@ -346,33 +440,76 @@ def test_a_fence_that_covers_what_was_detached_by_force() -> None:
 
 def test_pods_are_read_node_by_node_and_not_those_of_ready_nodes() -> None:
     volumes = [volume(name) for name in ("pv-1", "pv-2", "pv-3")]
-    cluster = world(LOST, node("b", "Unknown"), node("c"), *volumes, pod("pv-1"), pod("pv-2", "b"), pod("pv-3", "c"))
-    assert [[held["name"] for held in lost["volumes"]] for lost in audit(cluster)["lost"]] == [["pv-1"], ["pv-2"]]
-    assert (cluster.requests.count("list /api/v1/pods"), cluster.requests.count("list /api/v1/persistentvolumes")) == (2, 1)
+    cluster = world(
+        LOST,
+        node("b", "Unknown"),
+        node("c"),
+        *volumes,
+        pod("pv-1"),
+        pod("pv-2", "b"),
+        pod("pv-3", "c"),
+    )
+    assert [[held["name"] for held in lost["volumes"]] for lost in audit(cluster)["lost"]] == [
+        ["pv-1"],
+        ["pv-2"],
+    ]
+    assert (
+        cluster.requests.count("list /api/v1/pods"),
+        cluster.requests.count("list /api/v1/persistentvolumes"),
+    ) == (2, 1)
     cluster.requests.clear()
-    assert audit(cluster, "c")["lost"][0]["volumes"] == [] and "list /api/v1/pods" not in cluster.requests
+    assert (
+        audit(cluster, "c")["lost"][0]["volumes"] == []
+        and "list /api/v1/pods" not in cluster.requests
+    )
 
 
 def test_volumes_of_other_storage_are_told_apart() -> None:
-    mixed = world(LOST, volume("pv-db"), attachment("pv-db"), volume("pv-x", OTHER), attachment("pv-x", driver=OTHER))
+    mixed = world(
+        LOST,
+        volume("pv-db"),
+        attachment("pv-db"),
+        volume("pv-x", OTHER),
+        attachment("pv-x", driver=OTHER),
+    )
     only(audit(mixed), "STOR-16", "critical", "lost_node=a", f"Volumes of {OTHER} are no Ceph RBD")
-    alone = only(audit(world(LOST, volume("pv-x", OTHER), attachment("pv-x", driver=OTHER))), "STOR-16", "critical", "are no Ceph RBD")
+    alone = only(
+        audit(world(LOST, volume("pv-x", OTHER), attachment("pv-x", driver=OTHER))),
+        "STOR-16",
+        "critical",
+        "are no Ceph RBD",
+    )
     assert "lost_node=a" not in alone["reason"]
 
 
 @pytest.mark.parametrize("phase", ["intended", "fenced"])
 def test_a_fail_over_that_was_interrupted(phase: str) -> None:
     cluster = world(LOST, volume("pv-db"), ledger=LEDGER._replace(phase=phase))
-    only(audit(cluster), "STOR-16", "critical", "holds no volume any more", f"interrupted when it was {phase}", "lost_node=a")
+    only(
+        audit(cluster),
+        "STOR-16",
+        "critical",
+        "holds no volume any more",
+        f"interrupted when it was {phase}",
+        "lost_node=a",
+    )
 
 
 def test_a_release_that_was_interrupted_and_the_node_is_lost_again() -> None:
     cluster = world(LOST, ledger=LEDGER._replace(phase="releasing"))
-    only(audit(cluster), "STOR-16", "critical", "lost again while its release was under way", "fail_over_volumes -e lost_node=a")
+    only(
+        audit(cluster),
+        "STOR-16",
+        "critical",
+        "lost again while its release was under way",
+        "fail_over_volumes -e lost_node=a",
+    )
 
 
 def test_a_fail_over_that_is_done_is_no_finding() -> None:
-    """The ledger's volumes are told all the same: a second run of the fail-over has to look at their images."""
+    """The ledger's volumes are told all the same: a second run of the fail-over has to look at
+    their images.
+    """
     cluster = world(LOST, volume("pv-db"), ledger=LEDGER)
     result = audit(cluster)
     assert result["findings"] == []
@@ -389,9 +526,18 @@ def test_a_volume_that_the_fence_does_not_cover() -> None:
 def test_a_watcher_that_outlives_the_fence() -> None:
     cluster = world(LOST, volume("pv-db"), ledger=LEDGER)
     held = reading(blocked("10.0.0.1"), watchers=("10.0.0.1:0/7", "10.0.0.2:0/8"))
-    finding = only(audit(cluster, ceph=held), "STOR-16", "critical", "Ceph still sees 1 of its watchers", "the fence does not hold")
+    finding = only(
+        audit(cluster, ceph=held),
+        "STOR-16",
+        "critical",
+        "Ceph still sees 1 of its watchers",
+        "the fence does not hold",
+    )
     assert finding["evidence"]["watchers"] == ["10.0.0.1:0/7 (client.7) of rbd/db"]
-    assert audit(cluster, ceph=reading(blocked("10.0.0.1"), watchers=("10.0.0.2:0/8",)))["findings"] == []
+    assert (
+        audit(cluster, ceph=reading(blocked("10.0.0.1"), watchers=("10.0.0.2:0/8",)))["findings"]
+        == []
+    )
 
 
 def test_watchers_are_evidence_where_nobody_has_fenced() -> None:
@@ -404,13 +550,23 @@ def test_watchers_are_evidence_where_nobody_has_fenced() -> None:
 
 
 def test_named_nodes_are_returned_whether_they_are_lost_or_not() -> None:
-    cluster = world(node("a"), LOST | {"metadata": {"name": "b", "uid": "uid-b"}}, volume("pv-db"), attachment("pv-db"))
+    cluster = world(
+        node("a"),
+        LOST | {"metadata": {"name": "b", "uid": "uid-b"}},
+        volume("pv-db"),
+        attachment("pv-db"),
+    )
     result = audit(cluster, "a")
     assert result["findings"] == []
-    assert [(lost["node"], lost["ready"], lost["not_ready_seconds"]) for lost in result["lost"]] == [("a", "True", 0)]
+    assert [
+        (lost["node"], lost["ready"], lost["not_ready_seconds"]) for lost in result["lost"]
+    ] == [("a", "True", 0)]
     assert [held["name"] for held in result["lost"][0]["volumes"]] == ["pv-db"]
     # Attachments before the node that may lose them; and not the nodes nobody asked for.
-    assert cluster.requests[:2] == ["list /apis/storage.k8s.io/v1/volumeattachments", "get /api/v1/nodes/a"]
+    assert cluster.requests[:2] == [
+        "list /apis/storage.k8s.io/v1/volumeattachments",
+        "get /api/v1/nodes/a",
+    ]
 
 
 def test_a_node_that_nobody_knows_is_an_error() -> None:
@@ -425,16 +581,23 @@ def test_a_node_whose_object_is_gone_is_known_by_what_is_left() -> None:
     assert [held["name"] for held in lost["volumes"]] == ["pv-db"]
 
 
-def test_many_volumes_of_nodes_that_were_not_named_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_volumes_of_nodes_that_were_not_named_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(fence_audit_plan, "_MAX_VOLUMES", 600)
     monkeypatch.setattr(fence_audit, "_MAX_GETS", 1)
     objects = [LOST, node("b", "Unknown")]
     for name, on in (("pv-1", "a"), ("pv-2", "b")):
         objects += [volume(name), attachment(name, on)]
     cluster = world(*objects)
-    assert [(len(lost["volumes"]), lost["volumes_left_out"]) for lost in audit(cluster)["lost"]] == [(1, 0), (0, 1)]
+    assert [
+        (len(lost["volumes"]), lost["volumes_left_out"]) for lost in audit(cluster)["lost"]
+    ] == [(1, 0), (0, 1)]
     assert "list /api/v1/persistentvolumes" in cluster.requests
-    assert [(len(lost["volumes"]), lost["volumes_left_out"]) for lost in audit(cluster, "a", "b")["lost"]] == [(1, 0), (1, 0)]
+    assert [
+        (len(lost["volumes"]), lost["volumes_left_out"])
+        for lost in audit(cluster, "a", "b")["lost"]
+    ] == [(1, 0), (1, 0)]
 
 
 # STOR-17
@@ -449,59 +612,118 @@ def test_a_fence_on_a_node_that_is_back_after_a_reboot() -> None:
         "it was rebooted since",
         "release_fenced_node -e node=a",
     )
-    assert finding["evidence"]["boot_id"] == "boot-2" and finding["evidence"]["boot_id_when_fenced"] == "boot-1"
+    assert (
+        finding["evidence"]["boot_id"] == "boot-2"
+        and finding["evidence"]["boot_id_when_fenced"] == "boot-1"
+    )
     assert finding["evidence"]["out_of_service"] is True
 
 
 def test_a_fence_on_a_node_that_is_back_without_a_reboot() -> None:
-    only(audit(world(node("a"), ledger=LEDGER)), "STOR-17", "major", "not rebooted since (same bootID)", "reboot it and run")
+    only(
+        audit(world(node("a"), ledger=LEDGER)),
+        "STOR-17",
+        "major",
+        "not rebooted since (same bootID)",
+        "reboot it and run",
+    )
 
 
 def test_a_fence_on_a_node_that_is_another_machine_now() -> None:
     other = node("a", "True", LONG_AGO, "", "boot-2")
     other["status"]["nodeInfo"]["systemUUID"] = "m-new"
-    found = only(audit(world(other, ledger=LEDGER)), "STOR-17", "major", "(its systemUUID/machineID was m-a and is m-new)")
-    assert "node_release_old_machine_confirmed_off=true" in found["reason"] and "rebooted since" not in found["reason"]
+    found = only(
+        audit(world(other, ledger=LEDGER)),
+        "STOR-17",
+        "major",
+        "(its systemUUID/machineID was m-a and is m-new)",
+    )
+    assert (
+        "node_release_old_machine_confirmed_off=true" in found["reason"]
+        and "rebooted since" not in found["reason"]
+    )
 
 
 def test_a_release_that_was_interrupted() -> None:
-    only(audit(world(node("a"), ledger=LEDGER._replace(phase="releasing"))), "STOR-17", "major", "its release was interrupted")
+    only(
+        audit(world(node("a"), ledger=LEDGER._replace(phase="releasing"))),
+        "STOR-17",
+        "major",
+        "its release was interrupted",
+    )
 
 
 def test_a_fence_of_a_node_that_is_no_more() -> None:
-    only(audit(world(node("b"), ledger=LEDGER)), "STOR-17", "major", "there is no such node any more", "remove the fence by hand")
+    only(
+        audit(world(node("b"), ledger=LEDGER)),
+        "STOR-17",
+        "major",
+        "there is no such node any more",
+        "remove the fence by hand",
+    )
 
 
 def test_the_taint_without_a_ledger() -> None:
     tainted = node("a", "True", LONG_AGO, "", "boot-1", TAINT)
-    only(audit(world(tainted)), "STOR-17", "major", "a is Ready, and still carries the taint", f"kubectl taint node a {OUT}-")
+    only(
+        audit(world(tainted)),
+        "STOR-17",
+        "major",
+        "a is Ready, and still carries the taint",
+        f"kubectl taint node a {OUT}-",
+    )
     assert audit(world(node("a", "Unknown", LONG_AGO, "", "boot-1", TAINT)))["findings"] == []
 
 
 def test_a_network_fence_that_covers_a_ready_node() -> None:
     words = ("NetworkFence fence-a is Fenced and covers a", "Do not delete it")
-    finding = only(audit(world(node("a"), node("b"), network_fence(cidr="10.0.0.1/32"))), "STOR-17", "major", *words)
+    finding = only(
+        audit(world(node("a"), node("b"), network_fence(cidr="10.0.0.1/32"))),
+        "STOR-17",
+        "major",
+        *words,
+    )
     assert finding["object"] == {"kind": "NetworkFence", "name": "fence-a", "node": "a"}
-    wide = only(audit(world(node("a"), node("b"), network_fence(cidr="10.0.0.0/24"))), "STOR-17", "major", "covers a, b")
+    wide = only(
+        audit(world(node("a"), node("b"), network_fence(cidr="10.0.0.0/24"))),
+        "STOR-17",
+        "major",
+        "covers a, b",
+    )
     assert wide["evidence"]["nodes"] == ["a", "b"]
     assert audit(world(node("a"), network_fence("Unfenced")))["findings"] == []
     assert audit(world(LOST, network_fence()))["findings"] == []
     # What a ledger names is told with its fence.
-    only(audit(world(node("a"), network_fence(), ledger=BY_OBJECT)), "STOR-17", "major", "a is Ready, and its fence is still there")
+    only(
+        audit(world(node("a"), network_fence(), ledger=BY_OBJECT)),
+        "STOR-17",
+        "major",
+        "a is Ready, and its fence is still there",
+    )
 
 
-@pytest.mark.parametrize(("host", "severity", "words"), [(LOST, "critical", "switch it off"), (None, "critical", "switch it off")])
+@pytest.mark.parametrize(
+    ("host", "severity", "words"),
+    [(LOST, "critical", "switch it off"), (None, "critical", "switch it off")],
+)
 def test_a_fence_that_has_expired_by_itself(host: Object | None, severity: str, words: str) -> None:
     over = LEDGER._replace(entries=(Entry("10.0.0.1", "address", True, "2026-03-01T11:59:59Z"),))
     result = audit(world(*([host] if host else []), node("b"), ledger=over))
     (expired, *_others) = result["findings"]
     assert (expired["control"], expired["severity"]) == ("STOR-17", severity)
-    assert "the fence of a has expired by itself (10.0.0.1 at 2026-03-01T11:59:59Z)" in expired["summary"] and words in expired["reason"]
+    assert (
+        "the fence of a has expired by itself (10.0.0.1 at 2026-03-01T11:59:59Z)"
+        in expired["summary"]
+        and words in expired["reason"]
+    )
 
 
 def test_an_expired_fence_of_a_ready_node() -> None:
     over = LEDGER._replace(entries=(Entry("10.0.0.1", "address", True, "2026-03-01T11:59:59Z"),))
-    found = {finding["summary"]: finding["severity"] for finding in audit(world(node("a"), ledger=over))["findings"]}
+    found = {
+        finding["summary"]: finding["severity"]
+        for finding in audit(world(node("a"), ledger=over))["findings"]
+    }
     assert len(found) == 2 and set(found.values()) == {"major"}
     assert any("has expired by itself" in summary for summary in found)
 
@@ -512,10 +734,18 @@ def test_an_entry_that_somebody_has_renewed_has_not_expired() -> None:
 
 
 def test_a_ledger_without_its_entry() -> None:
-    words = ("the ledger of a has 10.0.0.1, but Ceph's blocklist does not", "somebody has removed it")
+    words = (
+        "the ledger of a has 10.0.0.1, but Ceph's blocklist does not",
+        "somebody has removed it",
+    )
     only(audit(world(LOST, ledger=LEDGER), ceph=reading()), "STOR-17", "critical", *words)
     # A nonce of the same address is another entry.
-    only(audit(world(LOST, ledger=LEDGER), ceph=reading(blocked("10.0.0.1:0/7", "client"))), "STOR-17", "critical", *words)
+    only(
+        audit(world(LOST, ledger=LEDGER), ceph=reading(blocked("10.0.0.1:0/7", "client"))),
+        "STOR-17",
+        "critical",
+        *words,
+    )
     for phase in ("intended", "releasing"):
         found = audit(world(LOST, ledger=LEDGER._replace(phase=phase)), ceph=reading())["findings"]
         assert [finding["control"] for finding in found] == ["STOR-16"]
@@ -525,9 +755,17 @@ def test_a_ledger_without_its_entry() -> None:
 
 def test_a_network_fence_without_its_entry() -> None:
     words = "the ledger of a has 10.0.0.1, but Ceph's blocklist does not"
-    only(audit(world(LOST, network_fence(), ledger=BY_OBJECT), ceph=reading()), "STOR-17", "critical", words)
+    only(
+        audit(world(LOST, network_fence(), ledger=BY_OBJECT), ceph=reading()),
+        "STOR-17",
+        "critical",
+        words,
+    )
     for entry in (blocked("10.0.0.1/32", "range"), blocked("10.0.0.1")):
-        assert audit(world(LOST, network_fence(), ledger=BY_OBJECT), ceph=reading(entry))["findings"] == []
+        assert (
+            audit(world(LOST, network_fence(), ledger=BY_OBJECT), ceph=reading(entry))["findings"]
+            == []
+        )
 
 
 @pytest.mark.parametrize(
@@ -538,9 +776,20 @@ def test_a_network_fence_without_its_entry() -> None:
     ],
 )
 def test_an_entry_without_a_ledger(entry: Object, command: str) -> None:
-    finding = only(audit(world(node("a"), node("c")), ceph=reading(entry)), "STOR-17", "major", "and no ledger knows it", command)
+    finding = only(
+        audit(world(node("a"), node("c")), ceph=reading(entry)),
+        "STOR-17",
+        "major",
+        "and no ledger knows it",
+        command,
+    )
     assert finding["object"]["kind"] == "BlocklistEntry" and finding["object"]["node"] == "a"
-    only(audit(world(LOST), ceph=reading(entry)), "STOR-17", "major", "somebody has fenced the node by hand")
+    only(
+        audit(world(LOST), ceph=reading(entry)),
+        "STOR-17",
+        "major",
+        "somebody has fenced the node by hand",
+    )
 
 
 @pytest.mark.parametrize(
@@ -560,15 +809,26 @@ def test_entries_that_somebody_has_noted() -> None:
     """In a ledger, also as one that was there before it; or by a NetworkFence."""
     foreign = LEDGER._replace(entries=(*LEDGER.entries, Entry("10.0.0.0/24", "range", False, "")))
     assert (
-        audit(world(LOST, node("b"), ledger=foreign), ceph=reading(blocked("10.0.0.1"), blocked("10.0.0.0/24", "range")))["findings"] == []
+        audit(
+            world(LOST, node("b"), ledger=foreign),
+            ceph=reading(blocked("10.0.0.1"), blocked("10.0.0.0/24", "range")),
+        )["findings"]
+        == []
     )
-    found = audit(world(node("a"), network_fence()), ceph=reading(blocked("10.0.0.1/32", "range")))["findings"]
+    found = audit(world(node("a"), network_fence()), ceph=reading(blocked("10.0.0.1/32", "range")))[
+        "findings"
+    ]
     assert [finding["object"]["kind"] for finding in found] == ["NetworkFence"]
 
 
 def test_an_entry_of_ipv6() -> None:
     entry = {"entry": "[fd00::5]:0/0", "kind": "address", "address": "fd00::5", "until": ""}
-    only(audit(world(node("a", address="fd00:0::5")), ceph=reading(entry)), "STOR-17", "major", "ceph osd blocklist rm [fd00::5]:0/0")
+    only(
+        audit(world(node("a", address="fd00:0::5")), ceph=reading(entry)),
+        "STOR-17",
+        "major",
+        "ceph osd blocklist rm [fd00::5]:0/0",
+    )
 
 
 # ledgers
@@ -588,14 +848,25 @@ def test_a_note_that_says_something_else() -> None:
     assert "has an annotation that cannot be read" in copies(cluster)[0]
     text = LEDGER._replace(run="other", revision=7).text
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"] = {ANNOTATION: text}
-    found = only(audit(cluster, "a"), "STOR-17", "major", "the ledger of a is not what the annotation of the node says")
+    found = only(
+        audit(cluster, "a"),
+        "STOR-17",
+        "major",
+        "the ledger of a is not what the annotation of the node says",
+    )
     assert "The ConfigMap counts" in found["reason"]
 
 
 def copies(cluster: FakeCluster, *nodes: str, **options: Any) -> list[str]:
     """What is said of a ledger that is not kept twice."""
-    found = [finding for finding in audit(cluster, *nodes, **options)["findings"] if finding["severity"] == "minor"]
-    assert all(finding["control"] == "STOR-17" and finding["object"]["name"] == "a" for finding in found)
+    found = [
+        finding
+        for finding in audit(cluster, *nodes, **options)["findings"]
+        if finding["severity"] == "minor"
+    ]
+    assert all(
+        finding["control"] == "STOR-17" and finding["object"]["name"] == "a" for finding in found
+    )
     return [f"{finding['summary']}: {finding['reason']}" for finding in found]
 
 
@@ -609,7 +880,10 @@ def test_the_copy_that_was_written_last_counts() -> None:
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION] = old
     assert "its release was interrupted" in audit(cluster)["findings"][0]["reason"]
     (said,) = copies(cluster)
-    assert "has an annotation of before: it says detached (revision 1), the ConfigMap releasing" in said
+    assert (
+        "has an annotation of before: it says detached (revision 1), the ConfigMap releasing"
+        in said
+    )
     assert "release_fenced_node -e node=a" in said
 
 
@@ -619,7 +893,12 @@ def test_an_annotation_alone_is_no_ledger(text: str) -> None:
     cluster = world(node("a"))
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"] = {ANNOTATION: text}
     for names in ((), ("a",)):
-        found = only(audit(cluster, *names), "STOR-17", "major", "the ledger of a is nowhere, although the node has the annotation of one")
+        found = only(
+            audit(cluster, *names),
+            "STOR-17",
+            "major",
+            "the ledger of a is nowhere, although the node has the annotation of one",
+        )
         assert "counts for nothing" in found["reason"]
 
 
@@ -628,7 +907,10 @@ def test_an_annotation_that_belongs_to_another_namespace() -> None:
     Ledgers(cluster, "vault").write(LEDGER._replace(namespace="vault"))  # type: ignore[arg-type]
     cluster.requests.clear()
     (said,) = copies(cluster)
-    assert "is kept in namespace vault, and this was told to look in storage-ops: look there: give" in said
+    assert (
+        "is kept in namespace vault, and this was told to look in storage-ops: look there: give"
+        in said
+    )
     assert copies(cluster, ledger_namespace="vault") == []
 
 
@@ -637,7 +919,10 @@ def test_a_config_map_alone_is_a_ledger() -> None:
     cluster = world(LOST, ledger=LEDGER)
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"] = {}
     (said,) = copies(cluster)
-    assert "has no annotation, only its ConfigMap" in said and "fail_over_volumes -e lost_node=a" in said
+    assert (
+        "has no annotation, only its ConfigMap" in said
+        and "fail_over_volumes -e lost_node=a" in said
+    )
     cluster.objects["/api/v1/nodes/a"]["metadata"]["uid"] = "uid-new"
     assert copies(cluster) == []
     cluster.remove(LOST)
@@ -647,8 +932,15 @@ def test_a_config_map_alone_is_a_ledger() -> None:
 def test_copies_that_contradict_each_other() -> None:
     cluster = world(LOST, ledger=LEDGER)
     text = cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION]
-    cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION] = text.replace("10.0.0.1", "10.0.0.7")
-    only(audit(cluster), "STOR-17", "major", "is not what the annotation of the node says, which is no older")
+    cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"][ANNOTATION] = text.replace(
+        "10.0.0.1", "10.0.0.7"
+    )
+    only(
+        audit(cluster),
+        "STOR-17",
+        "major",
+        "is not what the annotation of the node says, which is no older",
+    )
 
 
 def test_a_ledger_that_was_copied_to_another_node() -> None:
@@ -682,7 +974,14 @@ def test_controls_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"grace_seconds": -1}, {"grace_seconds": float("nan")}, {"grace_seconds": float("inf")}, {"controls": []}, {"nodes": [" "]}]
+    "options",
+    [
+        {"grace_seconds": -1},
+        {"grace_seconds": float("nan")},
+        {"grace_seconds": float("inf")},
+        {"controls": []},
+        {"nodes": [" "]},
+    ],
 )
 def test_options_that_make_no_sense(options: Object) -> None:
     assert audit(world(node("a")), **options)["failed"]

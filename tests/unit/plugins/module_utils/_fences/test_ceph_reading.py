@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The option ``ceph``: what rbd_watcher_info hands on is read as it is, and nothing else passes for it."""
+"""The option ``ceph``: what rbd_watcher_info hands on is read as it is, and nothing else passes for
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,13 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Blocked, parse_reading
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    Blocked,
+    parse_reading,
+)
 
 # As rbd_watcher_info returned it.
 DATA: dict[str, Any] = {
@@ -21,11 +28,36 @@ DATA: dict[str, Any] = {
     "observations": 3,
     "seconds": 61.2,
     "blocklist": [
-        {"entry": "10.0.0.5:0/0", "kind": "address", "address": "10.0.0.5", "until": "2027-01-01T00:00:00Z"},
-        {"entry": "10.0.0.6:0/12", "kind": "client", "address": "10.0.0.6", "until": "2027-01-01T00:00:00Z"},
-        {"entry": "10.0.1.0/24", "kind": "range", "address": "10.0.1.0/24", "until": "2027-01-01T00:00:00Z"},
-        {"entry": "10.0.0.7/32", "kind": "range", "address": "10.0.0.7/32", "until": "2027-01-01T00:00:00Z"},
-        {"entry": "[fd00::5]:0/0", "kind": "address", "address": "fd00::5", "until": "2027-01-01T00:00:00Z"},
+        {
+            "entry": "10.0.0.5:0/0",
+            "kind": "address",
+            "address": "10.0.0.5",
+            "until": "2027-01-01T00:00:00Z",
+        },
+        {
+            "entry": "10.0.0.6:0/12",
+            "kind": "client",
+            "address": "10.0.0.6",
+            "until": "2027-01-01T00:00:00Z",
+        },
+        {
+            "entry": "10.0.1.0/24",
+            "kind": "range",
+            "address": "10.0.1.0/24",
+            "until": "2027-01-01T00:00:00Z",
+        },
+        {
+            "entry": "10.0.0.7/32",
+            "kind": "range",
+            "address": "10.0.0.7/32",
+            "until": "2027-01-01T00:00:00Z",
+        },
+        {
+            "entry": "[fd00::5]:0/0",
+            "kind": "address",
+            "address": "fd00::5",
+            "until": "2027-01-01T00:00:00Z",
+        },
     ],
     "images": [
         {
@@ -87,7 +119,14 @@ def test_exactly_an_entry(entry: str, found: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "found"), [("10.0.0.5", True), ("10.0.1.9", True), ("10.0.0.7", True), ("10.0.0.6", False), ("fd00::5", True)]
+    ("address", "found"),
+    [
+        ("10.0.0.5", True),
+        ("10.0.1.9", True),
+        ("10.0.0.7", True),
+        ("10.0.0.6", False),
+        ("fd00::5", True),
+    ],
 )
 def test_what_covers_an_address(address: str, found: bool) -> None:
     assert (parse_reading(DATA).covering(address) is not None) == found
@@ -95,8 +134,17 @@ def test_what_covers_an_address(address: str, found: bool) -> None:
 
 def test_of_two_the_one_that_stays_longer() -> None:
     data = copy.deepcopy(DATA)
-    data["blocklist"].append({"entry": "10.0.0.0/29", "kind": "range", "address": "10.0.0.0/29", "until": "2028-01-01T00:00:00Z"})
-    assert parse_reading(data).covering("10.0.0.5") == Blocked("10.0.0.0/29", "range", "10.0.0.0/29", "2028-01-01T00:00:00Z")
+    data["blocklist"].append(
+        {
+            "entry": "10.0.0.0/29",
+            "kind": "range",
+            "address": "10.0.0.0/29",
+            "until": "2028-01-01T00:00:00Z",
+        }
+    )
+    assert parse_reading(data).covering("10.0.0.5") == Blocked(
+        "10.0.0.0/29", "range", "10.0.0.0/29", "2028-01-01T00:00:00Z"
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,8 +159,16 @@ def test_of_two_the_one_that_stays_longer() -> None:
         (("blocklist",), {}, "ceph.blocklist is no list but dict"),
         (("blocklist", 0, "kind"), "all", "ceph.blocklist[0].kind is 'all'"),
         (("images", 0), "v", "ceph.images[0] is no dictionary but str"),
-        (("images", 0, "watchers", 0, "address"), "v1:10.0.0.5", "ceph.images[0].watchers[0].address is no address"),
-        (("images", 0, "watchers", 0, "persistent"), "false", "persistent is neither true nor false but 'false'"),
+        (
+            ("images", 0, "watchers", 0, "address"),
+            "v1:10.0.0.5",
+            "ceph.images[0].watchers[0].address is no address",
+        ),
+        (
+            ("images", 0, "watchers", 0, "persistent"),
+            "false",
+            "persistent is neither true nor false but 'false'",
+        ),
         (("images", 0, "locks", 0, "address"), "", "locks[0].address is no address"),
     ],
 )

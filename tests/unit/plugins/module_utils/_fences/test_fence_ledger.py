@@ -13,47 +13,37 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import ledger as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
-    Entry,
-    FenceObject,
     Ledger,
     Ledgers,
     RunLease,
     parse_ledger,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError, NotFound
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Forbidden,
+    KubeError,
+    NotFound,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import LEDGER
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 CONFIG_MAP = "/api/v1/namespaces/storage-ops/configmaps/storage-ops-fence-a"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/storage-ops/leases/storage-ops-fence-a"
-LEDGER = Ledger(
-    "a",
-    "uid-a",
-    "boot-1",
-    "ceph",
-    "intended",
-    "c1",
-    "f1",
-    ("10.0.0.5",),
-    (Entry("10.0.0.5", "address", True, ""),),
-    (FenceObject("nf", "uid-nf", ("10.0.0.5/32",), True),),
-    {"10.0.0.5": "watcher"},
-    ("v",),
-    False,
-    True,
-    False,
-    "host",
-    "run-1",
-    "2026-01-01T12:00:00Z",
-)
 
 
 def a_node(**annotations: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "uid": "uid-a", "annotations": annotations}, "spec": {}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "a", "uid": "uid-a", "annotations": annotations},
+        "spec": {},
+    }
 
 
 def ledgers(cluster: FakeCluster) -> Ledgers:
@@ -70,7 +60,11 @@ def annotations(cluster: FakeCluster) -> dict[str, str]:
 
 
 def changes(cluster: FakeCluster) -> list[str]:
-    return [request.split()[0] for request in cluster.requests if request.split()[0] not in ("get", "list")]
+    return [
+        request.split()[0]
+        for request in cluster.requests
+        if request.split()[0] not in ("get", "list")
+    ]
 
 
 # the form
@@ -80,7 +74,12 @@ def test_what_is_written_can_be_read() -> None:
     assert parse_ledger(LEDGER.text, "here") == LEDGER
     assert parse_ledger(LEDGER.to_dict(), "here") == LEDGER
     assert json.loads(LEDGER.text)["version"] == 1
-    assert [LEDGER._replace(phase=phase).reached("fenced") for phase in pure.PHASES] == [False, True, True, True]
+    assert [LEDGER._replace(phase=phase).reached("fenced") for phase in pure.PHASES] == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,10 @@ def test_what_is_written_can_be_read() -> None:
         ({"at": "2026-01-01T12:00:00"}, "no time"),
         ({"entries": [{"entry": "x"}]}, "'kind' is missing"),
         ({"entries": [{"entry": "x", "kind": "all", "ours": True, "until": ""}]}, "kind is 'all'"),
-        ({"entries": [{"entry": "x", "kind": "client", "ours": "false", "until": ""}]}, "neither true nor false"),
+        (
+            {"entries": [{"entry": "x", "kind": "client", "ours": "false", "until": ""}]},
+            "neither true nor false",
+        ),
         ({"addresses": "10.0.0.5"}, "a list of texts is none"),
         ({"cordoned": "no"}, "cordoned is neither true nor false"),
         ({"run": None}, "run is no text"),
@@ -102,7 +104,9 @@ def test_what_is_written_can_be_read() -> None:
         ({"revision": float("inf")}, "cannot be read"),
     ],
 )
-def test_what_cannot_be_read_is_an_error_that_names_the_place(change: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_read_is_an_error_that_names_the_place(
+    change: dict[str, Any], said: str
+) -> None:
     with pytest.raises(StorageOpsError, match="the ledger in here cannot be read") as error:
         parse_ledger({**LEDGER.to_dict(), **change}, "here")
     assert said in str(error.value)
@@ -110,7 +114,9 @@ def test_what_cannot_be_read_is_an_error_that_names_the_place(change: dict[str, 
 
 def test_a_ledger_of_an_older_version() -> None:
     old = {
-        name: value for name, value in LEDGER._replace(machine="m", namespace="n").to_dict().items() if name not in ("machine", "namespace")
+        name: value
+        for name, value in LEDGER._replace(machine="m", namespace="n").to_dict().items()
+        if name not in ("machine", "namespace")
     }
     assert parse_ledger(old, "here") == LEDGER
     assert parse_ledger(LEDGER._replace(machine="m", namespace="n").text, "here").machine == "m"
@@ -125,7 +131,9 @@ def test_text_that_is_no_ledger(text: str) -> None:
 def test_long_names() -> None:
     first, second = "n" * 252 + "1", "n" * 252 + "2"
     assert pure.object_name("a") == "storage-ops-fence-a"
-    assert len(pure.object_name(first)) <= 253 and pure.object_name(first) != pure.object_name(second)
+    assert len(pure.object_name(first)) <= 253 and pure.object_name(first) != pure.object_name(
+        second
+    )
 
 
 # the store
@@ -141,7 +149,11 @@ def test_the_config_map_comes_first_and_goes_last() -> None:
     cluster.requests.clear()
     ledgers(cluster).remove(written)
     assert changes(cluster) == ["patch", "delete"]
-    assert read(cluster) is None and annotations(cluster) == {"other": "x"} and ledgers(cluster).all() == []
+    assert (
+        read(cluster) is None
+        and annotations(cluster) == {"other": "x"}
+        and ledgers(cluster).all() == []
+    )
     ledgers(cluster).remove(written)
 
 
@@ -176,7 +188,9 @@ def test_a_run_that_was_killed_between_the_two_copies() -> None:
         ledgers(cluster).remove(before)
     cluster.before = lambda verb, where: None
     ledgers(cluster).write(read(cluster) or LEDGER)
-    assert (read(cluster) or LEDGER).revision == 3 and annotations(cluster)[ANNOTATION] == (read(cluster) or LEDGER).text
+    assert (read(cluster) or LEDGER).revision == 3 and annotations(cluster)[ANNOTATION] == (
+        read(cluster) or LEDGER
+    ).text
 
 
 def test_the_config_map_alone_counts() -> None:
@@ -187,9 +201,14 @@ def test_the_config_map_alone_counts() -> None:
     ledgers(cluster).write(written._replace(phase="fenced"))
 
 
-@pytest.mark.parametrize("text", [LEDGER.text, LEDGER._replace(node="b").text, "x", "{}", "[" * 100_000, '{"version": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [LEDGER.text, LEDGER._replace(node="b").text, "x", "{}", "[" * 100_000, '{"version": 1}'],
+)
 def test_what_a_kubelet_notes_on_its_node_is_no_ledger(text: str) -> None:
-    """It named other clients' entries as ours to take off, and an "x" in it kept the node from being fenced."""
+    """It named other clients' entries as ours to take off, and an "x" in it kept the node from
+    being fenced.
+    """
     cluster = FakeCluster(a_node(**{ANNOTATION: text}))
     assert read(cluster) is None
     written = ledgers(cluster).write(LEDGER._replace(run="ours"))
@@ -221,7 +240,10 @@ def test_a_ledger_in_another_namespace() -> None:
     cluster = FakeCluster(a_node())
     elsewhere = Ledgers(cluster, "storage")  # type: ignore[arg-type]
     written = elsewhere.write(LEDGER._replace(namespace="storage"))
-    with pytest.raises(StorageOpsError, match="is kept in namespace storage.*not in storage-ops: give ledger_namespace storage"):
+    with pytest.raises(
+        StorageOpsError,
+        match="is kept in namespace storage.*not in storage-ops: give ledger_namespace storage",
+    ):
         read(cluster)
     assert elsewhere.read("a", cluster.objects["/api/v1/nodes/a"]) == written
     # Both began before either had noted anything.
@@ -244,7 +266,9 @@ def test_two_that_note_their_ledgers_at_once() -> None:
         ledgers(cluster).write(LEDGER._replace(namespace="storage-ops"))
 
 
-@pytest.mark.parametrize("change", [{"run": "run-2"}, {"entries": ()}, {"phase": "fenced", "revision": 2}])
+@pytest.mark.parametrize(
+    "change", [{"run": "run-2"}, {"entries": ()}, {"phase": "fenced", "revision": 2}]
+)
 def test_copies_that_contradict_each_other(change: dict[str, Any]) -> None:
     cluster = FakeCluster(a_node())
     written = ledgers(cluster).write(LEDGER)
@@ -362,11 +386,15 @@ def test_the_modules_of_a_run_share_it(cluster: FakeCluster, clock: Clock) -> No
     assert LEASE not in cluster.objects
 
 
-def test_another_run_is_refused_or_waits(cluster: FakeCluster, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_run_is_refused_or_waits(
+    cluster: FakeCluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lease(cluster, clock, "one").take(0)
     two = lease(cluster, clock, "two")
     assert "another run (one) works at node a" in two.holder() and "12:00:30Z" in two.holder()
-    with pytest.raises(StorageOpsError, match=r"another run \(one\) works at node a.*Nothing was changed"):
+    with pytest.raises(
+        StorageOpsError, match=r"another run \(one\) works at node a.*Nothing was changed"
+    ):
         two.take(0)
     # It waits until that one runs out, by the API server's clock.
     monkeypatch.setattr(pure.time, "monotonic", clock.monotonic)
@@ -375,7 +403,9 @@ def test_another_run_is_refused_or_waits(cluster: FakeCluster, clock: Clock, mon
     assert two.holder() == "" and "another run (two)" in lease(cluster, clock, "one").holder()
 
 
-def test_what_is_given_back_is_free_at_once(cluster: FakeCluster, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_given_back_is_free_at_once(
+    cluster: FakeCluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pure.time, "monotonic", clock.monotonic)
     one = lease(cluster, clock, "one")
     one.take(0)
@@ -396,12 +426,16 @@ def test_what_a_killed_run_left_goes_once_it_is_over(cluster: FakeCluster, clock
 
 
 @pytest.mark.parametrize("when", ["0000-01-01T00:00:00.000000Z", "x"])
-def test_a_lease_whose_end_cannot_be_read_is_not_over(cluster: FakeCluster, clock: Clock, when: str) -> None:
+def test_a_lease_whose_end_cannot_be_read_is_not_over(
+    cluster: FakeCluster, clock: Clock, when: str
+) -> None:
     lease(cluster, clock, "one").take(0)
     cluster.objects[LEASE]["spec"]["renewTime"] = when
     two = lease(cluster, clock, "two")
     for act in (lambda: two.take(0), two.holder, two.release, two.check):
-        with pytest.raises(StorageOpsError, match="a renewTime that is no time, so a run may be at work at node a"):
+        with pytest.raises(
+            StorageOpsError, match="a renewTime that is no time, so a run may be at work at node a"
+        ):
             act()
     assert cluster.objects[LEASE]["spec"]["holderIdentity"] == "one"
 
@@ -423,7 +457,9 @@ def test_who_comes_back_late_has_lost_it(cluster: FakeCluster, clock: Clock) -> 
 
 
 def test_what_is_renewed_is_what_was_read(cluster: FakeCluster, clock: Clock) -> None:
-    """Somebody writes another holder into it, between the look and the renewal: it has the same uid still."""
+    """Somebody writes another holder into it, between the look and the renewal: it has the same uid
+    still.
+    """
     one = lease(cluster, clock, "one")
     one.take(0)
 
@@ -457,11 +493,20 @@ def test_two_at_once_and_one_gets_it(cluster: FakeCluster, clock: Clock) -> None
 # the options
 
 
-PARAMS = {"node": "a", "run_id": "r1", "ledger_namespace": "storage-ops", "lease_seconds": 180.0, "lease_timeout": 200.0, "fence": None}
+PARAMS = {
+    "node": "a",
+    "run_id": "r1",
+    "ledger_namespace": "storage-ops",
+    "lease_seconds": 180.0,
+    "lease_timeout": 200.0,
+    "fence": None,
+}
 
 
 def test_options() -> None:
-    assert pure.run_options(PARAMS, check_mode=False) == pure.RunOptions("a", "r1", "storage-ops", 180.0, 200.0, None)
+    assert pure.run_options(PARAMS, check_mode=False) == pure.RunOptions(
+        "a", "r1", "storage-ops", 180.0, 200.0, None
+    )
     handed = {**PARAMS, "fence": LEDGER.to_dict()}
     assert pure.run_options(handed, check_mode=True).fence == LEDGER
     # Only the cluster's counts for real.

@@ -10,36 +10,88 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import state as fence_state
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import ANNOTATION, Ledgers, config_map_path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import Filters, NodeState, gather_node
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name, unique_name
-from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._fences.test_fence_ledger import LEDGER
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import (
+    state as fence_state,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    ANNOTATION,
+    Ledgers,
+    config_map_path,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    Filters,
+    NodeState,
+    gather_node,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    attachment_name,
+    unique_name,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
+    LEDGER,
+)
 
 
 def node(name: str, *addresses: str, **status: Any) -> dict[str, Any]:
     listed = [{"type": "InternalIP", "address": address} for address in addresses]
-    listed += [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": "no-address"}]
+    listed += [
+        {"type": "Hostname", "address": name},
+        {"type": "InternalIP", "address": "no-address"},
+    ]
     status = {"addresses": listed, "nodeInfo": {"bootID": f"boot-{name}"}, **status}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}, "status": status}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "spec": {},
+        "status": status,
+    }
 
 
 def volume(name: str, driver: str = "rbd.csi.ceph.com", **spec: Any) -> dict[str, Any]:
     secrets = {"nodeStageSecretRef": {"name": "s", "namespace": "n"}}
-    csi = {"driver": driver, "volumeHandle": f"h-{name}", "volumeAttributes": {"clusterID": "c1"}, **secrets}
-    spec = {"csi": csi, "claimRef": {"namespace": "shop", "name": name, "uid": "u"}, "storageClassName": "fast", **spec}
+    csi = {
+        "driver": driver,
+        "volumeHandle": f"h-{name}",
+        "volumeAttributes": {"clusterID": "c1"},
+        **secrets,
+    }
+    spec = {
+        "csi": csi,
+        "claimRef": {"namespace": "shop", "name": name, "uid": "u"},
+        "storageClassName": "fast",
+        **spec,
+    }
     status = {"phase": "Bound"}
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec, "status": status}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": status,
+    }
 
 
-def pod(name: str, on: str = "a", phase: str = "Running", ephemeral: str = "", **meta: Any) -> dict[str, Any]:
+def pod(
+    name: str, on: str = "a", phase: str = "Running", ephemeral: str = "", **meta: Any
+) -> dict[str, Any]:
     """A pod that uses the claim of its own name, or an ephemeral one."""
-    source: dict[str, Any] = {"ephemeral": {"volumeClaimTemplate": {}}} if ephemeral else {"persistentVolumeClaim": {"claimName": name}}
+    source: dict[str, Any] = (
+        {"ephemeral": {"volumeClaimTemplate": {}}}
+        if ephemeral
+        else {"persistentVolumeClaim": {"claimName": name}}
+    )
     spec = {"nodeName": on, "volumes": [{"name": ephemeral or "data", **source}]}
     state = {"running": {}} if phase == "Running" else {"terminated": {}}
     status = {"phase": phase, "containerStatuses": [{"state": state}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop", **meta}, "spec": spec, "status": status}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop", **meta},
+        "spec": spec,
+        "status": status,
+    }
 
 
 def in_use(*volumes: str, driver: str = "rbd.csi.ceph.com") -> dict[str, Any]:
@@ -78,21 +130,40 @@ def test_a_node_and_what_is_attached_to_it() -> None:
         attachment("va6", "other", "b"),
     )
     assert cluster.requests[0].startswith("list /apis/storage.k8s.io/v1/volumeattachments")
-    assert found.host and (found.host.addresses, found.host.boot_id) == (("10.0.0.5", "fd00::5"), "boot-a")
+    assert found.host and (found.host.addresses, found.host.boot_id) == (
+        ("10.0.0.5", "fd00::5"),
+        "boot-a",
+    )
     assert [other.node.name for other in found.others] == ["b"]
     assert (found.fences, found.ledger) == (None, None)
     v, w, gone, inline = found.attached
-    assert (v.name, v.claim, v.cluster_id, v.storage_class, v.is_rbd) == ("v", "shop/v", "c1", "fast", True)
+    assert (v.name, v.claim, v.cluster_id, v.storage_class, v.is_rbd) == (
+        "v",
+        "shop/v",
+        "c1",
+        "fast",
+        True,
+    )
     assert [other.node for other in v.elsewhere] == ["b"]
     assert not w.is_rbd and w.elsewhere == ()
-    assert (gone.name, gone.volume, gone.pv, gone.claim, gone.is_rbd) == ("gone", None, {}, "", True)
+    assert (gone.name, gone.volume, gone.pv, gone.claim, gone.is_rbd) == (
+        "gone",
+        None,
+        {},
+        "",
+        True,
+    )
     assert inline.name == "va5"
     # Enough to find the image, and no more.
     assert v.pv == {
         "metadata": {"name": "v"},
         "spec": {
             "storageClassName": "fast",
-            "csi": {"driver": "rbd.csi.ceph.com", "volumeHandle": "h-v", "volumeAttributes": {"clusterID": "c1"}},
+            "csi": {
+                "driver": "rbd.csi.ceph.com",
+                "volumeHandle": "h-v",
+                "volumeAttributes": {"clusterID": "c1"},
+            },
             "claimRef": {"namespace": "shop", "name": "v"},
         },
     }
@@ -111,18 +182,27 @@ def test_the_copies_of_the_ledger_and_the_ledgers_of_other_nodes() -> None:
     for name in "abc":
         uid = cluster.objects[f"/api/v1/nodes/{name}"]["metadata"]["uid"]
         written[name] = ledgers.write(ledger._replace(node=name, node_uid=uid))
-    # A Node object may be deleted; and whoever has a node's kubelet may write what he likes into its annotations.
+    # A Node object may be deleted; and whoever has a node's kubelet may write what he likes into
+    # its annotations.
     del cluster.objects["/api/v1/nodes/c"]
     cluster.objects["/api/v1/nodes/b"]["metadata"]["annotations"] = {ANNOTATION: "{}"}
     found = gathered()
-    assert (found.ledger, sorted(other.node for other in found.ledgers)) == (written["a"], ["b", "c"])
+    assert (found.ledger, sorted(other.node for other in found.ledgers)) == (
+        written["a"],
+        ["b", "c"],
+    )
     del cluster.objects[config_map_path("a", "storage-ops")]
     assert gathered().ledger is None
 
 
 @pytest.mark.parametrize(
     ("info", "machine"),
-    [({"systemUUID": "s", "machineID": "m"}, "s/m"), ({"machineID": "m"}, "m"), ({"systemUUID": ""}, ""), (None, "")],
+    [
+        ({"systemUUID": "s", "machineID": "m"}, "s/m"),
+        ({"machineID": "m"}, "m"),
+        ({"systemUUID": ""}, ""),
+        (None, ""),
+    ],
 )
 def test_a_machine(info: dict[str, str] | None, machine: str) -> None:
     found, _cluster = gather({**node("a"), "status": {"nodeInfo": info}})
@@ -131,8 +211,18 @@ def test_a_machine(info: dict[str, str] | None, machine: str) -> None:
 
 def test_many_volumes_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence_state, "_MAX_GETS", 1)
-    found, cluster = gather(node("a"), volume("v"), volume("w"), volume("x"), attachment("1", "v", "a"), attachment("2", "w", "a"))
-    assert [(entry.name, entry.claim) for entry in found.attached] == [("v", "shop/v"), ("w", "shop/w")]
+    found, cluster = gather(
+        node("a"),
+        volume("v"),
+        volume("w"),
+        volume("x"),
+        attachment("1", "v", "a"),
+        attachment("2", "w", "a"),
+    )
+    assert [(entry.name, entry.claim) for entry in found.attached] == [
+        ("v", "shop/v"),
+        ("w", "shop/w"),
+    ]
     assert not [request for request in cluster.requests if "persistentvolumes/" in request]
 
 
@@ -140,13 +230,18 @@ LISTED = "list /api/v1/persistentvolumes"
 
 
 def test_what_was_detached_by_force_is_the_nodes_still() -> None:
-    """By pods that have not ended, those that are being deleted among them, and by what the kubelet last called in use."""
+    """By pods that have not ended, those that are being deleted among them, and by what the kubelet
+    last called in use.
+    """
     objects = [volume(name) for name in ("gone", "ending", "done", "away", "db-scratch", "unknown")]
     found, cluster = gather(
         in_use("gone"),
         *objects,
         volume("files", "cephfs.csi.ceph.com"),
-        {**volume("old", claimRef={"namespace": "shop", "name": "ending"}), "status": {"phase": "Released"}},
+        {
+            **volume("old", claimRef={"namespace": "shop", "name": "ending"}),
+            "status": {"phase": "Released"},
+        },
         pod("ending", deletionTimestamp="2026-01-01T00:00:00Z"),
         pod("db", ephemeral="scratch"),
         pod("files"),
@@ -154,14 +249,19 @@ def test_what_was_detached_by_force_is_the_nodes_still() -> None:
         pod("away", on="b"),
         attachment("va1", "gone", "b"),
     )
-    assert [(entry.name, entry.claim, entry.attachment.name, entry.attachment.node) for entry in found.used] == [
+    assert [
+        (entry.name, entry.claim, entry.attachment.name, entry.attachment.node)
+        for entry in found.used
+    ] == [
         ("db-scratch", "shop/db-scratch", "", "a"),
         ("ending", "shop/ending", "", "a"),
         ("gone", "shop/gone", "", "a"),
     ]
     assert [[other.node for other in entry.elsewhere] for entry in found.used] == [[], [], ["b"]]
     assert found.attached == () and found.held == found.used
-    assert cluster.requests.count(LISTED) == 1 and not [request for request in cluster.requests if "claims" in request]
+    assert cluster.requests.count(LISTED) == 1 and not [
+        request for request in cluster.requests if "claims" in request
+    ]
 
 
 def test_what_is_attached_explains_pods_and_volumes_in_use() -> None:
@@ -175,18 +275,28 @@ def test_what_is_attached_explains_pods_and_volumes_in_use() -> None:
 def test_a_migrated_volume_that_was_detached_by_force() -> None:
     item = volume("v", csi=None, rbd={"pool": "p", "image": "i"})
     found, _cluster = gather(node("a"), item, pod("v"), attachment("va", "v", "b"))
-    assert [(entry.name, entry.attachment.driver) for entry in found.used] == [("v", "rbd.csi.ceph.com")]
+    assert [(entry.name, entry.attachment.driver) for entry in found.used] == [
+        ("v", "rbd.csi.ceph.com")
+    ]
     # One that is not migrated is never attached to any node.
     assert gather(node("a"), item, pod("v"))[0].used == ()
 
 
 @pytest.mark.parametrize(
-    ("phase", "boot", "used"), [("detached", "boot-a", 0), ("fenced", "boot-a", 0), ("intended", "boot-a", 1), ("detached", "x", 1)]
+    ("phase", "boot", "used"),
+    [
+        ("detached", "boot-a", 0),
+        ("fenced", "boot-a", 0),
+        ("intended", "boot-a", 1),
+        ("detached", "x", 1),
+    ],
 )
 def test_what_is_fenced_already_needs_no_fence(phase: str, boot: str, used: int) -> None:
     cluster = FakeCluster({**in_use("v"), "metadata": {"name": "a", "uid": "uid-a"}}, volume("v"))
     ledgers = Ledgers(cluster, "storage-ops")  # type: ignore[arg-type]
-    ledgers.write(LEDGER._replace(node="a", node_uid="uid-a", boot_id=boot, phase=phase, volumes=("v",)))
+    ledgers.write(
+        LEDGER._replace(node="a", node_uid="uid-a", boot_id=boot, phase=phase, volumes=("v",))
+    )
     assert len(gather_node(cluster, "a", ledgers).used) == used  # type: ignore[arg-type]
 
 
@@ -202,15 +312,34 @@ def test_no_such_node() -> None:
         ("rbd.csi.ceph.com", {"csi": None, "rbd": {"pool": "p", "image": "i"}}, True),
         ("kubernetes.io/rbd", {"csi": None, "rbd": {"pool": "p", "image": "i"}}, True),
         ("cephfs.csi.ceph.com", {}, False),
-        # A driver may have any name, so an image that is named counts too, but for those that a gateway opens.
-        ("block.example.com", {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i", "pool": "p"}}}, True),
-        ("block.example.com", {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i", "journalPool": "p"}}}, True),
-        ("block.example.com", {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i"}}}, False),
-        ("nvmeof.csi.ceph.com", {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i", "pool": "p"}}}, False),
+        # A driver may have any name, so an image that is named counts too, but for those that a
+        # gateway opens.
+        (
+            "block.example.com",
+            {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i", "pool": "p"}}},
+            True,
+        ),
+        (
+            "block.example.com",
+            {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i", "journalPool": "p"}}},
+            True,
+        ),
+        (
+            "block.example.com",
+            {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i"}}},
+            False,
+        ),
+        (
+            "nvmeof.csi.ceph.com",
+            {"csi": {"driver": "d", "volumeAttributes": {"imageName": "i", "pool": "p"}}},
+            False,
+        ),
     ],
 )
 def test_what_an_rbd_volume_is(driver: str, spec: dict[str, Any], is_rbd: bool) -> None:
-    found, _cluster = gather(node("a"), volume("v", driver, **spec), attachment("1", "v", "a", driver))
+    found, _cluster = gather(
+        node("a"), volume("v", driver, **spec), attachment("1", "v", "a", driver)
+    )
     assert found.attached[0].is_rbd == is_rbd
 
 
@@ -227,7 +356,9 @@ def test_what_an_rbd_volume_is(driver: str, spec: dict[str, Any], is_rbd: bool) 
     ],
 )
 def test_filters(filters: Filters, selected: bool) -> None:
-    found, _cluster = gather(node("a"), volume("v"), attachment("1", "v", "a"), attachment("2", "gone", "a"))
+    found, _cluster = gather(
+        node("a"), volume("v"), attachment("1", "v", "a"), attachment("2", "gone", "a")
+    )
     assert filters.selects(found.attached[0]) == selected
     # Of a volume that is gone nobody knows the claim.
     assert filters.selects(found.attached[1]) == (not filters.active)

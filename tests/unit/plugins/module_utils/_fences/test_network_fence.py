@@ -10,28 +10,69 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence as nf
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import FENCED, MESSAGES, UNFENCED, NetworkFence
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden, KubeError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    ActionFailed,
+    NotStarted,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import (
+    network_fence as nf,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    FENCED,
+    MESSAGES,
+    UNFENCED,
+    NetworkFence,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Forbidden,
+    KubeError,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
 
 # As CSI-Addons writes them (read from its source, 0.8.0 to 0.14.0).
 FENCING, UNFENCING = "fencing operation successful", "unfencing operation successful"
 
 
-def item(name: str = "a", state: str = UNFENCED, result: str = "Succeeded", message: str = "", **spec: Any) -> dict[str, Any]:
+def item(
+    name: str = "a",
+    state: str = UNFENCED,
+    result: str = "Succeeded",
+    message: str = "",
+    **spec: Any,
+) -> dict[str, Any]:
     """A NetworkFence on which the controller has acted, unless said otherwise."""
     message = message or (MESSAGES[state] if result == "Succeeded" else "")
-    spec = {"driver": "rbd.csi.ceph.com", "parameters": {"clusterID": "c1"}, "cidrs": ["10.0.0.1/32"], "fenceState": state, **spec}
+    spec = {
+        "driver": "rbd.csi.ceph.com",
+        "parameters": {"clusterID": "c1"},
+        "cidrs": ["10.0.0.1/32"],
+        "fenceState": state,
+        **spec,
+    }
     status = {"result": result, "message": message} if result else {}
-    return {"apiVersion": nf.GROUP, "kind": "NetworkFence", "metadata": {"name": name}, "spec": spec, "status": status}
+    return {
+        "apiVersion": nf.GROUP,
+        "kind": "NetworkFence",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": status,
+    }
 
 
 def class_item(name: str = "ceph", **parameters: str) -> dict[str, Any]:
-    spec = {"provisioner": "class.csi.ceph.com", "parameters": {"clusterID": "of-class", **parameters}}
-    return {"apiVersion": nf.GROUP, "kind": "NetworkFenceClass", "metadata": {"name": name}, "spec": spec}
+    spec = {
+        "provisioner": "class.csi.ceph.com",
+        "parameters": {"clusterID": "of-class", **parameters},
+    }
+    return {
+        "apiVersion": nf.GROUP,
+        "kind": "NetworkFenceClass",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def only(cluster: FakeCluster) -> NetworkFence:
@@ -42,7 +83,9 @@ def only(cluster: FakeCluster) -> NetworkFence:
 
 
 class Controller:
-    """CSI-Addons at work on one NetworkFence: says these statuses, one at each look; ``hook`` may do something else at that moment."""
+    """CSI-Addons at work on one NetworkFence: says these statuses, one at each look; ``hook`` may
+    do something else at that moment.
+    """
 
     def __init__(self, cluster: FakeCluster, *statuses: tuple[str, str]) -> None:
         self.cluster, self.statuses, self.slept = cluster, list(statuses), 0.0
@@ -50,7 +93,9 @@ class Controller:
     def sleep(self, seconds: float) -> None:
         self.slept += seconds
         if self.statuses:
-            (found,) = [one for one in self.cluster.objects.values() if one["kind"] == "NetworkFence"]
+            (found,) = [
+                one for one in self.cluster.objects.values() if one["kind"] == "NetworkFence"
+            ]
             result, message = self.statuses.pop(0)
             found["status"] = {"result": result, "message": message}
 
@@ -77,7 +122,10 @@ def test_without_the_resource_there_is_none_and_an_unreadable_api_is_no_answer()
     # The group is there, of an old version that has no NetworkFences; or the answer was a proxy's.
     cluster.before = missing
     assert nf.list_fences(cluster) is None  # type: ignore[arg-type]
-    cluster.objects[f"/apis/{nf.GROUP}"] = {"apiVersion": "v1", "resources": [{"name": "networkfences"}]}
+    cluster.objects[f"/apis/{nf.GROUP}"] = {
+        "apiVersion": "v1",
+        "resources": [{"name": "networkfences"}],
+    }
     with pytest.raises(KubeError, match="page not found"):
         nf.list_fences(cluster)  # type: ignore[arg-type]
 
@@ -93,7 +141,12 @@ def test_an_api_that_lists_no_groups_is_no_answer() -> None:
 
 def test_records() -> None:
     fence = only(FakeCluster(item(cidrs=["10.0.0.1/32", "fd00::/64"])))
-    assert (fence.driver, fence.cluster_id, fence.state, fence.class_name) == ("rbd.csi.ceph.com", "c1", UNFENCED, "")
+    assert (fence.driver, fence.cluster_id, fence.state, fence.class_name) == (
+        "rbd.csi.ceph.com",
+        "c1",
+        UNFENCED,
+        "",
+    )
     assert fence.cidrs == ("10.0.0.1/32", "fd00::/64") and fence.settled
     assert not fence._replace(state=FENCED).settled
     assert not fence._replace(result="Failed").settled
@@ -105,7 +158,11 @@ def test_records() -> None:
 def test_a_class_takes_precedence_and_a_missing_one_leaves_nothing() -> None:
     of_class = item(networkFenceClassName="ceph", driver="ignored")
     fence = only(FakeCluster(of_class, class_item()))
-    assert (fence.driver, fence.cluster_id, fence.class_name) == ("class.csi.ceph.com", "of-class", "ceph")
+    assert (fence.driver, fence.cluster_id, fence.class_name) == (
+        "class.csi.ceph.com",
+        "of-class",
+        "ceph",
+    )
     lost = only(FakeCluster(of_class, class_item("another")))
     assert (lost.driver, lost.cluster_id, lost.class_name) == ("", "", "ceph")
 
@@ -157,7 +214,9 @@ def test_a_dry_run_changes_nothing() -> None:
     cluster = FakeCluster(item())
     nf.rehearse(cluster, only(cluster), FENCED)  # type: ignore[arg-type]
     nf.rehearse(cluster, only(cluster), UNFENCED)  # type: ignore[arg-type]
-    assert [request for request in cluster.requests if "patch" in request] == [f"patch {nf.FENCES}/a (dry run)"]
+    assert [request for request in cluster.requests if "patch" in request] == [
+        f"patch {nf.FENCES}/a (dry run)"
+    ]
     assert only(cluster).state == UNFENCED
     assert nf.command(only(cluster), FENCED)[:2] == ["PATCH", f"{nf.FENCES}/a"]
 
@@ -192,7 +251,9 @@ def test_one_that_is_replaced_between_look_and_patch_is_not_patched() -> None:
 def test_unfenced_with_the_message_of_a_fencing_proves_nothing() -> None:
     cluster = FakeCluster(item(message=FENCING))
     assert "one message for both" in nf.undecidable(only(cluster))
-    with pytest.raises(NotStarted, match="delete this NetworkFence while it is Unfenced and use method ceph"):
+    with pytest.raises(
+        NotStarted, match="delete this NetworkFence while it is Unfenced and use method ceph"
+    ):
         nf.fence(cluster, only(cluster), 30)  # type: ignore[arg-type]
     assert cluster.count("patch") == 0
     for fine in (item(), item(state=FENCED), item(state=FENCED, result="Failed", message="denied")):
@@ -202,14 +263,19 @@ def test_unfenced_with_the_message_of_a_fencing_proves_nothing() -> None:
 @pytest.mark.parametrize("status", [("", ""), ("Failed", "denied"), ("Succeeded", "done")])
 def test_an_unfencing_that_has_not_ended_may_land_after_a_fencing(status: tuple[str, str]) -> None:
     cluster = FakeCluster(item(result=status[0], message=status[1]))
-    assert "may land after a fencing. Wait until it says 'unfencing operation successful'" in nf.undecidable(only(cluster))
+    assert (
+        "may land after a fencing. Wait until it says 'unfencing operation successful'"
+        in nf.undecidable(only(cluster))
+    )
     with pytest.raises(NotStarted, match="its unfencing is still to come or under way"):
         nf.fence(cluster, only(cluster), 30)  # type: ignore[arg-type]
     assert cluster.count("patch") == 0
 
 
 def test_a_fencing_that_was_not_answered_is_not_taken_back() -> None:
-    """The message is still that of the unfencing before, and would be taken for the proof of ours."""
+    """The message is still that of the unfencing before, and would be taken for the
+    proof of ours.
+    """
     cluster = FakeCluster(item(state=FENCED, message=UNFENCING))
     with pytest.raises(NotStarted, match="still says 'unfencing operation successful'"):
         nf.unfence(cluster, only(cluster), 30)  # type: ignore[arg-type]
@@ -220,7 +286,9 @@ def test_a_fencing_that_was_not_answered_is_not_taken_back() -> None:
     assert cluster.count("patch") == 0
     # One that failed is over, so it can be taken back.
     cluster = FakeCluster(item(state=FENCED, result="Failed", message="denied"))
-    assert nf.unfence(cluster, only(cluster), 30, Controller(cluster, ("Succeeded", UNFENCING)).sleep).settled  # type: ignore[arg-type]
+    assert nf.unfence(
+        cluster, only(cluster), 30, Controller(cluster, ("Succeeded", UNFENCING)).sleep
+    ).settled  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +299,9 @@ def test_a_fencing_that_was_not_answered_is_not_taken_back() -> None:
         (("Succeeded", "done"), "It says Succeeded: done"),
     ],
 )
-def test_a_silent_controller_is_waited_for_until_the_deadline(monkeypatch: pytest.MonkeyPatch, status: tuple[str, str], said: str) -> None:
+def test_a_silent_controller_is_waited_for_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, status: tuple[str, str], said: str
+) -> None:
     # A run before may have patched it.
     state = UNFENCED if status[1] == UNFENCING else FENCED
     cluster = FakeCluster(item(state=state, result=status[0], message=status[1]))
@@ -241,14 +311,18 @@ def test_a_silent_controller_is_waited_for_until_the_deadline(monkeypatch: pytes
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    with pytest.raises(ActionFailed, match="within [0-9]+ s its status did not say 'fencing operation successful'") as caught:
+    with pytest.raises(
+        ActionFailed, match="within [0-9]+ s its status did not say 'fencing operation successful'"
+    ) as caught:
         nf.fence(cluster, only(cluster), 30, sleep)  # type: ignore[arg-type]
     assert said in str(caught.value) and not isinstance(caught.value, NotStarted)
     assert 29 <= now[0] <= 30
     assert only(cluster).state == FENCED, "what was begun stays, since the controller goes on"
 
 
-def test_a_failure_is_told_soon_and_a_stale_one_is_not_taken_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_told_soon_and_a_stale_one_is_not_taken_for_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [0.0]
     monkeypatch.setattr(nf.time, "monotonic", lambda: now[0])
 
@@ -269,7 +343,8 @@ def test_a_failure_is_told_soon_and_a_stale_one_is_not_taken_for_an_answer(monke
     tries = [("Failed", "denied")] * 10 + [("Succeeded", FENCING)]
     assert nf.fence(cluster, only(cluster), 60, tick(Controller(cluster, *tries))).settled  # type: ignore[arg-type]
 
-    # The failure that a run before has left stands there for 20 s before the slow driver has fenced.
+    # The failure that a run before has left stands there for 20 s before the slow driver has
+    # fenced.
     cluster, now[0] = FakeCluster(item(state=FENCED, result="Failed", message="denied")), 0.0
     tries = [("Failed", "denied")] * 40 + [("Succeeded", FENCING)]
     assert nf.fence(cluster, only(cluster), 60, tick(Controller(cluster, *tries))).settled  # type: ignore[arg-type]
@@ -289,12 +364,20 @@ def test_somebody_else_meanwhile() -> None:
         assert not isinstance(caught.value, NotStarted)
         return str(caught.value)
 
-    assert "set it to Unfenced meanwhile" in meanwhile(lambda cluster, found: found["spec"].update(fenceState=UNFENCED))
+    assert "set it to Unfenced meanwhile" in meanwhile(
+        lambda cluster, found: found["spec"].update(fenceState=UNFENCED)
+    )
     assert "is gone" in meanwhile(lambda cluster, found: cluster.remove(found))
-    assert "was replaced by another one" in meanwhile(lambda cluster, found: cluster.add(item(state=FENCED)))
-    deleting = meanwhile(lambda cluster, found: found["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"))
+    assert "was replaced by another one" in meanwhile(
+        lambda cluster, found: cluster.add(item(state=FENCED))
+    )
+    deleting = meanwhile(
+        lambda cluster, found: found["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z")
+    )
     assert "is being deleted" in deleting and "leaves its entries" in deleting
-    assert "other ranges now" in meanwhile(lambda cluster, found: found["spec"].update(cidrs=["10.0.0.2/32"]))
+    assert "other ranges now" in meanwhile(
+        lambda cluster, found: found["spec"].update(cidrs=["10.0.0.2/32"])
+    )
 
 
 def test_the_modules_deadline_ends_the_wait() -> None:

@@ -15,9 +15,19 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Reading, parse_reading
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import ANNOTATION, Entry, Ledger
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import MESSAGES, NetworkFence
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    Reading,
+    parse_reading,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    ANNOTATION,
+    Entry,
+    Ledger,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    MESSAGES,
+    NetworkFence,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
     Filters,
     NodeState,
@@ -25,9 +35,17 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     pick_host_record,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.plan import Decision, Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.plan import (
+    Decision,
+    Options,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import ServerVersion
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Attachment
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
+    blocked,
+    image,
+    watcher,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 RBD = "rbd.csi.ceph.com"
@@ -37,7 +55,13 @@ STORAGE = "192.168.7.5"
 FAR = "2027-01-01T12:00:00Z"
 
 
-def node(name: str = "a", ready: str = "Unknown", seconds: float = 300, addresses: Sequence[str] = (A,), **spec: Any) -> dict[str, Any]:
+def node(
+    name: str = "a",
+    ready: str = "Unknown",
+    seconds: float = 300,
+    addresses: Sequence[str] = (A,),
+    **spec: Any,
+) -> dict[str, Any]:
     since = f"{NOW - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
     return {
         "metadata": {"name": name, "uid": f"uid-{name}"},
@@ -50,12 +74,22 @@ def node(name: str = "a", ready: str = "Unknown", seconds: float = 300, addresse
     }
 
 
-def volume(name: str = "v", driver: str = RBD, cluster_id: str = "c1", storage_class: str = "", elsewhere: str = "") -> Any:
+def volume(
+    name: str = "v",
+    driver: str = RBD,
+    cluster_id: str = "c1",
+    storage_class: str = "",
+    elsewhere: str = "",
+) -> Any:
     """A volume that is attached to node a, and perhaps to another."""
     item = {
         "metadata": {"name": name, "uid": f"uid-{name}"},
         "spec": {
-            "csi": {"driver": driver, "volumeHandle": name, "volumeAttributes": {"clusterID": cluster_id}},
+            "csi": {
+                "driver": driver,
+                "volumeHandle": name,
+                "volumeAttributes": {"clusterID": cluster_id},
+            },
             "claimRef": {"namespace": "shop", "name": name},
             "storageClassName": storage_class,
         },
@@ -71,7 +105,20 @@ def moved(name: str = "v", elsewhere: str = "b") -> Any:
 
 
 def attachment(name: str, driver: str, on: str) -> Attachment:
-    return Attachment(f"va-{name}-{on}", f"uid-va-{name}-{on}", driver, on, name, True, (), None, None, NOW, None, ())
+    return Attachment(
+        f"va-{name}-{on}",
+        f"uid-va-{name}-{on}",
+        driver,
+        on,
+        name,
+        True,
+        (),
+        None,
+        None,
+        NOW,
+        None,
+        (),
+    )
 
 
 def state(host: dict[str, Any] | None = None, attached: Any = None, **fields: Any) -> NodeState:
@@ -80,46 +127,21 @@ def state(host: dict[str, Any] | None = None, attached: Any = None, **fields: An
         host["metadata"]["annotations"] = {ANNOTATION: fields["ledger"].text}
     attached = (volume(),) if attached is None else tuple(attached)
     others = (pick_host_record(node("b", "True", addresses=(B,))),)
-    base = NodeState(NOW, ServerVersion(1, 31, 4, "v1.31.4"), pick_host_record(host), host, attached, others, None, None)
+    base = NodeState(
+        NOW,
+        ServerVersion(1, 31, 4, "v1.31.4"),
+        pick_host_record(host),
+        host,
+        attached,
+        others,
+        None,
+        None,
+    )
     return base._replace(**fields)
-
-
-def watcher(address: str = A, number: int = 1, seen: int = 3, nonce: int = 11, mirror: bool = False) -> dict[str, Any]:
-    entry = f"[{address}]:0/{nonce}" if ":" in address else f"{address}:0/{nonce}"
-    return {
-        "address": address,
-        "entry": entry,
-        "client": f"client.{number}",
-        "cookie": str(number),
-        "seen": seen,
-        "persistent": seen == 3,
-        "mirror": mirror,
-    }
 
 
 def lock(address: str = A, number: int = 1, nonce: int = 11) -> dict[str, Any]:
     return {"locker": f"client.{number}", "address": address, "entry": f"{address}:0/{nonce}"}
-
-
-def image(
-    name: str = "v", watchers: Sequence[Any] = (), locks: Sequence[Any] = (), notes: Sequence[Any] = (), problem: str = ""
-) -> dict[str, Any]:
-    return {
-        "volume": name,
-        "pool": "p",
-        "namespace": "",
-        "image": name,
-        "problem": problem,
-        "features": ["layering"],
-        "watchers": list(watchers),
-        "locks": list(locks),
-        "client_addresses": [{"node": on, "address": address} for on, address in notes],
-    }
-
-
-def blocked(entry: str, kind: str = "address", until: str = FAR) -> dict[str, Any]:
-    address = entry.split(":")[0] if kind == "client" else entry
-    return {"entry": f"{entry}:0/0" if kind == "address" else entry, "kind": kind, "address": address, "until": until}
 
 
 def reading(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: Any) -> Reading:
@@ -144,9 +166,27 @@ def options(*images: dict[str, Any], **fields: Any) -> Options:
     return replace(OPTIONS, **({"reading": reading(*images)} if images else {}), **fields)
 
 
-def network_fence(name: str = "storage-ops-a", cidrs: Sequence[str] = (f"{A}/32",), fenced: bool = False, **fields: Any) -> NetworkFence:
+def network_fence(
+    name: str = "storage-ops-a",
+    cidrs: Sequence[str] = (f"{A}/32",),
+    fenced: bool = False,
+    **fields: Any,
+) -> NetworkFence:
     asked = "Fenced" if fenced else "Unfenced"
-    made = NetworkFence(name, f"uid-{name}", RBD, "c1", tuple(cidrs), asked, "Succeeded", MESSAGES[asked], NOW, None, "", "driver")
+    made = NetworkFence(
+        name,
+        f"uid-{name}",
+        RBD,
+        "c1",
+        tuple(cidrs),
+        asked,
+        "Succeeded",
+        MESSAGES[asked],
+        NOW,
+        None,
+        "",
+        "driver",
+    )
     return made._replace(**fields)
 
 
@@ -176,9 +216,19 @@ def test_the_address_of_who_holds_the_image() -> None:
     decision = pure.intend(state(), OPTIONS)
     assert verbs(decision) == ["write_fence_ledger", "cordon_node"]
     ledger = decision.ledger
-    assert ledger and (ledger.method, ledger.phase, ledger.addresses, ledger.source) == ("ceph", "intended", (A,), {A: "watcher"})
+    assert ledger and (ledger.method, ledger.phase, ledger.addresses, ledger.source) == (
+        "ceph",
+        "intended",
+        (A,),
+        {A: "watcher"},
+    )
     assert ledger.entries == (Entry(A, "address", True, FAR),)
-    assert (ledger.volumes, ledger.cluster_id, ledger.fsid, ledger.boot_id) == (("v",), "c1", "f1", "boot-1")
+    assert (ledger.volumes, ledger.cluster_id, ledger.fsid, ledger.boot_id) == (
+        ("v",),
+        "c1",
+        "f1",
+        "boot-1",
+    )
     assert (ledger.machine, ledger.namespace) == ("machine-a", "storage-ops")
     assert ledger.cordoned and not ledger.tainted and not ledger.unverified
     (finding,) = decision.plan.findings
@@ -186,11 +236,18 @@ def test_the_address_of_who_holds_the_image() -> None:
 
 
 def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
-    """If who has the lock has the image open too, and nothing else is seen anywhere. How many images somebody holds says nothing."""
+    """If who has the lock has the image open too, and nothing else is seen anywhere.
+
+    How many images somebody holds says nothing.
+    """
     found = state(attached=[volume(), volume("w")])
     both = image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE)])
     unknown = "at an address that nothing says is this node's"
-    for others in (image("w"), image("w", watchers=[watcher(STORAGE)]), image("w", watchers=[watcher(B, 2, seen=1)])):
+    for others in (
+        image("w"),
+        image("w", watchers=[watcher(STORAGE)]),
+        image("w", watchers=[watcher(B, 2, seen=1)]),
+    ):
         assert intended(found, options(both, others)).addresses == (STORAGE, A)
     for others in (
         image("w", watchers=[watcher()]),
@@ -200,16 +257,33 @@ def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
         image("w", notes=[("a", A)]),
     ):
         refused(
-            pure.intend(found, options(both, others)), unknown, f"{STORAGE}:0/11 (client.1) holds p/v; {STORAGE}:0/11 (client.1) has a lock"
+            pure.intend(found, options(both, others)),
+            unknown,
+            f"{STORAGE}:0/11 (client.1) holds p/v; {STORAGE}:0/11 (client.1) has a lock",
         )
     # What hangs is seen nowhere, while rbd-mirror holds all of them.
     held = options(image(watchers=[watcher(STORAGE)]), image("w", watchers=[watcher(STORAGE)]))
     refused(pure.intend(found, held), unknown)
-    refused(pure.intend(found, options(image(locks=[lock(STORAGE)]), image("w", locks=[lock(STORAGE)]))), unknown)
+    refused(
+        pure.intend(
+            found, options(image(locks=[lock(STORAGE)]), image("w", locks=[lock(STORAGE)]))
+        ),
+        unknown,
+    )
     apart = image(watchers=[watcher(STORAGE)], locks=[lock(STORAGE, 2, nonce=12)])
     refused(pure.intend(found, options(apart, image("w"))), unknown)
-    refused(pure.intend(state(attached=[volume(), volume("w", elsewhere="b")]), options(both, image("w"))), unknown)
-    refused(pure.intend(state(attached=[volume()], used=(moved("w", elsewhere=""),)), options(both, image("w"))), unknown)
+    refused(
+        pure.intend(
+            state(attached=[volume(), volume("w", elsewhere="b")]), options(both, image("w"))
+        ),
+        unknown,
+    )
+    refused(
+        pure.intend(
+            state(attached=[volume()], used=(moved("w", elsewhere=""),)), options(both, image("w"))
+        ),
+        unknown,
+    )
     for known in (
         options(image(watchers=[watcher(STORAGE)]), image("w", notes=[("a", STORAGE)])),
         replace(held, fence_addresses=(STORAGE,)),
@@ -221,34 +295,58 @@ def test_a_lock_that_names_the_node_counts_beside_a_watcher() -> None:
     """The mirror is the only watcher of both, and both locks name the node."""
     seen = [image(name, watchers=[watcher(STORAGE, 9)], locks=[lock()]) for name in ("v", "w")]
     found = state(attached=[volume(), volume("w")])
-    refused(pure.intend(found, options(*seen)), "at an address that nothing says is this node's", f"{A}:0/11 (client.1) has a lock on p/v")
-    told = [image(name, watchers=[watcher(STORAGE, 9, mirror=True)], locks=[lock()]) for name in ("v", "w")]
+    refused(
+        pure.intend(found, options(*seen)),
+        "at an address that nothing says is this node's",
+        f"{A}:0/11 (client.1) has a lock on p/v",
+    )
+    told = [
+        image(name, watchers=[watcher(STORAGE, 9, mirror=True)], locks=[lock()])
+        for name in ("v", "w")
+    ]
     for given in (options(*told), options(*seen, other_addresses=(STORAGE,))):
         decision = pure.intend(found, given)
         assert decision.ledger and decision.ledger.source == {A: "lock"}
         watched = decision.plan.findings[0].evidence["watchers"]
-        assert isinstance(watched, list) and ("rbd-mirror" in watched[0]) != ("other_addresses" in watched[0])
+        assert isinstance(watched, list) and ("rbd-mirror" in watched[0]) != (
+            "other_addresses" in watched[0]
+        )
 
 
 def test_who_is_no_node_is_neither_evidence_nor_in_the_way() -> None:
     for other in (watcher(STORAGE, 9, mirror=True), watcher(A, 9, nonce=12, mirror=True)):
         assert intended(given=options(image(watchers=[watcher(), other]))).source == {A: "watcher"}
-        refused(pure.intend(state(), options(image(watchers=[other]))), "nobody knows from which address node a reaches Ceph")
+        refused(
+            pure.intend(state(), options(image(watchers=[other]))),
+            "nobody knows from which address node a reaches Ceph",
+        )
         comes = {**other, "seen": 1, "persistent": False}
         for seen in (other, comes):
-            assert intended(given=options(image(watchers=[seen]), method="none", node_confirmed_off=True)).method == "none"
+            assert (
+                intended(
+                    given=options(image(watchers=[seen]), method="none", node_confirmed_off=True)
+                ).method
+                == "none"
+            )
         # At the node's address it comes and goes as it likes.
         assert intended(given=options(image(watchers=[watcher(), comes]))).addresses == (A,)
     backup = options(image(watchers=[watcher(), watcher(STORAGE, 2)]), other_addresses=(STORAGE,))
     assert intended(given=backup).source == {A: "watcher"}
-    locked = options(image(watchers=[watcher()], locks=[lock(STORAGE, 2)]), other_addresses=(STORAGE,))
+    locked = options(
+        image(watchers=[watcher()], locks=[lock(STORAGE, 2)]), other_addresses=(STORAGE,)
+    )
     assert intended(given=locked).source == {A: "watcher"}
-    for given in (replace(backup, other_addresses=(A,)), replace(backup, fence_addresses=(STORAGE,))):
+    for given in (
+        replace(backup, other_addresses=(A,)),
+        replace(backup, fence_addresses=(STORAGE,)),
+    ):
         refused(pure.intend(state(), given), "which is an address of node a")
     # Neither of them ends with the fence.
     for other, more in ((watcher(STORAGE, 9, mirror=True), ()), (watcher(STORAGE, 9), (STORAGE,))):
         read = reading(image(watchers=[other]), blocklist=[blocked(A)], observations=2, seconds=3)
-        assert verbs(confirm(intended(), replace(proof(), reading=read, other_addresses=more))) == ["record_fence"]
+        assert verbs(confirm(intended(), replace(proof(), reading=read, other_addresses=more))) == [
+            "record_fence"
+        ]
     ending = proof(image(watchers=[watcher(A, 9, mirror=True)]), blocklist=[blocked(A)])
     refused(confirm(intended(), ending), "still holds p/v")
 
@@ -257,34 +355,55 @@ SECOND = "10.0.0.7"
 
 
 def test_every_address_of_the_node_is_fenced() -> None:
-    """A client that hangs is seen nowhere; so what Kubernetes and ceph-csi call the node is fenced with what Ceph saw."""
+    """A client that hangs is seen nowhere; so what Kubernetes and ceph-csi call the node is fenced
+    with what Ceph saw.
+    """
     host = node(addresses=(A, SECOND))
     seen = options(image(watchers=[watcher()]), image("w", notes=[("a", "10.0.0.8"), ("b", B)]))
     ledger = intended(state(host, [volume(), volume("w")]), seen)
     assert ledger.source == {A: "watcher", "10.0.0.8": "metadata", SECOND: "status"}
     assert [entry.entry for entry in ledger.entries] == [A, "10.0.0.8", SECOND]
     # Once for all.
-    again = state(node(addresses=(A, SECOND), unschedulable=True), [volume(), volume("w")], ledger=ledger)
+    again = state(
+        node(addresses=(A, SECOND), unschedulable=True), [volume(), volume("w")], ledger=ledger
+    )
     assert pure.intend(again, seen) == Decision(pure.Plan([]), ledger)
     # What another node has too is not.
     twin = (pick_host_record(node("b", "True", addresses=(B, SECOND))),)
     spared = pure.intend(state(host, others=twin), OPTIONS)
     assert spared.ledger and spared.ledger.addresses == (A,)
-    assert spared.plan.findings[0].evidence["not_fenced"] == {SECOND: "is that of node b (Ready) too"}
+    assert spared.plan.findings[0].evidence["not_fenced"] == {
+        SECOND: "is that of node b (Ready) too"
+    }
     visited = options(image(watchers=[watcher(), watcher(SECOND, 2, seen=1, nonce=12)]))
     refused(pure.intend(state(host), visited), "comes and goes on p/v")
 
 
 def test_what_nobody_sees_needs_the_fence_of_the_whole_node() -> None:
-    host, twin = node(addresses=(A, SECOND)), (pick_host_record(node("b", "True", addresses=(B, SECOND))),)
+    host, twin = (
+        node(addresses=(A, SECOND)),
+        (pick_host_record(node("b", "True", addresses=(B, SECOND))),),
+    )
     two = [volume(), volume("w")]
     part = state(host, two, others=twin)
     silent, why = image("w"), "nothing shows from where w is held"
     given = options(image(watchers=[watcher()]), silent)
     assert intended(state(host, two), given).volumes == ("v", "w")
     refused(pure.intend(part, given), why, f"{SECOND} is that of node b (Ready) too")
-    refused(pure.intend(part, options(image(watchers=[watcher()]), image("w", watchers=[watcher(STORAGE, 9, mirror=True)]))), why)
-    for shown in (image("w", watchers=[watcher()]), image("w", locks=[lock()]), image("w", notes=[("a", A)])):
+    refused(
+        pure.intend(
+            part,
+            options(
+                image(watchers=[watcher()]), image("w", watchers=[watcher(STORAGE, 9, mirror=True)])
+            ),
+        ),
+        why,
+    )
+    for shown in (
+        image("w", watchers=[watcher()]),
+        image("w", locks=[lock()]),
+        image("w", notes=[("a", A)]),
+    ):
         assert intended(part, options(image(watchers=[watcher()]), shown)).addresses == (A,)
     assert intended(part, replace(given, filters=Filters(claims=("shop/v",)))).volumes == ("v",)
     off = options(image(), silent, method="none", node_confirmed_off=True)
@@ -292,12 +411,22 @@ def test_what_nobody_sees_needs_the_fence_of_the_whole_node() -> None:
         assert intended(found, replace(off, fence_addresses=(A,))).method == "none"
     fence = replace(given, protected=(ip_network(f"{SECOND}/32"),))
     refused(pure.intend(state(host, two), fence), why, f"{SECOND} is one of protected_addresses")
-    refused(pure.intend(state(node(addresses=()), two), replace(given, fence_addresses=(A,))), why, "its Node object has no addresses")
+    refused(
+        pure.intend(state(node(addresses=()), two), replace(given, fence_addresses=(A,))),
+        why,
+        "its Node object has no addresses",
+    )
     # A note of an address that is not fenced shows nothing, whoever else has the image by right.
     shared = volume("w", elsewhere="b")
     shared = shared._replace(volume=shared.volume._replace(access_modes=("ReadWriteMany",)))
     elsewhere = image("w", watchers=[watcher(B, 2)], notes=[("a", SECOND)])
-    refused(pure.intend(part._replace(attached=(volume(), shared)), options(image(watchers=[watcher()]), elsewhere)), why)
+    refused(
+        pure.intend(
+            part._replace(attached=(volume(), shared)),
+            options(image(watchers=[watcher()]), elsewhere),
+        ),
+        why,
+    )
     # What was fenced before is not asked again.
     before = intended(part, options(image(watchers=[watcher()]), image("w", locks=[lock()])))
     assert intended(part._replace(ledger=before), options(image(), silent)) == before
@@ -309,15 +438,23 @@ def test_what_nobody_sees_needs_the_fence_of_the_whole_node() -> None:
 
 
 def test_what_was_fenced_before_the_node_booted_is_judged_anew() -> None:
-    """It may be open at another address since; left out by a filter, it must not ride on the others' fence."""
-    host, twin = node(addresses=(A, SECOND)), (pick_host_record(node("b", "True", addresses=(B, SECOND))),)
+    """It may be open at another address since; left out by a filter, it must not ride on the
+    others' fence.
+    """
+    host, twin = (
+        node(addresses=(A, SECOND)),
+        (pick_host_record(node("b", "True", addresses=(B, SECOND))),),
+    )
     given = options(image(watchers=[watcher()]), image("w"), filters=Filters(claims=("shop/v",)))
     for changed in ({"boot_id": "boot-0"}, {"phase": "releasing"}):
         before = intended()._replace(volumes=("v", "w", "x"), phase="detached")._replace(**changed)
         again = state(host, [volume(), volume("w")], others=twin, ledger=before)
         # What has left the node is no business of this fence.
         assert intended(again, given).volumes == ("v", "x")
-        refused(pure.intend(again, replace(given, filters=Filters())), "nothing shows from where w is held")
+        refused(
+            pure.intend(again, replace(given, filters=Filters())),
+            "nothing shows from where w is held",
+        )
         used = again._replace(attached=(volume(),), used=(moved("w"),))
         assert intended(used, given).volumes == ("v", "x")
     now = again._replace(ledger=intended()._replace(volumes=("v", "w")))
@@ -330,33 +467,58 @@ def test_what_a_method_cannot_fence_is_no_fence_of_the_whole_node() -> None:
     given = options(image(watchers=[watcher()]), image("w"))
     why = "nothing shows from where w is held"
     first = network_fence("hand", addresses_from="")
-    refused(pure.intend(state(host, two, fences=(first,)), given), why, f"{SECOND} is covered by no NetworkFence")
+    refused(
+        pure.intend(state(host, two, fences=(first,)), given),
+        why,
+        f"{SECOND} is covered by no NetworkFence",
+    )
     both = network_fence("hand", (f"{A}/32", f"{SECOND}/32"), addresses_from="")
     assert set(intended(state(host, two, fences=(both,)), given).addresses) == {A, SECOND}
     # The driver says itself by which addresses its node reaches Ceph.
     assert intended(state(host, two, fences=(network_fence(),)), given).addresses == (A,)
     twin = (pick_host_record(node("b", "True", addresses=(B, SECOND))),)
-    theirs = (network_fence(), network_fence("a", (f"{SECOND}/32",), driver="other", cluster_id="c1"))
-    refused(pure.intend(state(host, two, fences=theirs, others=twin), given), why, f"{SECOND} is that of node b")
+    theirs = (
+        network_fence(),
+        network_fence("a", (f"{SECOND}/32",), driver="other", cluster_id="c1"),
+    )
+    refused(
+        pure.intend(state(host, two, fences=theirs, others=twin), given),
+        why,
+        f"{SECOND} is that of node b",
+    )
     # An entry for what a NetworkFence covers would be undone by its controller.
     beside = network_fence("beside", (f"{SECOND}/32",), addresses_from="")
-    refused(pure.intend(state(host, two, fences=(beside,)), given), why, "NetworkFence beside, whose controller undoes")
+    refused(
+        pure.intend(state(host, two, fences=(beside,)), given),
+        why,
+        "NetworkFence beside, whose controller undoes",
+    )
     assert intended(state(host, fences=(beside,)), OPTIONS).addresses == (A,)
 
 
 def test_an_attachment_that_is_older_than_its_node() -> None:
-    """Another machine had the name then, and may have the image open at an address that nobody knows."""
+    """Another machine had the name then, and may have the image open at an address that nobody
+    knows.
+    """
     host = node()
     host["metadata"]["creationTimestamp"] = f"{NOW + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
     two = [volume(), volume("w")]
     refused(
-        pure.intend(state(host, two), options(image(watchers=[watcher()]), image("w"))), "w was attached before this Node object was made"
+        pure.intend(state(host, two), options(image(watchers=[watcher()]), image("w"))),
+        "w was attached before this Node object was made",
     )
     off = options(image(), image("w"), method="none", node_confirmed_off=True)
-    refused(pure.intend(state(host, two), off), "v, w was attached before this Node object was made")
-    assert intended(state(host, two), options(image(watchers=[watcher()]), image("w", locks=[lock()]))).addresses == (A,)
+    refused(
+        pure.intend(state(host, two), off), "v, w was attached before this Node object was made"
+    )
+    assert intended(
+        state(host, two), options(image(watchers=[watcher()]), image("w", locks=[lock()]))
+    ).addresses == (A,)
     host["metadata"]["creationTimestamp"] = f"{NOW:%Y-%m-%dT%H:%M:%SZ}"
-    assert intended(state(host, two), options(image(watchers=[watcher()]), image("w"))).volumes == ("v", "w")
+    assert intended(state(host, two), options(image(watchers=[watcher()]), image("w"))).volumes == (
+        "v",
+        "w",
+    )
 
 
 def test_what_somebody_has_put_on_the_blocklist_by_hand_names_the_address() -> None:
@@ -371,7 +533,11 @@ def test_what_somebody_has_put_on_the_blocklist_by_hand_names_the_address() -> N
     assert ledger.entries == (Entry(A, "address", True, FAR, soon),)
     assert intended(state(node(unschedulable=True), ledger=ledger), given(blocked(A))) == ledger
     unknown = "nobody knows from which address node a reaches Ceph"
-    for strange in (blocked("10.0.0.0/24", "range"), blocked(f"{A}:0/11", "client"), blocked(STORAGE)):
+    for strange in (
+        blocked("10.0.0.0/24", "range"),
+        blocked(f"{A}:0/11", "client"),
+        blocked(STORAGE),
+    ):
         refused(pure.intend(state(), given(strange)), unknown)
     # What is left of a fence before says nothing about now.
     left = ledger._replace(boot_id="boot-0", phase="fenced")
@@ -392,7 +558,9 @@ def test_who_comes_and_goes_on_a_ready_node_is_no_evidence_and_no_obstacle() -> 
 
 
 def test_who_comes_and_goes_where_nobody_knows_may_be_the_lost_node() -> None:
-    """With a bad connection, and a new cookie each time; as long as no other node can try to stage the volume."""
+    """With a bad connection, and a new cookie each time; as long as no other node can try to stage
+    the volume.
+    """
     why = "192.168.7.5:0/12 (client.2) comes and goes on p/v, which no other node has"
     strange = watcher(STORAGE, 2, seen=1, nonce=12)
     given = options(image(watchers=[strange]), fence_addresses=(A,))
@@ -404,18 +572,32 @@ def test_who_comes_and_goes_where_nobody_knows_may_be_the_lost_node() -> None:
     refused(pure.intend(state(node(addresses=(A, STORAGE))), own), why)
     shared = volume()
     shared = shared._replace(volume=shared.volume._replace(access_modes=("ReadWriteMany",)))
-    for found in (state(attached=[], used=(moved(),)), state(attached=[volume(elsewhere="b")]), state(attached=[shared])):
+    for found in (
+        state(attached=[], used=(moved(),)),
+        state(attached=[volume(elsewhere="b")]),
+        state(attached=[shared]),
+    ):
         assert intended(found, given).addresses == (A,)
-    for known in (replace(given, other_addresses=(STORAGE,)), options(image(watchers=[{**strange, "mirror": True}], notes=[("a", A)]))):
+    for known in (
+        replace(given, other_addresses=(STORAGE,)),
+        options(image(watchers=[{**strange, "mirror": True}], notes=[("a", A)])),
+    ):
         assert intended(given=known).addresses == (A,)
-    assert intended(given=options(image(watchers=[strange], notes=[("b", STORAGE), ("a", A)]))).addresses == (A,)
+    assert intended(
+        given=options(image(watchers=[strange], notes=[("b", STORAGE), ("a", A)]))
+    ).addresses == (A,)
     # What is fenced already may be on its way out.
     ledger = intended()
     leaving = options(image(watchers=[watcher(A, 2, seen=1, nonce=12)]))
     assert intended(state(node(unschedulable=True), ledger=ledger), leaving) == ledger
     # Another watch of one that stays.
     stays = watcher(STORAGE, 2, nonce=12)
-    assert STORAGE in intended(given=options(image(watchers=[stays, strange]), fence_addresses=(A, STORAGE))).addresses
+    assert (
+        STORAGE
+        in intended(
+            given=options(image(watchers=[stays, strange]), fence_addresses=(A, STORAGE))
+        ).addresses
+    )
 
 
 @pytest.mark.parametrize(
@@ -440,23 +622,42 @@ def test_addresses_that_the_user_knows() -> None:
 @pytest.mark.parametrize(
     ("until", "ours"),
     # What has less than half a year left is renewed to a whole one.
-    [("2026-01-01T13:00:00Z", True), ("2026-07-01T00:00:00Z", True), ("2026-07-10T00:00:00Z", False), ("2031-01-01T00:00:00Z", False)],
+    [
+        ("2026-01-01T13:00:00Z", True),
+        ("2026-07-01T00:00:00Z", True),
+        ("2026-07-10T00:00:00Z", False),
+        ("2031-01-01T00:00:00Z", False),
+    ],
 )
 def test_an_entry_that_was_there_before_is_ours_if_it_is_renewed(until: str, ours: bool) -> None:
-    given = options(reading=reading(image(watchers=[watcher()]), blocklist=[blocked(A, until=until)]))
+    given = options(
+        reading=reading(image(watchers=[watcher()]), blocklist=[blocked(A, until=until)])
+    )
     ledger = intended(given=given)
-    assert ledger.entries == (Entry(A, "address", ours, FAR if ours else until, until if ours else ""),)
+    assert ledger.entries == (
+        Entry(A, "address", ours, FAR if ours else until, until if ours else ""),
+    )
     assert intended(state(node(unschedulable=True), ledger=ledger), given) == ledger
 
 
 def test_filters() -> None:
     found = state(attached=[volume(), volume("w", storage_class="slow")])
-    given = options(image(watchers=[watcher()]), image("w", watchers=[watcher()]), filters=Filters(storage_classes=("slow",)))
+    given = options(
+        image(watchers=[watcher()]),
+        image("w", watchers=[watcher()]),
+        filters=Filters(storage_classes=("slow",)),
+    )
     assert intended(found, given).volumes == ("w",)
     given = replace(given, filters=Filters(claims=("shop/v",)))
     assert intended(found, given).volumes == ("v",)
-    refused(pure.intend(found, replace(given, filters=Filters(claims=("shop/v", "shop/nope")))), "shop/nope have no RBD volume")
-    refused(pure.intend(found, replace(given, filters=Filters(namespaces=("other",)))), "no RBD volume that is meant")
+    refused(
+        pure.intend(found, replace(given, filters=Filters(claims=("shop/v", "shop/nope")))),
+        "shop/nope have no RBD volume",
+    )
+    refused(
+        pure.intend(found, replace(given, filters=Filters(namespaces=("other",)))),
+        "no RBD volume that is meant",
+    )
 
 
 # what was detached by force
@@ -466,12 +667,21 @@ def test_what_is_detached_by_force_is_fenced_like_what_is_attached() -> None:
     found = state(attached=[], used=(moved(),))
     visits = watcher(B, 2, seen=2, nonce=12)
     decision = pure.intend(found, options(image(watchers=[watcher(), visits])))
-    assert decision.ledger and (decision.ledger.addresses, decision.ledger.volumes) == ((A,), ("v",))
+    assert decision.ledger and (decision.ledger.addresses, decision.ledger.volumes) == (
+        (A,),
+        ("v",),
+    )
     assert decision.plan.findings[0].evidence["volumes"] == ["v (shop/v), not attached any more"]
     assert "has 1 RBD volumes" in decision.plan.findings[0].summary
     refused(pure.intend(found, options(image("other"))), "volume v is not in what was read of Ceph")
-    refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]))), "it is unknown whose address 192.168.7.5 is")
-    refused(pure.intend(state(attached=[]), OPTIONS), "no RBD volume is attached to node a, or used there without")
+    refused(
+        pure.intend(found, options(image(watchers=[watcher(STORAGE)]))),
+        "it is unknown whose address 192.168.7.5 is",
+    )
+    refused(
+        pure.intend(state(attached=[]), OPTIONS),
+        "no RBD volume is attached to node a, or used there without",
+    )
     # Two that went to a node that is lost by now too are no evidence of whose address that is.
     gone = state(attached=[], used=(moved(elsewhere=""), moved("w", elsewhere="")))
     held = options(image(watchers=[watcher(STORAGE)]), image("w", watchers=[watcher(STORAGE)]))
@@ -480,7 +690,9 @@ def test_what_is_detached_by_force_is_fenced_like_what_is_attached() -> None:
 
 @pytest.mark.parametrize(("theirs", "notes"), [(B, []), ("192.168.7.6", [("b", "192.168.7.6")])])
 @pytest.mark.parametrize("how", ["watchers", "locks"])
-def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(theirs: str, notes: Any, how: str) -> None:
+def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(
+    theirs: str, notes: Any, how: str
+) -> None:
     holder = watcher(theirs, 2, nonce=12) if how == "watchers" else lock(theirs, 2, nonce=12)
     taken = image("w", notes=notes, **{how: [holder]})
     found = state(attached=[volume()], used=(moved("w"),))
@@ -489,7 +701,10 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(theirs:
     # The old client may be there too.
     both = image("w", watchers=[watcher(theirs, 2, nonce=12), watcher()], notes=notes)
     assert intended(state(attached=[], used=(moved("w"),)), options(both)).addresses == (A,)
-    refused(pure.intend(state(attached=[], used=(moved("w"),)), options(taken)), "nobody knows from which address node a reaches Ceph")
+    refused(
+        pure.intend(state(attached=[], used=(moved("w"),)), options(taken)),
+        "nobody knows from which address node a reaches Ceph",
+    )
     # Whoever had taken it over may be fenced by now, and his lock be left.
     last = state(attached=[volume()], used=(moved("w", elsewhere=""),))
     given = options(image(watchers=[watcher()]), taken)
@@ -499,13 +714,20 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(theirs:
     # Attached to both nodes it has not been taken over; and a third node has no business there.
     for strange in (volume("w", elsewhere="b"), moved("w", elsewhere="c")):
         refused(
-            pure.intend(state(attached=[volume(), strange]), options(image(watchers=[watcher()]), taken)), f"{theirs} is that of node b"
+            pure.intend(
+                state(attached=[volume(), strange]), options(image(watchers=[watcher()]), taken)
+            ),
+            f"{theirs} is that of node b",
         )
 
 
-@pytest.mark.parametrize(("modes", "by_right"), [(["ReadWriteMany"], True), (["ReadWriteOnce"], False), ([], False)])
+@pytest.mark.parametrize(
+    ("modes", "by_right"), [(["ReadWriteMany"], True), (["ReadWriteOnce"], False), ([], False)]
+)
 def test_who_has_a_shared_volume_too_is_not_in_the_way(modes: list[str], by_right: bool) -> None:
-    """Kubernetes attaches it to several nodes at once, so the new one holds it already, and in every later run."""
+    """Kubernetes attaches it to several nodes at once, so the new one holds it already, and in
+    every later run.
+    """
     shared = volume("w", elsewhere="b")
     shared = shared._replace(volume=shared.volume._replace(access_modes=tuple(modes)))
     found = state(attached=[volume(), shared])
@@ -517,9 +739,17 @@ def test_who_has_a_shared_volume_too_is_not_in_the_way(modes: list[str], by_righ
     ledger = intended(found, given)
     assert (ledger.source, ledger.volumes) == ({A: "watcher"}, ("v", "w"))
     after = proof(image(), image("w", watchers=[watcher(B, 2, nonce=12)]), blocklist=[blocked(A)])
-    assert verbs(confirm(ledger, after, state(node(unschedulable=True), [volume(), shared]))) == ["record_fence"]
+    assert verbs(confirm(ledger, after, state(node(unschedulable=True), [volume(), shared]))) == [
+        "record_fence"
+    ]
     # A third node has no business there.
-    refused(pure.intend(found, options(image(watchers=[watcher()]), image("w", watchers=[watcher("10.0.0.9", 3)]))), "attached to b too")
+    refused(
+        pure.intend(
+            found,
+            options(image(watchers=[watcher()]), image("w", watchers=[watcher("10.0.0.9", 3)])),
+        ),
+        "attached to b too",
+    )
 
 
 def test_another_node_may_open_what_was_detached_by_force_as_soon_as_it_is_fenced() -> None:
@@ -527,12 +757,27 @@ def test_another_node_may_open_what_was_detached_by_force_as_soon_as_it_is_fence
     ledger = intended(state(attached=[], used=(moved(),)), options(before))
     opened = reading(image(watchers=[watcher("192.168.7.6", 2)]), blocklist=[blocked(A)])
     cordoned = node(unschedulable=True)
-    decision = pure.confirm(state(cordoned, attached=[], used=(moved(),), ledger=ledger), replace(OPTIONS, reading=opened))
+    decision = pure.confirm(
+        state(cordoned, attached=[], used=(moved(),), ledger=ledger),
+        replace(OPTIONS, reading=opened),
+    )
     assert verbs(decision) == ["record_fence"]
-    refused(pure.confirm(state(cordoned, ledger=ledger), replace(OPTIONS, reading=opened)), "nobody knows whose it is")
+    refused(
+        pure.confirm(state(cordoned, ledger=ledger), replace(OPTIONS, reading=opened)),
+        "nobody knows whose it is",
+    )
     still = reading(before, blocklist=[blocked(A)])
-    for given, reason in ((still, "still holds"), (reading(blocklist=[blocked(A)]), "volume v is not in what was read")):
-        refused(pure.confirm(state(cordoned, attached=[], used=(moved(),), ledger=ledger), replace(OPTIONS, reading=given)), reason)
+    for given, reason in (
+        (still, "still holds"),
+        (reading(blocklist=[blocked(A)]), "volume v is not in what was read"),
+    ):
+        refused(
+            pure.confirm(
+                state(cordoned, attached=[], used=(moved(),), ledger=ledger),
+                replace(OPTIONS, reading=given),
+            ),
+            reason,
+        )
 
 
 # who is not lost
@@ -550,7 +795,10 @@ def test_a_node_that_is_not_lost(host: dict[str, Any], reason: str) -> None:
     refused(pure.intend(state(host), OPTIONS), reason)
     ledger = intended()
     refused(
-        pure.confirm(state(host, ledger=ledger), OPTIONS), reason, "It has a fence (phase intended), which stays", "release_fenced_node"
+        pure.confirm(state(host, ledger=ledger), OPTIONS),
+        reason,
+        "It has a fence (phase intended), which stays",
+        "release_fenced_node",
     )
 
 
@@ -561,7 +809,9 @@ def test_no_condition_at_all_is_no_proof() -> None:
 
 
 def test_no_such_node() -> None:
-    refused(pure.intend(state(host=None)._replace(host=None, item=None), OPTIONS), "there is no node a")
+    refused(
+        pure.intend(state(host=None)._replace(host=None, item=None), OPTIONS), "there is no node a"
+    )
 
 
 def test_another_run() -> None:
@@ -575,10 +825,25 @@ def test_another_run() -> None:
     ("given", "reason"),
     [
         (replace(OPTIONS, reading=None), "nothing was read of Ceph"),
-        (replace(OPTIONS, reading=reading(image(watchers=[watcher()]), observations=2)), "looked at 2 times in 61 s"),
-        (replace(OPTIONS, reading=reading(image(watchers=[watcher()]), seconds=9.5)), "in 9.5 s, and 3 times in 60 s"),
-        (replace(OPTIONS, reading=reading(image(watchers=[watcher()]), fsid="")), "which cluster it is (fsid)"),
-        (replace(OPTIONS, reading=reading(image(watchers=[watcher()]), read_at="2026-01-01T11:30:00Z")), "read it again"),
+        (
+            replace(OPTIONS, reading=reading(image(watchers=[watcher()]), observations=2)),
+            "looked at 2 times in 61 s",
+        ),
+        (
+            replace(OPTIONS, reading=reading(image(watchers=[watcher()]), seconds=9.5)),
+            "in 9.5 s, and 3 times in 60 s",
+        ),
+        (
+            replace(OPTIONS, reading=reading(image(watchers=[watcher()]), fsid="")),
+            "which cluster it is (fsid)",
+        ),
+        (
+            replace(
+                OPTIONS,
+                reading=reading(image(watchers=[watcher()]), read_at="2026-01-01T11:30:00Z"),
+            ),
+            "read it again",
+        ),
         (options(image("other", watchers=[watcher()])), "volume v is not in what was read of Ceph"),
         (options(image(problem="No such file")), "p/v of volume v could not be read: No such file"),
     ],
@@ -590,21 +855,52 @@ def test_ceph_must_have_been_read_well(given: Options, reason: str) -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (options(image(watchers=[watcher(B)])), "holds p/v of v, and its address 10.0.0.6 is that of node b (Ready)"),
+        (
+            options(image(watchers=[watcher(B)])),
+            "holds p/v of v, and its address 10.0.0.6 is that of node b (Ready)",
+        ),
         (options(image(watchers=[watcher(), watcher(B, 2)])), "is that of node b (Ready)"),
-        (options(image(locks=[lock(B)])), "has a lock on p/v of v, and its address 10.0.0.6 is that of node b"),
-        (options(image(watchers=[watcher(STORAGE)], notes=[("b", STORAGE)])), "that of node b (noted by ceph-csi on p/v)"),
-        (options(image(watchers=[watcher(STORAGE)], notes=[("gone", STORAGE)])), "at an address that nothing says is this node's"),
-        (options(fence_addresses=(B,)), "address 10.0.0.6 (fence_addresses) is that of node b (Ready) too"),
-        (options(protected=(ip_network("10.0.0.0/29"),)), "10.0.0.5 (watcher) is one of protected_addresses"),
+        (
+            options(image(locks=[lock(B)])),
+            "has a lock on p/v of v, and its address 10.0.0.6 is that of node b",
+        ),
+        (
+            options(image(watchers=[watcher(STORAGE)], notes=[("b", STORAGE)])),
+            "that of node b (noted by ceph-csi on p/v)",
+        ),
+        (
+            options(image(watchers=[watcher(STORAGE)], notes=[("gone", STORAGE)])),
+            "at an address that nothing says is this node's",
+        ),
+        (
+            options(fence_addresses=(B,)),
+            "address 10.0.0.6 (fence_addresses) is that of node b (Ready) too",
+        ),
+        (
+            options(protected=(ip_network("10.0.0.0/29"),)),
+            "10.0.0.5 (watcher) is one of protected_addresses",
+        ),
         (options(image()), "nobody knows from which address node a reaches Ceph"),
         (options(image(watchers=[watcher(A, seen=2)])), "nobody knows from which address"),
-        # Somebody at an address of nobody, beside the node or where ceph-csi noted another for it: a backup host, perhaps.
-        (options(image(watchers=[watcher(), watcher(STORAGE, 2)])), "at an address that nothing says is this node's"),
-        (options(image(watchers=[watcher(STORAGE)], notes=[("a", A)])), "at an address that nothing says is this node's"),
-        (options(image(watchers=[watcher(STORAGE)]), fence_addresses=(A,)), "at an address that nothing says is this node's"),
+        # Somebody at an address of nobody, beside the node or where ceph-csi noted another for it:
+        # a backup host, perhaps.
+        (
+            options(image(watchers=[watcher(), watcher(STORAGE, 2)])),
+            "at an address that nothing says is this node's",
+        ),
+        (
+            options(image(watchers=[watcher(STORAGE)], notes=[("a", A)])),
+            "at an address that nothing says is this node's",
+        ),
+        (
+            options(image(watchers=[watcher(STORAGE)]), fence_addresses=(A,)),
+            "at an address that nothing says is this node's",
+        ),
         # Nodes behind one address.
-        (options(image(watchers=[watcher(), watcher(A, 2, seen=1, nonce=12)])), "node_confirmed_off"),
+        (
+            options(image(watchers=[watcher(), watcher(A, 2, seen=1, nonce=12)])),
+            "node_confirmed_off",
+        ),
     ],
 )
 def test_whoever_cannot_be_told_from_others(given: Options, reason: str) -> None:
@@ -612,7 +908,9 @@ def test_whoever_cannot_be_told_from_others(given: Options, reason: str) -> None
 
 
 def test_notes_outlive_nodes_and_their_addresses() -> None:
-    assert intended(given=options(image(watchers=[watcher()], notes=[("gone", A), ("b", A)]))).addresses == (A,)
+    assert intended(
+        given=options(image(watchers=[watcher()], notes=[("gone", A), ("b", A)]))
+    ).addresses == (A,)
 
 
 def test_an_address_that_two_nodes_have() -> None:
@@ -623,9 +921,15 @@ def test_an_address_that_two_nodes_have() -> None:
 def test_a_volume_that_is_attached_elsewhere_too() -> None:
     """Whoever comes late may see the new node, and fence that."""
     found = state(attached=[volume(elsewhere="b")])
-    refused(pure.intend(found, options(image(watchers=[watcher(STORAGE)]))), "attached to b too", "it is unknown whose address")
+    refused(
+        pure.intend(found, options(image(watchers=[watcher(STORAGE)]))),
+        "attached to b too",
+        "it is unknown whose address",
+    )
     assert intended(found).addresses == (A,)
-    assert intended(found, options(image(watchers=[watcher(STORAGE)]), fence_addresses=(STORAGE,))).addresses == (STORAGE, A)
+    assert intended(
+        found, options(image(watchers=[watcher(STORAGE)]), fence_addresses=(STORAGE,))
+    ).addresses == (STORAGE, A)
 
 
 def test_volumes_of_several_clusters() -> None:
@@ -635,44 +939,82 @@ def test_volumes_of_several_clusters() -> None:
     ledger = intended(found, given)
     assert (ledger.volumes, ledger.cluster_id, ledger.method) == (("v", "w"), "c1,c2", "ceph")
     refused(
-        pure.intend(found, options(image(watchers=[watcher()]), image("w", problem="No such pool"))), "p/w of volume w could not be read"
+        pure.intend(
+            found, options(image(watchers=[watcher()]), image("w", problem="No such pool"))
+        ),
+        "p/w of volume w could not be read",
     )
     ledger = intended(found, replace(given, cluster_id="c2"))
     assert (ledger.volumes, ledger.cluster_id) == (("w",), "c2")
     # More of them, later.
     again = pure.intend(found._replace(ledger=ledger._replace(phase="fenced")), given)
-    assert again.ledger and (again.ledger.volumes, again.ledger.cluster_id, again.ledger.phase) == (("v", "w"), "c1,c2", "intended")
+    assert again.ledger and (again.ledger.volumes, again.ledger.cluster_id, again.ledger.phase) == (
+        ("v", "w"),
+        "c1,c2",
+        "intended",
+    )
     one, two = network_fence(), network_fence("other", cluster_id="c2")
-    refused(pure.intend(found._replace(fences=(one,)), given), "no NetworkFence of clusterID c2 covers 10.0.0.5")
-    assert [made.name for made in intended(found._replace(fences=(one, two)), given).network_fences] == ["storage-ops-a", "other"]
+    refused(
+        pure.intend(found._replace(fences=(one,)), given),
+        "no NetworkFence of clusterID c2 covers 10.0.0.5",
+    )
+    assert [
+        made.name for made in intended(found._replace(fences=(one, two)), given).network_fences
+    ] == ["storage-ops-a", "other"]
 
 
 @pytest.mark.parametrize(
     ("fields", "counts"),
-    [({"cluster_id": "c2"}, True), ({"driver": "nfs"}, True), ({"driver": "nfs", "cluster_id": "c2"}, False), ({"driver": ""}, True)],
+    [
+        ({"cluster_id": "c2"}, True),
+        ({"driver": "nfs"}, True),
+        ({"driver": "nfs", "cluster_id": "c2"}, False),
+        ({"driver": ""}, True),
+    ],
 )
 def test_whether_a_network_fence_is_of_this_ceph(fields: dict[str, str], counts: bool) -> None:
     """A clusterID is only a name, so one Ceph may have two, and a driver may have several Cephs."""
-    decision = pure.intend(state(fences=(network_fence(**fields),)), replace(OPTIONS, method="ceph"))
+    decision = pure.intend(
+        state(fences=(network_fence(**fields),)), replace(OPTIONS, method="ceph")
+    )
     assert bool(decision.plan.refusals) == counts
-    late = confirm(intended(), proof(blocklist=[blocked(A)]), state(node(unschedulable=True), fences=(network_fence(**fields),)))
+    late = confirm(
+        intended(),
+        proof(blocklist=[blocked(A)]),
+        state(node(unschedulable=True), fences=(network_fence(**fields),)),
+    )
     assert bool(late.plan.refusals) == counts
 
 
 def test_most_nodes_are_lost() -> None:
     def nodes(lost: int, ready: int) -> Any:
-        made = [node(f"n{number}", "Unknown" if number < lost else "True", addresses=()) for number in range(lost + ready)]
+        made = [
+            node(f"n{number}", "Unknown" if number < lost else "True", addresses=())
+            for number in range(lost + ready)
+        ]
         return state(others=tuple(map(pick_host_record, made)))
 
     allowed = replace(OPTIONS, accept_majority_lost=True)
     ledger = intended()
     # Of the node itself and these: few nodes are no exception.
     many = ((nodes(1, 2), True), (nodes(2, 1), False), (nodes(9, 2), False), (nodes(2, 3), True))
-    few = ((nodes(0, 0), False), (nodes(0, 1), True), (nodes(0, 2), True), (nodes(1, 1), False), (nodes(2, 0), False))
+    few = (
+        (nodes(0, 0), False),
+        (nodes(0, 1), True),
+        (nodes(0, 2), True),
+        (nodes(1, 1), False),
+        (nodes(2, 0), False),
+    )
     for found, fine in (*many, *few):
         assert bool(pure.intend(found, OPTIONS).plan.refusals) != fine
         assert not pure.intend(found, allowed).plan.refusals
-        assert any("accept_majority_lost" in reason for reason in pure.not_standing(found._replace(ledger=ledger), OPTIONS)) != fine
+        assert (
+            any(
+                "accept_majority_lost" in reason
+                for reason in pure.not_standing(found._replace(ledger=ledger), OPTIONS)
+            )
+            != fine
+        )
         assert bool(confirm(ledger, proof(blocklist=[blocked(A)]), found).plan.refusals) != fine
 
 
@@ -691,15 +1033,29 @@ def test_an_address_that_the_fence_of_another_node_has() -> None:
     # The range of a NetworkFence covers both, whichever was first.
     wide = network_fence("wide", ("10.0.0.0/24",))
     noted = other_ledger(addresses=("10.0.0.99",), entries=())
-    refused(pure.intend(state(fences=(wide,), others=(), ledgers=(noted,)), ALL_LOST), "covers node b, which has a fence too")
-    noted = noted._replace(network_fences=intended(state(fences=(wide,), others=()), ALL_LOST).network_fences)
-    refused(pure.intend(state(ledgers=(noted,)), OPTIONS), "10.0.0.5 is in the ledger of node b too")
+    refused(
+        pure.intend(state(fences=(wide,), others=(), ledgers=(noted,)), ALL_LOST),
+        "covers node b, which has a fence too",
+    )
+    noted = noted._replace(
+        network_fences=intended(state(fences=(wide,), others=()), ALL_LOST).network_fences
+    )
+    refused(
+        pure.intend(state(ledgers=(noted,)), OPTIONS), "10.0.0.5 is in the ledger of node b too"
+    )
     # What was written by both before stays; their release tells.
-    assert intended(state(node(unschedulable=True), ledger=intended(), ledgers=(other_ledger(),))) == intended()
+    assert (
+        intended(state(node(unschedulable=True), ledger=intended(), ledgers=(other_ledger(),)))
+        == intended()
+    )
 
 
 def test_nothing_to_fence() -> None:
-    refused(pure.intend(state(attached=[volume(driver="csi.example.com")]), OPTIONS), "no RBD volume is attached", "csi.example.com")
+    refused(
+        pure.intend(state(attached=[volume(driver="csi.example.com")]), OPTIONS),
+        "no RBD volume is attached",
+        "csi.example.com",
+    )
 
 
 # node_confirmed_off
@@ -709,14 +1065,20 @@ def test_a_node_that_is_off() -> None:
     given = options(image(), method="none", node_confirmed_off=True)
     ledger = intended(given=given)
     assert (ledger.method, ledger.addresses, ledger.entries) == ("none", (), ())
-    refused(pure.intend(state(), replace(given, node_confirmed_off=False)), "Set node_confirmed_off")
+    refused(
+        pure.intend(state(), replace(given, node_confirmed_off=False)), "Set node_confirmed_off"
+    )
     refused(pure.intend(state(), replace(given, method="auto")), "nobody knows from which address")
     assert intended(given=replace(given, reading=None)).unverified
-    # What is off leaves its locks behind, wherever they are from; but with any other method somebody would be fenced for them.
+    # What is off leaves its locks behind, wherever they are from; but with any other method
+    # somebody would be fenced for them.
     locked = options(image(locks=[lock(STORAGE)]), node_confirmed_off=True)
     assert intended(given=replace(locked, method="none")).addresses == ()
     for method in ("auto", "ceph"):
-        refused(pure.intend(state(), replace(locked, method=method)), "at an address that nothing says is this node's")
+        refused(
+            pure.intend(state(), replace(locked, method=method)),
+            "at an address that nothing says is this node's",
+        )
 
 
 @pytest.mark.parametrize("method", ["none", "ceph", "auto"])
@@ -727,7 +1089,14 @@ def test_a_living_watcher_contradicts(method: str, seen: dict[str, Any]) -> None
 
 
 def test_a_visitor_from_elsewhere_does_not_contradict() -> None:
-    assert intended(given=options(image(watchers=[watcher(B, seen=1)]), method="none", node_confirmed_off=True)).method == "none"
+    assert (
+        intended(
+            given=options(
+                image(watchers=[watcher(B, seen=1)]), method="none", node_confirmed_off=True
+            )
+        ).method
+        == "none"
+    )
 
 
 # by what means
@@ -736,16 +1105,24 @@ def test_a_visitor_from_elsewhere_does_not_contradict() -> None:
 def test_a_network_fence_is_used_where_there_is_one() -> None:
     ledger = intended(state(fences=(network_fence(),)))
     assert (ledger.method, ledger.entries) == ("network_fence", ())
-    assert [(found.name, found.ours) for found in ledger.network_fences] == [("storage-ops-a", True)]
+    assert [(found.name, found.ours) for found in ledger.network_fences] == [
+        ("storage-ops-a", True)
+    ]
     assert not intended(state(fences=(network_fence(fenced=True),))).network_fences[0].ours
-    # Without Ceph at all its address is the only one that is known, if it is more than what Kubernetes calls the node.
+    # Without Ceph at all its address is the only one that is known, if it is more than what
+    # Kubernetes calls the node.
     guessed = state(fences=(network_fence(addresses_from="node"),))
     refused(pure.intend(guessed, replace(OPTIONS, reading=None)), "nothing was read of Ceph")
     refused(pure.intend(guessed, options(image())), "nobody knows from which address")
-    assert intended(guessed, replace(OPTIONS, reading=None, fence_addresses=(A,))).source == {A: "fence_addresses"}
+    assert intended(guessed, replace(OPTIONS, reading=None, fence_addresses=(A,))).source == {
+        A: "fence_addresses"
+    }
     alone = intended(state(fences=(network_fence(),)), replace(OPTIONS, reading=None))
     assert (alone.source, alone.unverified) == ({A: "network_fence"}, True)
-    refused(pure.intend(state(fences=(network_fence(),)), replace(OPTIONS, method="ceph")), "NetworkFence storage-ops-a covers 10.0.0.5")
+    refused(
+        pure.intend(state(fences=(network_fence(),)), replace(OPTIONS, method="ceph")),
+        "NetworkFence storage-ops-a covers 10.0.0.5",
+    )
 
 
 @pytest.mark.parametrize(
@@ -774,7 +1151,9 @@ def test_a_network_fence_must_not_cover_what_is_protected() -> None:
 
 def test_all_network_fences_of_an_address_are_used() -> None:
     """The controller takes the fence back for each one that is Unfenced, whenever it starts."""
-    ledger = intended(state(fences=(network_fence(), network_fence("other", driver="cephfs.csi.ceph.com"))))
+    ledger = intended(
+        state(fences=(network_fence(), network_fence("other", driver="cephfs.csi.ceph.com")))
+    )
     assert [found.name for found in ledger.network_fences] == ["storage-ops-a", "other"]
 
 
@@ -793,7 +1172,9 @@ def test_auto_without_a_network_fence_is_ceph() -> None:
 def test_a_second_run_changes_nothing() -> None:
     for phase in ("intended", "fenced", "detached"):
         ledger = intended()._replace(phase=phase)
-        again = pure.intend(state(node(unschedulable=True), ledger=ledger), replace(OPTIONS, run="run-2"))
+        again = pure.intend(
+            state(node(unschedulable=True), ledger=ledger), replace(OPTIONS, run="run-2")
+        )
         assert again == Decision(pure.Plan([]), ledger)
     gone = state(node(unschedulable=True), attached=[], ledger=ledger)
     assert pure.intend(gone, options(image(watchers=[watcher(B)]), run="run-2")).ledger == ledger
@@ -816,18 +1197,35 @@ def test_new_clients_are_added_after_the_same_checks() -> None:
     refused(pure.intend(found, more), "at an address that nothing says is this node's")
     named = pure.intend(found, replace(more, fence_addresses=("10.0.0.7",), run="run-2"))
     assert verbs(named) == ["write_fence_ledger"]
-    assert named.ledger and (named.ledger.phase, named.ledger.addresses, named.ledger.run) == ("intended", (A, "10.0.0.7"), "run-2")
+    assert named.ledger and (named.ledger.phase, named.ledger.addresses, named.ledger.run) == (
+        "intended",
+        (A, "10.0.0.7"),
+        "run-2",
+    )
     assert named.ledger.entries[0] == ledger.entries[0]
-    short = replace(more, fence_addresses=("10.0.0.7",), reading=reading(*copy.deepcopy([image(watchers=[watcher()])]), seconds=1))
+    short = replace(
+        more,
+        fence_addresses=("10.0.0.7",),
+        reading=reading(*copy.deepcopy([image(watchers=[watcher()])]), seconds=1),
+    )
     refused(pure.intend(found, short), "are asked for")
     refused(pure.intend(found, replace(OPTIONS, fence_addresses=(B,))), "is that of node b")
 
 
 @pytest.mark.parametrize("changed", [{"boot_id": "boot-0"}, {"phase": "releasing"}])
-def test_a_node_that_was_booted_or_given_back_is_judged_as_a_new_one(changed: dict[str, str]) -> None:
-    """The fence before is no evidence about its clients now; but it is ours, so it goes with this one's release."""
+def test_a_node_that_was_booted_or_given_back_is_judged_as_a_new_one(
+    changed: dict[str, str],
+) -> None:
+    """The fence before is no evidence about its clients now; but it is ours, so it goes with this
+    one's release.
+    """
     gone = "10.0.0.9"
-    before = intended()._replace(addresses=(gone,), source={gone: "watcher"}, entries=(Entry(gone, "address", True, FAR),), tainted=True)
+    before = intended()._replace(
+        addresses=(gone,),
+        source={gone: "watcher"},
+        entries=(Entry(gone, "address", True, FAR),),
+        tainted=True,
+    )
     before = before._replace(**{"phase": "detached", **changed})
     found = state(node(unschedulable=True), ledger=before)
     seen = image(watchers=[watcher()])
@@ -835,55 +1233,102 @@ def test_a_node_that_was_booted_or_given_back_is_judged_as_a_new_one(changed: di
         decision = pure.intend(found, options(reading=reading(seen, blocklist=there)))
         ledger = decision.ledger
         assert verbs(decision) == ["write_fence_ledger"] and ledger
-        assert (ledger.phase, ledger.boot_id, ledger.addresses, ledger.source) == ("intended", "boot-1", (A,), {A: "watcher"})
-        assert [(entry.entry, entry.ours) for entry in ledger.entries] == [(entry, True) for entry in entries]
+        assert (ledger.phase, ledger.boot_id, ledger.addresses, ledger.source) == (
+            "intended",
+            "boot-1",
+            (A,),
+            {A: "watcher"},
+        )
+        assert [(entry.entry, entry.ours) for entry in ledger.entries] == [
+            (entry, True) for entry in entries
+        ]
         assert (ledger.tainted, ledger.cordoned, ledger.machine) == (True, True, "machine-a")
         # The next run goes on from there.
         assert intended(state(node(unschedulable=True), ledger=ledger)) == ledger
-    refused(pure.intend(found, options(image())), "nobody knows from which address", f"The fence before the node booted had {gone}")
+    refused(
+        pure.intend(found, options(image())),
+        "nobody knows from which address",
+        f"The fence before the node booted had {gone}",
+    )
     refused(pure.intend(found, options(reading=reading(seen, observations=2))), "looked at 2 times")
     refused(pure.intend(found, options(reading=reading(seen, fsid="f2"))), "the ledger is about f1")
     # Somebody else has that address by now.
     moved = found._replace(others=(pick_host_record(node("b", "True", addresses=(gone,))),))
     taken = options(reading=reading(seen, blocklist=[blocked(gone)]))
-    refused(pure.intend(moved, taken), "still has 10.0.0.9, from a fence before, and that is the address of node b")
-    refused(confirm(before, proof(blocklist=[blocked(gone)])), "run again from the start" if "boot_id" in changed else "run from the start")
+    refused(
+        pure.intend(moved, taken),
+        "still has 10.0.0.9, from a fence before, and that is the address of node b",
+    )
+    refused(
+        confirm(before, proof(blocklist=[blocked(gone)])),
+        "run again from the start" if "boot_id" in changed else "run from the start",
+    )
 
 
 def test_a_node_object_that_was_made_anew() -> None:
-    before = intended()._replace(phase="detached", node_uid="uid-old", tainted=True, machine="machine-old")
+    before = intended()._replace(
+        phase="detached", node_uid="uid-old", tainted=True, machine="machine-old"
+    )
     decision = pure.intend(state(ledger=before), OPTIONS)
     ledger = decision.ledger
     assert verbs(decision) == ["write_fence_ledger", "cordon_node"] and ledger
     # The machine that was fenced may be another one, and at work still.
-    assert (ledger.node_uid, ledger.phase, ledger.tainted, ledger.machine) == ("uid-a", "intended", False, "machine-old")
-    refused(confirm(before, proof(blocklist=[blocked(A)])), "its object made anew", "run again from the start")
+    assert (ledger.node_uid, ledger.phase, ledger.tainted, ledger.machine) == (
+        "uid-a",
+        "intended",
+        False,
+        "machine-old",
+    )
+    refused(
+        confirm(before, proof(blocklist=[blocked(A)])),
+        "its object made anew",
+        "run again from the start",
+    )
 
 
 def test_a_network_fence_that_was_made_after_the_fence_takes_over() -> None:
     before = intended()._replace(phase="fenced")
     late = state(node(unschedulable=True), ledger=before, fences=(network_fence(),))
     refused(
-        confirm(before, proof(blocklist=[blocked(A)]), late), "NetworkFence storage-ops-a covers 10.0.0.5 and is Unfenced", "method auto"
+        confirm(before, proof(blocklist=[blocked(A)]), late),
+        "NetworkFence storage-ops-a covers 10.0.0.5 and is Unfenced",
+        "method auto",
     )
-    refused(pure.intend(late, replace(OPTIONS, method="ceph")), "use method network_fence (or auto)")
+    refused(
+        pure.intend(late, replace(OPTIONS, method="ceph")), "use method network_fence (or auto)"
+    )
     for method in ("auto", "network_fence"):
         ledger = intended(late, replace(OPTIONS, method=method))
-        assert (ledger.method, ledger.phase, ledger.entries) == ("network_fence", "intended", before.entries)
-        assert [(found.name, found.ours) for found in ledger.network_fences] == [("storage-ops-a", True)]
+        assert (ledger.method, ledger.phase, ledger.entries) == (
+            "network_fence",
+            "intended",
+            before.entries,
+        )
+        assert [(found.name, found.ours) for found in ledger.network_fences] == [
+            ("storage-ops-a", True)
+        ]
     # What was somebody else's stays that, since it is not written again.
     foreign = before._replace(entries=(before.entries[0]._replace(ours=False),))
     for read in (HELD, None):
-        assert intended(late._replace(ledger=foreign), replace(OPTIONS, reading=read)).entries == foreign.entries
+        assert (
+            intended(late._replace(ledger=foreign), replace(OPTIONS, reading=read)).entries
+            == foreign.entries
+        )
     done = late._replace(fences=(network_fence(fenced=True),))
-    assert verbs(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), done)) == ["record_fence"]
+    assert verbs(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), done)) == [
+        "record_fence"
+    ]
     # A second one is not in the ledger either.
     more = done._replace(fences=(network_fence(fenced=True), network_fence("other")))
-    refused(confirm(ledger, proof(blocklist=[blocked(A)]), more), "NetworkFence other covers 10.0.0.5")
+    refused(
+        confirm(ledger, proof(blocklist=[blocked(A)]), more), "NetworkFence other covers 10.0.0.5"
+    )
 
 
 def test_a_network_fence_that_is_gone_is_made_up_for() -> None:
-    """Somebody deletes what was to fence the node, and perhaps makes it anew; nobody can restore its uid."""
+    """Somebody deletes what was to fence the node, and perhaps makes it anew; nobody can restore
+    its uid.
+    """
     before = intended(state(fences=(network_fence(),)))
     gone = state(node(unschedulable=True), ledger=before, fences=())
     for method in ("auto", "ceph"):
@@ -892,13 +1337,27 @@ def test_a_network_fence_that_is_gone_is_made_up_for() -> None:
         assert ledger.network_fences == before.network_fences
     anew = gone._replace(fences=(network_fence(fenced=True, uid="another"),))
     ledger = intended(anew)
-    assert (ledger.method, [found.uid for found in ledger.network_fences]) == ("network_fence", [before.network_fences[0].uid, "another"])
-    assert verbs(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), anew)) == ["record_fence"]
-    refused(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), gone), "is gone or was replaced")
+    assert (ledger.method, [found.uid for found in ledger.network_fences]) == (
+        "network_fence",
+        [before.network_fences[0].uid, "another"],
+    )
+    assert verbs(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), anew)) == [
+        "record_fence"
+    ]
+    refused(
+        confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), gone),
+        "is gone or was replaced",
+    )
     # One of another name may be for another Ceph.
-    two = intended(state(fences=(network_fence(), network_fence("second", fenced=True, uid="uid-2"))))
+    two = intended(
+        state(fences=(network_fence(), network_fence("second", fenced=True, uid="uid-2")))
+    )
     one = gone._replace(fences=(network_fence("second", fenced=True, uid="uid-2"),))
-    refused(confirm(two, proof(blocklist=[blocked(f"{A}/32", "range")]), one), "storage-ops-a", "is gone or was replaced")
+    refused(
+        confirm(two, proof(blocklist=[blocked(f"{A}/32", "range")]), one),
+        "storage-ops-a",
+        "is gone or was replaced",
+    )
 
 
 def test_another_storages_network_fence_once_nothing_is_attached() -> None:
@@ -914,24 +1373,55 @@ def test_network_fences_of_the_fence_before() -> None:
     """One that does not cover the node any more is not fenced again, but released with the rest."""
     old = network_fence("old", cidrs=("10.0.0.9/32",), fenced=True)
     before = intended(state(fences=(network_fence(),)))
-    kept = before._replace(network_fences=(before.network_fences[0]._replace(name="old", uid="uid-old", cidrs=("10.0.0.9/32",)),))
-    found = state(node(unschedulable=True), ledger=kept._replace(boot_id="boot-0", phase="fenced"), fences=(old, network_fence()))
+    kept = before._replace(
+        network_fences=(
+            before.network_fences[0]._replace(name="old", uid="uid-old", cidrs=("10.0.0.9/32",)),
+        )
+    )
+    found = state(
+        node(unschedulable=True),
+        ledger=kept._replace(boot_id="boot-0", phase="fenced"),
+        fences=(old, network_fence()),
+    )
     ledger = intended(found)
-    assert [(made.name, made.ours) for made in ledger.network_fences] == [("old", True), ("storage-ops-a", True)]
+    assert [(made.name, made.ours) for made in ledger.network_fences] == [
+        ("old", True),
+        ("storage-ops-a", True),
+    ]
     unfenced = network_fence("old", cidrs=("10.0.0.9/32",))
-    assert [made.name for made in intended(found._replace(fences=(unfenced, network_fence()))).network_fences] == ["storage-ops-a"]
-    proven = confirm(ledger, replace(OPTIONS, reading=None), found._replace(fences=(unfenced, network_fence(fenced=True))))
+    assert [
+        made.name
+        for made in intended(found._replace(fences=(unfenced, network_fence()))).network_fences
+    ] == ["storage-ops-a"]
+    proven = confirm(
+        ledger,
+        replace(OPTIONS, reading=None),
+        found._replace(fences=(unfenced, network_fence(fenced=True))),
+    )
     assert verbs(proven) == ["record_fence"]
 
 
 def test_new_volumes_need_the_same_evidence() -> None:
-    found = state(node(unschedulable=True), [volume(), volume("w")], ledger=intended()._replace(phase="fenced"))
+    found = state(
+        node(unschedulable=True),
+        [volume(), volume("w")],
+        ledger=intended()._replace(phase="fenced"),
+    )
     images = [image(watchers=[watcher()]), image("w", watchers=[watcher()])]
-    refused(pure.intend(found, options(reading=reading(*images, observations=1, seconds=0))), "are asked for (min_observations")
+    refused(
+        pure.intend(found, options(reading=reading(*images, observations=1, seconds=0))),
+        "are asked for (min_observations",
+    )
     ledger = intended(found, options(*images))
     assert (ledger.volumes, ledger.phase) == (("v", "w"), "intended")
     # What adds nothing does not.
-    assert intended(found._replace(ledger=ledger), options(reading=reading(*images, observations=1, seconds=0))) == ledger
+    assert (
+        intended(
+            found._replace(ledger=ledger),
+            options(reading=reading(*images, observations=1, seconds=0)),
+        )
+        == ledger
+    )
 
 
 @pytest.mark.parametrize("text", ["", "x", "{}"])
@@ -940,7 +1430,9 @@ def test_a_note_that_is_gone_is_written_again(text: str) -> None:
     lost = state(node(unschedulable=True), ledger=ledger)
     lost.item["metadata"]["annotations"] = {ANNOTATION: text}
     assert verbs(pure.intend(lost, OPTIONS)) == ["write_fence_ledger"]
-    assert verbs(confirm(ledger, proof(blocklist=[blocked(A, until=ledger.entries[0].until)]), lost, text)) == ["record_fence"]
+    assert verbs(
+        confirm(ledger, proof(blocklist=[blocked(A, until=ledger.entries[0].until)]), lost, text)
+    ) == ["record_fence"]
     assert verbs(pure.intend(lost._replace(host=None, item=None), OPTIONS)) == []
 
 
@@ -948,7 +1440,11 @@ def test_a_note_that_is_gone_is_written_again(text: str) -> None:
     ("changed", "given", "reason"),
     [
         ({"fsid": "f2"}, OPTIONS, "the ledger is about f2"),
-        ({}, replace(OPTIONS, method="none", node_confirmed_off=True), "was begun by method ceph, not by none"),
+        (
+            {},
+            replace(OPTIONS, method="none", node_confirmed_off=True),
+            "was begun by method ceph, not by none",
+        ),
     ],
 )
 def test_a_ledger_that_is_in_the_way(changed: dict[str, Any], given: Options, reason: str) -> None:
@@ -959,7 +1455,9 @@ def test_a_ledger_that_is_in_the_way(changed: dict[str, Any], given: Options, re
 # what proves it
 
 
-def confirm(ledger: Ledger, given: Options, found: NodeState | None = None, note: str | None = None) -> Decision:
+def confirm(
+    ledger: Ledger, given: Options, found: NodeState | None = None, note: str | None = None
+) -> Decision:
     found = found or state(node(unschedulable=True))
     if found.item:
         found.item["metadata"]["annotations"] = {ANNOTATION: ledger.text if note is None else note}
@@ -979,7 +1477,9 @@ def test_an_entry_and_no_watch_prove_it() -> None:
     assert ledger.entries == (Entry(A, "address", True, "2026-12-31T00:00:00Z"),)
     again = confirm(ledger, proof(blocklist=[blocked(A, until="2026-12-31T00:00:00Z")], by="other"))
     assert again == Decision(pure.Plan([]), ledger)
-    assert verbs(confirm(ledger._replace(phase="detached"), proof(blocklist=[blocked(A)]))) == ["record_fence"]
+    assert verbs(confirm(ledger._replace(phase="detached"), proof(blocklist=[blocked(A)]))) == [
+        "record_fence"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -989,7 +1489,10 @@ def test_an_entry_and_no_watch_prove_it() -> None:
         (proof(), "Ceph's blocklist has no entry for 10.0.0.5"),
         (proof(blocklist=[blocked(f"{A}:0/11", "client")]), "no entry for 10.0.0.5"),
         (proof(blocklist=[blocked(A, until="2026-01-01T13:00:00Z")]), "expires too soon"),
-        (proof(image(watchers=[watcher(seen=1)]), blocklist=[blocked(A)]), "10.0.0.5:0/11 (client.1) still holds p/v"),
+        (
+            proof(image(watchers=[watcher(seen=1)]), blocklist=[blocked(A)]),
+            "10.0.0.5:0/11 (client.1) still holds p/v",
+        ),
         (proof(image(problem="down"), blocklist=[blocked(A)]), "could not be read: down"),
         (proof(image("w"), blocklist=[blocked(A)]), "volume v is not in what was read"),
     ],
@@ -1007,18 +1510,32 @@ def test_whoever_else_holds_the_image_may_be_the_node() -> None:
     host = state(node(unschedulable=True, addresses=(A, second)))
     entry = [blocked(A)]
     refused(
-        confirm(intended(), proof(image(watchers=[watcher(second, seen=1)]), blocklist=entry), host),
+        confirm(
+            intended(), proof(image(watchers=[watcher(second, seen=1)]), blocklist=entry), host
+        ),
         "10.0.0.55:0/11 (client.1) still holds",
     )
 
     def twice(*seen: dict[str, Any], attached: Any = None, **fields: Any) -> Decision:
-        read = reading(image(watchers=list(seen), **fields), blocklist=entry, observations=2, seconds=3)
-        return confirm(intended(), replace(proof(), reading=read), state(node(unschedulable=True), attached=attached))
+        read = reading(
+            image(watchers=list(seen), **fields), blocklist=entry, observations=2, seconds=3
+        )
+        return confirm(
+            intended(),
+            replace(proof(), reading=read),
+            state(node(unschedulable=True), attached=attached),
+        )
 
-    refused(twice(watcher(STORAGE)), "192.168.7.5:0/11 (client.1) holds p/v of volume v, and nobody knows whose it is")
+    refused(
+        twice(watcher(STORAGE)),
+        "192.168.7.5:0/11 (client.1) holds p/v of volume v, and nobody knows whose it is",
+    )
     # One that comes and goes may be the node with a bad connection.
     refused(twice(watcher(STORAGE, seen=1)), "nobody knows whose it is")
-    refused(confirm(intended(), proof(image(watchers=[watcher(STORAGE, seen=1)]), blocklist=entry)), "nobody knows whose it is")
+    refused(
+        confirm(intended(), proof(image(watchers=[watcher(STORAGE, seen=1)]), blocklist=entry)),
+        "nobody knows whose it is",
+    )
     assert verbs(twice(watcher(STORAGE), notes=[("b", STORAGE)])) == ["record_fence"]
     # It has moved already.
     assert verbs(twice(watcher(STORAGE), attached=())) == ["record_fence"]
@@ -1038,8 +1555,13 @@ def test_whether_another_node_can_have_a_volume_yet() -> None:
 def test_what_was_read_before_proves_nothing() -> None:
     """Clocks may differ by half a minute."""
     ledger = intended()._replace(at="2026-01-01T12:00:31Z")
-    refused(confirm(ledger, proof(blocklist=[blocked(A)])), "before the ledger was written (2026-01-01T12:00:31Z), so it proves nothing")
-    assert not confirm(ledger._replace(at="2026-01-01T12:00:29Z"), proof(blocklist=[blocked(A)])).plan.refusals
+    refused(
+        confirm(ledger, proof(blocklist=[blocked(A)])),
+        "before the ledger was written (2026-01-01T12:00:31Z), so it proves nothing",
+    )
+    assert not confirm(
+        ledger._replace(at="2026-01-01T12:00:29Z"), proof(blocklist=[blocked(A)])
+    ).plan.refusals
 
 
 @pytest.mark.parametrize(
@@ -1060,16 +1582,24 @@ def test_whether_a_run_may_go_on(fields: dict[str, Any], reason: str) -> None:
 
 
 def test_the_watch_of_another_node_does_not_matter() -> None:
-    assert verbs(confirm(intended(), proof(image(watchers=[watcher(B)]), blocklist=[blocked(A)]))) == ["record_fence"]
+    assert verbs(
+        confirm(intended(), proof(image(watchers=[watcher(B)]), blocklist=[blocked(A)]))
+    ) == ["record_fence"]
 
 
 def test_nothing_was_intended() -> None:
     refused(pure.confirm(state(), OPTIONS), "has no ledger")
     for nobody in ({"entries": ()}, {"addresses": ()}):
-        refused(confirm(intended()._replace(**nobody), proof(blocklist=[blocked(A)])), "names nobody to be fenced")
+        refused(
+            confirm(intended()._replace(**nobody), proof(blocklist=[blocked(A)])),
+            "names nobody to be fenced",
+        )
     bare = intended()._replace(method="network_fence")
     refused(confirm(bare, replace(OPTIONS, reading=None)), "names nobody to be fenced")
-    refused(confirm(intended()._replace(boot_id="boot-0"), proof()), "was booted, or its object made anew, since its fence was intended")
+    refused(
+        confirm(intended()._replace(boot_id="boot-0"), proof()),
+        "was booted, or its object made anew, since its fence was intended",
+    )
 
 
 def test_a_network_fence_is_patched_and_its_message_proves_it() -> None:
@@ -1088,7 +1618,9 @@ def test_a_network_fence_is_patched_and_its_message_proves_it() -> None:
     refused(confirm(ledger, proof(proof="ceph"), done), "no entry for 10.0.0.5")
     # What it says is of before: it was asked to, and has not done it yet.
     asked = state(fences=(network_fence(fenced=True, message=MESSAGES["Unfenced"]),))
-    assert verbs(confirm(ledger, replace(OPTIONS, reading=None, proof="ceph"), asked)) == ["fence_network"]
+    assert verbs(confirm(ledger, replace(OPTIONS, reading=None, proof="ceph"), asked)) == [
+        "fence_network"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -1101,7 +1633,14 @@ def test_a_network_fence_is_patched_and_its_message_proves_it() -> None:
     ],
 )
 def test_a_network_fence_that_is_not_the_one(fences: Any, reason: str) -> None:
-    refused(confirm(intended(state(fences=(network_fence(),))), replace(OPTIONS, reading=None), state(fences=fences)), reason)
+    refused(
+        confirm(
+            intended(state(fences=(network_fence(),))),
+            replace(OPTIONS, reading=None),
+            state(fences=fences),
+        ),
+        reason,
+    )
 
 
 def test_none_is_proven_by_silence() -> None:

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""node_fence on an API server in memory: what it writes and in which order, and what a run that was killed leaves to the next one."""
+"""node_fence on an API server in memory: what it writes and in which order, and what a run that was
+killed leaves to the next one.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,13 @@ from typing import Any, Callable
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    ActionFailed,
+    run,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
@@ -22,10 +29,20 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     parse_ledger,
     run_options,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runbook import SCOPE, Fence, Hold, Unlock, fence_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runbook import (
+    SCOPE,
+    Fence,
+    Hold,
+    Unlock,
+    fence_options,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import KubeError
-from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._fencing.test_fencing_plan import blocked, image, watcher
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import (
+    blocked,
+    image,
+    watcher,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NODE = "/api/v1/nodes/a"
@@ -72,18 +89,37 @@ def cluster() -> FakeCluster:
             "addresses": [{"type": "InternalIP", "address": address}],
             "nodeInfo": {"bootID": "boot-1"},
         }
-        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {}, "status": status}
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "uid": f"uid-{name}"},
+            "spec": {},
+            "status": status,
+        }
 
-    csi = {"driver": "rbd.csi.ceph.com", "volumeHandle": "h", "volumeAttributes": {"clusterID": "c1"}}
+    csi = {
+        "driver": "rbd.csi.ceph.com",
+        "volumeHandle": "h",
+        "volumeAttributes": {"clusterID": "c1"},
+    }
     cluster = FakeCluster(
         node("a", "10.0.0.5", "Unknown"),
         node("b", "10.0.0.6", "True"),
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {"csi": csi}},
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "v"},
+            "spec": {"csi": csi},
+        },
         {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "VolumeAttachment",
             "metadata": {"name": "va"},
-            "spec": {"attacher": "rbd.csi.ceph.com", "nodeName": "a", "source": {"persistentVolumeName": "v"}},
+            "spec": {
+                "attacher": "rbd.csi.ceph.com",
+                "nodeName": "a",
+                "source": {"persistentVolumeName": "v"},
+            },
             "status": {"attached": True},
         },
     )
@@ -92,7 +128,13 @@ def cluster() -> FakeCluster:
 
 
 def ceph(*images: dict[str, Any], blocklist: Any = ()) -> dict[str, Any]:
-    found = {"fsid": "f1", "read_at": "2026-01-01T12:00:00Z", "observations": 3, "seconds": 61.0, "blocklist": list(blocklist)}
+    found = {
+        "fsid": "f1",
+        "read_at": "2026-01-01T12:00:00Z",
+        "observations": 3,
+        "seconds": 61.0,
+        "blocklist": list(blocklist),
+    }
     return {**found, "images": list(images)}
 
 
@@ -102,15 +144,34 @@ PROOF = ceph(image(), blocklist=[blocked("10.0.0.5")])
 
 def params(**given: Any) -> dict[str, Any]:
     defaults = {name: spec.get("default") for name, spec in SCOPE.options.items()}
-    shared = {"node": "a", "run_id": "r1", "ledger_namespace": "storage-ops", "lease_seconds": 180.0, "lease_timeout": 0.0, "fence": None}
+    shared = {
+        "node": "a",
+        "run_id": "r1",
+        "ledger_namespace": "storage-ops",
+        "lease_seconds": 180.0,
+        "lease_timeout": 0.0,
+        "fence": None,
+    }
     return {**defaults, **shared, "state": "intended", "ceph": HELD, **given}
 
 
-def fence(cluster: FakeCluster, check: bool = False, sleep: Callable[[float], None] = time.sleep, **given: Any) -> Module:
+def fence(
+    cluster: FakeCluster,
+    check: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+    **given: Any,
+) -> Module:
     """As the module's main() does it."""
     options, module = params(**given), Module(check)
     shared = run_options(options, check)
-    made = Fence(cluster, shared, fence_options(options, shared, check), options["state"], options["fence_timeout"], sleep)  # type: ignore[arg-type]
+    made = Fence(
+        cluster,
+        shared,
+        fence_options(options, shared, check),
+        options["state"],
+        options["fence_timeout"],
+        sleep,
+    )  # type: ignore[arg-type]
     with pytest.raises(SystemExit) as end:
         run(module, lambda: made, fail_on_refusal=True)
     if end.value.code:
@@ -123,7 +184,11 @@ def traces(cluster: FakeCluster) -> list[str]:
     node = cluster.objects[NODE]
     found = ["cordon"] if node["spec"].get("unschedulable") else []
     found += ["annotation"] if ANNOTATION in (node["metadata"].get("annotations") or {}) else []
-    return found + [name for name, where in (("ledger", CONFIG_MAP), ("lease", LEASE)) if where in cluster.objects]
+    return found + [
+        name
+        for name, where in (("ledger", CONFIG_MAP), ("lease", LEASE))
+        if where in cluster.objects
+    ]
 
 
 ALL = ["cordon", "annotation", "ledger", "lease"]
@@ -134,30 +199,55 @@ def ledger_of(cluster: FakeCluster) -> Ledger:
 
 
 def changes(cluster: FakeCluster) -> list[str]:
-    return [request for request in cluster.requests if request.split()[0] not in ("get", "list") and "leases" not in request]
+    return [
+        request
+        for request in cluster.requests
+        if request.split()[0] not in ("get", "list") and "leases" not in request
+    ]
 
 
-def test_the_ledger_is_written_first_and_the_fence_noted_once_it_is_proven(cluster: FakeCluster) -> None:
+def test_the_ledger_is_written_first_and_the_fence_noted_once_it_is_proven(
+    cluster: FakeCluster,
+) -> None:
     begun = fence(cluster)
     assert begun.done == ["write_fence_ledger done", "cordon_node done"] and not begun.failed
-    assert changes(cluster) == [f"create {CONFIG_MAP.rsplit('/', 1)[0]}", f"patch {NODE}", f"patch {NODE}"]
+    assert changes(cluster) == [
+        f"create {CONFIG_MAP.rsplit('/', 1)[0]}",
+        f"patch {NODE}",
+        f"patch {NODE}",
+    ]
     assert traces(cluster) == ALL
-    assert begun.result["fence"]["entries"][0]["entry"] == "10.0.0.5" and begun.result["fence"]["cordoned"]
+    assert (
+        begun.result["fence"]["entries"][0]["entry"] == "10.0.0.5"
+        and begun.result["fence"]["cordoned"]
+    )
     assert "the node is cordoned" in begun.result["findings"][0]["evidence"]["proof"]
     again = fence(cluster)
     assert not again.result["changed"] and again.result["fence"] == begun.result["fence"]
-    assert again.result["msg"] == "nothing to do: the fence of node a is intended already (method ceph)"
+    assert (
+        again.result["msg"]
+        == "nothing to do: the fence of node a is intended already (method ceph)"
+    )
     proven = fence(cluster, state="fenced", ceph=PROOF)
     assert proven.done == ["record_fence done"] and proven.result["fence"]["phase"] == "fenced"
     cluster.requests.clear()
-    assert not fence(cluster, state="fenced", ceph=PROOF).result["changed"] and not fence(cluster).result["changed"]
+    assert (
+        not fence(cluster, state="fenced", ceph=PROOF).result["changed"]
+        and not fence(cluster).result["changed"]
+    )
     assert changes(cluster) == []
 
 
 def test_check_mode_tries_it_and_hands_on_what_would_be(cluster: FakeCluster) -> None:
     begun = fence(cluster, check=True)
-    assert begun.done == ["write_fence_ledger planned", "cordon_node planned"] and begun.result["changed"]
-    assert all(request.endswith("(dry run)") for request in changes(cluster)) and len(changes(cluster)) == 3
+    assert (
+        begun.done == ["write_fence_ledger planned", "cordon_node planned"]
+        and begun.result["changed"]
+    )
+    assert (
+        all(request.endswith("(dry run)") for request in changes(cluster))
+        and len(changes(cluster)) == 3
+    )
     proven = fence(cluster, check=True, state="fenced", fence=begun.result["fence"])
     assert proven.done == ["record_fence planned"] and proven.result["fence"]["phase"] == "fenced"
     assert traces(cluster) == []
@@ -166,7 +256,12 @@ def test_check_mode_tries_it_and_hands_on_what_would_be(cluster: FakeCluster) ->
 def test_a_refusal_leaves_nothing(cluster: FakeCluster) -> None:
     for check in (True, False):
         module = fence(cluster, check, ceph=ceph(image()))
-        assert module.failed and not module.result["changed"] and module.done == [] and module.result["fence"] == {}
+        assert (
+            module.failed
+            and not module.result["changed"]
+            and module.done == []
+            and module.result["fence"] == {}
+        )
         assert "nobody knows from which address" in module.result["msg"]
         assert traces(cluster) == []
 
@@ -182,8 +277,14 @@ def test_a_node_that_is_back_at_the_last_moment(cluster: FakeCluster) -> None:
     cluster.before = back
     module = fence(cluster, state="fenced", ceph=PROOF)
     assert module.failed and module.done == []
-    assert "is Ready" in module.result["msg"] and "which stays: give it back" in module.result["msg"]
-    assert cluster.objects[CONFIG_MAP]["data"] == intent and traces(cluster) == ["cordon", "annotation", "ledger"]
+    assert (
+        "is Ready" in module.result["msg"] and "which stays: give it back" in module.result["msg"]
+    )
+    assert cluster.objects[CONFIG_MAP]["data"] == intent and traces(cluster) == [
+        "cordon",
+        "annotation",
+        "ledger",
+    ]
 
 
 def test_a_node_that_is_back_between_ledger_and_cordon(cluster: FakeCluster) -> None:
@@ -194,13 +295,19 @@ def test_a_node_that_is_back_between_ledger_and_cordon(cluster: FakeCluster) -> 
     cluster.before = back
     module = fence(cluster)
     assert module.failed and "is Ready" in module.result["msg"]
-    assert module.done == ["write_fence_ledger done", "cordon_node skipped", "remove_fence_ledger done"]
+    assert module.done == [
+        "write_fence_ledger done",
+        "cordon_node skipped",
+        "remove_fence_ledger done",
+    ]
     assert traces(cluster) == []
 
 
 def test_what_fails_half_way_is_taken_back(cluster: FakeCluster) -> None:
     def fail(verb: str, where: str) -> None:
-        if (verb, where) == ("patch", NODE) and ANNOTATION in cluster.objects[NODE]["metadata"].get("annotations", {}):
+        if (verb, where) == ("patch", NODE) and ANNOTATION in cluster.objects[NODE]["metadata"].get(
+            "annotations", {}
+        ):
             cluster.before = lambda verb, where: None
             # Done all the same, but nobody knows.
             cluster.objects[NODE]["spec"]["unschedulable"] = True
@@ -209,18 +316,27 @@ def test_what_fails_half_way_is_taken_back(cluster: FakeCluster) -> None:
     cluster.before = fail
     module = fence(cluster)
     assert module.failed and "the answer was lost" in module.result["msg"]
-    assert module.done == ["write_fence_ledger done", "cordon_node failed", "uncordon_node done", "remove_fence_ledger done"]
+    assert module.done == [
+        "write_fence_ledger done",
+        "cordon_node failed",
+        "uncordon_node done",
+        "remove_fence_ledger done",
+    ]
     assert traces(cluster) == []
 
 
 @pytest.mark.parametrize("state", ["intended", "fenced", "anew"])
 def test_killed_before_any_request(cluster: FakeCluster, state: str) -> None:
-    """The next run, once the Lease of this one has run out, comes to the same ledger, and to one cordon that is noted as ours."""
+    """The next run, once the Lease of this one has run out, comes to the same ledger, and to one
+    cordon that is noted as ours.
+    """
 
     number = 0
     while True:
         number += 1
-        fresh = FakeCluster(*[item for where, item in cluster.objects.items() if where not in (CONFIG_MAP, LEASE)])
+        fresh = FakeCluster(
+            *[item for where, item in cluster.objects.items() if where not in (CONFIG_MAP, LEASE)]
+        )
         fresh.clock = cluster.clock
         if state != "intended":
             assert not fence(fresh, run_id="killed").failed
@@ -254,7 +370,11 @@ def test_killed_before_any_request(cluster: FakeCluster, state: str) -> None:
             assert not module.failed, (number, module.result["msg"])
         assert traces(fresh) == ALL
         ledger = ledger_of(fresh)
-        assert (ledger.phase, ledger.cordoned, [entry.ours for entry in ledger.entries]) == ("fenced", True, [True])
+        assert (ledger.phase, ledger.cordoned, [entry.ours for entry in ledger.entries]) == (
+            "fenced",
+            True,
+            [True],
+        )
         assert ledger.boot_id == ("boot-2" if state == "anew" else "boot-1")
         assert fresh.objects[NODE]["metadata"]["annotations"][ANNOTATION] == ledger.text
     # At least the Lease, what was read, and the writes.
@@ -302,7 +422,11 @@ def test_a_run_that_was_away_does_nothing_to_ceph(cluster: FakeCluster) -> None:
 def test_check_mode_holds_nothing(cluster: FakeCluster) -> None:
     held = hold(cluster, check=True)
     held.gather()
-    assert cluster.requests == [] and held.facts() == {"fence": {}, "alone": False} and "check mode" in held.healthy(None)
+    assert (
+        cluster.requests == []
+        and held.facts() == {"fence": {}, "alone": False}
+        and "check mode" in held.healthy(None)
+    )
 
 
 def test_two_runs(cluster: FakeCluster) -> None:
@@ -351,7 +475,10 @@ def with_network_fence(cluster: FakeCluster) -> Callable[[float], None]:
     made = {
         "apiVersion": network_fence.GROUP,
         "kind": "NetworkFence",
-        "metadata": {"name": "storage-ops-a", "annotations": {network_fence.ADDRESSES_FROM: "driver"}},
+        "metadata": {
+            "name": "storage-ops-a",
+            "annotations": {network_fence.ADDRESSES_FROM: "driver"},
+        },
         "spec": {
             "driver": "rbd.csi.ceph.com",
             "parameters": {"clusterID": "c1"},
@@ -364,7 +491,10 @@ def with_network_fence(cluster: FakeCluster) -> Callable[[float], None]:
 
     def work(_seconds: float) -> None:
         found = cluster.objects[FENCE]
-        found["status"] = {"result": "Succeeded", "message": network_fence.MESSAGES[found["spec"]["fenceState"]]}
+        found["status"] = {
+            "result": "Succeeded",
+            "message": network_fence.MESSAGES[found["spec"]["fenceState"]],
+        }
 
     return work
 
@@ -396,7 +526,10 @@ def test_a_network_fence_that_stays_silent(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"expiry_seconds": 604_799.0}, "expiry_seconds is 604799; give at least 604800: a node that comes back"),
+        (
+            {"expiry_seconds": 604_799.0},
+            "expiry_seconds is 604799; give at least 604800: a node that comes back",
+        ),
         ({"grace_seconds": float("nan")}, "grace_seconds is nan"),
         ({"fence_timeout": float("inf")}, "fence_timeout is inf"),
         ({"expiry_seconds": float("inf")}, "expiry_seconds is inf"),
@@ -418,7 +551,10 @@ def test_options_that_do_not_fit(given: dict[str, Any], said: str) -> None:
 
 def test_addresses_are_normalised() -> None:
     options = params(fence_addresses=["FD00:0::5", "::ffff:10.0.0.5", "10.0.0.5"])
-    assert fence_options(options, run_options(options, False), False).fence_addresses == ("fd00::5", "10.0.0.5")
+    assert fence_options(options, run_options(options, False), False).fence_addresses == (
+        "fd00::5",
+        "10.0.0.5",
+    )
 
 
 def test_an_error_is_no_network_fence(cluster: FakeCluster) -> None:

@@ -17,12 +17,30 @@ import pytest
 from ansible.module_utils import basic
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted, Prevented
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import runbook as fuse
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import Options, Pod, Recovery, Step, Target, Volume
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    ActionFailed,
+    NotStarted,
+    Prevented,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    runbook as fuse,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import (
+    Options,
+    Pod,
+    Recovery,
+    Step,
+    Target,
+    Volume,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+)
 
 TARGET = Target("/var/lib/kubelet/p", "publish", (), "/", ("ro",), 7)
 
@@ -42,8 +60,16 @@ def test_volumes_as_ansible_hands_them_over() -> None:
     entry.update({"volume": "pvc-1", "sources": ["a"], "paths": ["/a/"]})
     entry["pods"] = [{"uid": "u", "namespace": "", "name": "", "terminating": True}]
     del entry["credentials"]
-    (volume,) = fuse.fuse_options({"volumes": [entry], "credentials": {"/a": {"secret_key": 5, "x": None}}}).volumes
-    assert volume == Volume("pvc-1", paths=("/a",), sources=("a",), credentials={"secret_key": "5"}, pods=(Pod("u", terminating=True),))
+    (volume,) = fuse.fuse_options(
+        {"volumes": [entry], "credentials": {"/a": {"secret_key": 5, "x": None}}}
+    ).volumes
+    assert volume == Volume(
+        "pvc-1",
+        paths=("/a",),
+        sources=("a",),
+        credentials={"secret_key": "5"},
+        pods=(Pod("u", terminating=True),),
+    )
     (unknown,) = fuse.fuse_options({"volumes": [{"handle": "h", "pods": None}]}).volumes
     assert unknown.pods is None
 
@@ -58,8 +84,14 @@ def test_volumes_as_ansible_hands_them_over() -> None:
         ({"volumes": [{"sources": ["a"]}]}, "says neither 'volume' nor 'handle' nor 'paths'"),
         ({"volumes": [{"volume": "a", "memory_max": 0}]}, "memory_max of a is 0; give at least 64"),
         ({"volumes": [{"volume": "a", "tasks_max": 15}]}, "tasks_max of a is 15; give at least 16"),
-        ({"volumes": [{"volume": "a"}], "credentials": {"b": {}}}, "^1 of the credentials are of a volume that is not among"),
-        ({"volumes": [{"volume": "a"}], "credentials": {"secret_key": "s3cr3t"}}, "^credentials has a part that is no dictionary"),
+        (
+            {"volumes": [{"volume": "a"}], "credentials": {"b": {}}},
+            "^1 of the credentials are of a volume that is not among",
+        ),
+        (
+            {"volumes": [{"volume": "a"}], "credentials": {"secret_key": "s3cr3t"}},
+            "^credentials has a part that is no dictionary",
+        ),
         (
             {"volumes": [{"volume": "a", "handle": "h"}], "credentials": {"a": {}, "h": {}}},
             "^credentials has a more than once: give it by one of a, h$",
@@ -73,21 +105,33 @@ def test_options_that_cannot_be(params: dict[str, Any], reason: str) -> None:
 
 def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
     """By nobody but root; a note that is damaged names no mount point."""
-    recovery = Recovery("abc", "/name", ("0:5",), (TARGET,), "fuse.s3fs", "bucket-a", ("allow_other",))
+    recovery = Recovery(
+        "abc", "/name", ("0:5",), (TARGET,), "fuse.s3fs", "bucket-a", ("allow_other",)
+    )
     fuse.FuseRecovery(host(tmp_path), Options())._record(recovery, begun=True)
     folder = tmp_path / "run/storage_ops/fuse/abc"
-    assert (folder.stat().st_mode & 0o777, (folder / "plan.json").stat().st_mode & 0o777) == (0o700, 0o600)
+    assert (folder.stat().st_mode & 0o777, (folder / "plan.json").stat().st_mode & 0o777) == (
+        0o700,
+        0o600,
+    )
     (folder.parent / "def").mkdir()
     (folder.parent / "def/plan.json").write_text('{"name": ')
     one, damaged = fuse._read_unfinished(host(tmp_path))
     assert (one.key, one.name, one.devices, one.targets) == ("abc", "/name", ("0:5",), (TARGET,))
-    assert (one.fstype, one.origin, one.kept, one.begun) == ("fuse.s3fs", "bucket-a", ("allow_other",), True)
+    assert (one.fstype, one.origin, one.kept, one.begun) == (
+        "fuse.s3fs",
+        "bucket-a",
+        ("allow_other",),
+        True,
+    )
     # Whether something lives in the service of a note that cannot be read, nobody knows.
     assert (damaged.key, damaged.targets, damaged.begun) == ("def", (), True)
 
 
 def test_what_was_begun_stays_so(tmp_path: Path) -> None:
-    """Else the service would be stopped that repaired mounts live in; and a file of credentials that was left is seen."""
+    """Else the service would be stopped that repaired mounts live in; and a file of credentials
+    that was left is seen.
+    """
     recovery = Recovery("abc", "/name", (), ())
     runbook = fuse.FuseRecovery(host(tmp_path), Options())
     for begun, noted in ((False, False), (True, True), (False, True)):
@@ -102,18 +146,29 @@ def test_paths_by_a_link_to_the_kubelets_folder() -> None:
     runbook = fuse.FuseRecovery(host(Path("/")), Options(kubelet_root="/var/lib/kubelet/"))
     runbook._root = "/data/kubelet"
     given = ("/var/lib/kubelet/pods/a", "/var/lib/kubelets/b", "/data/kubelet/pods/c")
-    assert runbook._resolved(given) == ("/data/kubelet/pods/a", "/var/lib/kubelets/b", "/data/kubelet/pods/c")
+    assert runbook._resolved(given) == (
+        "/data/kubelet/pods/a",
+        "/var/lib/kubelets/b",
+        "/data/kubelet/pods/c",
+    )
 
 
 @pytest.mark.parametrize(
-    ("seconds", "running", "error"), [(60.0, [], None), (0.0, [], None), (0.0, ["x"], Prevented), (60.0, ["x"], NotStarted)]
+    ("seconds", "running", "error"),
+    [(60.0, [], None), (0.0, [], None), (0.0, ["x"], Prevented), (60.0, ["x"], NotStarted)],
 )
 def test_waiting_for_containers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, running: list[str], error: type[Exception] | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    running: list[str],
+    error: type[Exception] | None,
 ) -> None:
     """It looks first; only what there is to wait for needs time."""
     monkeypatch.setattr(fuse, "_running", lambda _host, _pods: running)
-    runbook = fuse.FuseRecovery(Host(Deadline(seconds), 10, str(tmp_path)), Options(containers_timeout=0.1))
+    runbook = fuse.FuseRecovery(
+        Host(Deadline(seconds), 10, str(tmp_path)), Options(containers_timeout=0.1)
+    )
     step = Step(Recovery("abc", "/name", (), (), pods=("u",)))
     with pytest.raises(error) if error else contextlib.nullcontext():
         runbook._wait_for_containers(fuse.Action("wait_for_containers", "x", [], step), step)
@@ -128,14 +183,25 @@ def test_the_kubelets_time_is_not_cut_short(tmp_path: Path) -> None:
         runbook._unmount(fuse.Action("unmount", TARGET.point, [], step), step)
 
 
-def test_a_new_mount_that_is_gone_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = MountTable([Mount(1, 0, "8:1", "/", "/", ("rw",), 0, 0, False, "ext4", "sda1", ("rw",), "1")])
+def test_a_new_mount_that_is_gone_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = MountTable(
+        [Mount(1, 0, "8:1", "/", "/", ("rw",), 0, 0, False, "ext4", "sda1", ("rw",), "1")]
+    )
     monkeypatch.setattr(fuse, "read_table", lambda _host, _pid: table)
     runbook = fuse.FuseRecovery(host(tmp_path), Options())
     step = Step(Recovery("abc", "/name", (), (TARGET,)), TARGET)
     for verb in ("replace_mount", "adopt_mount"):
         with pytest.raises(NotStarted, match="is gone"):
-            runbook.apply(fuse.Action(verb, TARGET.point, [], replace(step, recovery=replace(step.recovery, targets=()))))
+            runbook.apply(
+                fuse.Action(
+                    verb,
+                    TARGET.point,
+                    [],
+                    replace(step, recovery=replace(step.recovery, targets=())),
+                )
+            )
 
 
 def test_a_secret_is_written_for_root_alone_and_never_through_a_link(tmp_path: Path) -> None:
@@ -153,7 +219,10 @@ def test_no_error_tells_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     recovery = fuse.FuseRecovery(host(tmp_path), Options(volumes=(volume,)))
 
     def failing(*_args: Any) -> None:
-        raise ActionFailed(f"cannot use s3cr3t in eu, nor {keys['file']!r}, nor {json.dumps(keys)}, nor b\\ack'slash")
+        raise ActionFailed(
+            f"cannot use s3cr3t in eu, nor {keys['file']!r}, nor {json.dumps(keys)}, nor "
+            "b\\ack'slash"
+        )
 
     monkeypatch.setattr(recovery, "_clean_up", failing)
     action = fuse.Action("clean_up", "x", [], Step(Recovery("abc", "/name", (), ())))
@@ -171,11 +240,19 @@ SECRETS = {
 
 
 def test_no_log_of_a_node_has_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ansible writes what a module was called with to the journal, a list of dictionaries by its repr()."""
+    """Ansible writes what a module was called with to the journal, a list of dictionaries by its
+    repr().
+    """
     said: list[str] = []
-    monkeypatch.setattr(basic.AnsibleModule, "log", lambda _self, text, log_args=None: said.append(f"{text} {log_args}"))
+    monkeypatch.setattr(
+        basic.AnsibleModule,
+        "log",
+        lambda _self, text, log_args=None: said.append(f"{text} {log_args}"),
+    )
     arguments = {"volumes": [{"volume": "pvc-1"}], "credentials": {"pvc-1": SECRETS}}
-    monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode())
+    monkeypatch.setattr(
+        basic, "_ANSIBLE_ARGS", json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
+    )
     # ansible-core 2.19 asks how they are written.
     monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
     module = basic.AnsibleModule(**fuse.OPTIONS_SPEC.to_kwargs())
@@ -200,12 +277,16 @@ def line(number: int, device: str, parent: int = 1, fstype: str = "tmpfs") -> st
 
 
 def test_only_what_is_needed_is_kept_of_other_namespaces(tmp_path: Path) -> None:
-    """A tenant may have 100,000 mounts in a user namespace of his own: they were all kept, for 158 MB."""
+    """A tenant may have 100,000 mounts in a user namespace of his own: they were all kept, for 158
+    MB.
+    """
     crowd = "".join(line(number, f"0:{number}") for number in range(100, 3000))
     node = namespaces(
         tmp_path,
         p1=line(1, "8:1") + line(50, "0:50", fstype="fuse.s3fs"),
-        p7=crowd + line(5000, "0:60", parent=100) + line(5001, "0:50", parent=5000, fstype="fuse.s3fs"),
+        p7=crowd
+        + line(5000, "0:60", parent=100)
+        + line(5001, "0:50", parent=5000, fstype="fuse.s3fs"),
         p8=crowd,
     )
     found, crowded = fuse._others(node, ["0:50"])
@@ -214,11 +295,15 @@ def test_only_what_is_needed_is_kept_of_other_namespaces(tmp_path: Path) -> None
 
 
 def test_of_a_crowd_the_first_are_looked_at_and_that_is_told(tmp_path: Path) -> None:
-    mine = "".join(line(number, "0:50", fstype="fuse.s3fs") for number in range(2, fuse._MOST_COPIES + 500))
+    mine = "".join(
+        line(number, "0:50", fstype="fuse.s3fs") for number in range(2, fuse._MOST_COPIES + 500)
+    )
     node = namespaces(tmp_path, p1=line(1, "8:1"), p7=line(1, "0:9") + mine)
     found, crowded = fuse._others(node, ["0:50"])
     assert len(found) == fuse._MOST_COPIES + 1
-    assert crowded == {"0:50": "1498 mounts in the mount namespace of pid 7, of which 1000 were looked at"}
+    assert crowded == {
+        "0:50": "1498 mounts in the mount namespace of pid 7, of which 1000 were looked at"
+    }
 
 
 def test_folders_of_pods(tmp_path: Path) -> None:
@@ -231,7 +316,9 @@ def test_folders_of_pods(tmp_path: Path) -> None:
     )
     (volumes / "kubernetes.io~csi/x y/mount").mkdir(parents=True)
     (volumes / "kubernetes.io~nfs/pvc-2").mkdir(parents=True)
-    os.symlink(volumes.parent, tmp_path / "var/lib/kubelet/pods/0a1b2c3d-1111-2222-3333-777777777777")
+    os.symlink(
+        volumes.parent, tmp_path / "var/lib/kubelet/pods/0a1b2c3d-1111-2222-3333-777777777777"
+    )
     found = fuse._pod_folders(host(tmp_path), "/var/lib/kubelet")
     assert [(folder.pod, folder.volume, folder.driver, folder.handle) for folder in found] == [
         (uid, "pvc-1", "d", "h"),

@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import plan as fuse_plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.driver_limits import Limits
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    plan as fuse_plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.limits import (
+    Limits,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import (
     Options,
     Pod,
@@ -24,8 +28,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Unfinished,
     Volume,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT, VolumeNote
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
+    ROOT,
+    VolumeNote,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
 
@@ -38,10 +48,20 @@ POD_FOLDER = f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/{PV}"
 PUBLISH = f"{POD_FOLDER}/mount"
 SUBPATH = f"{ROOT}/pods/{UID}/volume-subpaths/{PV}/main/0"
 
-OK, GONE = Answer("ok"), Answer("dead", "statvfs", "ENOTCONN", "Transport endpoint is not connected")
+OK, GONE = (
+    Answer("ok"),
+    Answer("dead", "statvfs", "ENOTCONN", "Transport endpoint is not connected"),
+)
 STUCK = Answer("hung", "listing", text="no answer within 5.0 s, abandoned as pid 99", left=99)
 KEYS = {"access_key": "AKIDEXAMPLE", "secret_key": "s3cr3t-key"}
-VOLUME = Volume(volume=PV, driver=DRIVER, handle=HANDLE, sources=("bucket-a",), endpoint="https://s3", credentials=KEYS)
+VOLUME = Volume(
+    volume=PV,
+    driver=DRIVER,
+    handle=HANDLE,
+    sources=("bucket-a",),
+    endpoint="https://s3",
+    credentials=KEYS,
+)
 NOTES = {
     f"{STAGE_FOLDER}/vol_data.json": VolumeNote(DRIVER, HANDLE),
     f"{POD_FOLDER}/vol_data.json": VolumeNote(DRIVER, HANDLE, PV, "n1"),
@@ -49,7 +69,21 @@ NOTES = {
 
 
 def mount(number: int, point: str, device: str = "0:50", parent: int = 1, **more: Any) -> Mount:
-    plain = Mount(number, parent, device, "/", point, ("rw", "nosuid"), 0, 0, False, "fuse.s3fs", "s3fs", ("rw", "allow_other"), "1")
+    plain = Mount(
+        number,
+        parent,
+        device,
+        "/",
+        point,
+        ("rw", "nosuid"),
+        0,
+        0,
+        False,
+        "fuse.s3fs",
+        "s3fs",
+        ("rw", "allow_other"),
+        "1",
+    )
     return replace(plain, **more)
 
 
@@ -58,8 +92,18 @@ MOUNTS = (mount(10, STAGING), mount(11, PUBLISH), mount(12, SUBPATH, root="/sub"
 
 
 def state(*mounts: Mount, answers: dict[str, Answer] | None = None, **more: Any) -> State:
-    facts: dict[str, Any] = {"notes": NOTES, "programs": {"s3fs": "/usr/bin/s3fs", "goofys": "/usr/bin/goofys"}, **more}
-    return State("n1", ROOT, MountTable([ROOT_MOUNT, *(mounts or MOUNTS)]), answers or {"0:50": GONE}, **facts)
+    facts: dict[str, Any] = {
+        "notes": NOTES,
+        "programs": {"s3fs": "/usr/bin/s3fs", "goofys": "/usr/bin/goofys"},
+        **more,
+    }
+    return State(
+        "n1",
+        ROOT,
+        MountTable([ROOT_MOUNT, *(mounts or MOUNTS)]),
+        answers or {"0:50": GONE},
+        **facts,
+    )
 
 
 def options(**more: Any) -> Options:
@@ -78,15 +122,34 @@ def verbs(finding: Finding) -> list[tuple[str, str]]:
 def test_one_finding_for_all_mounts_of_a_filesystem() -> None:
     finding = only(state())
     assert (finding.control, finding.name, finding.verdict) == ("STOR-05", STAGING, "repair")
-    assert finding.evidence["mounts"] == [f"{STAGING} (staging)", f"{PUBLISH} (publish)", f"{SUBPATH} (subpath)"]
+    assert finding.evidence["mounts"] == [
+        f"{STAGING} (staging)",
+        f"{PUBLISH} (publish)",
+        f"{SUBPATH} (subpath)",
+    ]
     assert finding.evidence["answer"] == "0:50 statvfs: ENOTCONN"
-    assert [verb for verb, _target in verbs(finding)] == ["mount", "replace_mount", "replace_mount", "replace_mount", "clean_up"]
-    assert [target for verb, target in verbs(finding) if verb == "replace_mount"] == [STAGING, PUBLISH, SUBPATH]
-    assert finding.repair[3].command[-2:] == [f"{finding.repair[0].subject.recovery.folder}/mount/sub", SUBPATH]
+    assert [verb for verb, _target in verbs(finding)] == [
+        "mount",
+        "replace_mount",
+        "replace_mount",
+        "replace_mount",
+        "clean_up",
+    ]
+    assert [target for verb, target in verbs(finding) if verb == "replace_mount"] == [
+        STAGING,
+        PUBLISH,
+        SUBPATH,
+    ]
+    assert finding.repair[3].command[-2:] == [
+        f"{finding.repair[0].subject.recovery.folder}/mount/sub",
+        SUBPATH,
+    ]
 
 
 def test_command_line_of_the_new_mount() -> None:
-    action = only(state(), volumes=(replace(VOLUME, options=("use_path_request_style", "$x")),)).repair[0]
+    action = only(
+        state(), volumes=(replace(VOLUME, options=("use_path_request_style", "$x")),)
+    ).repair[0]
     folder = action.subject.recovery.folder
     assert action.command[:5] == [
         "systemd-run",
@@ -107,19 +170,43 @@ def test_command_line_of_the_new_mount() -> None:
 
 def properties(**changes: Any) -> dict[str, str]:
     command = only(state(), volumes=(replace(VOLUME, **changes),)).repair[0].command
-    words = [word[len("--property=") :].partition("=") for word in command if word.startswith("--property=")]
+    words = [
+        word[len("--property=") :].partition("=")
+        for word in command
+        if word.startswith("--property=")
+    ]
     return {name: value for name, _equals, value in words}
 
 
 def test_a_server_has_limits_and_no_more_rights_than_to_mount() -> None:
-    """With a listing without end s3fs took the node's memory; and it parses what a tenant writes."""
+    """With a listing without end s3fs took the node's memory; and it parses what a
+    tenant writes.
+    """
     found = properties()
-    wanted = {"MemoryMax": "1024M", "TasksMax": "512", "NoNewPrivileges": "yes", "CapabilityBoundingSet": "CAP_SYS_ADMIN"}
-    wanted |= {"DevicePolicy": "closed", "DeviceAllow": "/dev/fuse rw", "LimitCORE": "0", "OOMScoreAdjust": "500"}
+    wanted = {
+        "MemoryMax": "1024M",
+        "TasksMax": "512",
+        "NoNewPrivileges": "yes",
+        "CapabilityBoundingSet": "CAP_SYS_ADMIN",
+    }
+    wanted |= {
+        "DevicePolicy": "closed",
+        "DeviceAllow": "/dev/fuse rw",
+        "LimitCORE": "0",
+        "OOMScoreAdjust": "500",
+    }
     assert wanted.items() <= found.items()
     # In a mount namespace of its own its mount would be seen by nobody.
-    assert not {"ProtectSystem", "ProtectHome", "PrivateTmp", "ReadOnlyPaths", "PrivateDevices"} & set(found)
-    own = properties(command=("s3fs", "{source}", "{target}"), credentials={}, memory_max=4096, tasks_max=64)
+    assert not {
+        "ProtectSystem",
+        "ProtectHome",
+        "PrivateTmp",
+        "ReadOnlyPaths",
+        "PrivateDevices",
+    } & set(found)
+    own = properties(
+        command=("s3fs", "{source}", "{target}"), credentials={}, memory_max=4096, tasks_max=64
+    )
     assert (own["MemoryMax"], own["TasksMax"], own["NoNewPrivileges"]) == ("4096M", "64", "yes")
     assert "CapabilityBoundingSet" not in own
 
@@ -134,8 +221,12 @@ def test_a_server_has_limits_and_no_more_rights_than_to_mount() -> None:
         (Limits(8 * 2**30), {}, "8192M", "512"),
     ],
 )
-def test_a_server_has_the_limits_of_its_drivers_container(known: Limits, given: dict[str, int], memory: str, tasks: str) -> None:
-    command = only(state(limits={DRIVER: known}), volumes=(replace(VOLUME, **given),)).repair[0].command
+def test_a_server_has_the_limits_of_its_drivers_container(
+    known: Limits, given: dict[str, int], memory: str, tasks: str
+) -> None:
+    command = (
+        only(state(limits={DRIVER: known}), volumes=(replace(VOLUME, **given),)).repair[0].command
+    )
     assert f"--property=MemoryMax={memory}" in command
     assert f"--property=TasksMax={tasks}" in command
     other = only(state(limits={"other": known})).repair[0].command
@@ -143,7 +234,9 @@ def test_a_server_has_the_limits_of_its_drivers_container(known: Limits, given: 
 
 
 def test_a_server_of_another_user_is_not_replaced_by_one_of_root() -> None:
-    mine = tuple(replace(each, super_options=("rw", "user_id=1000", "group_id=0")) for each in MOUNTS)
+    mine = tuple(
+        replace(each, super_options=("rw", "user_id=1000", "group_id=0")) for each in MOUNTS
+    )
     assert "its server ran as another user than root (user_id=1000)" in only(state(*mine)).reason
     own = (replace(VOLUME, command=("s3fs", "{source}", "{target}"), credentials={}),)
     assert only(state(*mine), volumes=own).verdict == "repair"
@@ -160,7 +253,10 @@ def test_what_no_process_serves_is_not_ours(fstype: str) -> None:
     assert fuse_plan.superblocks(state(mount(10, STAGING, fstype=fstype)).table, ROOT) == {}
 
 
-@pytest.mark.parametrize("point", ["/mnt/s3", f"{ROOT}/pods/{UID}/other", f"{PUBLISH}/..", f"{STAGING}\n", f"{ROOT}er/pods"])
+@pytest.mark.parametrize(
+    "point",
+    ["/mnt/s3", f"{ROOT}/pods/{UID}/other", f"{PUBLISH}/..", f"{STAGING}\n", f"{ROOT}er/pods"],
+)
 def test_only_places_of_the_kubelet_are_acted_on(point: str) -> None:
     found = state(*MOUNTS, mount(13, point))
     finding = only(found)
@@ -189,7 +285,9 @@ def test_a_mount_of_the_drivers_own_is_not_left_dead(strategy: str) -> None:
 
 
 def test_the_pod_of_its_server_is_named() -> None:
-    """It has /dev/fuse open, and the mount in its mount namespace; so has not the pod that uses it."""
+    """It has /dev/fuse open, and the mount in its mount namespace; so has not the pod
+    that uses it.
+    """
     copy = mount(70, FOLDER, pid="40")
     user = Process(41, "app", "mnt:[8]", UID, "", ())
     seen = mount(71, "/data", pid="41")
@@ -231,7 +329,9 @@ def test_what_is_staged_is_bound_from_there() -> None:
 
 
 def test_what_a_mount_higher_up_hides_is_not_acted_on() -> None:
-    hidden = state(mount(10, STAGING), mount(11, PUBLISH), mount(20, f"{ROOT}/pods", "0:60", fstype="tmpfs"))
+    hidden = state(
+        mount(10, STAGING), mount(11, PUBLISH), mount(20, f"{ROOT}/pods", "0:60", fstype="tmpfs")
+    )
     finding = only(hidden)
     assert [target for verb, target in verbs(finding) if verb == "replace_mount"] == [STAGING]
     assert finding.evidence["outside"] == [PUBLISH]
@@ -241,23 +341,44 @@ def test_what_a_mount_higher_up_hides_is_not_acted_on() -> None:
 
 def test_stacked_dead_layers_go_together_and_what_is_below_stays() -> None:
     below = mount(5, STAGING, "8:2", fstype="ext4")
-    finding = only(state(below, mount(10, STAGING, parent=5), mount(11, STAGING, "0:51", parent=10), answers={"0:50": GONE, "0:51": GONE}))
+    finding = only(
+        state(
+            below,
+            mount(10, STAGING, parent=5),
+            mount(11, STAGING, "0:51", parent=10),
+            answers={"0:50": GONE, "0:51": GONE},
+        )
+    )
     assert sorted(finding.evidence["devices"]) == ["0:50", "0:51"]
     (target,) = finding.repair[0].subject.recovery.targets
     assert ([layer.id for layer in target.take], target.beneath) == ([11, 10], 5)
 
 
 def test_dead_below_one_that_answers_is_only_reported() -> None:
-    finding = only(state(mount(10, STAGING), mount(11, STAGING, "0:51", parent=10), answers={"0:50": GONE, "0:51": OK}))
-    assert (finding.verdict, finding.repair, finding.evidence["covered"]) == ("report", [], [STAGING])
+    finding = only(
+        state(
+            mount(10, STAGING),
+            mount(11, STAGING, "0:51", parent=10),
+            answers={"0:50": GONE, "0:51": OK},
+        )
+    )
+    assert (finding.verdict, finding.repair, finding.evidence["covered"]) == (
+        "report",
+        [],
+        [STAGING],
+    )
 
 
 def test_who_is_asked() -> None:
-    """One mount of each filesystem, the staging one if it can be had; what is buried under broken ones comes later."""
+    """One mount of each filesystem, the staging one if it can be had; what is buried under broken
+    ones comes later.
+    """
     stacked = (mount(10, STAGING), mount(11, STAGING, "0:51", parent=10), mount(12, PUBLISH))
     table = MountTable([ROOT_MOUNT, *stacked])
     found = fuse_plan.superblocks(table, ROOT)
-    assert {device: fuse_plan.to_ask(table, superblock) for device, superblock in found.items()} == {"0:50": PUBLISH, "0:51": STAGING}
+    assert {
+        device: fuse_plan.to_ask(table, superblock) for device, superblock in found.items()
+    } == {"0:50": PUBLISH, "0:51": STAGING}
     table = MountTable([ROOT_MOUNT, *stacked[:2]])
     found = fuse_plan.superblocks(table, ROOT)
     assert fuse_plan.to_ask(table, found["0:50"]) == ""
@@ -267,11 +388,18 @@ def test_who_is_asked() -> None:
 
 
 def test_a_renewed_staging_mount_is_used() -> None:
-    found = state(mount(10, STAGING, "0:51"), mount(11, PUBLISH), answers={"0:50": GONE, "0:51": OK})
+    found = state(
+        mount(10, STAGING, "0:51"), mount(11, PUBLISH), answers={"0:50": GONE, "0:51": OK}
+    )
     finding = only(found, volumes=())
     assert verbs(finding)[:2] == [("adopt_mount", PUBLISH), ("replace_mount", PUBLISH)]
     assert finding.repair[1].command[-2:] == [STAGING, PUBLISH]
-    other = replace(found, table=MountTable([ROOT_MOUNT, mount(10, STAGING, "0:51", fstype="fuse.rclone"), mount(11, PUBLISH)]))
+    other = replace(
+        found,
+        table=MountTable(
+            [ROOT_MOUNT, mount(10, STAGING, "0:51", fstype="fuse.rclone"), mount(11, PUBLISH)]
+        ),
+    )
     assert only(other, volumes=()).verdict == "refuse"
     part = mount(10, STAGING, "0:51", root="/sub")
     other = replace(found, table=MountTable([ROOT_MOUNT, part, mount(11, PUBLISH)]))
@@ -290,7 +418,9 @@ def test_a_staging_mount_of_something_else_is_not_used() -> None:
 def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> None:
     """An interrupted run took the dead mount off the staging folder, where an older one answers."""
     staging = Target(STAGING, "staging", (), "/", (), 10)
-    left = Unfinished("abc", STAGING, ("0:50",), (staging, Target(PUBLISH, "publish", (), "/", (), 1)))
+    left = Unfinished(
+        "abc", STAGING, ("0:50",), (staging, Target(PUBLISH, "publish", (), "/", (), 1))
+    )
     below = mount(10, STAGING, "0:51")
     found = state(below, mount(11, PUBLISH), answers={"0:50": GONE, "0:51": OK}, unfinished=(left,))
     finding = only(found, volumes=())
@@ -303,15 +433,27 @@ def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> 
     [
         ({"sources": ()}, "no source of pvc-1 is known"),
         ({"sources": ("",)}, "no source of pvc-1 is known"),
-        ({"sources": ("bucket-a", "bucket-b", "bucket-a")}, "more than one candidate source: 'bucket-a', 'bucket-b'"),
+        (
+            {"sources": ("bucket-a", "bucket-b", "bucket-a")},
+            "more than one candidate source: 'bucket-a', 'bucket-b'",
+        ),
         ({"recipe": "rclone"}, "rclone is not on this host"),
         ({"credentials": {"access_key": "x"}}, "the credentials lack secret_key"),
-        ({"command": ("s3fs", "-o", "key=s3cr3t-key", "{source}", "{target}")}, "would show everybody the credential secret_key"),
+        (
+            {"command": ("s3fs", "-o", "key=s3cr3t-key", "{source}", "{target}")},
+            "would show everybody the credential secret_key",
+        ),
         ({"options": ("passwd=s3cr3t-key",)}, "would show everybody the credential secret_key"),
-        ({"credentials": {**KEYS, "secret_key": "a\nb"}}, "has characters that no credentials file can hold"),
+        (
+            {"credentials": {**KEYS, "secret_key": "a\nb"}},
+            "has characters that no credentials file can hold",
+        ),
         ({"sources": ("-o evil",)}, "the source '-o evil' cannot be one"),
         ({"endpoint": "https://s3,passwd_file=/etc/shadow"}, "cannot be one"),
-        ({"handle": "bucket-b"}, "'volumes' has the volume handle bucket-b, the kubelet's note bucket-a"),
+        (
+            {"handle": "bucket-b"},
+            "'volumes' has the volume handle bucket-b, the kubelet's note bucket-a",
+        ),
         ({"volume": "pvc-2", "handle": ""}, "nobody says what is to be mounted"),
     ],
 )
@@ -323,17 +465,32 @@ def test_refused_for_what_is_to_be_mounted(changes: dict[str, Any], reason: str)
 
 
 def test_refused_when_two_entries_say_it() -> None:
-    assert "2 entries of 'volumes' say" in only(state(), volumes=(VOLUME, replace(VOLUME, sources=("b",)))).reason
+    assert (
+        "2 entries of 'volumes' say"
+        in only(state(), volumes=(VOLUME, replace(VOLUME, sources=("b",)))).reason
+    )
 
 
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (state(parents={PUBLISH: "'/var/lib' cannot be entered: it is a link, or no folder"}), "it is a link"),
-        (state(*MOUNTS, mount(30, f"{STAGING}/inner", "8:9", parent=10, fstype="ext4")), "another mount lies inside of it"),
+        (
+            state(parents={PUBLISH: "'/var/lib' cannot be entered: it is a link, or no folder"}),
+            "it is a link",
+        ),
+        (
+            state(*MOUNTS, mount(30, f"{STAGING}/inner", "8:9", parent=10, fstype="ext4")),
+            "another mount lies inside of it",
+        ),
         (state(mount(10, SUBPATH, root="/sub//deleted")), "was deleted"),
-        (state(notes={f"{STAGE_FOLDER}/vol_data.json": VolumeNote("other.driver", HANDLE)}), "names the driver other.driver"),
-        (state(notes={**NOTES, f"{POD_FOLDER}/vol_data.json": VolumeNote(DRIVER, "x", PV)}), "name more than one volume"),
+        (
+            state(notes={f"{STAGE_FOLDER}/vol_data.json": VolumeNote("other.driver", HANDLE)}),
+            "names the driver other.driver",
+        ),
+        (
+            state(notes={**NOTES, f"{POD_FOLDER}/vol_data.json": VolumeNote(DRIVER, "x", PV)}),
+            "name more than one volume",
+        ),
         (state(systemd=False), "systemd does not run here"),
     ],
 )
@@ -355,7 +512,11 @@ def test_what_was_said_of_another_node_is_not_used() -> None:
 def test_a_command_of_ones_own_runs_without_systemd() -> None:
     own = replace(VOLUME, command=("goofys", "{source}", "{target}"), credentials={})
     action = only(state(systemd=False), volumes=(own,)).repair[0]
-    assert action.command == ["/usr/bin/goofys", "bucket-a", f"{action.subject.recovery.folder}/mount"]
+    assert action.command == [
+        "/usr/bin/goofys",
+        "bucket-a",
+        f"{action.subject.recovery.folder}/mount",
+    ]
 
 
 def test_a_hung_mount_needs_leave() -> None:
@@ -366,25 +527,58 @@ def test_a_hung_mount_needs_leave() -> None:
     assert finding.evidence["held"] == [99]
     finding = only(hung, abort_hung_connections=True)
     # A hung one is not cut before there is something to take its place.
-    assert [verb for verb, _target in verbs(finding)][:3] == ["mount", "abort_connection", "replace_mount"]
+    assert [verb for verb, _target in verbs(finding)][:3] == [
+        "mount",
+        "abort_connection",
+        "replace_mount",
+    ]
     write = ["write", "/sys/fs/fuse/connections/50/abort", "1"]
-    assert finding.repair[1].command == ["mount", "-t", "fusectl", "fusectl", "/sys/fs/fuse/connections", "then", *write]
-    there = replace(hung, table=MountTable([*hung.table.mounts, mount(3, "/sys/fs/fuse/connections", "0:9", fstype="fusectl")]))
+    assert finding.repair[1].command == [
+        "mount",
+        "-t",
+        "fusectl",
+        "fusectl",
+        "/sys/fs/fuse/connections",
+        "then",
+        *write,
+    ]
+    there = replace(
+        hung,
+        table=MountTable(
+            [*hung.table.mounts, mount(3, "/sys/fs/fuse/connections", "0:9", fstype="fusectl")]
+        ),
+    )
     assert only(there, abort_hung_connections=True).repair[1].command == write
     # What hangs where only a mount that answers is met is left alone.
-    covered = (mount(10, STAGING), mount(11, PUBLISH, "0:51"), mount(12, PUBLISH, "0:52", parent=11), mount(13, SUBPATH, "0:51"))
+    covered = (
+        mount(10, STAGING),
+        mount(11, PUBLISH, "0:51"),
+        mount(12, PUBLISH, "0:52", parent=11),
+        mount(13, SUBPATH, "0:51"),
+    )
     covered = (*covered, mount(14, SUBPATH, parent=13), mount(15, SUBPATH, "0:53", parent=14))
     found = state(*covered, answers={"0:50": GONE, "0:51": STUCK, "0:52": OK, "0:53": OK})
-    findings = fuse_plan.plan(found, options(abort_hung_connections=True, accept_majority_broken=True)).findings
-    assert [(finding.verdict, [action for action in finding.repair if action.verb == "abort_connection"]) for finding in findings] == [
-        ("repair", [])
-    ]
+    findings = fuse_plan.plan(
+        found, options(abort_hung_connections=True, accept_majority_broken=True)
+    ).findings
+    assert [
+        (
+            finding.verdict,
+            [action for action in finding.repair if action.verb == "abort_connection"],
+        )
+        for finding in findings
+    ] == [("repair", [])]
 
 
 @pytest.mark.parametrize(("answer", "verdict"), [(GONE, "report"), (STUCK, "refuse")])
 def test_a_client_that_passes_on_what_its_servers_answer(answer: Answer, verdict: str) -> None:
     """It may well live, and come back with them."""
-    finding = only(state(mount(10, STAGING, fstype="fuse.glusterfs", source="host:/vol"), answers={"0:50": answer}))
+    finding = only(
+        state(
+            mount(10, STAGING, fstype="fuse.glusterfs", source="host:/vol"),
+            answers={"0:50": answer},
+        )
+    )
     assert (finding.verdict, finding.repair) == (verdict, [])
     assert ("its client may live" in finding.reason) == (verdict == "report")
 
@@ -408,20 +602,41 @@ def test_what_a_mount_is_of(fstype: str, source: str, origin: str) -> None:
 
 
 def test_a_new_mount_must_be_like_the_dead_one() -> None:
-    old = mount(10, STAGING, fstype="fuse.geesefs", source="a:b", super_options=("rw", "default_permissions", "allow_other"))
+    old = mount(
+        10,
+        STAGING,
+        fstype="fuse.geesefs",
+        source="a:b",
+        super_options=("rw", "default_permissions", "allow_other"),
+    )
     finding = only(state(old, programs={"geesefs": "/bin/geesefs"}))
     recovery = finding.repair[0].subject.recovery
     assert (recovery.origin, recovery.kept) == ("a:b", ("allow_other", "default_permissions"))
     new = replace(old, id=20, device="0:60")
     assert fuse_plan.unlike(recovery, new) == ""
-    assert fuse_plan.unlike(recovery, replace(new, source="a:c")) == "the new mount is of 'a:c', the dead one was of 'a:b'"
-    assert fuse_plan.unlike(recovery, replace(new, source="geesefs")) == "the new mount is of 'geesefs', the dead one was of 'a:b'"
+    assert (
+        fuse_plan.unlike(recovery, replace(new, source="a:c"))
+        == "the new mount is of 'a:c', the dead one was of 'a:b'"
+    )
+    assert (
+        fuse_plan.unlike(recovery, replace(new, source="geesefs"))
+        == "the new mount is of 'geesefs', the dead one was of 'a:b'"
+    )
     # What another program calls its sources cannot be compared.
     assert fuse_plan.unlike(recovery, replace(new, source="s3fs", fstype="fuse.s3fs")) == ""
     lost = replace(new, super_options=("rw", "default_permissions"))
-    assert fuse_plan.unlike(recovery, lost) == "the new mount lacks allow_other, which the dead one had"
+    assert (
+        fuse_plan.unlike(recovery, lost)
+        == "the new mount lacks allow_other, which the dead one had"
+    )
     assert "dead filesystem" in fuse_plan.unlike(recovery, old)
-    stacked = only(state(old, mount(11, STAGING, "0:51", 10, fstype="fuse.geesefs", source="c"), answers={"0:50": GONE, "0:51": GONE}))
+    stacked = only(
+        state(
+            old,
+            mount(11, STAGING, "0:51", 10, fstype="fuse.geesefs", source="c"),
+            answers={"0:50": GONE, "0:51": GONE},
+        )
+    )
     assert "of different sources: a:b, c" in stacked.reason
 
 
@@ -479,7 +694,10 @@ def test_what_only_its_driver_can_mount() -> None:
     assert only(state(s3fs), volumes=(yandex,)).verdict == "repair"
     # The kubelet's note names the driver, too.
     notes = {f"{STAGE_FOLDER}/vol_data.json": VolumeNote("ru.yandex.s3.csi", HANDLE)}
-    found = only(state(dead, programs=programs, notes=notes), volumes=(replace(VOLUME, driver="", paths=(STAGING,)),))
+    found = only(
+        state(dead, programs=programs, notes=notes),
+        volumes=(replace(VOLUME, driver="", paths=(STAGING,)),),
+    )
     assert "runs geesefs from a folder of its own" in found.reason
     # Whoever gives a command knows what it needs.
     own = replace(yandex, command=("geesefs", "{source}", "{target}"), credentials={})
@@ -497,17 +715,35 @@ def test_what_only_its_driver_can_mount() -> None:
         ("rclone", ("--allow-other=true",), ["--default-permissions"]),
     ],
 )
-def test_options_that_are_carried_over(recipe: str, given: tuple[str, ...], added: list[str]) -> None:
-    found = state(mount(10, STAGING, super_options=("rw", "allow_other", "default_permissions")), programs={recipe: f"/bin/{recipe}"})
-    command = only(found, volumes=(replace(VOLUME, recipe=recipe, options=given),)).repair[0].command
-    assert [word for word in command if word in ("allow_other", "default_permissions", "--allow-other", "--default-permissions")] == added
+def test_options_that_are_carried_over(
+    recipe: str, given: tuple[str, ...], added: list[str]
+) -> None:
+    found = state(
+        mount(10, STAGING, super_options=("rw", "allow_other", "default_permissions")),
+        programs={recipe: f"/bin/{recipe}"},
+    )
+    command = (
+        only(found, volumes=(replace(VOLUME, recipe=recipe, options=given),)).repair[0].command
+    )
+    assert [
+        word
+        for word in command
+        if word in ("allow_other", "default_permissions", "--allow-other", "--default-permissions")
+    ] == added
 
 
 def test_nobody_needs_to_remove_the_credentials() -> None:
-    """The unit does, when the mount lists or the program has ended; where there are none, it does nothing."""
+    """The unit does, when the mount lists or the program has ended; where there are none, it does
+    nothing.
+    """
     command = only(state()).repair[0].command
-    start, stop = (next(word for word in command if f"Exec{what}Post=" in word) for what in ("Start", "Stop"))
-    assert all(word.endswith('/credentials"') and "rm -f /run/storage_ops/fuse/" in word for word in (start, stop))
+    start, stop = (
+        next(word for word in command if f"Exec{what}Post=" in word) for what in ("Start", "Stop")
+    )
+    assert all(
+        word.endswith('/credentials"') and "rm -f /run/storage_ops/fuse/" in word
+        for word in (start, stop)
+    )
     own = replace(VOLUME, command=("goofys", "{source}", "{target}"), credentials={})
     assert not any("Post=" in word for word in only(state(), volumes=(own,)).repair[0].command)
 
@@ -517,10 +753,19 @@ def test_nobody_needs_to_remove_the_credentials() -> None:
     [
         ({"endpoint": "https://user:hidden@s3"}, "the endpoint has a password in it"),
         ({"sources": ("redis://:hidden@host/1",)}, "the source has a password in it"),
-        ({"sources": ("redis://:hid@den@host/1", "b")}, "more than one candidate source: 'b', 'redis://********@host/1'"),
-        ({"endpoint": "https://user:hidden@s3,x"}, "the endpoint 'https://********@s3,x' cannot be one"),
+        (
+            {"sources": ("redis://:hid@den@host/1", "b")},
+            "more than one candidate source: 'b', 'redis://********@host/1'",
+        ),
+        (
+            {"endpoint": "https://user:hidden@s3,x"},
+            "the endpoint 'https://********@s3,x' cannot be one",
+        ),
         ({"options": ("ro,passwd=hidden",)}, "the option 'passwd' is a secret"),
-        ({"options": ("--s3-secret-access-key=hidden",)}, "the option 's3-secret-access-key' is a secret"),
+        (
+            {"options": ("--s3-secret-access-key=hidden",)},
+            "the option 's3-secret-access-key' is a secret",
+        ),
         ({"options": ("url=http://u:hidden@host",)}, "the option has a password in it"),
     ],
 )
@@ -531,7 +776,10 @@ def test_passwords_where_everybody_sees_them(changes: dict[str, Any], reason: st
     assert "hidden" not in repr(finding.to_result())
 
 
-RCLONE = state(mount(10, STAGING, fstype="fuse.rclone"), programs={"rclone": "/usr/bin/rclone", "s3fs": "/usr/bin/s3fs"})
+RCLONE = state(
+    mount(10, STAGING, fstype="fuse.rclone"),
+    programs={"rclone": "/usr/bin/rclone", "s3fs": "/usr/bin/s3fs"},
+)
 EVIL = "x\ntype = webdav\nbearer_token_command = touch /tmp/owned"
 OWN = ("s3fs", "-f", "{source}", "{target}", "-o", "endpoint={region}")
 
@@ -551,14 +799,18 @@ OWN = ("s3fs", "-f", "{source}", "{target}", "-o", "endpoint={region}")
         (RCLONE, {"command": OWN, "region": "x" * 1_400_000}),
     ],
 )
-def test_nothing_in_a_secret_becomes_a_line_or_an_option(found: State, changes: dict[str, Any]) -> None:
+def test_nothing_in_a_secret_becomes_a_line_or_an_option(
+    found: State, changes: dict[str, Any]
+) -> None:
     """Each of these gave a tenant a command, a file or the root folder of the node."""
     finding = only(found, volumes=(replace(VOLUME, **changes),))
     assert (finding.verdict, finding.repair) == ("refuse", [])
     assert finding.reason.isprintable() and len(finding.reason) < 1000
 
 
-@pytest.mark.parametrize("option", ["passwd_file=/x", "use_session_token", "mp_umask=0", "dbglevel=info"])
+@pytest.mark.parametrize(
+    "option", ["passwd_file=/x", "use_session_token", "mp_umask=0", "dbglevel=info"]
+)
 def test_options_that_are_no_secrets(option: str) -> None:
     assert only(state(), volumes=(replace(VOLUME, options=(option,)),)).verdict == "repair"
 
@@ -571,7 +823,9 @@ def test_users_in_addresses() -> None:
     assert only(dead).evidence["source"] == "redis://********@host"
 
 
-@pytest.mark.parametrize("point", [f"{ROOT}/pods/{UID}/volumes/kubernetes.io~empty-dir/{PV}", SUBPATH])
+@pytest.mark.parametrize(
+    "point", [f"{ROOT}/pods/{UID}/volumes/kubernetes.io~empty-dir/{PV}", SUBPATH]
+)
 def test_a_pods_own_name_for_a_volume_means_no_entry(point: str) -> None:
     found = state(mount(10, point))
     assert "nobody says" in only(found, volumes=(replace(VOLUME, handle=""),)).reason
@@ -591,14 +845,24 @@ def test_a_pods_own_name_for_a_volume_means_no_entry(point: str) -> None:
 )
 @pytest.mark.parametrize("notes", [NOTES, {}])
 def test_which_entry_is_meant(entry: Volume, matches: bool, notes: dict[str, VolumeNote]) -> None:
-    """By name, handle (of which the staging path has the digest) or path, with and without the kubelet's notes."""
-    finding = only(state(notes=notes), volumes=(replace(entry, sources=("bucket-a",), credentials=KEYS),))
+    """By name, handle (of which the staging path has the digest) or path, with and without the
+    kubelet's notes.
+    """
+    finding = only(
+        state(notes=notes), volumes=(replace(entry, sources=("bucket-a",), credentials=KEYS),)
+    )
     assert (finding.verdict == "repair") == matches
 
 
 def test_options_of_a_mount_are_kept() -> None:
-    found = state(mount(10, STAGING), mount(11, PUBLISH, options=("ro", "nosuid", "relatime")), mount(12, SUBPATH, super_options=("ro",)))
-    targets = {target.point: target.flags for target in only(found).repair[0].subject.recovery.targets}
+    found = state(
+        mount(10, STAGING),
+        mount(11, PUBLISH, options=("ro", "nosuid", "relatime")),
+        mount(12, SUBPATH, super_options=("ro",)),
+    )
+    targets = {
+        target.point: target.flags for target in only(found).repair[0].subject.recovery.targets
+    }
     assert targets == {STAGING: ("nosuid",), PUBLISH: ("ro", "nosuid"), SUBPATH: ("ro", "nosuid")}
 
 
@@ -620,15 +884,23 @@ def kubelets(found: State, pods: tuple[Pod, ...] | None = (), **more: Any) -> Fi
 @pytest.mark.parametrize("pods", [(), (Pod(UID, "ns", "p", terminating=True),), (Pod(OTHER_UID),)])
 def test_left_behind_by_pods_that_are_gone(pods: tuple[Pod, ...]) -> None:
     finding = kubelets(left_behind(), pods)
-    assert verbs(finding) == [("unmount", PUBLISH), ("unmount", SUBPATH), ("wait_unstaged", STAGING)]
+    assert verbs(finding) == [
+        ("unmount", PUBLISH),
+        ("unmount", SUBPATH),
+        ("wait_unstaged", STAGING),
+    ]
 
 
 def test_staging_that_no_pod_has_any_more() -> None:
     staged = state(mount(10, STAGING))
     assert verbs(kubelets(staged)) == [("unmount", STAGING)]
-    still = kubelets(replace(staged, folders=(PodFolder(OTHER_UID, "another-name", DRIVER, HANDLE),)))
+    still = kubelets(
+        replace(staged, folders=(PodFolder(OTHER_UID, "another-name", DRIVER, HANDLE),))
+    )
     assert "still has folders of this volume" in still.reason
-    assert verbs(kubelets(replace(staged, folders=(PodFolder(OTHER_UID, "pvc-9", DRIVER, "x"),)))) == [("unmount", STAGING)]
+    assert verbs(
+        kubelets(replace(staged, folders=(PodFolder(OTHER_UID, "pvc-9", DRIVER, "x"),)))
+    ) == [("unmount", STAGING)]
 
 
 @pytest.mark.parametrize(
@@ -636,12 +908,19 @@ def test_staging_that_no_pod_has_any_more() -> None:
     [
         (None, {}, "are still wanted is not known"),
         # A process that has ended since.
-        ((), {"others": (mount(77, "/data", pid="8"),)}, "in the mount namespace of pid 8, at /data"),
+        (
+            (),
+            {"others": (mount(77, "/data", pid="8"),)},
+            "in the mount namespace of pid 8, at /data",
+        ),
         ((Pod(UID, "ns", "p"),), {"processes": (process(7, UID),)}, "ns/p is not being deleted"),
         ((), {"processes": (process(7, UID),)}, "containers of its pods run: sleep (pid 7)"),
         (
             (),
-            {"others": (mount(77, "/data", pid="8"),), "processes": (process(8, OTHER_UID, "mnt:[2]"),)},
+            {
+                "others": (mount(77, "/data", pid="8"),),
+                "processes": (process(8, OTHER_UID, "mnt:[2]"),),
+            },
             "in the mount namespace of sleep (pid 8), at /data",
         ),
     ],
@@ -657,7 +936,10 @@ def test_a_crowd_of_mounts_that_was_not_looked_at_is_told() -> None:
     crowd = {"0:50": "2000 mounts in the mount namespace of pid 9, of which 1000 were looked at"}
     assert f"it has {crowd['0:50']}" in kubelets(left_behind(crowded=crowd)).reason
     finding = only(state(crowded=crowd))
-    assert (finding.verdict, finding.evidence["containers"]) == ("repair", [f"more: {crowd['0:50']}"])
+    assert (finding.verdict, finding.evidence["containers"]) == (
+        "repair",
+        [f"more: {crowd['0:50']}"],
+    )
 
 
 def test_two_entries_do_not_say_which_pods_are_wanted() -> None:
@@ -681,13 +963,24 @@ def test_a_pod_that_stays_is_an_obstacle_with_or_without_processes() -> None:
     stays = (Pod(UID, "ns", "p"),)
     hung = left_behind(answers={"0:50": STUCK})
     assert "evict" not in kubelets(hung, stays, containers_timeout=60).evidence
-    assert kubelets(hung, stays, containers_timeout=60, abort_hung_connections=True).evidence["evict"] == ["ns/p"]
-    assert "evict" not in kubelets(left_behind(parents={PUBLISH: "it is a link"}), stays, containers_timeout=60).evidence
-    assert "evict" not in kubelets(left_behind(), stays, containers_timeout=60, max_repairs=0).evidence
+    assert kubelets(hung, stays, containers_timeout=60, abort_hung_connections=True).evidence[
+        "evict"
+    ] == ["ns/p"]
+    assert (
+        "evict"
+        not in kubelets(
+            left_behind(parents={PUBLISH: "it is a link"}), stays, containers_timeout=60
+        ).evidence
+    )
+    assert (
+        "evict" not in kubelets(left_behind(), stays, containers_timeout=60, max_repairs=0).evidence
+    )
 
 
 def test_copies_that_follow_the_node_do_not_count() -> None:
-    """A CSI driver's container shares the kubelet's folder with the node, and so loses a mount when the node does."""
+    """A CSI driver's container shares the kubelet's folder with the node, and so loses a mount when
+    the node does.
+    """
     parent = mount(70, "/", "8:1", 60, fstype="ext4", master=1, pid="8")
     follower = mount(71, PUBLISH, parent=70, pid="8")
     alone = replace(parent, master=0)
@@ -696,7 +989,13 @@ def test_copies_that_follow_the_node_do_not_count() -> None:
     assert kubelets(left_behind(others=(alone, follower), processes=driver)).verdict == "refuse"
     assert fuse_plan.stale(left_behind(others=(parent, follower), processes=driver), {"0:50"}) == []
     (entry,) = fuse_plan.stale(left_behind(others=(alone, follower), processes=driver), {"0:50"})
-    assert entry == {"pod": OTHER_UID, "container": "c" * 64, "pid": 8, "point": PUBLISH, "device": "0:50"}
+    assert entry == {
+        "pod": OTHER_UID,
+        "container": "c" * 64,
+        "pid": 8,
+        "point": PUBLISH,
+        "device": "0:50",
+    }
 
 
 # after an interruption
@@ -713,9 +1012,17 @@ NEW = mount(40, "/run/storage_ops/fuse/abc/mount", "0:55")
 
 
 def test_an_interrupted_run_is_finished_with_the_mount_it_made() -> None:
-    """The staging mount is replaced, the publish mount still dead; then it is gone, and nothing is there."""
+    """The staging mount is replaced, the publish mount still dead; then it is gone, and nothing is
+    there.
+    """
     left = replace(LEFT, targets=tuple(replace(target, beneath=0) for target in LEFT.targets))
-    found = state(NEW, mount(10, STAGING, "0:55"), mount(11, PUBLISH), answers={"0:50": GONE, "0:55": OK}, unfinished=(left,))
+    found = state(
+        NEW,
+        mount(10, STAGING, "0:55"),
+        mount(11, PUBLISH),
+        answers={"0:50": GONE, "0:55": OK},
+        unfinished=(left,),
+    )
     assert verbs(only(found, volumes=())) == [
         ("adopt_mount", PUBLISH),
         ("replace_mount", PUBLISH),
@@ -723,8 +1030,19 @@ def test_an_interrupted_run_is_finished_with_the_mount_it_made() -> None:
     ]
     bare = state(NEW, mount(10, STAGING, "0:55"), answers={"0:55": OK}, unfinished=(left,))
     finding = only(bare, volumes=())
-    assert verbs(finding) == [("adopt_mount", STAGING), ("replace_mount", PUBLISH), ("clean_up", "/run/storage_ops/fuse/abc")]
-    assert finding.repair[1].command == ["mount", "--bind", "-o", "ro", "/run/storage_ops/fuse/abc/mount", PUBLISH]
+    assert verbs(finding) == [
+        ("adopt_mount", STAGING),
+        ("replace_mount", PUBLISH),
+        ("clean_up", "/run/storage_ops/fuse/abc"),
+    ]
+    assert finding.repair[1].command == [
+        "mount",
+        "--bind",
+        "-o",
+        "ro",
+        "/run/storage_ops/fuse/abc/mount",
+        PUBLISH,
+    ]
     gone = replace(bare, absent=(PUBLISH,))
     assert verbs(only(gone, volumes=())) == [("clean_up", "/run/storage_ops/fuse/abc")]
     died = replace(bare, table=MountTable([ROOT_MOUNT, NEW]), answers={"0:55": GONE})
@@ -735,7 +1053,13 @@ def test_an_interrupted_run_is_finished_with_the_mount_it_made() -> None:
     assert (own.target, tidy.target) == (first.subject.recovery.folder, "/run/storage_ops/fuse/abc")
     assert "systemctl" not in tidy.command
     assert only(died, volumes=()).verdict == "refuse"
-    done = state(NEW, mount(10, STAGING, "0:55"), mount(11, PUBLISH, "0:55"), answers={"0:55": OK}, unfinished=(left,))
+    done = state(
+        NEW,
+        mount(10, STAGING, "0:55"),
+        mount(11, PUBLISH, "0:55"),
+        answers={"0:55": OK},
+        unfinished=(left,),
+    )
     assert verbs(only(done, volumes=())) == [("clean_up", "/run/storage_ops/fuse/abc")]
 
 
@@ -744,25 +1068,49 @@ def test_what_an_interrupted_run_made_dies_too() -> None:
     mounts = (NEW, mount(10, STAGING, "0:55"), mount(11, PUBLISH))
     finding = only(state(*mounts, answers={"0:50": GONE, "0:55": GONE}, unfinished=(LEFT,)))
     assert sorted(finding.evidence["devices"]) == ["0:50", "0:55"]
-    assert [verb for verb, _target in verbs(finding)] == ["mount", "replace_mount", "replace_mount", "clean_up", "clean_up"]
+    assert [verb for verb, _target in verbs(finding)] == [
+        "mount",
+        "replace_mount",
+        "replace_mount",
+        "clean_up",
+        "clean_up",
+    ]
     assert finding.repair[-1].target == "/run/storage_ops/fuse/abc"
 
 
 def test_what_was_made_and_never_proven_is_made_again() -> None:
-    """In the same unit, since nothing can live there yet; where nothing is dead any more, that is stopped."""
+    """In the same unit, since nothing can live there yet; where nothing is dead any more, that is
+    stopped.
+    """
     left = replace(LEFT, begun=False, credentials=True)
     finding = only(state(NEW, *MOUNTS, answers={"0:50": GONE, "0:55": OK}, unfinished=(left,)))
     assert finding.repair[0].verb == "mount"
     assert finding.repair[0].subject.recovery.unit == "storage_ops-fuse-abc.service"
-    assert [action.target for action in finding.repair if action.verb == "clean_up"] == ["/run/storage_ops/fuse/abc"]
+    assert [action.target for action in finding.repair if action.verb == "clean_up"] == [
+        "/run/storage_ops/fuse/abc"
+    ]
     assert finding.evidence["credentials"] == ["/run/storage_ops/fuse/abc/credentials"]
-    alone = only(state(NEW, mount(10, STAGING, "0:56"), answers={"0:55": OK, "0:56": OK}, unfinished=(left,), absent=(PUBLISH,)))
+    alone = only(
+        state(
+            NEW,
+            mount(10, STAGING, "0:56"),
+            answers={"0:55": OK, "0:56": OK},
+            unfinished=(left,),
+            absent=(PUBLISH,),
+        )
+    )
     assert alone.evidence["credentials"] == ["/run/storage_ops/fuse/abc/credentials"]
     assert alone.repair[0].command[4:7] == ["systemctl", "stop", "storage_ops-fuse-abc.service"]
 
 
 def test_a_note_cannot_lead_out_of_the_kubelets_folder() -> None:
-    planted = replace(LEFT, targets=(Target("/etc", "publish", (), "/", (), 0), Target(f"{ROOT}/pods/../..", "publish", (), "/", (), 0)))
+    planted = replace(
+        LEFT,
+        targets=(
+            Target("/etc", "publish", (), "/", (), 0),
+            Target(f"{ROOT}/pods/../..", "publish", (), "/", (), 0),
+        ),
+    )
     finding = only(state(NEW, answers={"0:55": OK}, unfinished=(planted,)))
     assert verbs(finding) == [("clean_up", "/run/storage_ops/fuse/abc")]
 
@@ -771,9 +1119,15 @@ def test_a_note_cannot_lead_out_of_the_kubelets_folder() -> None:
 
 
 def many(dead: int, total: int) -> State:
-    points = [f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pvc-{number}/mount" for number in range(total)]
+    points = [
+        f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pvc-{number}/mount" for number in range(total)
+    ]
     answers = {f"0:{number + 50}": GONE if number < dead else OK for number in range(total)}
-    return state(*(mount(number + 50, point, f"0:{number + 50}") for number, point in enumerate(points)), answers=answers, notes={})
+    return state(
+        *(mount(number + 50, point, f"0:{number + 50}") for number, point in enumerate(points)),
+        answers=answers,
+        notes={},
+    )
 
 
 def entries(total: int) -> tuple[Volume, ...]:
@@ -781,12 +1135,25 @@ def entries(total: int) -> tuple[Volume, ...]:
 
 
 @pytest.mark.parametrize(
-    ("dead", "total", "refused"), [(3, 5, True), (2, 4, False), (4, 4, True), (1, 1, True), (1, 2, False), (2, 3, True), (1, 3, False)]
+    ("dead", "total", "refused"),
+    [
+        (3, 5, True),
+        (2, 4, False),
+        (4, 4, True),
+        (1, 1, True),
+        (1, 2, False),
+        (2, 3, True),
+        (1, 3, False),
+    ],
 )
 def test_a_majority_is_an_outage(dead: int, total: int, refused: bool) -> None:
-    findings = fuse_plan.plan(many(dead, total), options(volumes=entries(total), accept_majority_broken=False)).findings
+    findings = fuse_plan.plan(
+        many(dead, total), options(volumes=entries(total), accept_majority_broken=False)
+    ).findings
     assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
-    accepted = fuse_plan.plan(many(dead, total), options(volumes=entries(total), accept_majority_broken=True))
+    accepted = fuse_plan.plan(
+        many(dead, total), options(volumes=entries(total), accept_majority_broken=True)
+    )
     assert {finding.verdict for finding in accepted.findings} == {"repair"}
 
 
@@ -804,8 +1171,13 @@ def of_tenants(*whose: tuple[str, bool, str, str]) -> tuple[State, tuple[Volume,
 def verdicts(*whose: tuple[str, bool, str, str], **more: Any) -> dict[str, str]:
     """By the number of the volume, of those that are dead."""
     found, volumes = of_tenants(*whose)
-    plan = fuse_plan.plan(found, options(volumes=volumes, **{"accept_majority_broken": False, **more}))
-    return {finding.evidence["volumes"][0].rpartition("-")[2]: finding.verdict for finding in plan.findings}
+    plan = fuse_plan.plan(
+        found, options(volumes=volumes, **{"accept_majority_broken": False, **more})
+    )
+    return {
+        finding.evidence["volumes"][0].rpartition("-")[2]: finding.verdict
+        for finding in plan.findings
+    }
 
 
 EVIL, GOOD = ("https://evil", True, "", "mallory"), ("https://s3", False, "", "alice")
@@ -819,14 +1191,23 @@ def test_one_tenants_broken_mounts_are_no_outage_of_the_others_server() -> None:
     unknown = [("", dead, "", "x") for dead in (True, True, True, False)]
     assert set(verdicts(*unknown).values()) == {"refuse"}
     # The same server, spelled otherwise.
-    assert verdicts(GOOD_DEAD, GOOD_DEAD, ("HTTPS://S3/", False, "", "bob"), GOOD) == {"0": "repair", "1": "repair"}
+    assert verdicts(GOOD_DEAD, GOOD_DEAD, ("HTTPS://S3/", False, "", "bob"), GOOD) == {
+        "0": "repair",
+        "1": "repair",
+    }
 
 
 @pytest.mark.parametrize("endpoint", ["https://s3", "https://other", ""])
 def test_who_writes_a_secret_lifts_no_others_guard(endpoint: str) -> None:
-    """Mounts that answer, with whatever endpoint in the Secret, do not count for the server of others, which is gone."""
+    """Mounts that answer, with whatever endpoint in the Secret, do not count for the server of
+    others, which is gone.
+    """
     healthy = [(endpoint, False, "mallory", "mallory")] * 5
-    for theirs in (GOOD_DEAD, ("https://s3", True, "kube-system", "alice"), ("", True, "", "alice")):
+    for theirs in (
+        GOOD_DEAD,
+        ("https://s3", True, "kube-system", "alice"),
+        ("", True, "", "alice"),
+    ):
         assert set(verdicts(theirs, theirs, *healthy).values()) == {"refuse"}
         # Nor do those that are broken set it up.
         broken = [(endpoint, True, "mallory", "mallory")] * 5
@@ -836,30 +1217,48 @@ def test_who_writes_a_secret_lifts_no_others_guard(endpoint: str) -> None:
 
 def test_which_remote_is_in_an_outage_is_told() -> None:
     found, volumes = of_tenants(("https://s3", True, "shop", "shop"))
-    noted = {f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pvc-0/vol_data.json": VolumeNote(DRIVER, HANDLE, "pvc-0", "n1")}
-    (finding,) = fuse_plan.plan(replace(found, notes=noted), options(volumes=volumes, accept_majority_broken=False)).findings
-    said = f"1 of the node's 1 FUSE mounts of {DRIVER} at 'https://s3' with Secrets in shop look broken at once"
+    noted = {
+        f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pvc-0/vol_data.json": VolumeNote(
+            DRIVER, HANDLE, "pvc-0", "n1"
+        )
+    }
+    (finding,) = fuse_plan.plan(
+        replace(found, notes=noted), options(volumes=volumes, accept_majority_broken=False)
+    ).findings
+    said = (
+        f"1 of the node's 1 FUSE mounts of {DRIVER} at 'https://s3' with Secrets in shop look "
+        "broken at once"
+    )
     assert said in finding.reason
 
 
 def test_drivers_are_counted_apart() -> None:
     """By the path of a staging mount; one that is not known is one more driver."""
-    points = [f"{ROOT}/plugins/kubernetes.io/csi/{driver}/{DIGEST}/globalmount" for driver in ("a.example", "b.example", "c.example")]
+    points = [
+        f"{ROOT}/plugins/kubernetes.io/csi/{driver}/{DIGEST}/globalmount"
+        for driver in ("a.example", "b.example", "c.example")
+    ]
     mounts = [mount(number + 50, point, f"0:{number + 50}") for number, point in enumerate(points)]
     mounts.append(mount(60, f"{ROOT}/plugins/kubernetes.io/csi/pv/pvc-9/globalmount", "0:60"))
     answers = {"0:50": GONE, "0:51": OK, "0:52": OK, "0:60": OK}
     (finding,) = fuse_plan.plan(
-        state(*mounts, answers=answers, notes={}), options(volumes=(replace(VOLUME, driver="a.example"),), accept_majority_broken=False)
+        state(*mounts, answers=answers, notes={}),
+        options(volumes=(replace(VOLUME, driver="a.example"),), accept_majority_broken=False),
     ).findings
     assert "1 of the node's 1 FUSE mounts of a.example" in finding.reason
 
 
 def test_what_an_interrupted_run_left_waits_for_the_end_of_an_outage() -> None:
-    bare = replace(LEFT, targets=tuple(replace(target, beneath=0) for target in LEFT.targets), begun=False)
-    there = [mount(number, point, "0:60") for number, point in ((70, PUBLISH.replace(UID, OTHER_UID)),)]
+    bare = replace(
+        LEFT, targets=tuple(replace(target, beneath=0) for target in LEFT.targets), begun=False
+    )
+    there = [
+        mount(number, point, "0:60") for number, point in ((70, PUBLISH.replace(UID, OTHER_UID)),)
+    ]
     found = state(*there, answers={"0:60": GONE}, unfinished=(bare,), notes={})
     (_dead, left) = sorted(
-        fuse_plan.plan(found, options(accept_majority_broken=False)).findings, key=lambda finding: "interrupted" in finding.summary
+        fuse_plan.plan(found, options(accept_majority_broken=False)).findings,
+        key=lambda finding: "interrupted" in finding.summary,
     )
     assert (left.verdict, "look broken at once" in left.reason) == ("refuse", True)
 
@@ -879,7 +1278,15 @@ def taken(*ids: int) -> MountTable:
     below = 1
     layers = []
     for number in ids:
-        layers.append(mount(number, STAGING, devices.get(number, "0:99"), below, **({"fstype": "tmpfs"} if number == 5 else {})))
+        layers.append(
+            mount(
+                number,
+                STAGING,
+                devices.get(number, "0:99"),
+                below,
+                **({"fstype": "tmpfs"} if number == 5 else {}),
+            )
+        )
         below = number
     return MountTable([ROOT_MOUNT, *layers])
 
@@ -912,18 +1319,31 @@ def test_no_more_repairs_than_allowed() -> None:
 
 
 def test_named_paths() -> None:
-    found = state(*MOUNTS, mount(20, f"{PUBLISH[:-11]}pvc-2/mount", "0:51"), answers={"0:50": GONE, "0:51": OK})
+    found = state(
+        *MOUNTS,
+        mount(20, f"{PUBLISH[:-11]}pvc-2/mount", "0:51"),
+        answers={"0:50": GONE, "0:51": OK},
+    )
     well = f"{PUBLISH[:-11]}pvc-2/mount"
-    findings = {finding.name: finding for finding in fuse_plan.plan(found, options(paths=(SUBPATH, well, "/a\nb"))).findings}
+    findings = {
+        finding.name: finding
+        for finding in fuse_plan.plan(found, options(paths=(SUBPATH, well, "/a\nb"))).findings
+    }
     assert all(finding.named for finding in findings.values())
     assert findings[STAGING].verdict == "repair"
     assert findings[well].reason == "it answers: there is nothing to repair"
     assert findings["'/a\\nb'"].reason == "no FUSE mount of the kubelet's is there"
-    assert [finding.name for finding in fuse_plan.plan(found, options(paths=(well,))).findings] == [well]
+    assert [finding.name for finding in fuse_plan.plan(found, options(paths=(well,))).findings] == [
+        well
+    ]
 
 
 @pytest.mark.parametrize(("error", "found"), [("EIO", 1), ("EACCES", 0)])
 def test_errors_are_only_reported(error: str, found: int) -> None:
     """That of a mount which only its user may enter is none."""
-    findings = fuse_plan.plan(state(answers={"0:50": Answer("error", "listing", error, "words")}), options()).findings
-    assert [(finding.verdict, finding.severity) for finding in findings] == [("report", "minor")] * found
+    findings = fuse_plan.plan(
+        state(answers={"0:50": Answer("error", "listing", error, "words")}), options()
+    ).findings
+    assert [(finding.verdict, finding.severity) for finding in findings] == [
+        ("report", "minor")
+    ] * found

@@ -9,8 +9,12 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import recipes as fuse_recipes
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.recipes import RECIPES
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    recipes as fuse_recipes,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.recipes import (
+    RECIPES,
+)
 
 KEYS = {"access_key": "AKID", "secret_key": "s3cr3t"}
 
@@ -18,7 +22,10 @@ KEYS = {"access_key": "AKID", "secret_key": "s3cr3t"}
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_no_recipe_shows_a_secret(name: str) -> None:
     recipe = RECIPES[name]
-    assert not any("secret_key" in word or "session_token" in word for word in (*recipe.argv, *recipe.at, *recipe.environment))
+    assert not any(
+        "secret_key" in word or "session_token" in word
+        for word in (*recipe.argv, *recipe.at, *recipe.environment)
+    )
     assert "secret_key" in recipe.credentials
 
 
@@ -47,7 +54,9 @@ def test_placeholders() -> None:
     template = ["mount", "{options}", "-o", "x,{options}", "{source}:{nobody}", "{target}"]
     words = fuse_recipes.option_words(["a=1", "--cache=off"])
     assert words == ["-o", "a=1", "--cache=off"]
-    filled = fuse_recipes.fill(template, {"source": "b", "target": "/t"}, {"options": ["a", "{target}"]})
+    filled = fuse_recipes.fill(
+        template, {"source": "b", "target": "/t"}, {"options": ["a", "{target}"]}
+    )
     # What was filled in is not looked at again.
     assert filled == ["mount", "a", "{target}", "-o", "x,a,{target}", "b:{nobody}", "/t"]
 
@@ -61,7 +70,8 @@ def test_placeholders() -> None:
         (
             "goofys",
             {**KEYS, "session_token": "tok"},
-            "[default]\naws_access_key_id = AKID\naws_secret_access_key = s3cr3t\naws_session_token = tok\n",
+            "[default]\naws_access_key_id = AKID\naws_secret_access_key = "
+            "s3cr3t\naws_session_token = tok\n",
         ),
         ("cephfs-fuse", KEYS, "[client.AKID]\n\tkey = s3cr3t\n"),
         ("juicefs", {"secret_key": "s3cr3t"}, "META_PASSWORD=s3cr3t\n"),
@@ -73,18 +83,34 @@ def test_placeholders() -> None:
 def test_credentials_files(name: str | None, credentials: dict[str, str], text: str) -> None:
     """Lines of what is not given are left out."""
     recipe = RECIPES[name] if name else None
-    assert fuse_recipes.credentials_text(recipe, credentials, {"bucket": "bucket", "endpoint": ""}) == text
+    assert (
+        fuse_recipes.credentials_text(recipe, credentials, {"bucket": "bucket", "endpoint": ""})
+        == text
+    )
 
 
 def test_a_secret_that_looks_like_a_placeholder() -> None:
-    assert fuse_recipes.credentials_text(RECIPES["s3fs"], {"access_key": "A", "secret_key": "{access_key}"}, {}) == "A:{access_key}\n"
+    assert (
+        fuse_recipes.credentials_text(
+            RECIPES["s3fs"], {"access_key": "A", "secret_key": "{access_key}"}, {}
+        )
+        == "A:{access_key}\n"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
-@pytest.mark.parametrize("key", ["access_key", "secret_key", "session_token", "endpoint", "region", "bucket"])
+@pytest.mark.parametrize(
+    "key", ["access_key", "secret_key", "session_token", "endpoint", "region", "bucket"]
+)
 def test_no_value_adds_a_line(name: str, key: str) -> None:
     """A tenant's Secret gave rclone a line that it runs as a command: bearer_token_command."""
-    given = {**KEYS, "session_token": "tok", "endpoint": "https://s3", "region": "eu", "bucket": "b"}
+    given = {
+        **KEYS,
+        "session_token": "tok",
+        "endpoint": "https://s3",
+        "region": "eu",
+        "bucket": "b",
+    }
     plain = fuse_recipes.credentials_text(RECIPES[name], given, {})
     evil = {**given, key: "x\ntype = webdav\nbearer_token_command = id"}
     if given[key] not in plain:
@@ -94,9 +120,13 @@ def test_no_value_adds_a_line(name: str, key: str) -> None:
         fuse_recipes.credentials_text(RECIPES[name], evil, {})
 
 
-@pytest.mark.parametrize("place", ["source", "target", "endpoint", "bucket", "region", "credentials_file", "access_key"])
+@pytest.mark.parametrize(
+    "place", ["source", "target", "endpoint", "bucket", "region", "credentials_file", "access_key"]
+)
 def test_no_value_adds_an_option(place: str) -> None:
-    """With "-o endpoint={region}" a region of "x,logfile=/etc/cron.d/x" had s3fs write that file."""
+    """With "-o endpoint={region}" a region of "x,logfile=/etc/cron.d/x" had s3fs write
+    that file.
+    """
     for evil in ("x,logfile=/etc/cron.d/x", "-oallow_root", "x y", "x\ny"):
         for template in (f"endpoint={{{place}}}", f"{{{place}}}"):
             with pytest.raises(Refused):

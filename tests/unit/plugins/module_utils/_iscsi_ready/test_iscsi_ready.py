@@ -12,25 +12,45 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import CommandResult, Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    CommandResult,
+    Deadline,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready import runbook
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import Module, Options, State
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import IscsiReady
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
+    Module,
+    Options,
+    State,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.runbook import (
+    IscsiReady,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 KERNEL = "6.1.0-13-amd64"
 IQN = "iqn.1993-08.org.debian:01:abcdef"
 READY = Module("iscsi_tcp", True, False, (KERNEL,), "", "/etc/modules-load.d/a.conf", ())
-UNITS = "Id=iscsid.service\nLoadState=loaded\nActiveState={0}\n\nId=iscsid.socket\nLoadState={1}\nActiveState=active\n"
+UNITS = (
+    "Id=iscsid.service\nLoadState=loaded\nActiveState={0}\n\nId=iscsid.socket\nLoadState={1}\n"
+    "ActiveState=active\n"
+)
 
 
 class Node(Host):
     """A node made of files, whose commands are answered from a table and remembered."""
 
-    def __init__(self, root: Path, files: dict[str, str], units: str = UNITS.format("active", "not-found")) -> None:
+    def __init__(
+        self, root: Path, files: dict[str, str], units: str = UNITS.format("active", "not-found")
+    ) -> None:
         super().__init__(Deadline(60), 10, str(root))
         self.kernel, self.name, self.units, self.commands, self.root = KERNEL, "n1", units, [], root
         # What modprobe --show-depends says, by its flags; None if it fails.
@@ -48,18 +68,23 @@ class Node(Host):
     def run(self, argv: Any, timeout: float | None = None) -> CommandResult:
         self.commands.append(list(argv))
         if argv[:2] == ["modprobe", "--show-depends"]:
-            steps = self.steps.get(" ".join(argv[2:-1]), self.steps.get("", "insmod /lib/modules/x.ko\n"))
+            steps = self.steps.get(
+                " ".join(argv[2:-1]), self.steps.get("", "insmod /lib/modules/x.ko\n")
+            )
             return CommandResult(tuple(argv), 0 if steps is not None else 1, steps or "", "", 0.1)
         if argv[0] == "modprobe":
             for name in ("iscsi_tcp", "libiscsi_tcp", "libiscsi", "scsi_transport_iscsi"):
                 self.put(f"sys/module/{name}/refcnt")
         if argv[:2] == ["systemctl", "start"]:
             self.units = UNITS.format("active", "not-found")
-        return CommandResult(tuple(argv), 0, self.units if argv[:2] == ["systemctl", "show"] else "", "", 0.1)
+        return CommandResult(
+            tuple(argv), 0, self.units if argv[:2] == ["systemctl", "show"] else "", "", 0.1
+        )
 
 
 FILES = {
-    f"lib/modules/{KERNEL}/modules.dep": "kernel/drivers/scsi/iscsi_tcp.ko.xz: kernel/drivers/scsi/libiscsi_tcp.ko.xz\n",
+    f"lib/modules/{KERNEL}/modules.dep": "kernel/drivers/scsi/iscsi_tcp.ko.xz: "
+    "kernel/drivers/scsi/libiscsi_tcp.ko.xz\n",
     f"lib/modules/{KERNEL}/modules.builtin": "kernel/fs/ext4/ext4.ko\n",
     "etc/iscsi/initiatorname.iscsi": f"## a comment\nInitiatorName={IQN}\n",
 }
@@ -71,31 +96,75 @@ def node(root: Path, **changes: Any) -> Node:
 
 def test_module_that_is_only_installed(tmp_path: Path) -> None:
     module = runbook.read_module(node(tmp_path), "iscsi_tcp")
-    assert module == Module("iscsi_tcp", False, False, (KERNEL,), "", "", ("libiscsi_tcp", "libiscsi", "scsi_transport_iscsi"))
+    assert module == Module(
+        "iscsi_tcp",
+        False,
+        False,
+        (KERNEL,),
+        "",
+        "",
+        ("libiscsi_tcp", "libiscsi", "scsi_transport_iscsi"),
+    )
 
 
 @pytest.mark.parametrize(
     ("files", "attribute", "expected"),
     [
-        ({f"lib/modules/{KERNEL}/modules.builtin": "kernel/drivers/scsi/iscsi_tcp.ko\n"}, "built_in", True),
-        ({f"lib/modules/{KERNEL}/modules.dep": "kernel/drivers/scsi/iscsi-tcp.ko: \n"}, "installed_for", (KERNEL,)),
-        ({f"lib/modules/{KERNEL}/modules.dep": "kernel/my_iscsi_tcp.ko:\nkernel/iscsi_tcp2.ko:\n"}, "installed_for", ()),
-        ({f"lib/modules/{KERNEL}/modules.dep": "", "lib/modules/6.9/modules.dep": "a/iscsi_tcp.ko:\n"}, "installed_for", ("6.9",)),
+        (
+            {f"lib/modules/{KERNEL}/modules.builtin": "kernel/drivers/scsi/iscsi_tcp.ko\n"},
+            "built_in",
+            True,
+        ),
+        (
+            {f"lib/modules/{KERNEL}/modules.dep": "kernel/drivers/scsi/iscsi-tcp.ko: \n"},
+            "installed_for",
+            (KERNEL,),
+        ),
+        (
+            {
+                f"lib/modules/{KERNEL}/modules.dep": "kernel/my_iscsi_tcp.ko:\n"
+                "kernel/iscsi_tcp2.ko:\n"
+            },
+            "installed_for",
+            (),
+        ),
+        (
+            {
+                f"lib/modules/{KERNEL}/modules.dep": "",
+                "lib/modules/6.9/modules.dep": "a/iscsi_tcp.ko:\n",
+            },
+            "installed_for",
+            ("6.9",),
+        ),
         # Only what modprobe says counts.
         ({"etc/modprobe.d/x.conf": "blacklist iscsi_tcp\n"}, "blacklisted", ""),
         (
             {"proc/cmdline": "quiet module_blacklist=a,iscsi-tcp ro"},
             "blocked",
-            "the kernel was booted with module_blacklist=a,iscsi-tcp: remove that argument, and reboot",
+            "the kernel was booted with module_blacklist=a,iscsi-tcp: "
+            "remove that argument, and reboot",
         ),
-        ({"proc/cmdline": "quiet module_blacklist=iscsi_tcp2 modprobe.blacklist=iscsi_tcp"}, "blocked", ""),
+        (
+            {"proc/cmdline": "quiet module_blacklist=iscsi_tcp2 modprobe.blacklist=iscsi_tcp"},
+            "blocked",
+            "",
+        ),
         ({"etc/modules": "loop\niscsi_tcp\n"}, "persisted", "/etc/modules"),
-        ({"usr/lib/modules-load.d/i.conf": "iscsi_tcp\n"}, "persisted", "/usr/lib/modules-load.d/i.conf"),
+        (
+            {"usr/lib/modules-load.d/i.conf": "iscsi_tcp\n"},
+            "persisted",
+            "/usr/lib/modules-load.d/i.conf",
+        ),
         ({"etc/modules-load.d/i.conf": "# iscsi_tcp\n"}, "persisted", ""),
     ],
 )
-def test_what_is_read_of_a_module(tmp_path: Path, files: dict[str, str], attribute: str, expected: Any) -> None:
-    assert getattr(runbook.read_module(node(tmp_path, files=files), "iscsi_tcp"), attribute) == expected
+def test_what_is_read_of_a_module(
+    tmp_path: Path, files: dict[str, str], attribute: str, expected: Any
+) -> None:
+    assert (
+        getattr(runbook.read_module(node(tmp_path, files=files), "iscsi_tcp"), attribute)
+        == expected
+    )
 
 
 LOADS = "insmod /lib/modules/libiscsi.ko\ninsmod /lib/modules/iscsi_tcp.ko\n"
@@ -128,7 +197,12 @@ HERE = "modprobe's configuration: "
             f"{HERE}install iscsi_tcp /usr/bin/false # no",
             "",
         ),
-        ({}, {"": BELOW}, "", "modprobe runs '/bin/false' in place of a dependency: remove that install line"),
+        (
+            {},
+            {"": BELOW},
+            "",
+            "modprobe runs '/bin/false' in place of a dependency: remove that install line",
+        ),
         (
             {},
             {"": "install /bin/false\ninstall sh -c 'exit 1'\n", "--ignore-install": BELOW},
@@ -136,18 +210,32 @@ HERE = "modprobe's configuration: "
             "modprobe runs '/bin/false' in place of a dependency: remove that install line",
         ),
         ({}, {"": "install /sbin/modprobe -i iscsi_tcp && echo done\n"}, "", ""),
-        ({}, {"": "install echo modprobed\n", "--ignore-install": LOADS}, f"{HERE}install iscsi_tcp echo modprobed", ""),
+        (
+            {},
+            {"": "install echo modprobed\n", "--ignore-install": LOADS},
+            f"{HERE}install iscsi_tcp echo modprobed",
+            "",
+        ),
         (
             {},
             {"": "install /bin/false # not by modprobe\n", "--ignore-install": LOADS},
             f"{HERE}install iscsi_tcp /bin/false # not by modprobe",
             "",
         ),
-        ({}, {"": "install 'modprobe\n", "--ignore-install": LOADS}, f"{HERE}install iscsi_tcp 'modprobe", ""),
+        (
+            {},
+            {"": "install 'modprobe\n", "--ignore-install": LOADS},
+            f"{HERE}install iscsi_tcp 'modprobe",
+            "",
+        ),
     ],
 )
 def test_what_modprobe_would_do(
-    tmp_path: Path, files: dict[str, str], steps: dict[str, str | None], blacklisted: str, blocked: str
+    tmp_path: Path,
+    files: dict[str, str],
+    steps: dict[str, str | None],
+    blacklisted: str,
+    blocked: str,
 ) -> None:
     host = node(tmp_path, files=files)
     host.steps = steps
@@ -165,7 +253,12 @@ def test_what_modprobe_would_do(
     ],
 )
 def test_initiator_names(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
-    assert IscsiReady(node(tmp_path, files={"etc/iscsi/initiatorname.iscsi": text}), Options()).gather().initiator_names == expected
+    assert (
+        IscsiReady(node(tmp_path, files={"etc/iscsi/initiatorname.iscsi": text}), Options())
+        .gather()
+        .initiator_names
+        == expected
+    )
 
 
 def make_state(module: Module = READY, **changes: Any) -> State:
@@ -178,7 +271,12 @@ def found(state: State, **options: Any) -> list[Finding]:
 
 def test_ready_node() -> None:
     assert found(make_state()) == []
-    assert found(make_state(replace(READY, loaded=False, built_in=True, installed_for=(), persisted=""))) == []
+    assert (
+        found(
+            make_state(replace(READY, loaded=False, built_in=True, installed_for=(), persisted=""))
+        )
+        == []
+    )
     assert found(make_state(iscsid={"iscsid.service": "inactive", "iscsid.socket": "active"})) == []
 
 
@@ -199,9 +297,24 @@ GONE = replace(READY, loaded=False, persisted="", missing_dependencies=("libiscs
             f"not installed for the running kernel {KERNEL}, only for 6.9: reboot into that kernel",
         ),
         (replace(GONE, installed_for=()), {}, [], f"kernel {KERNEL}, install the running"),
-        (replace(GONE, blacklisted="/etc/modprobe.d/x.conf: blacklist iscsi_tcp"), {}, [], "load_blacklisted"),
-        (replace(GONE, blacklisted="x"), {"load_blacklisted": True}, ["load_module", "persist_module"], "installed"),
-        (replace(GONE, blocked="the kernel was booted so"), {"load_blacklisted": True}, [], "cannot be loaded: the kernel was booted so"),
+        (
+            replace(GONE, blacklisted="/etc/modprobe.d/x.conf: blacklist iscsi_tcp"),
+            {},
+            [],
+            "load_blacklisted",
+        ),
+        (
+            replace(GONE, blacklisted="x"),
+            {"load_blacklisted": True},
+            ["load_module", "persist_module"],
+            "installed",
+        ),
+        (
+            replace(GONE, blocked="the kernel was booted so"),
+            {"load_blacklisted": True},
+            [],
+            "cannot be loaded: the kernel was booted so",
+        ),
         (replace(READY, persisted="", blocked="x"), {}, ["persist_module"], "reboot"),
     ],
 )
@@ -216,7 +329,12 @@ def test_modules(module: Module, options: dict[str, Any], verbs: list[str], reas
     ("changes", "options", "verdict", "text"),
     [
         ({"iscsid": {"iscsid.service": "inactive"}}, {}, "refuse", "start_iscsid"),
-        ({"iscsid": {"iscsid.service": "failed"}}, {"start_iscsid": True}, "repair", "iscsid is not active"),
+        (
+            {"iscsid": {"iscsid.service": "failed"}},
+            {"start_iscsid": True},
+            "repair",
+            "iscsid is not active",
+        ),
         ({"iscsid": {}}, {"start_iscsid": True}, "refuse", "install open-iscsi"),
         (
             {"iscsid": {"iscsid.service": "masked", "iscsid.socket": "active"}},
@@ -228,10 +346,17 @@ def test_modules(module: Module, options: dict[str, Any], verbs: list[str], reas
         ({"initiator_names": ()}, {}, "refuse", "no InitiatorName"),
         ({"initiator_names": (IQN, IQN)}, {}, "refuse", "2 initiator names"),
         ({"initiator_names": ("worker",)}, {}, "refuse", "not of the form"),
-        ({}, {"peer_initiator_names": {"n2": IQN, "n3": "iqn.2020-01.x:y"}}, "refuse", f"{IQN} is also that of n2"),
+        (
+            {},
+            {"peer_initiator_names": {"n2": IQN, "n3": "iqn.2020-01.x:y"}},
+            "refuse",
+            f"{IQN} is also that of n2",
+        ),
     ],
 )
-def test_iscsid_and_initiator_name(changes: dict[str, Any], options: dict[str, Any], verdict: str, text: str) -> None:
+def test_iscsid_and_initiator_name(
+    changes: dict[str, Any], options: dict[str, Any], verdict: str, text: str
+) -> None:
     (finding,) = found(make_state(**changes), **options)
     assert finding.verdict == verdict
     assert text in f"{finding.summary} {finding.reason}"
@@ -286,13 +411,21 @@ def test_repair_from_nothing_to_ready(tmp_path: Path) -> None:
     host = node(tmp_path, units=UNITS.format("inactive", "not-found"))
     runbook = IscsiReady(host, Options(start_iscsid=True))
     plan = runbook.plan(runbook.gather())
-    assert [action.verb for action in plan.actions] == ["load_module", "persist_module", "start_service"]
+    assert [action.verb for action in plan.actions] == [
+        "load_module",
+        "persist_module",
+        "start_service",
+    ]
     for finding in plan.findings:
         for action in finding.repair:
             runbook.apply(action)
         assert runbook.verify(finding)
     assert ["modprobe", "iscsi_tcp"] in host.commands
-    assert (tmp_path / "etc/modules-load.d/storage_ops-iscsi_tcp.conf").read_text().endswith("\niscsi_tcp\n")
+    assert (
+        (tmp_path / "etc/modules-load.d/storage_ops-iscsi_tcp.conf")
+        .read_text()
+        .endswith("\niscsi_tcp\n")
+    )
     assert runbook.plan(runbook.gather()).findings == []
 
 
@@ -301,7 +434,11 @@ def test_a_name_with_a_dash_is_the_same_module(tmp_path: Path) -> None:
     host.put("sys/module/ib_iser/refcnt")
     host.put("etc/modules-load.d/x.conf", "\nib-iser\n")
     (module,) = IscsiReady(host, Options(modules=("ib-iser",))).gather().modules
-    assert (module.name, module.ready, module.persisted) == ("ib_iser", True, "/etc/modules-load.d/x.conf")
+    assert (module.name, module.ready, module.persisted) == (
+        "ib_iser",
+        True,
+        "/etc/modules-load.d/x.conf",
+    )
 
 
 @pytest.mark.parametrize("modules", [("",), (), ("../x",), ("isc\u00e4",)])
@@ -311,14 +448,19 @@ def test_odd_module_names(tmp_path: Path, modules: tuple[str, ...]) -> None:
 
 
 def test_an_install_line_is_passed_over_when_that_is_accepted() -> None:
-    (finding,) = found(make_state(replace(GONE, blacklisted="x: install iscsi_tcp /bin/false")), load_blacklisted=True)
+    (finding,) = found(
+        make_state(replace(GONE, blacklisted="x: install iscsi_tcp /bin/false")),
+        load_blacklisted=True,
+    )
     assert finding.repair[0].command == ["modprobe", "--ignore-install", "iscsi_tcp"]
 
 
 @pytest.mark.parametrize(("state", "said"), [("inactive", "masked"), ("active", "active")])
 def test_a_masked_unit_is_not_missing(tmp_path: Path, state: str, said: str) -> None:
     units = f"Id=iscsid.service\nLoadState=masked\nActiveState={state}\n"
-    assert IscsiReady(node(tmp_path, units=units), Options()).gather().iscsid == {"iscsid.service": said}
+    assert IscsiReady(node(tmp_path, units=units), Options()).gather().iscsid == {
+        "iscsid.service": said
+    }
 
 
 def test_a_failed_service_is_not_saved_by_its_socket() -> None:
@@ -332,4 +474,6 @@ def test_modprobe_that_lies(tmp_path: Path) -> None:
             return CommandResult(tuple(argv), 0, "", "", 0.1)
 
     with pytest.raises(ActionFailed, match="the kernel lacks"):
-        IscsiReady(Lying(tmp_path, FILES), Options()).apply(Action("load_module", "iscsi_tcp", ["modprobe", "iscsi_tcp"]))
+        IscsiReady(Lying(tmp_path, FILES), Options()).apply(
+            Action("load_module", "iscsi_tcp", ["modprobe", "iscsi_tcp"])
+        )

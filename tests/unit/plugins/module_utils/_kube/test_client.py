@@ -19,7 +19,9 @@ import pytest
 import yaml
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     FIRST_PATIENCE,
     PATIENCE,
@@ -35,7 +37,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     path,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.endpoint import Endpoint
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import OWN_NAMESPACE
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    OWN_NAMESPACE,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.server import (
     Server,
     cut,
@@ -98,7 +102,10 @@ PREPARE = [
 ]
 # In the namespace of the ledgers.
 HOLDS = [("coordination.k8s.io", "v1", "leases", "list create delete")]
-LEDGERS = [("", "v1", "configmaps", "get list create patch delete"), ("coordination.k8s.io", "v1", "leases", "get create patch delete")]
+LEDGERS = [
+    ("", "v1", "configmaps", "get list create patch delete"),
+    ("coordination.k8s.io", "v1", "leases", "get create patch delete"),
+]
 
 
 @pytest.fixture
@@ -121,11 +128,15 @@ def at(url: str, seconds: float = 600, timeout: float = 5, sleep: Any = None) ->
     """A client of the server there."""
     sleeps = Sleeps() if sleep is None else sleep
     clock = getattr(sleeps, "clock", time.monotonic)
-    endpoint = Endpoint(url, "the token of K8S_AUTH_API_KEY", lambda: [("Authorization", "Bearer t")])
+    endpoint = Endpoint(
+        url, "the token of K8S_AUTH_API_KEY", lambda: [("Authorization", "Bearer t")]
+    )
     return Cluster(endpoint, Deadline(seconds, clock), timeout, sleeps, clock)
 
 
-def cluster(server: Any, *answers: Any, seconds: float = 600, timeout: float = 5, sleep: Any = None) -> Cluster:
+def cluster(
+    server: Any, *answers: Any, seconds: float = 600, timeout: float = 5, sleep: Any = None
+) -> Cluster:
     """A client of that server, which gives these answers."""
     server.answers = list(answers)
     return at(server.url, seconds, timeout, sleep)
@@ -164,7 +175,11 @@ def rights(manifest: str, *spaces: str) -> set[tuple[str, str, str]]:
 
 
 def asked(requests: list[tuple[str, str, str, str]]) -> set[tuple[str, str, str]]:
-    return {(group, resource, verb) for group, _version, resource, verbs in requests for verb in verbs.split()}
+    return {
+        (group, resource, verb)
+        for group, _version, resource, verbs in requests
+        for verb in verbs.split()
+    }
 
 
 def name(item: dict[str, Any]) -> str:
@@ -178,8 +193,14 @@ def changes(client: Cluster, of: str, version: str = "7") -> Iterator[Any]:
 
 
 def test_paths() -> None:
-    assert path("v1", "pods", "web-0", "shop", "eviction") == "/api/v1/namespaces/shop/pods/web-0/eviction"
-    assert path("storage.k8s.io/v1", "volumeattachments") == "/apis/storage.k8s.io/v1/volumeattachments"
+    assert (
+        path("v1", "pods", "web-0", "shop", "eviction")
+        == "/api/v1/namespaces/shop/pods/web-0/eviction"
+    )
+    assert (
+        path("storage.k8s.io/v1", "volumeattachments")
+        == "/apis/storage.k8s.io/v1/volumeattachments"
+    )
     assert path("rbac.authorization.k8s.io/v1", "clusterroles", "system:node/x") == (
         "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node%2Fx"
     )
@@ -259,7 +280,9 @@ class TestRequests:
         assert len(server.requests) == 5
         assert server.connections == 1
 
-    def test_a_connection_that_the_server_has_closed_is_not_used_again(self, server: Server) -> None:
+    def test_a_connection_that_the_server_has_closed_is_not_used_again(
+        self, server: Server
+    ) -> None:
         def last(handler: Any) -> None:
             says(WEB)(handler)
             handler.close_connection = True
@@ -280,7 +303,14 @@ class TestRequests:
 
     def test_delete_gives_a_pod_no_time_only_when_asked(self, server: Server) -> None:
         cluster(server, says(WEB)).delete(POD, "u-1", grace=0)
-        assert server.bodies == [{"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u-1"}, "gracePeriodSeconds": 0}]
+        assert server.bodies == [
+            {
+                "kind": "DeleteOptions",
+                "apiVersion": "v1",
+                "preconditions": {"uid": "u-1"},
+                "gracePeriodSeconds": 0,
+            }
+        ]
 
     @pytest.mark.parametrize("kind", ["merge", "strategic", "json"])
     def test_patch(self, server: Server, kind: str) -> None:
@@ -288,9 +318,9 @@ class TestRequests:
         assert client.patch(POD, {"a": 1}, kind=kind, dry_run=True) == {"patched": 1}
         assert server.requests == [f"PATCH {POD}?dryRun=All"]
         assert server.bodies == [{"a": 1}]
-        assert [value for key, value in server.headers[0] if key == "Content-Type"][0].startswith("application/") and kind in str(
-            server.headers[0]
-        )
+        assert [value for key, value in server.headers[0] if key == "Content-Type"][0].startswith(
+            "application/"
+        ) and kind in str(server.headers[0])
 
     def test_create(self, server: Server) -> None:
         client = cluster(server, says({"made": 1}, status=201))
@@ -301,11 +331,18 @@ class TestRequests:
 class TestLists:
     def test_from_the_cache_in_one_answer(self, server: Server) -> None:
         client = cluster(server, lists("a", "b"))
-        assert client.list(PODS, name, cached=True, fields="spec.nodeName=n", labels="app=web") == ["a", "b"]
-        assert server.requests == [f"GET {PODS}?fieldSelector=spec.nodeName%3Dn&labelSelector=app%3Dweb&resourceVersion=0"]
+        assert client.list(PODS, name, cached=True, fields="spec.nodeName=n", labels="app=web") == [
+            "a",
+            "b",
+        ]
+        assert server.requests == [
+            f"GET {PODS}?fieldSelector=spec.nodeName%3Dn&labelSelector=app%3Dweb&resourceVersion=0"
+        ]
 
     def test_in_pages(self, server: Server) -> None:
-        client = cluster(server, lists("a", "b", token="t1"), lists("c", "d", token="t2"), lists("e"))
+        client = cluster(
+            server, lists("a", "b", token="t1"), lists("c", "d", token="t2"), lists("e")
+        )
         assert client.list(PODS, name, limit=2, labels="x=y") == list("abcde")
         assert server.requests == [
             f"GET {PODS}?labelSelector=x%3Dy&limit=2",
@@ -313,8 +350,12 @@ class TestLists:
             f"GET {PODS}?labelSelector=x%3Dy&limit=2&continue=t2",
         ]
 
-    def test_an_expired_continue_token_starts_the_list_again_and_no_item_comes_twice(self, server: Server) -> None:
-        client = cluster(server, lists("a", token="t1"), refuses(410), lists("b", token="t2"), lists("c"))
+    def test_an_expired_continue_token_starts_the_list_again_and_no_item_comes_twice(
+        self, server: Server
+    ) -> None:
+        client = cluster(
+            server, lists("a", token="t1"), refuses(410), lists("b", token="t2"), lists("c")
+        )
         assert client.list(PODS, name) == ["b", "c"]
 
     def test_a_token_that_always_expires_is_an_error(self, server: Server) -> None:
@@ -325,7 +366,9 @@ class TestLists:
         assert len(server.requests) == 8
 
     @pytest.mark.parametrize("failure", [cut(["a"] * 9, True), resets, refuses(504)])
-    def test_what_is_lost_in_one_answer_is_asked_for_in_pages(self, server: Server, failure: Any) -> None:
+    def test_what_is_lost_in_one_answer_is_asked_for_in_pages(
+        self, server: Server, failure: Any
+    ) -> None:
         """A slow reader is cut off by the API server, and would be each time."""
         client = cluster(server, failure, lists("a", token="t1"), lists("b"))
         assert client.list(PODS, name, cached=True, labels="x=y", limit=1) == ["a", "b"]
@@ -340,10 +383,14 @@ class TestLists:
         assert client.list(PODS, name, cached=True) == ["a"]
         assert server.requests == [f"GET {PODS}?resourceVersion=0"] * 2
 
-    def test_a_list_that_was_once_lost_is_asked_for_in_pages_from_then_on(self, server: Server) -> None:
+    def test_a_list_that_was_once_lost_is_asked_for_in_pages_from_then_on(
+        self, server: Server
+    ) -> None:
         """Also where the pages have expired, since they were read slowly."""
         expired = refuses(410)
-        client = cluster(server, cut(["a"] * 9, True), lists("a", token="t"), expired, lists("a"), lists("b"))
+        client = cluster(
+            server, cut(["a"] * 9, True), lists("a", token="t"), expired, lists("a"), lists("b")
+        )
         assert client.list(PODS, name, cached=True) == ["a"]
         assert client.list(PODS, name, cached=True) == ["b"]
         assert server.requests == [
@@ -381,12 +428,23 @@ class TestLists:
     def test_a_list_that_is_always_cut_is_an_error(self, server: Server, chunked: bool) -> None:
         client = cluster(server, cut(["a"] * 100, chunked))
         with pytest.raises(
-            KubeError, match=r"cannot list pods: the answer of .* was lost: it ended early.* [(]6 tries in 1\d\.\d s[)]"
+            KubeError,
+            match=r"cannot list pods: the answer of .* was lost: it ended early.* [(]6 tries in "
+            r"1\d\.\d s[)]",
         ) as caught:
             client.list(PODS, name, cached=True)
         assert caught.value.status == 0
 
-    @pytest.mark.parametrize("body", [{"kind": "Pod"}, {}, {"kind": "Status", "status": "Failure"}, {"kind": "PodList", "items": {}}, [1]])
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"kind": "Pod"},
+            {},
+            {"kind": "Status", "status": "Failure"},
+            {"kind": "PodList", "items": {}},
+            [1],
+        ],
+    )
     def test_what_is_no_list_is_an_error(self, server: Server, body: Any) -> None:
         with pytest.raises(KubeError, match="cannot list pods"):
             cluster(server, says(body)).list(PODS, name)
@@ -399,28 +457,46 @@ class TestLists:
 
 
 class TestRetries:
-    @pytest.mark.parametrize("failure", [refuses(429), refuses(500), refuses(502), refuses(503), refuses(504), resets])
+    @pytest.mark.parametrize(
+        "failure", [refuses(429), refuses(500), refuses(502), refuses(503), refuses(504), resets]
+    )
     def test_what_passes_is_tried_again(self, server: Server, failure: Any) -> None:
         sleeps = Sleeps()
-        assert cluster(server, *[failure] * 5, says({**WEB, "a": 1}), sleep=sleeps).get(POD) == {**WEB, "a": 1}
+        assert cluster(server, *[failure] * 5, says({**WEB, "a": 1}), sleep=sleeps).get(POD) == {
+            **WEB,
+            "a": 1,
+        }
         assert sleeps == [0.5, 1, 2, 4, 5]
 
     def test_the_server_says_when(self, server: Server) -> None:
         sleeps = Sleeps()
-        cluster(server, refuses(429, Retry_After="7"), refuses(503, Retry_After="0"), refuses(503), says(WEB), sleep=sleeps).get(POD)
+        cluster(
+            server,
+            refuses(429, Retry_After="7"),
+            refuses(503, Retry_After="0"),
+            refuses(503),
+            says(WEB),
+            sleep=sleeps,
+        ).get(POD)
         assert sleeps == [7, 1, 2]
 
     def test_a_storm_ends(self, server: Server) -> None:
         sleeps = Sleeps()
         with pytest.raises(
-            TooMany, match=r"cannot get pods web-0 in namespace shop: .* answered 429: slow down \(1\d\d tries in 1\d\d\.\d s\)"
+            TooMany,
+            match=r"cannot get pods web-0 in namespace shop: .* answered 429: slow down \(1\d\d "
+            r"tries in 1\d\d\.\d s\)",
         ) as caught:
             cluster(server, refuses(429, "slow down", Retry_After="1"), sleep=sleeps).get(POD)
         assert caught.value.status == 429
         assert PATIENCE - 5 < sum(sleeps) <= PATIENCE and set(sleeps) == {1}
 
-    @pytest.mark.parametrize("failure", [refuses(503), resets, says(b"<html>no backend</html>", 503, "text/html")])
-    def test_a_server_that_has_answered_is_waited_for_longer_than_one_that_has_not(self, server: Server, failure: Any) -> None:
+    @pytest.mark.parametrize(
+        "failure", [refuses(503), resets, says(b"<html>no backend</html>", 503, "text/html")]
+    )
+    def test_a_server_that_has_answered_is_waited_for_longer_than_one_that_has_not(
+        self, server: Server, failure: Any
+    ) -> None:
         sleeps = Sleeps()
         client = cluster(server, says(WEB), failure, sleep=sleeps)
         client.get(POD)
@@ -428,7 +504,9 @@ class TestRetries:
             client.get(POD)
         assert PATIENCE - 10 < sum(sleeps) <= PATIENCE and max(sleeps) == 5
 
-    @pytest.mark.parametrize("failure", [resets, says(b"<html>no backend</html>", 503, "text/html")])
+    @pytest.mark.parametrize(
+        "failure", [resets, says(b"<html>no backend</html>", 503, "text/html")]
+    )
     def test_what_may_be_the_wrong_server_is_soon_told(self, server: Server, failure: Any) -> None:
         sleeps = Sleeps()
         with pytest.raises(KubeError, match=r"\(6 tries in 1\d\.\d s\)"):
@@ -443,8 +521,12 @@ class TestRetries:
             client.get(POD)
         assert 10 < sum(sleeps) < 20
 
-    @pytest.mark.parametrize("refusal", [refuses(403), refuses(401), says(b"404 page not found", 404, "text/plain")])
-    def test_a_refusal_right_after_an_outage_is_not_believed(self, server: Server, refusal: Any) -> None:
+    @pytest.mark.parametrize(
+        "refusal", [refuses(403), refuses(401), says(b"404 page not found", 404, "text/plain")]
+    )
+    def test_a_refusal_right_after_an_outage_is_not_believed(
+        self, server: Server, refusal: Any
+    ) -> None:
         client = cluster(server, refuses(503), refusal, refusal, says({**WEB, "a": 1}))
         assert client.get(POD) == {**WEB, "a": 1}
         server.requests.clear()
@@ -485,84 +567,138 @@ class TestRetries:
             reserved.bind(("127.0.0.1", 0))
             port = reserved.getsockname()[1]
         sleeps = Sleeps()
-        with pytest.raises(KubeError, match=f"no connection to http://127.0.0.1:{port}: Connection refused .6 tries"):
+        with pytest.raises(
+            KubeError,
+            match=f"no connection to http://127.0.0.1:{port}: Connection refused .6 tries",
+        ):
             at(f"http://127.0.0.1:{port}", sleep=sleeps).create(PODS, {})
         assert sleeps == [0.5, 1, 2, 4, 5]
 
     def test_no_such_host(self) -> None:
         client = at("http://no-such-host.invalid:6443")
-        with pytest.raises(KubeError, match="cannot get /version: no connection to http://no-such-host.invalid:6443: .*") as caught:
+        with pytest.raises(
+            KubeError,
+            match="cannot get /version: no connection to http://no-such-host.invalid:6443: .*",
+        ) as caught:
             client.version()
         assert caught.value.status == 0
 
 
 class TestChanges:
-    def test_a_deletion_whose_answer_was_lost_is_done_when_the_object_is_gone(self, server: Server) -> None:
+    def test_a_deletion_whose_answer_was_lost_is_done_when_the_object_is_gone(
+        self, server: Server
+    ) -> None:
         cluster(server, resets, refuses(404)).delete(ATTACHMENT, "u")
         assert len(server.requests) == 2
 
-    @pytest.mark.parametrize("now", [refuses(404), says({"metadata": {"name": "csi-1", "uid": "u-2"}})])
-    def test_a_deletion_whose_answer_was_lost_is_done_when_another_object_has_the_name(self, server: Server, now: Any) -> None:
+    @pytest.mark.parametrize(
+        "now", [refuses(404), says({"metadata": {"name": "csi-1", "uid": "u-2"}})]
+    )
+    def test_a_deletion_whose_answer_was_lost_is_done_when_another_object_has_the_name(
+        self, server: Server, now: Any
+    ) -> None:
         cluster(server, refuses(504), refuses(409), now).delete(ATTACHMENT, "u-1")
         assert server.requests == [f"DELETE {ATTACHMENT}"] * 2 + [f"GET {ATTACHMENT}"]
 
-    def test_a_deletion_that_is_refused_for_something_else_was_not_done(self, server: Server) -> None:
+    def test_a_deletion_that_is_refused_for_something_else_was_not_done(
+        self, server: Server
+    ) -> None:
         with pytest.raises(Conflict, match="409: it is locked") as caught:
-            cluster(server, refuses(504), refuses(409, "it is locked"), says({"metadata": {"name": "csi-1", "uid": "u-1"}})).delete(
-                ATTACHMENT, "u-1"
-            )
+            cluster(
+                server,
+                refuses(504),
+                refuses(409, "it is locked"),
+                says({"metadata": {"name": "csi-1", "uid": "u-1"}}),
+            ).delete(ATTACHMENT, "u-1")
         assert caught.value.repeated
 
     @pytest.mark.parametrize("first", [[], [refuses(429)]])
     def test_a_deletion_of_what_is_gone_says_so(self, server: Server, first: list[Any]) -> None:
-        with pytest.raises(NotFound, match="cannot delete volumeattachments.storage.k8s.io csi-1") as caught:
+        with pytest.raises(
+            NotFound, match="cannot delete volumeattachments.storage.k8s.io csi-1"
+        ) as caught:
             cluster(server, *first, refuses(404)).delete(ATTACHMENT, "u")
         assert caught.value.status == 404
 
     def test_another_uid(self, server: Server) -> None:
         with pytest.raises(Conflict, match="Precondition failed"):
-            cluster(server, refuses(409, "Precondition failed: UID in precondition")).delete(ATTACHMENT, "u")
+            cluster(server, refuses(409, "Precondition failed: UID in precondition")).delete(
+                ATTACHMENT, "u"
+            )
         assert len(server.requests) == 1
 
     @pytest.mark.parametrize("failure", [resets, refuses(500), refuses(503), cut([], True)])
-    def test_a_creation_that_may_have_been_done_is_not_repeated(self, server: Server, failure: Any) -> None:
+    def test_a_creation_that_may_have_been_done_is_not_repeated(
+        self, server: Server, failure: Any
+    ) -> None:
         with pytest.raises(KubeError):
             cluster(server, failure).create(PODS, {})
         assert len(server.requests) == 1
 
     def test_a_lost_creation_says_so(self, server: Server) -> None:
-        with pytest.raises(KubeError, match="cannot create pods: .* may have been done all the same"):
+        with pytest.raises(
+            KubeError, match="cannot create pods: .* may have been done all the same"
+        ):
             cluster(server, resets).create(PODS, {})
 
     @pytest.mark.parametrize("failure", [resets, refuses(500), refuses(503), cut([], True)])
-    def test_a_creation_that_may_be_done_twice_is_repeated(self, server: Server, failure: Any) -> None:
-        assert cluster(server, failure, says({**WEB, "a": 1})).create(EVICTION, {}, repeatable=True) == {**WEB, "a": 1}
+    def test_a_creation_that_may_be_done_twice_is_repeated(
+        self, server: Server, failure: Any
+    ) -> None:
+        assert cluster(server, failure, says({**WEB, "a": 1})).create(
+            EVICTION, {}, repeatable=True
+        ) == {**WEB, "a": 1}
         assert server.requests == [f"POST {EVICTION}"] * 2
 
     @pytest.mark.parametrize("answer", [refuses(404), refuses(409)])
-    def test_what_became_of_a_repeated_creation_is_for_the_caller_to_say(self, server: Server, answer: Any) -> None:
+    def test_what_became_of_a_repeated_creation_is_for_the_caller_to_say(
+        self, server: Server, answer: Any
+    ) -> None:
         with pytest.raises((NotFound, Conflict)) as caught:
             cluster(server, resets, answer).create(EVICTION, {}, repeatable=True)
         assert caught.value.repeated
 
     def test_a_creation_that_was_turned_away_is_repeated(self, server: Server) -> None:
-        assert cluster(server, refuses(429), says({**WEB, "a": 1})).create(EVICTION, {}) == {**WEB, "a": 1}
+        assert cluster(server, refuses(429), says({**WEB, "a": 1})).create(EVICTION, {}) == {
+            **WEB,
+            "a": 1,
+        }
 
     def test_an_eviction_against_a_budget_is_not_repeated(self, server: Server) -> None:
-        causes = [{"reason": "DisruptionBudget", "message": "The disruption budget web needs 2 healthy pods and has 2 currently"}]
-        refusal = refuses(429, "Cannot evict pod as it would violate the pod's disruption budget.", causes, Retry_After="10")
-        with pytest.raises(TooMany, match="cannot create pods/eviction web-0 in namespace shop: .* 429: Cannot evict .* has 2 currently$"):
+        causes = [
+            {
+                "reason": "DisruptionBudget",
+                "message": "The disruption budget web needs 2 healthy pods and has 2 currently",
+            }
+        ]
+        refusal = refuses(
+            429,
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+            causes,
+            Retry_After="10",
+        )
+        with pytest.raises(
+            TooMany,
+            match="cannot create pods/eviction web-0 in namespace shop: .* 429: Cannot evict .* "
+            "has 2 currently$",
+        ):
             cluster(server, refusal).create(EVICTION, {}, repeatable=True)
         assert len(server.requests) == 1
 
     def test_an_eviction_against_two_budgets_is_not_repeated(self, server: Server) -> None:
-        refusal = refuses(500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.")
+        refusal = refuses(
+            500,
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does "
+            "not support.",
+        )
         with pytest.raises(KubeError, match="more than one PodDisruptionBudget"):
             cluster(server, refusal).create(EVICTION, {}, repeatable=True)
         assert len(server.requests) == 1
 
     @pytest.mark.parametrize(("kind", "tries"), [("merge", 2), ("strategic", 2), ("json", 1)])
-    def test_only_a_patch_that_is_the_same_twice_is_repeated(self, server: Server, kind: str, tries: int) -> None:
+    def test_only_a_patch_that_is_the_same_twice_is_repeated(
+        self, server: Server, kind: str, tries: int
+    ) -> None:
         client = cluster(server, resets, says(WEB))
         if tries == 1:
             with pytest.raises(KubeError, match="may have been done"):
@@ -578,7 +714,11 @@ class TestDeadlines:
     def test_no_server_holds_up_the_end(self, server: Server, answer: Any, what: str) -> None:
         client = cluster(server, answer, seconds=0.5, timeout=30, sleep=time.sleep)
         with pytest.raises(KubeError, match="deadline") as caught:
-            {"get": lambda: client.get(POD), "list": lambda: client.list(PODS, name), "create": lambda: client.create(PODS, {})}[what]()
+            {
+                "get": lambda: client.get(POD),
+                "list": lambda: client.list(PODS, name),
+                "create": lambda: client.create(PODS, {}),
+            }[what]()
         assert caught.value.status == 0
         assert not server.outlasted
 
@@ -590,7 +730,9 @@ class TestDeadlines:
     def test_after_the_deadline_nothing_is_sent(self, server: Server) -> None:
         client = cluster(server, says(WEB), seconds=0)
         with pytest.raises(
-            KubeError, match="cannot delete volumeattachments.storage.k8s.io csi-1: no connection to .*: the deadline is over$"
+            KubeError,
+            match="cannot delete volumeattachments.storage.k8s.io csi-1: no connection to .*: the "
+            "deadline is over$",
         ):
             client.delete(ATTACHMENT, "u")
         assert server.requests == []
@@ -598,7 +740,9 @@ class TestDeadlines:
 
 class TestErrors:
     def test_401_names_the_source_and_not_the_secret(self, server: Server) -> None:
-        with pytest.raises(Forbidden, match="401: Unauthorized. .* credentials of the token of K8S_AUTH_API_KEY") as caught:
+        with pytest.raises(
+            Forbidden, match="401: Unauthorized. .* credentials of the token of K8S_AUTH_API_KEY"
+        ) as caught:
             cluster(server, refuses(401, "Unauthorized")).get(POD)
         assert "Bearer" not in str(caught.value) and len(server.requests) == 1
 
@@ -607,14 +751,35 @@ class TestErrors:
         [
             (
                 lambda c: c.list(ATTACHMENTS, name),
-                '{apiGroups: ["storage.k8s.io"], resources: ["volumeattachments"], verbs: ["list"]}',
+                '{apiGroups: ["storage.k8s.io"], resources: '
+                '["volumeattachments"], verbs: ["list"]}',
                 "audit",
             ),
-            (lambda c: c.get(POD), '{apiGroups: [""], resources: ["pods"], verbs: ["get"]}', "repair"),
-            (lambda c: c.list("/api/v1/namespaces/a/pods", name), '{apiGroups: [""], resources: ["pods"], verbs: ["list"]}', "audit"),
-            (lambda c: c.get("/api/v1/namespaces/a"), '{apiGroups: [""], resources: ["namespaces"], verbs: ["get"]}', "audit"),
-            (lambda c: c.create(EVICTION, {}), '{apiGroups: [""], resources: ["pods/eviction"], verbs: ["create"]}', "repair"),
-            (lambda c: c.delete(ATTACHMENT, "u"), 'resources: ["volumeattachments"], verbs: ["delete"]}', "repair"),
+            (
+                lambda c: c.get(POD),
+                '{apiGroups: [""], resources: ["pods"], verbs: ["get"]}',
+                "repair",
+            ),
+            (
+                lambda c: c.list("/api/v1/namespaces/a/pods", name),
+                '{apiGroups: [""], resources: ["pods"], verbs: ["list"]}',
+                "audit",
+            ),
+            (
+                lambda c: c.get("/api/v1/namespaces/a"),
+                '{apiGroups: [""], resources: ["namespaces"], verbs: ["get"]}',
+                "audit",
+            ),
+            (
+                lambda c: c.create(EVICTION, {}),
+                '{apiGroups: [""], resources: ["pods/eviction"], verbs: ["create"]}',
+                "repair",
+            ),
+            (
+                lambda c: c.delete(ATTACHMENT, "u"),
+                'resources: ["volumeattachments"], verbs: ["delete"]}',
+                "repair",
+            ),
             (
                 lambda c: c.patch(path("apps/v1", "deployments", "d", "n", "scale"), {}),
                 '{apiGroups: ["apps"], resources: ["deployments/scale"], verbs: ["patch"]}',
@@ -622,15 +787,26 @@ class TestErrors:
             ),
         ],
     )
-    def test_403_says_what_is_missing(self, server: Server, call: Any, rule: str, manifest: str) -> None:
+    def test_403_says_what_is_missing(
+        self, server: Server, call: Any, rule: str, manifest: str
+    ) -> None:
         with pytest.raises(Forbidden) as caught:
             call(cluster(server, refuses(403, 'x is forbidden: User "audit" cannot do it')))
         text = str(caught.value)
-        assert 'User "audit" cannot do it' in text and rule in text and f"playbooks/files/rbac-{manifest}.yml" in text
+        assert (
+            'User "audit" cannot do it' in text
+            and rule in text
+            and f"playbooks/files/rbac-{manifest}.yml" in text
+        )
         assert len(server.requests) == 1
 
-    @pytest.mark.parametrize(("group", "version", "resource", "verbs"), [*REQUESTS, *SCALE_DOWN, *FENCES, *PREPARE, *LEDGERS, *HOLDS])
-    def test_403_names_a_manifest_that_has_the_rule(self, server: Server, group: str, version: str, resource: str, verbs: str) -> None:
+    @pytest.mark.parametrize(
+        ("group", "version", "resource", "verbs"),
+        [*REQUESTS, *SCALE_DOWN, *FENCES, *PREPARE, *LEDGERS, *HOLDS],
+    )
+    def test_403_names_a_manifest_that_has_the_rule(
+        self, server: Server, group: str, version: str, resource: str, verbs: str
+    ) -> None:
         kind, _slash, subresource = resource.partition("/")
         folder = path(f"{group}/{version}".strip("/"), kind)
         item = path(f"{group}/{version}".strip("/"), kind, "x", "", subresource)
@@ -652,7 +828,9 @@ class TestErrors:
 
     def test_403_in_a_namespace_names_it(self, server: Server) -> None:
         ledgers = path("v1", "configmaps", namespace=OWN_NAMESPACE)
-        with pytest.raises(Forbidden, match=f"A role of this user in namespace {OWN_NAMESPACE} needs the"):
+        with pytest.raises(
+            Forbidden, match=f"A role of this user in namespace {OWN_NAMESPACE} needs the"
+        ):
             cluster(server, refuses(403)).list(ledgers, name)
 
     def test_the_manifests_have_what_is_asked_for_and_no_more(self) -> None:
@@ -671,8 +849,14 @@ class TestErrors:
 
     @pytest.mark.parametrize("manifest", sorted(found.name for found in FILES.glob("rbac-*.yml")))
     def test_no_right_on_what_others_keep_in_kube_system(self, manifest: str) -> None:
-        """Neither aws-auth nor the scheduler's Lease nor a Deployment; our own things are elsewhere."""
-        bound = {item["roleRef"]["name"] for item in items_of(manifest) if item["kind"] == "ClusterRoleBinding"}
+        """Neither aws-auth nor the scheduler's Lease nor a Deployment; our own things are
+        elsewhere.
+        """
+        bound = {
+            item["roleRef"]["name"]
+            for item in items_of(manifest)
+            if item["kind"] == "ClusterRoleBinding"
+        }
         for item in items_of(manifest):
             space = item["metadata"].get("namespace", "")
             if item["kind"] not in ("ClusterRole", "Role") or space not in ("", "kube-system"):
@@ -692,36 +876,57 @@ class TestErrors:
 
     def test_no_account_reads_secrets_or_takes_all_there_is(self) -> None:
         """Nor does one write a status, remove a finalizer, or give rights."""
-        roles = [item for one in FILES.glob("*.yml") for item in items_of(one.name) if item["kind"] in ("ClusterRole", "Role")]
+        roles = [
+            item
+            for one in FILES.glob("*.yml")
+            for item in items_of(one.name)
+            if item["kind"] in ("ClusterRole", "Role")
+        ]
         assert len(roles) > 8
         for rule in (rule for role in roles for rule in role["rules"]):
             resources = set(rule.get("resources", ()))
             assert not resources & {"*", "secrets"} and "*" not in rule.get("apiGroups", ()), rule
-            assert not {name for name in resources if name.endswith(("/status", "/finalizers"))}, rule
-            assert not set(rule["verbs"]) - {"get", "list", "watch", "create", "patch", "delete"}, rule
+            assert not {name for name in resources if name.endswith(("/status", "/finalizers"))}, (
+                rule
+            )
+            assert not set(rule["verbs"]) - {"get", "list", "watch", "create", "patch", "delete"}, (
+                rule
+            )
             assert "rbac.authorization.k8s.io" not in rule.get("apiGroups", ()), rule
 
     def test_what_deletes_a_manifest_of_rights_deletes_no_ledger(self) -> None:
         found = {
-            one.name: item["metadata"]["name"] for one in FILES.glob("*.yml") for item in items_of(one.name) if item["kind"] == "Namespace"
+            one.name: item["metadata"]["name"]
+            for one in FILES.glob("*.yml")
+            for item in items_of(one.name)
+            if item["kind"] == "Namespace"
         }
         assert found == {"namespace.yml": OWN_NAMESPACE}
 
     def test_accounts_are_in_the_namespace_that_is_made(self) -> None:
         items = [item for one in FILES.glob("rbac-*.yml") for item in items_of(one.name)]
-        accounts = {item["metadata"]["namespace"] for item in items if item["kind"] == "ServiceAccount"}
+        accounts = {
+            item["metadata"]["namespace"] for item in items if item["kind"] == "ServiceAccount"
+        }
         bound = {subject["namespace"] for item in items for subject in item.get("subjects", ())}
         assert accounts == bound == {OWN_NAMESPACE}
 
-    @pytest.mark.parametrize(("code", "advice"), [(19, r"option ca_cert \(environment: K8S_AUTH_SSL_CA_CERT\)"), (62, "names")])
+    @pytest.mark.parametrize(
+        ("code", "advice"),
+        [(19, r"option ca_cert \(environment: K8S_AUTH_SSL_CA_CERT\)"), (62, "names")],
+    )
     def test_a_certificate_that_is_not_trusted(self, code: int, advice: str) -> None:
         problem = ssl.SSLCertVerificationError(1, "certificate verify failed")
         problem.verify_code, problem.verify_message = code, "words of OpenSSL."
-        with pytest.raises(KubeError, match=f"its certificate is not trusted: words of OpenSSL. .*{advice}$"):
+        with pytest.raises(
+            KubeError, match=f"its certificate is not trusted: words of OpenSSL. .*{advice}$"
+        ):
             raise _unreachable(_Request("GET", "/version"), "https://api", problem, "")
 
     def test_403_of_a_path(self, server: Server) -> None:
-        with pytest.raises(Forbidden, match=r'\{nonResourceURLs: \["/version"\], verbs: \["get"\]\}'):
+        with pytest.raises(
+            Forbidden, match=r'\{nonResourceURLs: \["/version"\], verbs: \["get"\]\}'
+        ):
             cluster(server, refuses(403)).version()
 
     @pytest.mark.parametrize("root", ["/apis", "/api"])
@@ -748,17 +953,41 @@ class TestErrors:
         [
             says(b"404 page not found\n", 404, "text/plain"),
             says(b"default backend - 404", 404, "text/html"),
-            says({"type": "error", "status": "404", "message": "cluster not found", "reason": "NotFound"}, 404),
+            says(
+                {
+                    "type": "error",
+                    "status": "404",
+                    "message": "cluster not found",
+                    "reason": "NotFound",
+                },
+                404,
+            ),
             says({"kind": "Status", "message": "no route"}, 404),
             # What a real one says of a resource or a version that it does not have.
-            says({"kind": "Status", "message": "requested resource not found", "reason": "NotFound", "details": {}}, 404),
+            says(
+                {
+                    "kind": "Status",
+                    "message": "requested resource not found",
+                    "reason": "NotFound",
+                    "details": {},
+                },
+                404,
+            ),
         ],
     )
-    def test_only_the_api_server_can_say_that_an_object_does_not_exist(self, server: Server, answer: Any) -> None:
+    def test_only_the_api_server_can_say_that_an_object_does_not_exist(
+        self, server: Server, answer: Any
+    ) -> None:
         client = cluster(server, answer)
-        calls = (lambda: client.get(POD), lambda: client.delete(POD, "u"), lambda: client.list(PODS, name))
+        calls = (
+            lambda: client.get(POD),
+            lambda: client.delete(POD, "u"),
+            lambda: client.list(PODS, name),
+        )
         for call in calls:
-            with pytest.raises(KubeError, match="answered 404: .*(not found|404|no route).*or a proxy answered") as caught:
+            with pytest.raises(
+                KubeError, match="answered 404: .*(not found|404|no route).*or a proxy answered"
+            ) as caught:
                 call()
             assert not isinstance(caught.value, NotFound) and caught.value.status == 404
         assert len(server.requests) == 3
@@ -787,8 +1016,14 @@ class TestWatches:
     def test_what_has_changed(self, server: Server) -> None:
         told = [change("ADDED"), change("DELETED", "9"), change("BOOKMARK", "12")]
         found = list(changes(cluster(server, tells(*told)), PODS))
-        assert [(each.kind, each.version) for each in found] == [("ADDED", "8"), ("DELETED", "9"), ("BOOKMARK", "12")]
-        assert server.requests == [f"GET {PODS}?watch=1&allowWatchBookmarks=true&resourceVersion=7&timeoutSeconds=3"]
+        assert [(each.kind, each.version) for each in found] == [
+            ("ADDED", "8"),
+            ("DELETED", "9"),
+            ("BOOKMARK", "12"),
+        ]
+        assert server.requests == [
+            f"GET {PODS}?watch=1&allowWatchBookmarks=true&resourceVersion=7&timeoutSeconds=3"
+        ]
 
     def test_they_have_connections_of_their_own(self, server: Server) -> None:
         client = cluster(server, tells(change("ADDED")), tells(change("DELETED")), says(WEB))
@@ -808,14 +1043,26 @@ class TestWatches:
         [
             resets,
             tells(change("ADDED"), end=b'{"type": "DELETED", "obj'),
-            tells(change("ADDED"), end=b'{"type": "DELETED", "object": {"metadata": {"resourceVersion": "9"}}}'),
+            tells(
+                change("ADDED"),
+                end=b'{"type": "DELETED", "object": {"metadata": {"resourceVersion": "9"}}}',
+            ),
             tells({"type": "GONE", "object": change("ADDED")["object"]}),
             tells({"type": "ADDED", "object": {"metadata": {}}}),
             tells({"type": "ADDED", "object": {"metadata": {"resourceVersion": "x"}}}),
             tells({"type": "ADDED"}),
             tells([]),
             tells(end=b"\n"),
-            tells({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}}),
+            tells(
+                {
+                    "type": "ERROR",
+                    "object": {
+                        "kind": "Status",
+                        "code": 410,
+                        "message": "too old resource version",
+                    },
+                }
+            ),
             tells({"type": "ERROR", "object": {"kind": "Status"}}),
         ],
     )
@@ -830,7 +1077,9 @@ class TestWatches:
 
 
 class TestEndpoints:
-    @pytest.mark.parametrize("url", ["10.0.0.1:6443", "", "https://", "ftp://x", "https://x:y", "https://x:0"])
+    @pytest.mark.parametrize(
+        "url", ["10.0.0.1:6443", "", "https://", "ftp://x", "https://x:y", "https://x:0"]
+    )
     def test_a_host_is_a_url(self, url: str) -> None:
         with pytest.raises(StorageOpsError, match="host is"):
             Endpoint(url, "x")

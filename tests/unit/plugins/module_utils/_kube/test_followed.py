@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Lists that are kept up to date by watches, and read again where a watch cannot tell everything."""
+"""Lists that are kept up to date by watches, and read again where a watch cannot tell
+everything.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,14 @@ from typing import Any, Callable
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import followed as followed_module
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Change, Forbidden, KubeError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import (
+    followed as followed_module,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Change,
+    Forbidden,
+    KubeError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followed import Followed
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 
@@ -117,7 +125,9 @@ def test_a_change_that_is_new_enough_needs_no_bookmark() -> None:
 
 
 def test_all_are_asked_before_the_first_has_to_answer() -> None:
-    """What happens between the questions is told by the watch that was asked already, if it goes so far."""
+    """What happens between the questions is told by the watch that was asked already, if it goes so
+    far.
+    """
     server, followed = shop()
     server.add(pod("b-0", "b"))
     followed.begin()
@@ -149,14 +159,19 @@ def fails(error: KubeError) -> Callable[[list[Change]], Iterator[Change]]:
 INCOMPLETE: dict[str, Callable[[list[Change]], Any]] = {
     "it ends at once": lambda changes: [],
     "it ends early": lambda changes: changes[:2],
-    "its last word is older": lambda changes: [*changes[:2], Change("BOOKMARK", {"metadata": {"resourceVersion": "3"}})],
+    "its last word is older": lambda changes: [
+        *changes[:2],
+        Change("BOOKMARK", {"metadata": {"resourceVersion": "3"}}),
+    ],
     "it is cut": fails(KubeError("the answer was lost")),
     "too old": fails(KubeError("too old resource version", 410)),
 }
 
 
 @pytest.mark.parametrize("alter", INCOMPLETE.values(), ids=INCOMPLETE)
-def test_a_watch_that_does_not_tell_everything_makes_it_read_again(alter: Callable[[list[Change]], Any]) -> None:
+def test_a_watch_that_does_not_tell_everything_makes_it_read_again(
+    alter: Callable[[list[Change]], Any],
+) -> None:
     """From etcd, and this server's watches are not asked any more."""
     server, followed = shop()
     changed(server)

@@ -23,23 +23,68 @@ URI = "/subscriptions/A/disks/d"
     ("source", "labels", "disk"),
     [
         # The cases of plugins/*_test.go of k8s.io/csi-translation-lib.
-        ({"awsElasticBlockStore": {"volumeID": "vol-02399794d890f9375"}}, {}, ("ebs.csi.aws.com", "vol-02399794d890f9375")),
-        ({"awsElasticBlockStore": {"volumeID": "aws:///vol-02399794d890f9375"}}, {}, ("ebs.csi.aws.com", "vol-02399794d890f9375")),
-        ({"awsElasticBlockStore": {"volumeID": "aws://us-west-2a/vol-02399794"}}, {}, ("ebs.csi.aws.com", "vol-02399794")),
-        ({"awsElasticBlockStore": {"volumeID": "aws://us-west-2a/ami-02399794"}}, {}, in_tree.NO_DISK),
-        ({"gcePersistentDisk": {"pdName": "d"}}, {ZONES: "us-a1-b"}, (GCE, f"{UNSPECIFIED}/zones/us-a1-b/disks/d")),
-        ({"gcePersistentDisk": {"pdName": "d"}}, {OLD_ZONES: "us-a1-b", ZONES: "x"}, (GCE, f"{UNSPECIFIED}/zones/us-a1-b/disks/d")),
-        ({"gcePersistentDisk": {"pdName": "d"}}, {ZONES: "us-a1-b__us-a1-c"}, (GCE, f"{UNSPECIFIED}/regions/us-a1/disks/d")),
-        ({"gcePersistentDisk": {"pdName": "d"}}, {}, (GCE, f"{UNSPECIFIED}/zones/UNSPECIFIED/disks/d")),
+        (
+            {"awsElasticBlockStore": {"volumeID": "vol-02399794d890f9375"}},
+            {},
+            ("ebs.csi.aws.com", "vol-02399794d890f9375"),
+        ),
+        (
+            {"awsElasticBlockStore": {"volumeID": "aws:///vol-02399794d890f9375"}},
+            {},
+            ("ebs.csi.aws.com", "vol-02399794d890f9375"),
+        ),
+        (
+            {"awsElasticBlockStore": {"volumeID": "aws://us-west-2a/vol-02399794"}},
+            {},
+            ("ebs.csi.aws.com", "vol-02399794"),
+        ),
+        (
+            {"awsElasticBlockStore": {"volumeID": "aws://us-west-2a/ami-02399794"}},
+            {},
+            in_tree.NO_DISK,
+        ),
+        (
+            {"gcePersistentDisk": {"pdName": "d"}},
+            {ZONES: "us-a1-b"},
+            (GCE, f"{UNSPECIFIED}/zones/us-a1-b/disks/d"),
+        ),
+        (
+            {"gcePersistentDisk": {"pdName": "d"}},
+            {OLD_ZONES: "us-a1-b", ZONES: "x"},
+            (GCE, f"{UNSPECIFIED}/zones/us-a1-b/disks/d"),
+        ),
+        (
+            {"gcePersistentDisk": {"pdName": "d"}},
+            {ZONES: "us-a1-b__us-a1-c"},
+            (GCE, f"{UNSPECIFIED}/regions/us-a1/disks/d"),
+        ),
+        (
+            {"gcePersistentDisk": {"pdName": "d"}},
+            {},
+            (GCE, f"{UNSPECIFIED}/zones/UNSPECIFIED/disks/d"),
+        ),
         ({"azureDisk": {"diskURI": URI, "kind": "Managed"}}, {}, ("disk.csi.azure.com", URI)),
         ({"azureDisk": {"diskURI": URI, "kind": "Dedicated"}}, {}, in_tree.NO_DISK),
         ({"cinder": {"volumeID": "c-1"}}, {}, ("cinder.csi.openstack.org", "c-1")),
-        ({"vsphereVolume": {"volumePath": "[ds] a.vmdk"}}, {}, ("csi.vsphere.vmware.com", "[ds] a.vmdk")),
+        (
+            {"vsphereVolume": {"volumePath": "[ds] a.vmdk"}},
+            {},
+            ("csi.vsphere.vmware.com", "[ds] a.vmdk"),
+        ),
         ({"portworxVolume": {"volumeID": "p-1"}}, {}, ("pxd.portworx.com", "p-1")),
         (
-            {"rbd": {"monitors": ["10.70.53.126:6789"], "pool": "replicapool", "image": "kubernetes-dynamic-pvc-e4111eb6-4088"}},
+            {
+                "rbd": {
+                    "monitors": ["10.70.53.126:6789"],
+                    "pool": "replicapool",
+                    "image": "kubernetes-dynamic-pvc-e4111eb6-4088",
+                }
+            },
             {},
-            ("rbd.csi.ceph.com", "mig_mons-b7f67366bb43f32e07d8a261a7840da9_image-e4111eb6-4088_7265706c696361706f6f6c"),
+            (
+                "rbd.csi.ceph.com",
+                "mig_mons-b7f67366bb43f32e07d8a261a7840da9_image-e4111eb6-4088_7265706c696361706f6f6c",
+            ),
         ),
         ({"csi": {"driver": "x", "volumeHandle": "y"}}, {}, in_tree.NO_DISK),
         ({"nfs": {"server": "a", "path": "/"}}, {}, in_tree.NO_DISK),
@@ -59,7 +104,11 @@ def test_an_rbd_volume_may_name_its_handle() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        ((GCE, f"{UNSPECIFIED}/zones/UNSPECIFIED/disks/d"), (GCE, "projects/p/zones/z/disks/d"), True),
+        (
+            (GCE, f"{UNSPECIFIED}/zones/UNSPECIFIED/disks/d"),
+            (GCE, "projects/p/zones/z/disks/d"),
+            True,
+        ),
         ((GCE, "projects/p/zones/z/disks/d"), (GCE, "projects/p/zones/z/disks/e"), False),
         (("disk.csi.azure.com", URI), ("disk.csi.azure.com", URI.lower()), True),
         (("ebs.csi.aws.com", "vol-A"), ("ebs.csi.aws.com", "vol-a"), False),

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import names
 
 UNITY = "csi-unity.dellemc.com"
@@ -39,7 +41,14 @@ def test_bytes_count_not_characters() -> None:
 
 @pytest.mark.parametrize(
     ("ending", "length", "grows"),
-    [("_9", 67, True), ("_9", 65, True), ("_9", 64, False), ("_9", 68, False), ("_99", 66, True), ("_x", 67, False)],
+    [
+        ("_9", 67, True),
+        ("_9", 65, True),
+        ("_9", 64, False),
+        ("_9", 68, False),
+        ("_99", 66, True),
+        ("_x", 67, False),
+    ],
 )
 def test_numbers_that_grow_into_it(ending: str, length: int, grows: bool) -> None:
     assert names.grows_into(UNITY, handle(length - len(ending)) + ending) is grows
@@ -94,9 +103,16 @@ def test_what_is_refused(handles: list[str], prefix: str, error: str) -> None:
         names.safe_prefix(UNITY, handles, prefix)
 
 
-HANDLES = st.lists(st.from_regex(r"[a-z0-9]{0,20}pvc[a-z0-9_-]{0,40}", fullmatch=True), min_size=1, max_size=5)
-# The provisioner makes PREFIX-UID (makeVolumeName in external-provisioner's controller.go), so no filler follows a prefix by itself.
-MADE = st.lists(st.from_regex(r"[a-uw-z0-9]{0,20}pvc-[a-uw-z0-9_-]{0,40}", fullmatch=True), min_size=1, max_size=5)
+HANDLES = st.lists(
+    st.from_regex(r"[a-z0-9]{0,20}pvc[a-z0-9_-]{0,40}", fullmatch=True), min_size=1, max_size=5
+)
+# The provisioner makes PREFIX-UID (makeVolumeName in external-provisioner's controller.go), so no
+# filler follows a prefix by itself.
+MADE = st.lists(
+    st.from_regex(r"[a-uw-z0-9]{0,20}pvc-[a-uw-z0-9_-]{0,40}", fullmatch=True),
+    min_size=1,
+    max_size=5,
+)
 DRIVERS = st.from_regex(r"csi-[a-z]{10,30}", fullmatch=True)
 
 
@@ -113,14 +129,21 @@ def test_no_volume_can_collide_any_more(driver: str, handles: list[str], number:
 
 
 @given(driver=DRIVERS, handles=HANDLES)
-def test_a_handle_that_looks_like_an_earlier_answer_only_makes_it_longer(driver: str, handles: list[str]) -> None:
+def test_a_handle_that_looks_like_an_earlier_answer_only_makes_it_longer(
+    driver: str, handles: list[str]
+) -> None:
     prefix = names.safe_prefix(driver, handles, "pvc")
     assert len(names.safe_prefix(driver, handles, prefix)) >= len(prefix)
 
 
 @given(driver=DRIVERS, handles=MADE)
 def test_the_answer_is_its_own_answer(driver: str, handles: list[str]) -> None:
-    """When the provisioner has the new prefix, the volumes of before and after give the same answer again."""
+    """When the provisioner has the new prefix, the volumes of before and after give the same answer
+    again.
+    """
     prefix = names.safe_prefix(driver, handles, "pvc")
     assert names.safe_prefix(driver, handles, prefix) == prefix
-    assert names.safe_prefix(driver, [item.replace("pvc", prefix, 1) for item in handles], prefix) == prefix
+    assert (
+        names.safe_prefix(driver, [item.replace("pvc", prefix, 1) for item in handles], prefix)
+        == prefix
+    )

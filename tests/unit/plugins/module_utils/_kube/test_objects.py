@@ -13,12 +13,21 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import objects
 
-META: dict[str, Any] = {"name": "web-0", "namespace": "shop", "uid": "u1", "creationTimestamp": "2026-01-31T10:00:00Z"}
+META: dict[str, Any] = {
+    "name": "web-0",
+    "namespace": "shop",
+    "uid": "u1",
+    "creationTimestamp": "2026-01-31T10:00:00Z",
+}
 TEN = datetime(2026, 1, 31, 10, tzinfo=timezone.utc)
 
 
-def pod(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **meta: Any) -> objects.Pod:
-    return objects.pick_pod({"metadata": {**META, **meta}, "spec": spec or {}, "status": status or {}})
+def pod(
+    spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **meta: Any
+) -> objects.Pod:
+    return objects.pick_pod(
+        {"metadata": {**META, **meta}, "spec": spec or {}, "status": status or {}}
+    )
 
 
 def test_times() -> None:
@@ -27,14 +36,27 @@ def test_times() -> None:
     assert objects.parse_time(None) is None
 
 
-@pytest.mark.parametrize("text", ["0000-01-01T00:00:00Z", "2026-01-31T10:00:00", "x", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0000-01-01T00:00:00Z",
+        "2026-01-31T10:00:00",
+        "x",
+        "2026-13-01T00:00:00Z",
+        "0001-01-01T00:00:00+14:00",
+    ],
+)
 def test_what_is_no_time(text: str) -> None:
     """The API stores the year 0; of a tenant's event it must not end a whole triage."""
     assert objects.parse_time(text) is None
 
 
 def test_messages_are_cut_as_they_are_read() -> None:
-    assert (objects.cut(None), objects.cut("x"), len(objects.cut("x" * 1_400_000))) == ("", "x", objects.MAX_MESSAGE)
+    assert (objects.cut(None), objects.cut("x"), len(objects.cut("x" * 1_400_000))) == (
+        "",
+        "x",
+        objects.MAX_MESSAGE,
+    )
     assert objects.age(TEN + timedelta(minutes=1), TEN) == 60
     assert objects.age(TEN, None) == 0
     assert objects.age(TEN, TEN + timedelta(minutes=1)) == 0
@@ -44,20 +66,33 @@ def test_names_are_those_of_kubernetes() -> None:
     # From a VolumeAttachment that the controller manager of 1.20.2 made.
     name = objects.attachment_name("csi.example.com", "vol-1", "node-a")
     assert name.startswith("csi-") and len(name) == 68
-    assert objects.unique_name("csi.example.com", "vol-1") == "kubernetes.io/csi/csi.example.com^vol-1"
-    entries = ("kubernetes.io/csi/csi.example.com^vol-1", "kubernetes.io/aws-ebs/vol-2", "kubernetes.io/csi/broken")
+    assert (
+        objects.unique_name("csi.example.com", "vol-1") == "kubernetes.io/csi/csi.example.com^vol-1"
+    )
+    entries = (
+        "kubernetes.io/csi/csi.example.com^vol-1",
+        "kubernetes.io/aws-ebs/vol-2",
+        "kubernetes.io/csi/broken",
+    )
     assert objects.attachment_names(entries, "node-a") == {name}
 
 
 def test_a_handle_may_contain_the_separator() -> None:
     entries = (objects.unique_name("csi.example.com", "a^b"),)
-    assert objects.attachment_names(entries, "n") == {objects.attachment_name("csi.example.com", "a^b", "n")}
+    assert objects.attachment_names(entries, "n") == {
+        objects.attachment_name("csi.example.com", "a^b", "n")
+    }
 
 
 def test_attachment() -> None:
     found = objects.pick_attachment(
         {
-            "metadata": {"name": "csi-1", "uid": "u", "creationTimestamp": "2026-01-31T10:00:00Z", "finalizers": ["external-attacher/x"]},
+            "metadata": {
+                "name": "csi-1",
+                "uid": "u",
+                "creationTimestamp": "2026-01-31T10:00:00Z",
+                "finalizers": ["external-attacher/x"],
+            },
             "spec": {"attacher": "x", "nodeName": "n", "source": {"persistentVolumeName": "pv"}},
             "status": {
                 "attached": True,
@@ -75,7 +110,12 @@ def test_attachment() -> None:
 
 def test_attachment_of_an_inline_volume_without_status() -> None:
     meta = {"name": "csi-1", "uid": "u"}
-    found = objects.pick_attachment({"metadata": meta, "spec": {"attacher": "x", "nodeName": "n", "source": {"inlineVolumeSpec": {}}}})
+    found = objects.pick_attachment(
+        {
+            "metadata": meta,
+            "spec": {"attacher": "x", "nodeName": "n", "source": {"inlineVolumeSpec": {}}},
+        }
+    )
     assert (found.volume, found.attached, found.metadata) == ("", False, ())
 
 
@@ -95,26 +135,41 @@ def test_volume(modes: list[str], exclusive: bool) -> None:
         "csi": {"driver": "x", "volumeHandle": "h"},
         "claimRef": {"namespace": "shop", "name": "data", "uid": "c"},
     }
-    found = objects.pick_volume({"metadata": {"name": "pv", "uid": "u"}, "spec": spec, "status": {"phase": "Bound"}})
+    found = objects.pick_volume(
+        {"metadata": {"name": "pv", "uid": "u"}, "spec": spec, "status": {"phase": "Bound"}}
+    )
     assert found.exclusive is exclusive
     assert found.claim == ("shop", "data")
     assert (found.driver, found.handle, found.phase) == ("x", "h", "Bound")
 
 
 def test_volume_that_is_not_csi_and_has_no_claim() -> None:
-    found = objects.pick_volume({"metadata": {"name": "pv", "uid": "u"}, "spec": {"awsElasticBlockStore": {"volumeID": "v"}}})
+    found = objects.pick_volume(
+        {
+            "metadata": {"name": "pv", "uid": "u"},
+            "spec": {"awsElasticBlockStore": {"volumeID": "v"}},
+        }
+    )
     assert (found.driver, found.handle, found.claim, found.phase) == ("", "", ("", ""), "")
 
 
 def test_node() -> None:
     found = objects.pick_node(
         {
-            "metadata": {"name": "n", "uid": "u", "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+            "metadata": {
+                "name": "n",
+                "uid": "u",
+                "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+            },
             "spec": {"unschedulable": True},
             "status": {
                 "conditions": [
                     {"type": "DiskPressure", "status": "True"},
-                    {"type": "Ready", "status": "False", "lastTransitionTime": META["creationTimestamp"]},
+                    {
+                        "type": "Ready",
+                        "status": "False",
+                        "lastTransitionTime": META["creationTimestamp"],
+                    },
                 ],
                 "volumesAttached": [{"name": "a", "devicePath": ""}],
                 "volumesInUse": ["a", "b"],
@@ -125,7 +180,10 @@ def test_node() -> None:
 
 
 def test_node_that_we_cordoned() -> None:
-    annotations = {"runbooks.storage-ops/cordon.1a2b": '{"by": "awx"}', "runbooks.storage-ops/other": "x"}
+    annotations = {
+        "runbooks.storage-ops/cordon.1a2b": '{"by": "awx"}',
+        "runbooks.storage-ops/other": "x",
+    }
     item: dict[str, Any] = {"metadata": {"name": "n", "uid": "u", "annotations": annotations}}
     assert objects.pick_node(item).cordons == (), "the taint is gone"
     item["spec"] = {"taints": [{"key": objects.HOLD, "effect": "NoSchedule"}]}
@@ -147,7 +205,10 @@ def test_claims_of_a_pod() -> None:
                 {"name": "conf", "configMap": {"name": "conf"}},
             ]
         },
-        ownerReferences=[{"kind": "Node", "name": "n", "uid": "u"}, {"kind": "StatefulSet", "name": "web", "uid": "u", "controller": True}],
+        ownerReferences=[
+            {"kind": "Node", "name": "n", "uid": "u"},
+            {"kind": "StatefulSet", "name": "web", "uid": "u", "controller": True},
+        ],
     )
     assert found.claims == ("data-web-0", "web-0-scratch")
     assert found.inline_drivers == ("secrets.example.com",)
@@ -170,8 +231,13 @@ def test_claims_of_a_pod() -> None:
     ],
 )
 @pytest.mark.parametrize("deleted", [None, "2026-01-31T10:00:00Z"])
-def test_when_a_pod_needs_its_volumes_no_more(phase: str, states: list[dict[str, Any]], terminal: bool, deleted: str | None) -> None:
-    found = pod(status={"phase": phase, "containerStatuses": [{"state": state} for state in states]}, deletionTimestamp=deleted)
+def test_when_a_pod_needs_its_volumes_no_more(
+    phase: str, states: list[dict[str, Any]], terminal: bool, deleted: str | None
+) -> None:
+    found = pod(
+        status={"phase": phase, "containerStatuses": [{"state": state} for state in states]},
+        deletionTimestamp=deleted,
+    )
     assert found.terminal is terminal
 
 
@@ -188,9 +254,20 @@ def test_why_containers_wait() -> None:
 def test_since_when_a_pod_has_its_node() -> None:
     later = "2026-01-31T10:05:00Z"
     conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": later}]
-    assert pod({"nodeName": "n"}, {"conditions": conditions}).scheduled == TEN + timedelta(minutes=5)
+    assert pod({"nodeName": "n"}, {"conditions": conditions}).scheduled == TEN + timedelta(
+        minutes=5
+    )
     assert pod({"nodeName": "n"}).scheduled == TEN
-    assert pod(status={"conditions": [{"type": "PodScheduled", "status": "False", "lastTransitionTime": later}]}).scheduled is None
+    assert (
+        pod(
+            status={
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "lastTransitionTime": later}
+                ]
+            }
+        ).scheduled
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,23 +295,56 @@ def test_the_owner_of_a_pod_has_an_api_group() -> None:
     [
         ({"message": "rpc error: code = FailedPrecondition desc = x"}, "FailedPrecondition"),
         ({"message": "x", "errorCode": 9}, "FailedPrecondition"),
-        ({"message": "rpc error: code = Internal desc = rpc error: code = FailedPrecondition desc = x"}, "Internal"),
+        (
+            {
+                "message": "rpc error: code = Internal desc = rpc error: "
+                "code = FailedPrecondition desc = x"
+            },
+            "Internal",
+        ),
         ({"message": "x", "errorCode": 13}, ""),
     ],
 )
 def test_the_code_of_an_error(error: dict[str, Any], code: str) -> None:
-    item = {"metadata": META, "spec": {"attacher": "x", "nodeName": "n"}, "status": {"attachError": error}}
+    item = {
+        "metadata": META,
+        "spec": {"attacher": "x", "nodeName": "n"},
+        "status": {"attachError": error},
+    }
     found = objects.pick_attachment(item).attach_error
     assert found is not None and found.code == code
 
 
 def test_the_rest() -> None:
-    claim = objects.pick_claim({"metadata": META, "spec": {"volumeName": "pv", "storageClassName": "gold"}, "status": {"phase": "Bound"}})
-    assert (claim.namespace, claim.name, claim.volume, claim.storage_class, claim.phase) == ("shop", "web-0", "pv", "gold", "Bound")
+    claim = objects.pick_claim(
+        {
+            "metadata": META,
+            "spec": {"volumeName": "pv", "storageClassName": "gold"},
+            "status": {"phase": "Bound"},
+        }
+    )
+    assert (claim.namespace, claim.name, claim.volume, claim.storage_class, claim.phase) == (
+        "shop",
+        "web-0",
+        "pv",
+        "gold",
+        "Bound",
+    )
     assert objects.pick_driver({"metadata": {"name": "x"}}).attach_required
-    assert objects.pick_driver({"metadata": {"name": "x"}, "spec": {"attachRequired": True}}).attach_required
-    assert not objects.pick_driver({"metadata": {"name": "x"}, "spec": {"attachRequired": False}}).attach_required
-    assert objects.pick_node_drivers({"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "x"}]}}).drivers == ("x",)
-    assert objects.pick_node_drivers({"metadata": {"name": "n"}, "spec": {"drivers": None}}).drivers == ()
-    lease = objects.pick_lease({"spec": {"holderIdentity": "cp1_x", "renewTime": "2026-01-31T10:00:00.000000Z"}})
+    assert objects.pick_driver(
+        {"metadata": {"name": "x"}, "spec": {"attachRequired": True}}
+    ).attach_required
+    assert not objects.pick_driver(
+        {"metadata": {"name": "x"}, "spec": {"attachRequired": False}}
+    ).attach_required
+    assert objects.pick_node_drivers(
+        {"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "x"}]}}
+    ).drivers == ("x",)
+    assert (
+        objects.pick_node_drivers({"metadata": {"name": "n"}, "spec": {"drivers": None}}).drivers
+        == ()
+    )
+    lease = objects.pick_lease(
+        {"spec": {"holderIdentity": "cp1_x", "renewTime": "2026-01-31T10:00:00.000000Z"}}
+    )
     assert lease == objects.Lease("cp1_x", TEN)

@@ -12,10 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import stream
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import BrokenList, read_list
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.stream import (
+    BrokenList,
+    read_list,
+)
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
@@ -38,11 +45,22 @@ def documents(draw: Any) -> tuple[bytes, list[Any], dict[str, Any]]:
     items, fields = draw(st.lists(VALUES, max_size=6)), draw(FIELDS)
     order = draw(st.permutations([*fields, "items"]))
     whole = {**fields, "items": items}
-    text = json.dumps({key: whole[key] for key in order}, ensure_ascii=draw(st.booleans()), indent=draw(st.sampled_from([None, 2])))
-    return text.encode("utf-8", "surrogatepass") + draw(st.sampled_from([b"", b"\n"])), items, fields
+    text = json.dumps(
+        {key: whole[key] for key in order},
+        ensure_ascii=draw(st.booleans()),
+        indent=draw(st.sampled_from([None, 2])),
+    )
+    return (
+        text.encode("utf-8", "surrogatepass") + draw(st.sampled_from([b"", b"\n"])),
+        items,
+        fields,
+    )
 
 
-@given(documents(), st.lists(st.integers(0, 7), max_size=4).filter(lambda sizes: not sizes or any(sizes)))
+@given(
+    documents(),
+    st.lists(st.integers(0, 7), max_size=4).filter(lambda sizes: not sizes or any(sizes)),
+)
 def test_any_list_cut_anywhere_into_chunks_is_read(document: Any, sizes: list[int]) -> None:
     text, items, fields = document
     picked, others = read_list(pieces(text, sizes), lambda item: [item])
@@ -99,7 +117,10 @@ def test_what_is_no_list_is_an_error(text: str) -> None:
 
 
 def test_what_pick_does_not_want_is_left_out() -> None:
-    assert read_list([b'{"items":[1,2,3,4]}'], lambda item: item if item % 2 else None) == ([1, 3], {})
+    assert read_list([b'{"items":[1,2,3,4]}'], lambda item: item if item % 2 else None) == (
+        [1, 3],
+        {},
+    )
 
 
 def test_only_what_was_picked_stays_in_memory() -> None:

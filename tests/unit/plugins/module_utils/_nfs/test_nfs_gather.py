@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs import runbook as nfs
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan import (
     NO_ANSWER,
@@ -25,13 +27,17 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan imp
     Share,
     Target,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import parse_mountinfo
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    parse_mountinfo,
+)
 
 ROOT = "/var/lib/kubelet"
 
 
 def options(**params: Any) -> Options:
-    return nfs.nfs_options({**{name: spec["default"] for name, spec in nfs.NFS_SPEC.options.items()}, **params})
+    return nfs.nfs_options(
+        {**{name: spec["default"] for name, spec in nfs.NFS_SPEC.options.items()}, **params}
+    )
 
 
 def test_defaults_are_the_same_in_both_places() -> None:
@@ -39,7 +45,12 @@ def test_defaults_are_the_same_in_both_places() -> None:
 
 
 def test_options() -> None:
-    given = options(shares=[" nas:/a ", "nas:/a"], wanted_version="4.1", versions=["3"], mount_options=["sec=krb5, hard", "port=1"])
+    given = options(
+        shares=[" nas:/a ", "nas:/a"],
+        wanted_version="4.1",
+        versions=["3"],
+        mount_options=["sec=krb5, hard", "port=1"],
+    )
     assert given.shares == ("nas:/a",)
     assert given.versions == ("3", "4.1")
     assert [option.strip() for option in given.mount_options] == ["sec=krb5", "hard", "port=1"]
@@ -85,7 +96,9 @@ def test_one_share_for_each_server() -> None:
 
 def test_mount_command() -> None:
     share = Share(Target("nas1:/a", options=("sec=sys",)))
-    command = nfs.mount_command(share, "3", Options(mount_options=("hard", "rsize=4096")), 1048577, "/run/x")
+    command = nfs.mount_command(
+        share, "3", Options(mount_options=("hard", "rsize=4096")), 1048577, "/run/x"
+    )
     assert command == [
         *("unshare", "--mount", "--propagation", "slave", "timeout", "-s", "KILL", "30"),
         *("prlimit", "--nofile=1048577:1048577", "mount", "-n", "-t", "nfs", "-o"),
@@ -93,7 +106,18 @@ def test_mount_command() -> None:
         *("nas1:/a", "/run/x"),
     ]
     assert nfs.mount_command(share, "4.1", Options(), 0, "/run/x")[6:] == [
-        *("KILL", "30", "mount", "-n", "-t", "nfs", "-o", "vers=4.1,sec=sys,ro,soft,retry=0,nosharecache", "nas1:/a", "/run/x")
+        *(
+            "KILL",
+            "30",
+            "mount",
+            "-n",
+            "-t",
+            "nfs",
+            "-o",
+            "vers=4.1,sec=sys,ro,soft,retry=0,nosharecache",
+            "nas1:/a",
+            "/run/x",
+        )
     ]
 
 
@@ -108,9 +132,13 @@ class Clock:
 
 
 class Mounts:
-    """Stands for the mounts: what each came to, by the share, the version and how many were tried at once."""
+    """Stands for the mounts: what each came to, by the share, the version and how many were tried
+    at once.
+    """
 
-    def __init__(self, together: dict[str, Attempt], alone: dict[str, Attempt], seconds: float = 300) -> None:
+    def __init__(
+        self, together: dict[str, Attempt], alone: dict[str, Attempt], seconds: float = 300
+    ) -> None:
         self.deadline, self.together, self.alone = Clock(seconds), together, alone
         self.tried: list[list[str]] = []
 
@@ -120,14 +148,24 @@ class Mounts:
         return [(self.alone if len(self.tried) > 1 else self.together)[name] for name in names]
 
 
-def mount_all(mounts: Mounts, monkeypatch: pytest.MonkeyPatch, versions: tuple[str, ...] = ("4.1", "4.2")) -> dict[int, list[Attempt]]:
+def mount_all(
+    mounts: Mounts, monkeypatch: pytest.MonkeyPatch, versions: tuple[str, ...] = ("4.1", "4.2")
+) -> dict[int, list[Attempt]]:
     monkeypatch.setattr(nfs, "_mount_each", mounts.each)
     shares = [Share(Target(f"{name}:/a"), ("192.0.2.1",)) for name in ("good", "hung")]
     return nfs._mount_all(mounts, shares, Options(versions=versions), 0, "/run/x")  # type: ignore[arg-type]
 
 
-QUICK = {f"{name}:/a {version}": Attempt(version, OK, 0.1) for name in ("good", "hung") for version in ("3", "4.1", "4.2")}
-SILENT = {f"{name}:/a {version}": Attempt(version, NO_ANSWER, 30.0) for name in ("good", "hung") for version in ("3", "4.1", "4.2")}
+QUICK = {
+    f"{name}:/a {version}": Attempt(version, OK, 0.1)
+    for name in ("good", "hung")
+    for version in ("3", "4.1", "4.2")
+}
+SILENT = {
+    f"{name}:/a {version}": Attempt(version, NO_ANSWER, 30.0)
+    for name in ("good", "hung")
+    for version in ("3", "4.1", "4.2")
+}
 
 
 def test_quick_ones_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,11 +175,19 @@ def test_quick_ones_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_slow_ones_are_measured_again_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that was held up by the other is quick then, and the one that hangs is asked once for NFS 4."""
-    mounts = Mounts({**SILENT, "good:/a 4.1": Attempt("4.1", OK, 29.0)}, {**SILENT, **{k: v for k, v in QUICK.items() if "good" in k}})
+    """The one that was held up by the other is quick then, and the one that hangs is asked once for
+    NFS 4.
+    """
+    mounts = Mounts(
+        {**SILENT, "good:/a 4.1": Attempt("4.1", OK, 29.0)},
+        {**SILENT, **{k: v for k, v in QUICK.items() if "good" in k}},
+    )
     found = mount_all(mounts, monkeypatch)
     assert [attempt.state for attempt in found[0]] == [OK, OK]
-    assert [(attempt.state, attempt.alone) for attempt in found[1]] == [(NO_ANSWER, True), (NO_ANSWER, True)]
+    assert [(attempt.state, attempt.alone) for attempt in found[1]] == [
+        (NO_ANSWER, True),
+        (NO_ANSWER, True),
+    ]
     assert mounts.tried[1:] == [["good:/a 4.1"], ["good:/a 4.2"], ["hung:/a 4.1"]]
 
 
@@ -165,7 +211,12 @@ def test_no_mount_is_begun_that_would_not_have_its_time() -> None:
         (None, "no answer within 36.0 s, abandoned as pid 7", True, NO_ANSWER),
         (None, "no answer before the deadline", False, NOT_TRIED),
         ([1, "unshare: unshare failed: Operation not permitted", 0.1], "", False, NOT_TRIED),
-        ([127, "unshare: failed to execute timeout: No such file or directory", 0.1], "", False, NOT_TRIED),
+        (
+            [127, "unshare: failed to execute timeout: No such file or directory", 0.1],
+            "",
+            False,
+            NOT_TRIED,
+        ),
     ],
 )
 def test_what_became_of_a_mount(value: Any, problem: str, timed_out: bool, state: str) -> None:
@@ -199,7 +250,9 @@ def test_connections(server: socket.socket) -> None:
         (b"", 0),
     ],
 )
-def test_portmapper(server: socket.socket, monkeypatch: pytest.MonkeyPatch, answer: bytes, expected: int) -> None:
+def test_portmapper(
+    server: socket.socket, monkeypatch: pytest.MonkeyPatch, answer: bytes, expected: int
+) -> None:
     asked: list[bytes] = []
 
     def answering() -> None:
@@ -213,11 +266,17 @@ def test_portmapper(server: socket.socket, monkeypatch: pytest.MonkeyPatch, answ
     connect = nfs._connection
     port = server.getsockname()[1]
     there = {111: port, 20048: port}
-    monkeypatch.setattr(nfs, "_connection", lambda service, address, number, *rest: connect(service, address, there[number], *rest))
+    monkeypatch.setattr(
+        nfs,
+        "_connection",
+        lambda service, address, number, *rest: connect(service, address, there[number], *rest),
+    )
     found = nfs._ask_portmapper("127.0.0.1", 5)
     thread.join()
     # RFC 1833: program 100005 (mountd), version 3, protocol 6 (TCP).
     assert struct.unpack(">4I", asked[0][-16:]) == (100005, 3, 6, 0)
     assert struct.unpack(">I", asked[0][:4])[0] == 0x80000000 + len(asked[0]) - 4
-    assert [one.service for one in found] == (["portmapper", "mountd"] if expected else ["portmapper"])
+    assert [one.service for one in found] == (
+        ["portmapper", "mountd"] if expected else ["portmapper"]
+    )
     assert found[0].text == ("" if expected else "names no mountd for version 3")

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs import plan as nfs_plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan import (
     DENIED,
@@ -42,7 +44,11 @@ def attempts(**states: Any) -> tuple[Attempt, ...]:
     made = []
     for name, state in states.items():
         version = ".".join(name[1:])
-        made.append(Attempt(version, OK, state) if isinstance(state, (int, float)) else Attempt(version, state, 1.0, f"mount.nfs: {state}"))
+        made.append(
+            Attempt(version, OK, state)
+            if isinstance(state, (int, float))
+            else Attempt(version, state, 1.0, f"mount.nfs: {state}")
+        )
     return tuple(made)
 
 
@@ -51,7 +57,14 @@ def findings(share: Share, options: Options | None = None, **state: Any) -> list
 
 
 def share(*ports: Port, used: tuple[str, ...] = (), **states: Any) -> Share:
-    return Share(Target(SHARE, used), ("192.0.2.10",), "", ("192.0.2.10: dev eth1",), ports or PORTS, attempts(**states))
+    return Share(
+        Target(SHARE, used),
+        ("192.0.2.10",),
+        "",
+        ("192.0.2.10: dev eth1",),
+        ports or PORTS,
+        attempts(**states),
+    )
 
 
 def only(found: list[Finding]) -> Finding:
@@ -78,7 +91,10 @@ def test_nothing_to_say() -> None:
     ],
 )
 def test_no_way_to_the_portal(states: tuple[str, ...], words: str) -> None:
-    ports = [Port("nfs", f"192.0.2.1{number}", 2049, state, 3.0, "why") for number, state in enumerate(states)]
+    ports = [
+        Port("nfs", f"192.0.2.1{number}", 2049, state, 3.0, "why")
+        for number, state in enumerate(states)
+    ]
     finding = only(findings(share(*ports)))
     assert finding.summary == f"{SHARE} cannot be mounted: {words}"
     assert (finding.severity, finding.verdict) == ("major", "report")
@@ -86,13 +102,18 @@ def test_no_way_to_the_portal(states: tuple[str, ...], words: str) -> None:
 
 
 def test_one_address_of_two_is_enough() -> None:
-    ports = [Port("nfs", "192.0.2.10", 2049, NO_ANSWER, 3.0), Port("nfs", "192.0.2.11", 2049, OK, 0.1)]
+    ports = [
+        Port("nfs", "192.0.2.10", 2049, NO_ANSWER, 3.0),
+        Port("nfs", "192.0.2.11", 2049, OK, 0.1),
+    ]
     assert findings(share(*ports, v42=0.1)) == []
 
 
 def test_name_without_an_address() -> None:
     finding = only(findings(Share(Target(SHARE), name_problem="Name or service not known")))
-    assert "the name nas1 has no address on this node (Name or service not known)" in finding.summary
+    assert (
+        "the name nas1 has no address on this node (Name or service not known)" in finding.summary
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,23 +121,41 @@ def test_name_without_an_address() -> None:
     [
         ("4.2", {"v3": 0.1, "v40": 0.1, "v41": 0.3, "v42": NOT_OFFERED}, "NFS 4.2", "nfsvers=4.1"),
         ("4.1", {"v3": 0.1, "v40": 0.1, "v41": NOT_OFFERED, "v42": 0.1}, "NFS 4.1", "nfsvers=4.2"),
-        ("4", {"v3": 0.1, "v40": NOT_OFFERED, "v41": NOT_OFFERED, "v42": NOT_OFFERED}, "NFS 4", "nfsvers=3"),
+        (
+            "4",
+            {"v3": 0.1, "v40": NOT_OFFERED, "v41": NOT_OFFERED, "v42": NOT_OFFERED},
+            "NFS 4",
+            "nfsvers=3",
+        ),
         ("3", {"v3": NOT_OFFERED, "v40": 0.1, "v41": 30, "v42": 30}, "NFS 3", "nfsvers=4.0"),
     ],
 )
-def test_version_that_is_not_offered(wanted: str, offered: dict[str, Any], asked: str, instead: str) -> None:
-    finding = only(findings(share(**offered), Options(wanted_version=wanted, mount_options=("sec=krb5",))))
+def test_version_that_is_not_offered(
+    wanted: str, offered: dict[str, Any], asked: str, instead: str
+) -> None:
+    finding = only(
+        findings(share(**offered), Options(wanted_version=wanted, mount_options=("sec=krb5",)))
+    )
     assert finding.summary == f"{SHARE}: the server does not offer {asked}"
-    assert f"enable {asked} on the server, or set mountOptions [{instead}, sec=krb5] in the StorageClass" in finding.reason
+    assert (
+        f"enable {asked} on the server, or set mountOptions [{instead}, sec=krb5] in the "
+        "StorageClass" in finding.reason
+    )
     assert "PersistentVolumes that exist keep their own mountOptions" in finding.reason
 
 
 def test_a_version_in_use_is_wanted() -> None:
     """A server that lost it will not mount the volume again."""
     assert findings(share(used=("4.2",), v41=0.1, v42=0.1)) == []
-    assert "does not offer NFS 4.2" in only(findings(share(used=("4.2",), v41=0.1, v42=NOT_OFFERED))).summary
+    assert (
+        "does not offer NFS 4.2"
+        in only(findings(share(used=("4.2",), v41=0.1, v42=NOT_OFFERED))).summary
+    )
     # What the user says comes first.
-    assert findings(share(used=("4.2",), v41=0.1, v42=NOT_OFFERED), Options(wanted_version="4.1")) == []
+    assert (
+        findings(share(used=("4.2",), v41=0.1, v42=NOT_OFFERED), Options(wanted_version="4.1"))
+        == []
+    )
 
 
 def test_none_offered() -> None:
@@ -128,12 +167,42 @@ def test_none_offered() -> None:
 @pytest.mark.parametrize(
     ("states", "severity", "summary", "reason"),
     [
-        ({"v3": 0.1, "v42": 12}, "minor", "mounting it as NFS 4.2 takes 12.0 s", "set mountOptions [nfsvers=3]"),
-        ({"v3": 0.1, "v42": NO_ANSWER}, "major", "mounting it as NFS 4.2 was not done within 1 s", "its NFS threads and mountd"),
-        ({"v3": 0.1, "v42": DENIED}, "major", "the server denies this node access as NFS 4.2", "another sec=; set mountOptions"),
-        ({"v3": DENIED}, "major", "the server denies this node access as NFS 3", "or there is no such export"),
-        ({"v3": 0.1, "v42": NO_EXPORT}, "major", "the server has no such export in NFS 4.2", "fsid=0"),
-        ({"v42": FAILED}, "major", "it cannot be mounted as NFS 4.2: mount.nfs: failed", "no version that was tried"),
+        (
+            {"v3": 0.1, "v42": 12},
+            "minor",
+            "mounting it as NFS 4.2 takes 12.0 s",
+            "set mountOptions [nfsvers=3]",
+        ),
+        (
+            {"v3": 0.1, "v42": NO_ANSWER},
+            "major",
+            "mounting it as NFS 4.2 was not done within 1 s",
+            "its NFS threads and mountd",
+        ),
+        (
+            {"v3": 0.1, "v42": DENIED},
+            "major",
+            "the server denies this node access as NFS 4.2",
+            "another sec=; set mountOptions",
+        ),
+        (
+            {"v3": DENIED},
+            "major",
+            "the server denies this node access as NFS 3",
+            "or there is no such export",
+        ),
+        (
+            {"v3": 0.1, "v42": NO_EXPORT},
+            "major",
+            "the server has no such export in NFS 4.2",
+            "fsid=0",
+        ),
+        (
+            {"v42": FAILED},
+            "major",
+            "it cannot be mounted as NFS 4.2: mount.nfs: failed",
+            "no version that was tried",
+        ),
     ],
 )
 def test_cause(states: dict[str, Any], severity: str, summary: str, reason: str) -> None:
@@ -147,7 +216,10 @@ def test_nfs_3_that_gets_not_at_the_portmapper(said: str) -> None:
     ports = (PORTS[0], Port("portmapper", "192.0.2.10", 111, NO_ANSWER, 3.0))
     finding = only(findings(share(*ports, v3=said, v42=0.1), Options(wanted_version="3")))
     assert finding.summary == f"{SHARE}: it cannot be mounted as NFS 3: mount.nfs: {said}"
-    assert "NFS 3 also needs the portmapper and mountd: portmapper at 192.0.2.10 TCP 111: no answer" in finding.reason
+    assert (
+        "NFS 3 also needs the portmapper and mountd: portmapper at 192.0.2.10 TCP 111: no answer"
+        in finding.reason
+    )
     assert "set mountOptions [nfsvers=4.2]" in finding.reason
 
 
@@ -155,7 +227,10 @@ def test_limit_of_open_files() -> None:
     """Only where NFS 3 alone is slow and the limit is too large; else it is the server."""
     three = Options(wanted_version="3")
     finding = only(findings(share(v3=25, v41=0.2), three, limit=1073741816))
-    assert finding.summary == f"{SHARE}: NFS 3 takes 25 s where NFS 4.1 takes 0.2 s, with a limit of 1073741816 open files"
+    assert (
+        finding.summary == f"{SHARE}: NFS 3 takes 25 s where NFS 4.1 takes 0.2 s, "
+        "with a limit of 1073741816 open files"
+    )
     assert "lower LimitNOFILE of the runtime (STOR-10)" in finding.reason
     assert finding.evidence["limit_nofile"] == 1073741816
     for found in (
@@ -173,7 +248,10 @@ def test_what_was_not_found_out_is_refused() -> None:
         "mount.nfs is not installed, so no mount could be timed: install nfs-common (nfs-utils)",
     )
     late = only(findings(share(v42=NOT_TRIED)))
-    assert (late.verdict, late.reason) == ("refuse", "NFS 4.2 could not be tried: mount.nfs: not tried")
+    assert (late.verdict, late.reason) == (
+        "refuse",
+        "NFS 4.2 could not be tried: mount.nfs: not tried",
+    )
 
 
 def test_what_may_have_held_it_up_is_said() -> None:
@@ -185,7 +263,9 @@ def test_what_may_have_held_it_up_is_said() -> None:
 
 
 def test_what_is_left_is_named() -> None:
-    state = State("n1", (), left=("pid 8 (mount.nfs)", "pid 9 (mount)"), left_mounts=("nas1:/a of pid 8",))
+    state = State(
+        "n1", (), left=("pid 8 (mount.nfs)", "pid 9 (mount)"), left_mounts=("nas1:/a of pid 8",)
+    )
     (finding,) = nfs_plan.plan(state, Options()).findings
     assert (finding.kind, finding.name) == ("process", "pid 8, pid 9")
     assert finding.summary == "the kernel still holds 2 processes and 1 mounts of this check"
@@ -202,14 +282,21 @@ def test_shares_are_shown_on_one_line() -> None:
 
 @pytest.mark.parametrize(
     ("text", "server"),
-    [("nas1:/a", "nas1"), ("nas1.example.com:/", "nas1.example.com"), ("192.0.2.1:/a:b", "192.0.2.1"), ("[fd00::1]:/a", "fd00::1")],
+    [
+        ("nas1:/a", "nas1"),
+        ("nas1.example.com:/", "nas1.example.com"),
+        ("192.0.2.1:/a:b", "192.0.2.1"),
+        ("[fd00::1]:/a", "fd00::1"),
+    ],
 )
 def test_share(text: str, server: str) -> None:
     assert nfs_plan.split_share(text)[0] == server
     assert Target(text).server == server
 
 
-@pytest.mark.parametrize("text", ["", "nas1", "nas1:a", ":/a", "fd00::1:/a", "-o:/a", "/a", "nas 1:/a", "nas1:/a\0"])
+@pytest.mark.parametrize(
+    "text", ["", "nas1", "nas1:a", ":/a", "fd00::1:/a", "-o:/a", "/a", "nas 1:/a", "nas1:/a\0"]
+)
 def test_no_share(text: str) -> None:
     with pytest.raises(StorageOpsError, match="no NFS share"):
         nfs_plan.split_share(text)
@@ -222,13 +309,23 @@ def test_no_share(text: str) -> None:
         (-9, "", NO_ANSWER),
         (137, "", NO_ANSWER),
         (32, "mount.nfs: Protocol not supported", NOT_OFFERED),
-        (32, "mount.nfs: requested NFS version or transport protocol is not supported", NOT_OFFERED),
+        (
+            32,
+            "mount.nfs: requested NFS version or transport protocol is not supported",
+            NOT_OFFERED,
+        ),
         (32, "mount.nfs: access denied by server while mounting 192.0.2.10:/x", DENIED),
-        (32, "mount.nfs: mounting 192.0.2.10:/x failed, reason given by server: No such file or directory", NO_EXPORT),
+        (
+            32,
+            "mount.nfs: mounting 192.0.2.10:/x failed, reason given "
+            "by server: No such file or directory",
+            NO_EXPORT,
+        ),
         (32, "mount.nfs: Connection timed out", NO_ANSWER),
         (
             32,
-            "mount: /x: bad option; for several filesystems (e.g. nfs, cifs) you might need a /sbin/mount.<type> helper program.",
+            "mount: /x: bad option; for several filesystems (e.g. nfs, cifs) you might need a "
+            "/sbin/mount.<type> helper program.",
             NO_HELPER,
         ),
         (32, "mount.nfs: an incorrect mount option was specified", FAILED),

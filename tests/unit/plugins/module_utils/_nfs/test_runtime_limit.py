@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import CommandResult, Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    CommandResult,
+    Deadline,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs import runtime_limit
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_limit import (
     INFINITY,
@@ -25,7 +30,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.runtime_
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 HUGE, GOOD = 1073741816, 1048576
-LIMITS = "Limit                     Soft Limit           Hard Limit           Units     \nMax processes 1 2 processes\n"
+LIMITS = (
+    "Limit                     Soft Limit           Hard Limit           Units     \nMax "
+    "processes 1 2 processes\n"
+)
 SHOWN = """MainPID=42
 LimitNOFILE=infinity
 Id=containerd.service
@@ -53,6 +61,8 @@ NeedDaemonReload=no
 KillMode=process
 """
 POD = "0b1e3f3c-6d0a-4c6e-9f5e-1f1e0d5a7c11"
+UNDER = POD.replace("-", "_")
+BURSTABLE = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable"
 
 
 class Node(Host):
@@ -63,7 +73,11 @@ class Node(Host):
         self.name, self.answers, self.root = "n1", answers, root
         self.put("proc/sys/fs/nr_open", f"{HUGE}\n")
         for pid, limit in ((1, HUGE), (42, HUGE), (43, GOOD)):
-            self.put(f"proc/{pid}/limits", f"{LIMITS}Max open files            1024                 {limit}              files     \n")
+            self.put(
+                f"proc/{pid}/limits",
+                f"{LIMITS}Max open files            1024                 {limit}              "
+                "files     \n",
+            )
 
     def put(self, name: str, text: str) -> None:
         (self.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +88,9 @@ class Node(Host):
 
     def run(self, argv: Any, timeout: float | None = None) -> CommandResult:
         said = self.answers.get(argv[0])
-        return CommandResult(tuple(argv), 1 if said is None else 0, said or "", "no such thing", 0.1)
+        return CommandResult(
+            tuple(argv), 1 if said is None else 0, said or "", "no such thing", 0.1
+        )
 
 
 def test_what_is_read(tmp_path: Path) -> None:
@@ -83,8 +99,28 @@ def test_what_is_read(tmp_path: Path) -> None:
     drop_ins = ("/etc/systemd/system/containerd.service.d/a.conf", "/run/b.conf")
     assert (state.nr_open, state.systemd) == (HUGE, HUGE)
     assert state.runtimes == (
-        Runtime("containerd", "containerd.service", INFINITY, 42, HUGE, "/lib/systemd/system/containerd.service", drop_ins, True, True),
-        Runtime("docker", "docker.service", GOOD, 43, GOOD, "/lib/systemd/system/docker.service", (), False, True),
+        Runtime(
+            "containerd",
+            "containerd.service",
+            INFINITY,
+            42,
+            HUGE,
+            "/lib/systemd/system/containerd.service",
+            drop_ins,
+            True,
+            True,
+        ),
+        Runtime(
+            "docker",
+            "docker.service",
+            GOOD,
+            43,
+            GOOD,
+            "/lib/systemd/system/docker.service",
+            (),
+            False,
+            True,
+        ),
     )
     assert runtime_limit.excessive(state, LimitOptions()) == HUGE
     assert runtime_limit.excessive(state, LimitOptions(limit_nofile_max=HUGE)) == 0
@@ -93,12 +129,17 @@ def test_what_is_read(tmp_path: Path) -> None:
 def test_drop_in_that_systemd_has_not_read(tmp_path: Path) -> None:
     """Of one in a new folder systemd does not say so."""
     node = Node(tmp_path, {"systemctl": SHOWN})
-    assert [runtime.reload for runtime in runtime_limit.read_limits(node, LimitOptions()).runtimes] == [True, False]
+    assert [
+        runtime.reload for runtime in runtime_limit.read_limits(node, LimitOptions()).runtimes
+    ] == [True, False]
     node.put("etc/systemd/system/docker.service.d/a.conf", "")
     state = runtime_limit.read_limits(node, LimitOptions())
     assert [runtime.reload for runtime in state.runtimes] == [True, True]
     (finding,) = runtime_limit.plan_limits(state, LimitOptions()).findings
-    assert finding.reason.startswith("systemd has not read the unit's files since they were changed: run 'systemctl daemon-reload'; write")
+    assert finding.reason.startswith(
+        "systemd has not read the unit's files since they were changed: run 'systemctl "
+        "daemon-reload'; write"
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,13 +157,19 @@ def test_live_restore(tmp_path: Path, answers: dict[str, str], settings: str, ke
     """What the running docker says; if it does not answer, its file; if that is not clear, no."""
     node = Node(tmp_path, {"systemctl": SHOWN, **answers})
     node.put("etc/docker/daemon.json", settings)
-    assert [runtime.keeps_containers for runtime in runtime_limit.read_limits(node, LimitOptions()).runtimes] == [True, kept]
+    assert [
+        runtime.keeps_containers
+        for runtime in runtime_limit.read_limits(node, LimitOptions()).runtimes
+    ] == [True, kept]
 
 
 @pytest.mark.parametrize(
     ("cgroup", "pod"),
     [
-        (f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{POD.replace('-', '_')}.slice/cri-containerd-a.scope", POD),
+        (
+            f"0::{BURSTABLE}-pod{UNDER}.slice/cri-containerd-a.scope",
+            POD,
+        ),
         (f"11:cpu:/kubepods/besteffort/pod{POD}/abc", POD),
         ("0::/system.slice/containerd.service", ""),
     ],
@@ -146,14 +193,32 @@ def test_systemd_that_does_not_answer(tmp_path: Path) -> None:
 
 
 def judged(
-    unit: int, process: int, nr_open: int = HUGE, live: bool = True, csi: tuple[CsiProcess, ...] = (), systemd: int = 0
+    unit: int,
+    process: int,
+    nr_open: int = HUGE,
+    live: bool = True,
+    csi: tuple[CsiProcess, ...] = (),
+    systemd: int = 0,
 ) -> list[Finding]:
-    runtime = Runtime("containerd", "containerd.service", unit, 42 if process else 0, process, "/lib/c", (), False, live)
-    return runtime_limit.plan_limits(LimitState("n1", nr_open, systemd or nr_open, (runtime,), csi), LimitOptions()).findings
+    runtime = Runtime(
+        "containerd",
+        "containerd.service",
+        unit,
+        42 if process else 0,
+        process,
+        "/lib/c",
+        (),
+        False,
+        live,
+    )
+    return runtime_limit.plan_limits(
+        LimitState("n1", nr_open, systemd or nr_open, (runtime,), csi), LimitOptions()
+    ).findings
 
 
 @pytest.mark.parametrize(
-    ("unit", "process", "nr_open"), [(GOOD, GOOD, HUGE), (INFINITY, GOOD, GOOD), (GOOD, 0, HUGE), (524288, 524288, HUGE)]
+    ("unit", "process", "nr_open"),
+    [(GOOD, GOOD, HUGE), (INFINITY, GOOD, GOOD), (GOOD, 0, HUGE), (524288, 524288, HUGE)],
 )
 def test_in_order(unit: int, process: int, nr_open: int) -> None:
     """Infinity is what fs.nr_open says, which is not much everywhere."""
@@ -161,7 +226,9 @@ def test_in_order(unit: int, process: int, nr_open: int) -> None:
 
 
 def test_infinity_is_the_limit_of_systemd() -> None:
-    """Where fs.nr_open was raised after the boot, systemd still has what it was, and has no more to give; a number it gives as it is."""
+    """Where fs.nr_open was raised after the boot, systemd still has what it was, and has no more to
+    give; a number it gives as it is.
+    """
     assert judged(INFINITY, GOOD, systemd=GOOD) == []
     assert len(judged(HUGE, GOOD, systemd=GOOD)) == 1
 
@@ -169,10 +236,34 @@ def test_infinity_is_the_limit_of_systemd() -> None:
 @pytest.mark.parametrize(
     ("unit", "process", "severity", "summary", "reason"),
     [
-        (INFINITY, HUGE, "major", f"containerd and its containers may open {HUGE} files each", "write /etc/systemd/system/"),
-        (GOOD, HUGE, "major", f"containerd and its containers may still open {HUGE} files each", "restart containerd.service; pods keep"),
-        (INFINITY, GOOD, "minor", f"will be let open {HUGE} files each at its next start", "'LimitNOFILE=1048576', run"),
-        (INFINITY, 0, "minor", f"will be let open {HUGE} files each once it is started", "write /etc/systemd/system/"),
+        (
+            INFINITY,
+            HUGE,
+            "major",
+            f"containerd and its containers may open {HUGE} files each",
+            "write /etc/systemd/system/",
+        ),
+        (
+            GOOD,
+            HUGE,
+            "major",
+            f"containerd and its containers may still open {HUGE} files each",
+            "restart containerd.service; pods keep",
+        ),
+        (
+            INFINITY,
+            GOOD,
+            "minor",
+            f"will be let open {HUGE} files each at its next start",
+            "'LimitNOFILE=1048576', run",
+        ),
+        (
+            INFINITY,
+            0,
+            "minor",
+            f"will be let open {HUGE} files each once it is started",
+            "write /etc/systemd/system/",
+        ),
         (
             524288,
             GOOD,
@@ -182,20 +273,31 @@ def test_infinity_is_the_limit_of_systemd() -> None:
         ),
     ],
 )
-def test_unit_and_process(unit: int, process: int, severity: str, summary: str, reason: str) -> None:
+def test_unit_and_process(
+    unit: int, process: int, severity: str, summary: str, reason: str
+) -> None:
     (finding,) = judged(unit, process)
     assert (finding.control, finding.severity, finding.verdict) == ("STOR-10", severity, "report")
     assert summary in finding.summary
     assert reason in finding.reason
     assert finding.evidence["unit_limit"] == ("infinity" if unit == INFINITY else str(unit))
-    assert finding.evidence["drop_in"] == "/etc/systemd/system/containerd.service.d/50-storage_ops-nofile.conf"
+    assert (
+        finding.evidence["drop_in"]
+        == "/etc/systemd/system/containerd.service.d/50-storage_ops-nofile.conf"
+    )
     assert finding.evidence["drop_in_lines"] == ["[Service]", "LimitNOFILE=1048576"]
 
 
 def test_restart_that_ends_the_whole_control_group(tmp_path: Path) -> None:
     """The shims of containerd's containers are in it."""
-    node = Node(tmp_path, {"systemctl": SHOWN.replace("KillMode=process", "KillMode=mixed"), "docker": "true"})
-    assert [runtime.keeps_containers for runtime in runtime_limit.read_limits(node, LimitOptions()).runtimes] == [False, False]
+    node = Node(
+        tmp_path,
+        {"systemctl": SHOWN.replace("KillMode=process", "KillMode=mixed"), "docker": "true"},
+    )
+    assert [
+        runtime.keeps_containers
+        for runtime in runtime_limit.read_limits(node, LimitOptions()).runtimes
+    ] == [False, False]
 
 
 def test_containers_that_would_end_are_told_of() -> None:
@@ -205,7 +307,11 @@ def test_containers_that_would_end_are_told_of() -> None:
 
 def test_pods_that_still_have_the_old_limit() -> None:
     """Only once the runtime is in order: before, a restart of theirs would be in vain."""
-    csi = (CsiProcess(7, "nfsplugin", POD, HUGE), CsiProcess(8, "liveness", POD, HUGE), CsiProcess(9, "other-csi", "b", GOOD))
+    csi = (
+        CsiProcess(7, "nfsplugin", POD, HUGE),
+        CsiProcess(8, "liveness", POD, HUGE),
+        CsiProcess(9, "other-csi", "b", GOOD),
+    )
     (finding,) = judged(GOOD, GOOD, csi=csi)
     assert (finding.kind, finding.name, finding.severity) == ("CSI driver", POD, "minor")
     assert finding.summary == f"1 pod of CSI drivers still may open {HUGE} files"
@@ -214,9 +320,17 @@ def test_pods_that_still_have_the_old_limit() -> None:
 
 
 def test_what_the_role_is_told() -> None:
-    runtime = Runtime("containerd", "containerd.service", INFINITY, 42, HUGE, "/lib/c", (), False, True)
-    told = runtime_limit.describe(runtime, LimitState("n1", HUGE, HUGE, (runtime,), ()), LimitOptions(limit_nofile_max=65536))
-    assert (told["drop_in_needed"], told["restart_needed"], told["keeps_containers"]) == (True, True, True)
+    runtime = Runtime(
+        "containerd", "containerd.service", INFINITY, 42, HUGE, "/lib/c", (), False, True
+    )
+    told = runtime_limit.describe(
+        runtime, LimitState("n1", HUGE, HUGE, (runtime,), ()), LimitOptions(limit_nofile_max=65536)
+    )
+    assert (told["drop_in_needed"], told["restart_needed"], told["keeps_containers"]) == (
+        True,
+        True,
+        True,
+    )
     assert told["drop_in"]["text"] == "[Service]\nLimitNOFILE=65536\n"
 
 

@@ -13,9 +13,15 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import block, usage
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice, Transport
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
+    Disk,
+    DmDevice,
+    Transport,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 WWID = "36001405e4563a9b6215b4e49ba37cfd9"
@@ -28,9 +34,21 @@ def put(root: Path, name: str, text: str) -> None:
     (root / name).write_text(text)
 
 
-def put_disk(root: Path, device: str, name: str, dev: str, holders: tuple[str, ...] = (), removable: str = "0") -> None:
+def put_disk(
+    root: Path,
+    device: str,
+    name: str,
+    dev: str,
+    holders: tuple[str, ...] = (),
+    removable: str = "0",
+) -> None:
     hctl = device.rpartition("/")[2]
-    for attribute, text in {"state": "running", "wwid": f"naa.{WWID[1:]}", "vendor": "LIO-ORG ", "model": "lun2            "}.items():
+    for attribute, text in {
+        "state": "running",
+        "wwid": f"naa.{WWID[1:]}",
+        "vendor": "LIO-ORG ",
+        "model": "lun2            ",
+    }.items():
         put(root, f"{device}/{attribute}", f"{text}\n")
     put(root, f"{device}/block/{name}/dev", f"{dev}\n")
     put(root, f"{device}/block/{name}/removable", f"{removable}\n")
@@ -79,7 +97,9 @@ def test_disks_and_how_they_are_reached(host: Host) -> None:
     assert set(reached) == {"session1", "rport-7:0-1"}
     found = block.disks(host, reached)
     session = Transport("iSCSI", "session1", "127.0.0.1", "LOGGED_IN")
-    assert found["sda"] == Disk("sda", "8:0", "6:0:0:2", "running", WWID, "LIO-ORG", "lun2", ("dm-3",), session)
+    assert found["sda"] == Disk(
+        "sda", "8:0", "6:0:0:2", "running", WWID, "LIO-ORG", "lun2", ("dm-3",), session
+    )
     assert (found["sda"].target, found["sda"].lun) == ("6:0:0", 2)
     assert session.up
     assert found["sdb"].transport == Transport("FC", "rport-7:0-1", "0x500601", "Blocked")
@@ -90,9 +110,19 @@ def test_disks_and_how_they_are_reached(host: Host) -> None:
 
 def test_device_mapper_devices(host: Host) -> None:
     found = block.dm_devices(host)
-    assert found["dm-3"] == DmDevice("dm-3", "253:3", "mpath b", f"mpath-{WWID}", False, ("sda",), ("dm-4",))
-    assert (found["dm-3"].is_multipath, found["dm-3"].wwid, found["dm-3"].is_partition) == (True, WWID, False)
-    assert (found["dm-4"].is_multipath, found["dm-4"].is_partition, found["dm-4"].suspended) == (False, True, True)
+    assert found["dm-3"] == DmDevice(
+        "dm-3", "253:3", "mpath b", f"mpath-{WWID}", False, ("sda",), ("dm-4",)
+    )
+    assert (found["dm-3"].is_multipath, found["dm-3"].wwid, found["dm-3"].is_partition) == (
+        True,
+        WWID,
+        False,
+    )
+    assert (found["dm-4"].is_multipath, found["dm-4"].is_partition, found["dm-4"].suspended) == (
+        False,
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +142,8 @@ def test_names_that_libdevmapper_has_mangled(kernel: str, name: str) -> None:
 
 def test_the_names_a_disk_was_found_with(host: Host, tmp_path: Path) -> None:
     device = tmp_path / SESSION
-    # A T10 name (type 1) whose last byte looks like the end of a line, and one of the target port, which does not count.
+    # A T10 name (type 1) whose last byte looks like the end of a line, and one of the target port,
+    # which does not count.
     names = b"\x02\x01\x00\x05abcd\n" + b"\x01\x13\x00\x02xy"
     (device / "vpd_pg83").write_bytes(b"\x00\x83" + len(names).to_bytes(2, "big") + names)
     (tmp_path / PORT / "vpd_pg83").write_bytes(b"\x00\x83\x00\x09")
@@ -127,12 +158,18 @@ def test_kernel_partitions(tmp_path: Path) -> None:
     put(tmp_path, "sys/class/block/sda/queue/depth", "1\n")
     put(tmp_path, "sys/class/scsi_device/6:0:0:2/device/scsi_generic/sg3/dev", "21:3\n")
     disk = Disk("sda", "8:0", "6:0:0:2", "running", WWID, "", "", (), None)
-    assert block.disk_devices(Host(Deadline(60), 10, str(tmp_path)), disk) == {"sda": "8:0", "sda1": "8:1", "sg3": "c21:3"}
+    assert block.disk_devices(Host(Deadline(60), 10, str(tmp_path)), disk) == {
+        "sda": "8:0",
+        "sda1": "8:1",
+        "sg3": "c21:3",
+    }
     assert block.partitions(Host(Deadline(60), 10, str(tmp_path)), "sda") == {"sda1": "8:1"}
 
 
 def test_what_a_loop_device_stands_on() -> None:
-    """struct loop_info64 as the kernel fills it in: the device of the backing file's file system, the inode, the device that it is."""
+    """struct loop_info64 as the kernel fills it in: the device of the backing file's file system,
+    the inode, the device that it is.
+    """
     info = struct.pack("=QQQ", 0x10FD03, 12, 0) + bytes(208)
     assert usage.parse_loop_info(info) == ["253:259"]
     info = struct.pack("=QQQ", 0x6, 12, 0xFD01) + bytes(208)
@@ -140,21 +177,30 @@ def test_what_a_loop_device_stands_on() -> None:
 
 
 def test_our_own_open_files_are_found(tmp_path: Path) -> None:
-    """The real /proc of this process, which has a character device open, and a block device where there is one that may be opened."""
+    """The real /proc of this process, which has a character device open, and a block device where
+    there is one that may be opened.
+    """
     (tmp_path / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
     (tmp_path / "999999").mkdir()  # a process that has just ended
-    blocks = [f"/dev/{name}" for name in os.listdir("/sys/class/block") if os.access(f"/dev/{name}", os.R_OK)]
+    blocks = [
+        f"/dev/{name}"
+        for name in os.listdir("/sys/class/block")
+        if os.access(f"/dev/{name}", os.R_OK)
+    ]
     files = [os.open(device, os.O_RDONLY | os.O_NONBLOCK) for device in ["/dev/full", *blocks[:1]]]
     try:
-        numbers = [f"{os.major(os.fstat(fd).st_rdev)}:{os.minor(os.fstat(fd).st_rdev)}" for fd in files]
+        numbers = [
+            f"{os.major(os.fstat(fd).st_rdev)}:{os.minor(os.fstat(fd).st_rdev)}" for fd in files
+        ]
         devs = {f"c{numbers[0]}", *numbers[1:]}
         found = usage.scan_open_files(str(tmp_path), devs | {"999:999"})
         assert found.pop("999:999") == []
         assert set(found) == devs
         for openers in found.values():
-            assert [(opener["pid"], opener["opens"], opener["udev"], opener["hung"]) for opener in openers] == [
-                (os.getpid(), 1, False, False)
-            ]
+            assert [
+                (opener["pid"], opener["opens"], opener["udev"], opener["hung"])
+                for opener in openers
+            ] == [(os.getpid(), 1, False, False)]
     finally:
         for fd in files:
             os.close(fd)
@@ -187,10 +233,16 @@ def test_a_file_that_is_closed_meanwhile_is_not_written(tmp_path: Path) -> None:
 
 
 def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
-    """A process in D state by its thread; a file on NFS is never touched, for its server may be dead."""
+    """A process in D state by its thread; a file on NFS is never touched, for its server may be
+    dead.
+    """
     for pid, state in (("7", "D"), ("8", "S")):
         put(tmp_path, f"{pid}/task/{pid}/stat", f"{pid} (a) D (b) {state} 1 1")
-        put(tmp_path, f"{pid}/mountinfo", "30 1 0:40 / /nfs rw - nfs4 server:/x rw\n31 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+        put(
+            tmp_path,
+            f"{pid}/mountinfo",
+            "30 1 0:40 / /nfs rw - nfs4 server:/x rw\n31 1 8:1 / / rw - ext4 /dev/sda1 rw\n",
+        )
         put(tmp_path, f"{pid}/fdinfo/3", "pos:\t0\nmnt_id:\t30\n")
         put(tmp_path, f"{pid}/fdinfo/4", "pos:\t0\nmnt_id:\t31\n")
         (tmp_path / pid / "ns").mkdir()
@@ -202,7 +254,11 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
     put(tmp_path, "9/task/10/stat", "10 (dd) S 1 1")
     put(tmp_path, "9/task/11/stat", "11 (dd) D 1 1")
     assert usage._hung(str(tmp_path / "9")), "any of its threads"
-    for pid, program, group in (("7", "kpartx", "systemd-udevd.service/udev"), ("8", "kpartx", "ssh.service"), ("10", "udevadm", "")):
+    for pid, program, group in (
+        ("7", "kpartx", "systemd-udevd.service/udev"),
+        ("8", "kpartx", "ssh.service"),
+        ("10", "udevadm", ""),
+    ):
         put(tmp_path, f"{pid}/cgroup", f"0::/system.slice/{group}\n")
         (tmp_path / pid / "exe").symlink_to(f"/sbin/{program}")
     assert [usage._udev(str(tmp_path / pid)) for pid in ("7", "8", "10")] == [True, False, True]
@@ -220,7 +276,9 @@ def test_states_and_remote_files_of_a_process(tmp_path: Path) -> None:
 def test_open_files_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path) -> None:
     """Here the folder of a process is a file; on a node it may be a matter of rights."""
     put(tmp_path, "proc/7/fd", "")
-    with pytest.raises(StorageOpsError, match="open files of this node's processes could not be read"):
+    with pytest.raises(
+        StorageOpsError, match="open files of this node's processes could not be read"
+    ):
         usage.openers(Host(Deadline(60), 10, str(tmp_path)), {"8:0"})
 
 

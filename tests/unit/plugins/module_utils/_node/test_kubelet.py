@@ -16,16 +16,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import Place, VolumeNote
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
+    Place,
+    VolumeNote,
+)
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 PV = "pvc-7f3f2f0e-0000-1111-2222-333344445555"
 HANDLE = "0001-0009-rook-ceph-0000000000000001-8a1b"
 DIGEST = hashlib.sha256(HANDLE.encode()).hexdigest()
-NOTE = {"driverName": "rbd.csi.ceph.com", "specVolID": PV, "volumeHandle": HANDLE, "nodeName": "node-a", "attachmentID": "csi-1"}
+NOTE = {
+    "driverName": "rbd.csi.ceph.com",
+    "specVolID": PV,
+    "volumeHandle": HANDLE,
+    "nodeName": "node-a",
+    "attachmentID": "csi-1",
+}
 
 CSI = "plugins/kubernetes.io/csi"
 BLOCK_NOTE = f"{CSI}/volumeDevices/{PV}/data/vol_data.json"
@@ -54,19 +65,44 @@ BLOCK_NOTE = f"{CSI}/volumeDevices/{PV}/data/vol_data.json"
             {"pod": UID, "volume": PV, "container": "main", "index": "12"},
             "",
         ),
-        (f"pods/{UID}/volumes/kubernetes.io~nfs/{PV}", "in_tree", {"pod": UID, "volume": PV, "plugin": "kubernetes.io~nfs"}, ""),
+        (
+            f"pods/{UID}/volumes/kubernetes.io~nfs/{PV}",
+            "in_tree",
+            {"pod": UID, "volume": PV, "plugin": "kubernetes.io~nfs"},
+            "",
+        ),
         (
             f"pods/{UID}/volumeDevices/kubernetes.io~csi/{PV}",
             "block_pod",
             {"pod": UID, "volume": PV, "plugin": "kubernetes.io~csi"},
             BLOCK_NOTE,
         ),
-        (f"pods/{UID}/volumeDevices/kubernetes.io~fc/{PV}", "block_pod", {"pod": UID, "volume": PV, "plugin": "kubernetes.io~fc"}, ""),
+        (
+            f"pods/{UID}/volumeDevices/kubernetes.io~fc/{PV}",
+            "block_pod",
+            {"pod": UID, "volume": PV, "plugin": "kubernetes.io~fc"},
+            "",
+        ),
         (f"{CSI}/volumeDevices/staging/{PV}", "block_staging", {"volume": PV}, BLOCK_NOTE),
-        (f"{CSI}/volumeDevices/staging/{PV}/{HANDLE}", "block_staging", {"volume": PV, "below": HANDLE}, BLOCK_NOTE),
+        (
+            f"{CSI}/volumeDevices/staging/{PV}/{HANDLE}",
+            "block_staging",
+            {"volume": PV, "below": HANDLE},
+            BLOCK_NOTE,
+        ),
         (f"{CSI}/volumeDevices/publish/{PV}", "block_publish", {"volume": PV}, BLOCK_NOTE),
-        (f"{CSI}/volumeDevices/publish/{PV}/{UID}", "block_publish", {"volume": PV, "pod": UID}, BLOCK_NOTE),
-        (f"{CSI}/volumeDevices/{PV}/dev/{UID}", "block_map", {"volume": PV, "pod": UID}, BLOCK_NOTE),
+        (
+            f"{CSI}/volumeDevices/publish/{PV}/{UID}",
+            "block_publish",
+            {"volume": PV, "pod": UID},
+            BLOCK_NOTE,
+        ),
+        (
+            f"{CSI}/volumeDevices/{PV}/dev/{UID}",
+            "block_map",
+            {"volume": PV, "pod": UID},
+            BLOCK_NOTE,
+        ),
     ],
 )
 def test_places(root: str, path: str, kind: str, said: dict[str, str], note: str) -> None:
@@ -137,19 +173,43 @@ PARTS = [
         "\udcff",
     ),
 ]
-FORMS = [f"pods/{UID}/volumes/kubernetes.io~csi/{PV}/mount", f"{CSI}/pv/{PV}/globalmount/x", f"{CSI}/volumeDevices/publish/{PV}/{UID}"]
+FORMS = [
+    f"pods/{UID}/volumes/kubernetes.io~csi/{PV}/mount",
+    f"{CSI}/pv/{PV}/globalmount/x",
+    f"{CSI}/volumeDevices/publish/{PV}/{UID}",
+]
 
 
 @st.composite
 def paths(draw: st.DrawFn) -> str:
     """A true path with parts of it changed, or any other."""
-    parts = draw(st.one_of(st.sampled_from(FORMS).map(lambda form: form.split("/")), st.lists(st.sampled_from(PARTS), max_size=9)))
+    parts = draw(
+        st.one_of(
+            st.sampled_from(FORMS).map(lambda form: form.split("/")),
+            st.lists(st.sampled_from(PARTS), max_size=9),
+        )
+    )
     for _change in range(draw(st.integers(0, 3))):
-        parts.insert(draw(st.integers(0, len(parts))), draw(st.one_of(st.sampled_from(PARTS), st.text(max_size=5))))
+        parts.insert(
+            draw(st.integers(0, len(parts))),
+            draw(st.one_of(st.sampled_from(PARTS), st.text(max_size=5))),
+        )
     return "/".join(parts)
 
 
-@given(st.sampled_from(["/var/lib/kubelet/", "/var/lib/kubelet", "/var/lib/kubelet/../", "/", "", "/var/lib/kubelet//"]), paths())
+@given(
+    st.sampled_from(
+        [
+            "/var/lib/kubelet/",
+            "/var/lib/kubelet",
+            "/var/lib/kubelet/../",
+            "/",
+            "",
+            "/var/lib/kubelet//",
+        ]
+    ),
+    paths(),
+)
 def test_nothing_outside_the_root_is_a_place(before: str, path: str) -> None:
     place = kubelet.classify(before + path)
     if place:
@@ -174,7 +234,11 @@ def test_a_note_that_is_of_another_place() -> None:
     published = kubelet.classify(f"{kubelet.ROOT}/pods/{UID}/volumes/kubernetes.io~csi/pv-b/mount")
     staged = kubelet.classify(f"{kubelet.ROOT}/{CSI}/rbd.csi.ceph.com/{DIGEST}/globalmount")
     foreign = kubelet.classify(f"{kubelet.ROOT}/{CSI}/nfs.csi.k8s.io/{DIGEST}/globalmount")
-    assert published and f"pv-b/vol_data.json is of the volume {PV}, not pv-b" in kubelet.contradiction(published, note)
+    assert (
+        published
+        and f"pv-b/vol_data.json is of the volume {PV}, not pv-b"
+        in kubelet.contradiction(published, note)
+    )
     assert staged and "names the volume handle other" in kubelet.contradiction(staged, note)
     assert foreign and "names the driver rbd.csi.ceph.com" in kubelet.contradiction(foreign, note)
 
@@ -194,8 +258,14 @@ def test_a_note_of_a_staging_path() -> None:
         "null",
         "1" * 5000,
         json.dumps({}),
-        *(json.dumps({**NOTE, "driverName": value}) for value in ("", None, 7, "a/b", "..", "a\nb", "x" * 300)),
-        *(json.dumps({**NOTE, "volumeHandle": value}) for value in ("", "a\n", "\udc80", "\0", ["a"], "x" * 5000)),
+        *(
+            json.dumps({**NOTE, "driverName": value})
+            for value in ("", None, 7, "a/b", "..", "a\nb", "x" * 300)
+        ),
+        *(
+            json.dumps({**NOTE, "volumeHandle": value})
+            for value in ("", "a\n", "\udc80", "\0", ["a"], "x" * 5000)
+        ),
         *(json.dumps({**NOTE, "specVolID": value}) for value in ("../x", {}, None)),
         json.dumps({**NOTE, "nodeName": "a b"}),
     ],
@@ -234,9 +304,19 @@ def test_notes_are_read(host: Host) -> None:
     (folder / "link/vol_data.json").symlink_to(folder / PV / "vol_data.json")
     (folder / "planted").symlink_to(PV)
     names = (PV, "pipe", "folder", "long", "bytes", "link", "planted", "gone")
-    notes = kubelet.read_notes(host, [f"{VOLUMES}/{name}/vol_data.json" for name in names], "/kubelet")
+    notes = kubelet.read_notes(
+        host, [f"{VOLUMES}/{name}/vol_data.json" for name in names], "/kubelet"
+    )
     assert notes[0] == VolumeNote("rbd.csi.ceph.com", HANDLE, PV, "node-a")
-    said = ("is no file", "is no file", "more than 65536 bytes", "is no UTF-8", "symbolic links", "link, or no folder", "No such file")
+    said = (
+        "is no file",
+        "is no file",
+        "more than 65536 bytes",
+        "is no UTF-8",
+        "symbolic links",
+        "link, or no folder",
+        "No such file",
+    )
     for name, note, words in zip(names[1:], notes[1:], said):
         assert words in note.problem and f"/{name}" in note.problem
 
@@ -244,17 +324,25 @@ def test_notes_are_read(host: Host) -> None:
 def test_no_link_on_the_way_is_followed(host: Host, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "mount").mkdir(parents=True)
-    for name, target in (("absolute", outside), ("relative", "../../../../../outside"), ("inside", PV)):
+    for name, target in (
+        ("absolute", outside),
+        ("relative", "../../../../../outside"),
+        ("inside", PV),
+    ):
         os.symlink(target, host.path(f"{VOLUMES}/{name}"))
     names = [PV, "absolute", "relative", "inside", "gone"]
-    well, *ill = kubelet.parents_problem(host, [f"{VOLUMES}/{name}/mount" for name in names], "/kubelet")
+    well, *ill = kubelet.parents_problem(
+        host, [f"{VOLUMES}/{name}/mount" for name in names], "/kubelet"
+    )
     assert well == ""
     for name, problem in zip(names[1:], ill):
         assert f"/{name}' cannot be entered: " in problem
 
 
 def test_the_last_name_is_left_alone(host: Host) -> None:
-    """What is at the path may be dead, or a link: it is for the caller to act on, without following it."""
+    """What is at the path may be dead, or a link: it is for the caller to act on, without following
+    it.
+    """
     path = host.path(f"{VOLUMES}/{PV}/mount")
     with kubelet.opened_parent(path, host.path("/kubelet")) as (folder, name):
         assert name == "mount"
@@ -267,17 +355,40 @@ def test_the_last_name_is_left_alone(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/kubelet", "/kubelet/", "/kubelet/../etc/x", "/kubelet/./x", "/kubelet//x", "/kubelets/x", "kubelet/x", "/kubelet/x\0"]
+    "path",
+    [
+        "/kubelet",
+        "/kubelet/",
+        "/kubelet/../etc/x",
+        "/kubelet/./x",
+        "/kubelet//x",
+        "/kubelets/x",
+        "kubelet/x",
+        "/kubelet/x\0",
+    ],
 )
 def test_a_path_that_is_not_inside(path: str) -> None:
-    with pytest.raises(StorageOpsError, match="not inside"), kubelet.opened_parent(path, "/kubelet"):
+    with (
+        pytest.raises(StorageOpsError, match="not inside"),
+        kubelet.opened_parent(path, "/kubelet"),
+    ):
         pass
 
 
 def test_the_root_is_resolved(host: Host) -> None:
     os.symlink("kubelet", host.path("/link"))
-    assert kubelet.resolve_root(host, "/kubelet/") == kubelet.resolve_root(host, "/link") == "/kubelet"
-    for wrong in ("kubelet", "/kubelet/..", "/gone", "/", "//", "", f"{VOLUMES}/{PV}/vol_data.json"):
+    assert (
+        kubelet.resolve_root(host, "/kubelet/") == kubelet.resolve_root(host, "/link") == "/kubelet"
+    )
+    for wrong in (
+        "kubelet",
+        "/kubelet/..",
+        "/gone",
+        "/",
+        "//",
+        "",
+        f"{VOLUMES}/{PV}/vol_data.json",
+    ):
         with pytest.raises(StorageOpsError, match="the kubelet's folder"):
             kubelet.resolve_root(host, wrong)
 

@@ -17,12 +17,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import mounts, usage
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, MountTable
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+)
 
-NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
+NAMES = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"),
+    min_size=1,
+    max_size=20,
+)
 
 
 def escape(text: str) -> str:
@@ -34,7 +43,10 @@ def escape(text: str) -> str:
 def test_mountinfo_round_trip(root: str, point: str, source: str, option: str) -> None:
     # A mount point may hold any other line separator that str.splitlines knows.
     word = escape(option).replace(",", "\\054")
-    line = f"36 35 253:3 {escape(root)} {escape(point)} rw,noatime shared:7 master:1 new:9 unbindable - ext4 {escape(source)} ro,x={word}"
+    line = (
+        f"36 35 253:3 {escape(root)} {escape(point)} rw,noatime shared:7 master:1 new:9 "
+        f"unbindable - ext4 {escape(source)} ro,x={word}"
+    )
     mount = Mount(
         id=36,
         parent=35,
@@ -54,14 +66,28 @@ def test_mountinfo_round_trip(root: str, point: str, source: str, option: str) -
 
 
 def test_mountinfo_with_nothing_optional() -> None:
-    """A FUSE server may give no name as source, blanks in its type, and the kernel may pass on options that it did not escape."""
+    """A FUSE server may give no name as source, blanks in its type, and the kernel may pass on
+    options that it did not escape.
+    """
     (mount,) = mounts.parse_mountinfo("40 1 0:52 / /mnt/- rw - fuse.my\\040fs  rw,fsname=a b", "1")
     assert (mount.shared, mount.master, mount.unbindable) == (0, 0, False)
-    assert (mount.point, mount.fstype, mount.source, mount.super_options) == ("/mnt/-", "fuse.my fs", "", ("rw", "fsname=a b"))
+    assert (mount.point, mount.fstype, mount.source, mount.super_options) == (
+        "/mnt/-",
+        "fuse.my fs",
+        "",
+        ("rw", "fsname=a b"),
+    )
 
 
 @pytest.mark.parametrize(
-    "line", ["36 35 253:3 / /mnt rw", "36 35 253:3 - ext4 x", "nonsense", "36 35 253:3 / /mnt rw - ext4 x", "\u0663 1 0:1 / / rw - a b rw"]
+    "line",
+    [
+        "36 35 253:3 / /mnt rw",
+        "36 35 253:3 - ext4 x",
+        "nonsense",
+        "36 35 253:3 / /mnt rw - ext4 x",
+        "\u0663 1 0:1 / / rw - a b rw",
+    ],
 )
 def test_mountinfo_that_cannot_be_read(line: str) -> None:
     with pytest.raises(StorageOpsError, match="/proc/7/mountinfo"):
@@ -97,7 +123,10 @@ def test_any_mountinfo_is_read_or_refused(text: str) -> None:
 
 def table(*lines: str) -> MountTable:
     """A table from "id parent point"."""
-    texts = ("{} {} 0:{} / {} rw - fuse s rw".format(*line.split(" ")[:2], index, line.split(" ")[2]) for index, line in enumerate(lines))
+    texts = (
+        "{} {} 0:{} / {} rw - fuse s rw".format(*line.split(" ")[:2], index, line.split(" ")[2])
+        for index, line in enumerate(lines)
+    )
     return MountTable(mounts.parse_mountinfo("\n".join(texts), "1"))
 
 
@@ -106,12 +135,16 @@ def ids(found: list[Mount]) -> list[int]:
 
 
 def test_what_is_on_top_is_told_by_the_parents() -> None:
-    """Numbers are used again, so the top one may have the smaller, and a mount put beneath another comes last."""
+    """Numbers are used again, so the top one may have the smaller, and a mount put beneath another
+    comes last.
+    """
     stacked = table("1 0 /", "90 1 /mnt", "20 90 /mnt", "50 20 /mnt", "60 50 /mnt/inside")
     assert ids(stacked.layers("/mnt")) == [90, 20, 50]
     assert ids(stacked.layers("/mnt/inside")) == [60]
     assert stacked.layers("/mn") == stacked.layers("/mnt/inside/deeper") == []
-    assert ids([mount for mount in map(stacked.holding, ("/", "/mnt/x", "/mnt/inside/x")) if mount]) == [1, 50, 60]
+    assert ids(
+        [mount for mount in map(stacked.holding, ("/", "/mnt/x", "/mnt/inside/x")) if mount]
+    ) == [1, 50, 60]
     assert ids(stacked.on(stacked.mounts[2])) == [50, 60]
 
 
@@ -143,28 +176,42 @@ def test_what_cannot_be_told_is_an_error() -> None:
 
 
 @given(st.lists(st.sampled_from(["/a", "/a/b", "/a/b/c", "/d"]), max_size=8), st.randoms())
-def test_layers_are_those_that_were_mounted(points: list[str], random: random_module.Random) -> None:
+def test_layers_are_those_that_were_mounted(
+    points: list[str], random: random_module.Random
+) -> None:
     """Mounted one by one on what a path led to then; numbers and order in the file are any."""
     numbers = random.sample(range(2, 99), len(points))
     made = [(1, 0, "/")]
     stacks: dict[str, list[int]] = {}
     for number, point in zip(numbers, points):
         # A new mount hides what was mounted below that point.
-        above = max((other for other in stacks if f"{point}/".startswith(f"{other}/")), key=len, default="")
+        above = max(
+            (other for other in stacks if f"{point}/".startswith(f"{other}/")), key=len, default=""
+        )
         made.append((number, stacks[above][-1] if above else 1, point))
-        stacks = {other: stack for other, stack in stacks.items() if not other.startswith(f"{point}/")}
+        stacks = {
+            other: stack for other, stack in stacks.items() if not other.startswith(f"{point}/")
+        }
         stacks.setdefault(point, []).append(number)
     random.shuffle(made)
     found = table(*(f"{number} {parent} {point}" for number, parent, point in made))
-    assert {point: ids(found.layers(point)) for point in points} == {point: stacks.get(point, []) for point in points}
+    assert {point: ids(found.layers(point)) for point in points} == {
+        point: stacks.get(point, []) for point in points
+    }
 
 
-def test_a_table_is_read_until_it_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_read_until_it_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host = tree(tmp_path, {}, {})
     (tmp_path / "proc/7").mkdir(parents=True)
-    (tmp_path / "proc/7/mountinfo").write_bytes(b"1 0 0:1 / / rw - a b rw\n2 1 0:2 / /\xff\\134 rw - a b rw\n")
+    (tmp_path / "proc/7/mountinfo").write_bytes(
+        b"1 0 0:1 / / rw - a b rw\n2 1 0:2 / /\xff\\134 rw - a b rw\n"
+    )
     assert os.fsencode(mounts.read_table(host, "7").mounts[1].point) == b"/\xff\\"
-    texts = iter(["1 0 0:1 / / rw - a b rw", *["1 0 0:1 / / rw - a b rw\n2 1 0:2 / /x rw - a b rw"] * 2])
+    texts = iter(
+        ["1 0 0:1 / / rw - a b rw", *["1 0 0:1 / / rw - a b rw\n2 1 0:2 / /x rw - a b rw"] * 2]
+    )
     monkeypatch.setattr(Host, "read", lambda *_args: next(texts))
     assert len(mounts.read_table(host, "7").mounts) == 2
     changing = itertools.count(1)
@@ -177,7 +224,9 @@ def test_a_table_is_read_until_it_stands_still(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_table_of_this_process() -> None:
-    """What this kernel writes hangs together, and a path leads to the mount that the kernel names."""
+    """What this kernel writes hangs together, and a path leads to the mount that the
+    kernel names.
+    """
     found = mounts.read_table(Host(Deadline(60), 10), "self")
     descriptor = os.open("/proc", os.O_PATH)
     info = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
@@ -204,9 +253,17 @@ def test_every_mount_namespace_is_read_once(tmp_path: Path) -> None:
             "proc/30/mountinfo": "9 8 253:3 / /data rw - xfs /dev/mapper/mpathb rw\n",
             "proc/self/mountinfo": "no process",
         },
-        {"proc/1/ns/mnt": "mnt:[1]", "proc/2/ns/mnt": "mnt:[1]", "proc/30/ns/mnt": "mnt:[2]", "proc/31/ns/mnt": "mnt:[3]"},
+        {
+            "proc/1/ns/mnt": "mnt:[1]",
+            "proc/2/ns/mnt": "mnt:[1]",
+            "proc/30/ns/mnt": "mnt:[2]",
+            "proc/31/ns/mnt": "mnt:[3]",
+        },
     )
-    assert [(mount.point, mount.pid) for mount in mounts.all_mounts(host)] == [("/", "1"), ("/data", "30")]
+    assert [(mount.point, mount.pid) for mount in mounts.all_mounts(host)] == [
+        ("/", "1"),
+        ("/data", "30"),
+    ]
 
 
 def test_no_readable_namespace_is_an_error(tmp_path: Path) -> None:
@@ -221,7 +278,12 @@ def test_a_process_in_a_chroot_does_not_hide_the_mounts_of_its_namespace(tmp_pat
             "proc/1/mountinfo": "1 0 254:0 / / rw - ext4 /dev/vda rw\n",
             "proc/2/mountinfo": "9 8 253:3 / /data rw - xfs /dev/mapper/mpathb rw\n",
         },
-        {"proc/1/ns/mnt": "mnt:[1]", "proc/1/root": "/srv/jail", "proc/2/ns/mnt": "mnt:[1]", "proc/2/root": "/"},
+        {
+            "proc/1/ns/mnt": "mnt:[1]",
+            "proc/1/root": "/srv/jail",
+            "proc/2/ns/mnt": "mnt:[1]",
+            "proc/2/root": "/",
+        },
     )
     assert [mount.point for mount in mounts.all_mounts(host)] == ["/", "/data"]
 
@@ -237,7 +299,8 @@ def test_mounts_and_swap_of_a_device(tmp_path: Path) -> None:
         tmp_path,
         {
             "proc/1/mountinfo": "\n".join(lines) + "\n",
-            "proc/swaps": "Filename Type Size Used Priority\n/dev/dm-4 partition 1 0 -2\n/swapfile file 1 0 -3\n",
+            "proc/swaps": "Filename Type Size Used Priority\n/dev/dm-4 partition 1 0 -2\n/swapfile "
+            "file 1 0 -3\n",
             "sys/block/loop0/size": "0\n",
             "dev/dm-3": "",
         },
@@ -255,8 +318,17 @@ def test_mounts_and_swap_of_a_device(tmp_path: Path) -> None:
 
 
 def test_a_loop_device_that_does_not_say_what_is_behind_it(tmp_path: Path) -> None:
-    """The path of its backing file is no answer: it may be one of another mount namespace, or lead elsewhere by now."""
-    files = {"sys/block/loop0/loop/backing_file": "/var/image\n", "dev/loop0": "a file, which knows no LOOP_GET_STATUS64"}
-    host = tree(tmp_path, {"proc/1/mountinfo": "1 0 254:1 / / rw - ext4 /dev/vda1 rw\n", **files}, {"proc/1/ns/mnt": "mnt:[1]"})
+    """The path of its backing file is no answer: it may be one of another mount namespace, or lead
+    elsewhere by now.
+    """
+    files = {
+        "sys/block/loop0/loop/backing_file": "/var/image\n",
+        "dev/loop0": "a file, which knows no LOOP_GET_STATUS64",
+    }
+    host = tree(
+        tmp_path,
+        {"proc/1/mountinfo": "1 0 254:1 / / rw - ext4 /dev/vda1 rw\n", **files},
+        {"proc/1/ns/mnt": "mnt:[1]"},
+    )
     (unknown,) = usage.UsesByDevice(host).of({"dm-3": "253:3"})
     assert unknown.startswith("whether loop0 stands on it is unknown: OSError")

@@ -36,9 +36,11 @@ def hanging() -> Iterator[Arrivals]:
 
 @pytest.fixture(autouse=True)
 def _sick_folders(tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of this test named STEP-ERRNO fails so at that step; STEP-hung never answers. Real ones take a server that died.
+    """A folder of this test named STEP-ERRNO fails so at that step; STEP-hung never answers. Real
+    ones take a server that died.
 
-    pytest makes and removes folders with the same calls, those of other tests too, so only what lies in this test's own one is sick.
+    pytest makes and removes folders with the same calls, those of other tests too, so only what
+    lies in this test's own one is sick.
     """
 
     def sick(real: Any, step: str) -> Any:
@@ -58,14 +60,25 @@ def _sick_folders(tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "open", sick(os.open, "open"))
 
 
-def probe(root: Path, *names: str, timeout: float = 60, seconds: float = 600, clock: Any = time.monotonic) -> list[probes.Answer]:
+def probe(
+    root: Path, *names: str, timeout: float = 60, seconds: float = 600, clock: Any = time.monotonic
+) -> list[probes.Answer]:
     for name in names:
         (root / name).mkdir(exist_ok=True)
     return probes.probe_folders(Host(Deadline(seconds, clock), 10, str(root)), names, timeout)
 
 
 def test_dead_and_other_errors(tmp_path: Path) -> None:
-    answers = probe(tmp_path, "well", "statvfs-ENOTCONN", "open-ENOTCONN", "open-ESTALE", "statvfs-EIO", "open-ECONNABORTED", "open-EACCES")
+    answers = probe(
+        tmp_path,
+        "well",
+        "statvfs-ENOTCONN",
+        "open-ENOTCONN",
+        "open-ESTALE",
+        "statvfs-EIO",
+        "open-ECONNABORTED",
+        "open-EACCES",
+    )
     assert [(answer.state, answer.step, answer.error) for answer in answers] == [
         ("ok", "", ""),
         ("dead", "statvfs", "ENOTCONN"),
@@ -89,11 +102,18 @@ def test_no_descriptor_is_kept(tmp_path: Path) -> None:
 def test_which_step_hangs(tmp_path: Path, hanging: Arrivals) -> None:
     clock = Steps((lambda: hanging.count == 1, 0.6), (lambda: hanging.count == 2, 0.6))
     hung, stuck = probe(tmp_path, "statvfs-hung", "open-hung", timeout=0.5, clock=clock)
-    assert (hung.state, hung.step, stuck.state, stuck.step) == ("hung", "statvfs", "hung", "listing")
+    assert (hung.state, hung.step, stuck.state, stuck.step) == (
+        "hung",
+        "statvfs",
+        "hung",
+        "listing",
+    )
     assert "no answer within 0.5 s" in hung.text
 
 
-def test_two_hundred_of_which_fifty_hang(tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_hundred_of_which_fifty_hang(
+    tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All fifty are waited for at the same time, whatever the others take."""
     killed: list[int] = []
     kill = bounded._kill
@@ -105,18 +125,26 @@ def test_two_hundred_of_which_fifty_hang(tmp_path: Path, hanging: Arrivals, monk
     )
     names = [f"open-hung{index}" if index % 4 == 0 else f"well{index}" for index in range(200)]
     answers = probe(tmp_path, *names, timeout=3, clock=clock)
-    assert [answer.state for answer in answers] == ["ok" if name.startswith("well") else "hung" for name in names]
+    assert [answer.state for answer in answers] == [
+        "ok" if name.startswith("well") else "hung" for name in names
+    ]
 
 
 def test_what_had_not_all_its_time_is_not_called_hung(tmp_path: Path, hanging: Arrivals) -> None:
     """The deadline of the whole may pass a moment after a folder was asked."""
     clock = Steps((lambda: hanging.count == 1, 0.6))
     hung, never = probe(tmp_path, "open-hung", "well", timeout=30, seconds=0.5, clock=clock)
-    assert (hung.state, hung.step, hung.text) == ("error", "listing", "no answer before the deadline")
+    assert (hung.state, hung.step, hung.text) == (
+        "error",
+        "listing",
+        "no answer before the deadline",
+    )
     assert (never.state, never.step) == ("error", "")
 
 
-def test_a_child_that_the_kernel_holds_is_named(tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_the_kernel_holds_is_named(
+    tmp_path: Path, hanging: Arrivals, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held: list[int] = []
     monkeypatch.setattr(bounded, "_kill", held.append)
     clock = Steps((lambda: hanging.count == 1, 0.4), (lambda: bool(held), 1.0))

@@ -72,7 +72,10 @@ def test_device_identification() -> None:
     )
 
 
-@pytest.mark.parametrize("data", [b"", bytes([0, 0x80, 0, 0]), page(designator(3, NAA))[:-1], bytes([0, 0x83, 0, 3, 1, 3, 0])])
+@pytest.mark.parametrize(
+    "data",
+    [b"", bytes([0, 0x80, 0, 0]), page(designator(3, NAA))[:-1], bytes([0, 0x83, 0, 3, 1, 3, 0])],
+)
 def test_device_identification_that_is_not_sound(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"page"):
         scsi.parse_device_identification(data)
@@ -90,12 +93,19 @@ def test_device_identification_never_breaks(data: bytes) -> None:
 @given(st.lists(st.binary(min_size=8, max_size=16), max_size=10))
 def test_device_identification_keeps_every_name(names: list[bytes]) -> None:
     data = page(*(designator(3, name) for name in names))
-    assert scsi.parse_device_identification(data) == tuple(dict.fromkeys(f"3{name.hex()}" for name in names))
+    assert scsi.parse_device_identification(data) == tuple(
+        dict.fromkeys(f"3{name.hex()}" for name in names)
+    )
 
 
 @pytest.mark.parametrize(
     ("lun", "expected"),
-    [("0001000000000000", 1), ("0000000000000000", 0), ("4100000000000000", 0x4100), ("0001000200000000", 0x20001)],
+    [
+        ("0001000000000000", 1),
+        ("0000000000000000", 0),
+        ("4100000000000000", 0x4100),
+        ("0001000200000000", 0x20001),
+    ],
 )
 def test_kernel_lun(lun: str, expected: int) -> None:
     assert scsi.kernel_lun(bytes.fromhex(lun)) == expected
@@ -103,7 +113,11 @@ def test_kernel_lun(lun: str, expected: int) -> None:
 
 @given(st.lists(st.integers(0, 255), max_size=40))
 def test_report_luns(luns: list[int]) -> None:
-    data = (8 * len(luns)).to_bytes(4, "big") + bytes(4) + b"".join(bytes([0, lun]) + bytes(6) for lun in luns)
+    data = (
+        (8 * len(luns)).to_bytes(4, "big")
+        + bytes(4)
+        + b"".join(bytes([0, lun]) + bytes(6) for lun in luns)
+    )
     assert scsi.parse_report_luns(data + bytes(50)) == tuple(luns)
     # A list that was cut short is no list: a missing LUN would look unmapped.
     assert scsi.parse_report_luns(data[:-1]) is None
@@ -129,7 +143,9 @@ def test_wwid_from_sysfs(wwid: str, expected: str) -> None:
 
 
 class Disk:
-    """Answers command blocks from a table of lists: operation code (and page) -> what it says each time."""
+    """Answers command blocks from a table of lists: operation code (and page) -> what it says each
+    time.
+    """
 
     def __init__(self, **answers: list[tuple[str, bytes]]) -> None:
         self.answers = answers
@@ -145,15 +161,30 @@ def ask(report_luns: bool = False, **answers: list[tuple[str, bytes]]) -> scsi.A
 
 
 def test_conversation_with_a_healthy_disk() -> None:
-    luns = ("good", (16).to_bytes(4, "big") + bytes(4) + bytes([0, 1]) + bytes(6) + bytes([0, 3]) + bytes(6))
-    answer = ask(True, ready=[("good", b"")], inquiry=[("good", STANDARD)], vpd=[("good", page(designator(3, NAA)))], luns=[luns])
-    assert answer == scsi.Answer("good", "good", "good", 0, ("36001405919eb0a2fd484e85817272b66",), (1, 3))
+    luns = (
+        "good",
+        (16).to_bytes(4, "big") + bytes(4) + bytes([0, 1]) + bytes(6) + bytes([0, 3]) + bytes(6),
+    )
+    answer = ask(
+        True,
+        ready=[("good", b"")],
+        inquiry=[("good", STANDARD)],
+        vpd=[("good", page(designator(3, NAA)))],
+        luns=[luns],
+    )
+    assert answer == scsi.Answer(
+        "good", "good", "good", 0, ("36001405919eb0a2fd484e85817272b66",), (1, 3)
+    )
 
 
 def test_conversation_with_a_disk_that_is_gone() -> None:
-    """LIO rejects even INQUIRY; others answer it with peripheral qualifier 3 and are not asked for more."""
+    """LIO rejects even INQUIRY; others answer it with peripheral qualifier 3 and are not asked for
+    more.
+    """
     assert ask(ready=[(GONE, b"")], inquiry=[(GONE, b"")]) == scsi.Answer(GONE, GONE)
-    assert ask(ready=[(GONE, b"")], inquiry=[("good", bytes([0x7F]) + bytes(95))]) == scsi.Answer(GONE, "good", qualifier=3)
+    assert ask(ready=[(GONE, b"")], inquiry=[("good", bytes([0x7F]) + bytes(95))]) == scsi.Answer(
+        GONE, "good", qualifier=3
+    )
 
 
 def test_a_unit_attention_is_asked_past() -> None:

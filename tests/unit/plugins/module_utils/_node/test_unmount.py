@@ -14,11 +14,23 @@ from typing import Any
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import ActionFailed, NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import unmount as unmount_module
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    ActionFailed,
+    NotStarted,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
+    unmount as unmount_module,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, read_table
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import bind, replace, unmount
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    read_table,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import (
+    bind,
+    replace,
+    unmount,
+)
 
 
 @pytest.fixture
@@ -27,7 +39,9 @@ def host() -> Host:
 
 
 def mount_at(point: str, number: int = 0) -> Mount:
-    return Mount(number, 1, "0:99", "/", point, ("rw",), 0, 0, False, "fuse.test", "test", ("rw",), "self")
+    return Mount(
+        number, 1, "0:99", "/", point, ("rw",), 0, 0, False, "fuse.test", "test", ("rw",), "self"
+    )
 
 
 def test_no_mount_there(host: Host, tmp_path: Path) -> None:
@@ -53,11 +67,25 @@ def test_way_that_leads_elsewhere(host: Host, tmp_path: Path, point: str) -> Non
     with pytest.raises(NotStarted):
         unmount(host, mount_at(f"{tmp_path}/root/{point}"), f"{tmp_path}/root")
     with pytest.raises(NotStarted):
-        replace(host, [], str(tmp_path / "elsewhere/mount"), str(tmp_path), f"{tmp_path}/root/{point}", f"{tmp_path}/root")
+        replace(
+            host,
+            [],
+            str(tmp_path / "elsewhere/mount"),
+            str(tmp_path),
+            f"{tmp_path}/root/{point}",
+            f"{tmp_path}/root",
+        )
 
 
 @pytest.mark.parametrize(
-    ("source", "point"), [("link", "point"), ("link/inside", "point"), ("folder", "link"), ("folder", "gone"), ("gone", "point")]
+    ("source", "point"),
+    [
+        ("link", "point"),
+        ("link/inside", "point"),
+        ("folder", "link"),
+        ("folder", "gone"),
+        ("gone", "point"),
+    ],
 )
 def test_bind_follows_no_link(host: Host, tmp_path: Path, source: str, point: str) -> None:
     """A volume may hold links that its users made."""
@@ -65,15 +93,24 @@ def test_bind_follows_no_link(host: Host, tmp_path: Path, source: str, point: st
         (tmp_path / folder).mkdir(parents=True)
     for place in ("source", "root"):
         (tmp_path / place / "link").symlink_to(tmp_path / "elsewhere")
-    places = f"{tmp_path}/source/{source}", f"{tmp_path}/source", f"{tmp_path}/root/{point}", f"{tmp_path}/root"
+    places = (
+        f"{tmp_path}/source/{source}",
+        f"{tmp_path}/source",
+        f"{tmp_path}/root/{point}",
+        f"{tmp_path}/root",
+    )
     with pytest.raises(NotStarted):
         bind(host, *places)
     with pytest.raises(NotStarted):
         replace(host, [], *places)
 
 
-def test_bind_holds_what_it_has_looked_at(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A tenant that swaps folders for links, right before the system call, swaps names and no more."""
+def test_bind_holds_what_it_has_looked_at(
+    host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A tenant that swaps folders for links, right before the system call, swaps names
+    and no more.
+    """
     for folder in ("source/folder", "root/point", "elsewhere"):
         (tmp_path / folder).mkdir(parents=True)
     wanted = [(tmp_path / place).stat().st_ino for place in ("source/folder", "root/point")]
@@ -87,7 +124,12 @@ def test_bind_holds_what_it_has_looked_at(host: Host, monkeypatch: pytest.Monkey
         (tmp_path / "found").write_text(f"{function} {found}", encoding="ascii")
 
     monkeypatch.setattr(unmount_module, "call_libc", swapped)
-    places = f"{tmp_path}/source/folder", f"{tmp_path}/source", f"{tmp_path}/root/point", f"{tmp_path}/root"
+    places = (
+        f"{tmp_path}/source/folder",
+        f"{tmp_path}/source",
+        f"{tmp_path}/root/point",
+        f"{tmp_path}/root",
+    )
     bind(host, *places)
     assert (tmp_path / "found").read_text(encoding="ascii") == f"mount {wanted}"
 
@@ -103,7 +145,9 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             raise OSError(errno.ENOMEM, "no memory")
 
     monkeypatch.setattr(unmount_module, "call_libc", noting)
-    monkeypatch.setattr(unmount_module, "_is_top", lambda _host, mount, _folder, _name: mount.id < 100)
+    monkeypatch.setattr(
+        unmount_module, "_is_top", lambda _host, mount, _folder, _name: mount.id < 100
+    )
     for folder in ("root/point", "source/folder"):
         (tmp_path / folder).mkdir(parents=True)
     return tmp_path
@@ -114,8 +158,18 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     [
         ([7, 8], False, None, ["umount2", "umount2", "mount"]),
         ([100, 7], False, "another mount lies there now, or none", []),
-        ([7, 100], False, "1 of 2 dead mounts were taken off, and nothing was put in their place: another mount", ["umount2"]),
-        ([7], True, "1 of 1 dead mounts were taken off, and nothing was put in their place: no memory", ["umount2", "mount"]),
+        (
+            [7, 100],
+            False,
+            "1 of 2 dead mounts were taken off, and nothing was put in their place: another mount",
+            ["umount2"],
+        ),
+        (
+            [7],
+            True,
+            "1 of 1 dead mounts were taken off, and nothing was put in their place: no memory",
+            ["umount2", "mount"],
+        ),
     ],
 )
 def test_layers_go_and_another_mount_comes(

@@ -13,12 +13,20 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import VolumeNote
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import MountTable, parse_mountinfo
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    MountTable,
+    parse_mountinfo,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.plan import Options, State
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import Backing
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.plan import (
+    Options,
+    State,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
+    Backing,
+)
 
 ROOT = "/var/lib/kubelet"
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
@@ -28,7 +36,8 @@ A, B = "253:1", "253:2"
 
 
 def staging(volume: str) -> str:
-    return f"{ROOT}/plugins/kubernetes.io/csi/{DRIVER}/{hashlib.sha256(f'vol-{volume}'.encode()).hexdigest()}/globalmount"
+    handle = hashlib.sha256(f"vol-{volume}".encode()).hexdigest()
+    return f"{ROOT}/plugins/kubernetes.io/csi/{DRIVER}/{handle}/globalmount"
 
 
 def publish(volume: str = "pv-a", uid: str = UID) -> str:
@@ -43,19 +52,34 @@ class Lines:
         self.tops = {"/": 1}
 
     def add(
-        self, point: str, device: str = A, root: str = "/", options: str = "rw", fstype: str = "ext4", super_options: str = "rw"
+        self,
+        point: str,
+        device: str = A,
+        root: str = "/",
+        options: str = "rw",
+        fstype: str = "ext4",
+        super_options: str = "rw",
     ) -> int:
         number = len(self.lines) + 1
-        above = max((at for at in self.tops if point == at or point.startswith(f"{at.rstrip('/')}/")), key=len)
+        above = max(
+            (at for at in self.tops if point == at or point.startswith(f"{at.rstrip('/')}/")),
+            key=len,
+        )
         source = f"/dev/mapper/{device}" if fstype in ("ext4", "xfs") else fstype
-        self.lines.append(f"{number} {self.tops[above]} {device} {root} {point} {options} - {fstype} {source} {super_options}")
+        self.lines.append(
+            f"{number} {self.tops[above]} {device} {root} {point} {options} - {fstype} {source} "
+            f"{super_options}"
+        )
         self.tops[point] = number
         return number
 
     def state(self, **more: Any) -> State:
         table = MountTable(parse_mountinfo("\n".join(self.lines), "1"))
         bare = State("node1", ROOT, table, {})
-        notes = {place.note: VolumeNote(DRIVER, f"vol-{place.volume}", place.volume) for place in bare.places("publish")}
+        notes = {
+            place.note: VolumeNote(DRIVER, f"vol-{place.volume}", place.volume)
+            for place in bare.places("publish")
+        }
         return State("node1", ROOT, table, **{"notes": notes, **more})
 
 
@@ -104,7 +128,9 @@ def test_exactly_the_wrong_layers_on_top(layers: list[tuple[str, str]], gone: li
     assert (finding.control, finding.verdict, taken(finding)) == ("STOR-07", "repair", gone)
     assert finding.repair[0].command == ["umount2", publish(), "UMOUNT_NOFOLLOW"]
     devices = [device for device, _root in layers]
-    assert finding.severity == ("critical" if devices[-1] != A else "minor" if set(devices) == {A} else "major")
+    assert finding.severity == (
+        "critical" if devices[-1] != A else "minor" if set(devices) == {A} else "major"
+    )
 
 
 @pytest.mark.parametrize("layers", [[(B, "/")], [(B, "/"), ("253:3", "/")]])
@@ -168,7 +194,9 @@ LOOP = "7:0"
     ],
 )
 @pytest.mark.parametrize("driver", ["", "staging"])
-def test_loop_devices_on_a_file_of_the_volume(loops: dict[str, str], right: bool, driver: str) -> None:
+def test_loop_devices_on_a_file_of_the_volume(
+    loops: dict[str, str], right: bool, driver: str
+) -> None:
     state = stacked((LOOP, "/")).state(loops=loops, publish_from={DRIVER: driver})
     assert (found(state) == []) is right
     if not right:
@@ -293,13 +321,19 @@ def test_staging_with_two_devices() -> None:
     lines = stacked((A, "/"), (B, "/"))
     lines.add(f"{ROOT}/plugins/kubernetes.io/csi/pv/pv-a/globalmount", B)
     # Both are staged, so each layer is one of them.
-    assert "mounts of different devices (253:1, 253:2) lie in its staging folder" in only(lines.state()).reason
+    assert (
+        "mounts of different devices (253:1, 253:2) lie in its staging folder"
+        in only(lines.state()).reason
+    )
     lines = Lines()
     lines.add(staging("pv-a"), B)
     lines.add(staging("pv-a"), A)
     lines.add(publish(), A)
     lines.add(publish(), B)
-    assert "mounts of different devices (253:1, 253:2) lie in its staging folder" in only(lines.state()).reason
+    assert (
+        "mounts of different devices (253:1, 253:2) lie in its staging folder"
+        in only(lines.state()).reason
+    )
 
 
 def test_unstaged() -> None:
@@ -315,10 +349,14 @@ def test_unstaged() -> None:
 def test_note_that_cannot_be_used() -> None:
     state = stacked((B, "/")).state()
     (path,) = state.notes
-    finding = only(State("node1", ROOT, state.table, {path: VolumeNote(problem=f"{path!r} cannot be read")}))
+    finding = only(
+        State("node1", ROOT, state.table, {path: VolumeNote(problem=f"{path!r} cannot be read")})
+    )
     assert (finding.verdict, finding.severity) == ("refuse", "minor")
     # It is of another volume, whose staging mount would be the measure.
-    finding = only(State("node1", ROOT, state.table, {path: VolumeNote(DRIVER, "vol-pv-b", "pv-b")}))
+    finding = only(
+        State("node1", ROOT, state.table, {path: VolumeNote(DRIVER, "vol-pv-b", "pv-b")})
+    )
     assert "is of the volume pv-b, not pv-a" in finding.reason
 
 
@@ -330,8 +368,16 @@ def process(pod: str = "", uses: tuple[tuple[int, str], ...] = ()) -> Process:
 def test_container_of_the_pod(layers: list[tuple[str, str]]) -> None:
     finding = only(stacked(*layers).state(processes=(process(UID),)))
     assert finding.verdict == "refuse"
-    assert "postgres (pid 4711) of a container of the pod runs; the workload must be moved" in finding.reason
-    assert finding.workload == {"volume": "pv-a", "driver": DRIVER, "handle": "vol-pv-a", "pods": [UID]}
+    assert (
+        "postgres (pid 4711) of a container of the pod runs; the workload must be moved"
+        in finding.reason
+    )
+    assert finding.workload == {
+        "volume": "pv-a",
+        "driver": DRIVER,
+        "handle": "vol-pv-a",
+        "pods": [UID],
+    }
     assert only(stacked(*layers).state(processes=(process("9" + UID[1:]),))).verdict == "repair"
 
 
@@ -345,7 +391,11 @@ def test_pod_folder_that_was_renamed() -> None:
     assert "which is no uid" in only(lines.state()).reason
     # Of a static pod.
     lines = Lines()
-    for device, point in ((A, staging("pv-a")), (A, publish(uid="f0" * 16)), (B, publish(uid="f0" * 16))):
+    for device, point in (
+        (A, staging("pv-a")),
+        (A, publish(uid="f0" * 16)),
+        (B, publish(uid="f0" * 16)),
+    ):
         lines.add(point, device)
     assert only(lines.state()).verdict == "repair"
 
@@ -353,9 +403,15 @@ def test_pod_folder_that_was_renamed() -> None:
 def test_process_inside() -> None:
     lines = stacked((A, "/"), (B, "/"))
     finding = only(lines.state(processes=(process(uses=((4, "open file"), (4, "root"))),)))
-    assert (finding.verdict, "postgres (pid 4711) is inside (open file, root)" in finding.reason) == ("refuse", True)
+    assert (
+        finding.verdict,
+        "postgres (pid 4711) is inside (open file, root)" in finding.reason,
+    ) == ("refuse", True)
     # In the layer that stays, and in the other volume itself.
-    assert only(lines.state(processes=(process(uses=((3, "open file"), (2, "root"))),))).verdict == "repair"
+    assert (
+        only(lines.state(processes=(process(uses=((3, "open file"), (2, "root"))),))).verdict
+        == "repair"
+    )
 
 
 @pytest.mark.parametrize(
@@ -369,9 +425,13 @@ def test_process_inside() -> None:
     ],
 )
 def test_process_inside_of_a_copy(point: str, device: str, root: str, verdict: str) -> None:
-    """In another mount namespace; elsewhere there the device may be what another pod rightly has."""
+    """In another mount namespace; elsewhere there the device may be what another pod
+    rightly has.
+    """
     (copy,) = parse_mountinfo(f"900 800 {device} {root} {point} rw - ext4 /dev/x rw", "77")
-    state = stacked((A, "/"), (B, "/")).state(processes=(process(uses=((900, "working directory"),)),), elsewhere=(copy,))
+    state = stacked((A, "/"), (B, "/")).state(
+        processes=(process(uses=((900, "working directory"),)),), elsewhere=(copy,)
+    )
     assert only(state).verdict == verdict
 
 
@@ -381,7 +441,10 @@ def test_mounts_on_top_and_made_from_it() -> None:
     assert f"another mount lies on it, at '{publish()}/sub dir'" in only(lines.state()).reason
     lines = stacked((A, "/"), (B, "/"))
     lines.add(f"{ROOT}/pods/{UID}/volume-subpaths/pv-a/main/0", B, "/x")
-    assert f"the subPath mount {ROOT}/pods/{UID}/volume-subpaths/pv-a/main/0 was made from it" in only(lines.state()).reason
+    assert (
+        f"the subPath mount {ROOT}/pods/{UID}/volume-subpaths/pv-a/main/0 was made from it"
+        in only(lines.state()).reason
+    )
     # Of the right one, and of another pod.
     lines = stacked((A, "/"), (B, "/"))
     lines.add(f"{ROOT}/pods/{UID}/volume-subpaths/pv-a/main/0", A, "/x")
@@ -398,9 +461,15 @@ SHARED = """1 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw
 
 
 def shared(more: str = "", upper: str = B, **state: Any) -> State:
-    """What is mounted on the pod's mount came onto the staging mount, too, as it does where mounts are shared."""
+    """What is mounted on the pod's mount came onto the staging mount, too, as it does where mounts
+    are shared.
+    """
     lines = Lines()
-    lines.lines = (SHARED + more).format(A=A, B=upper, staging=staging("pv-a"), publish=publish(), other=staging("pv-b")).split("\n")
+    lines.lines = (
+        (SHARED + more)
+        .format(A=A, B=upper, staging=staging("pv-a"), publish=publish(), other=staging("pv-b"))
+        .split("\n")
+    )
     return lines.state(**state)
 
 
@@ -413,7 +482,10 @@ def test_what_came_onto_the_staging_mount_is_not_the_volume() -> None:
 def test_what_no_other_volume_has_may_have_been_staged() -> None:
     """And have come from there to the pod."""
     finding = only(shared())
-    assert (finding.verdict, "lies on the staging mount, too: which one is the volume cannot be told" in finding.reason) == ("refuse", True)
+    assert (
+        finding.verdict,
+        "lies on the staging mount, too: which one is the volume cannot be told" in finding.reason,
+    ) == ("refuse", True)
 
 
 def test_process_inside_of_what_goes_too() -> None:
@@ -422,9 +494,14 @@ def test_process_inside_of_what_goes_too() -> None:
     finding = only(shared(other, processes=(process(uses=((5, "open file"),)),)))
     assert (finding.verdict, "postgres (pid 4711) is inside" in finding.reason) == ("refuse", True)
     second = publish(uid="9" + UID[1:])
-    both = f"{other}\n7 1 {{A}} / {second} rw shared:2 - ext4 /dev/a rw\n8 7 {{B}} / {second} rw shared:3 - ext4 /dev/b rw"
+    both = (
+        f"{other}\n7 1 {{A}} / {second} rw shared:2 - ext4 /dev/a rw\n8 7 {{B}} / {second} rw "
+        "shared:3 - ext4 /dev/b rw"
+    )
     assert [finding.verdict for finding in found(shared(both))] == ["repair"] * 2
-    assert [finding.verdict for finding in found(shared(both, processes=(process("9" + UID[1:]),)))] == ["refuse"] * 2
+    assert [
+        finding.verdict for finding in found(shared(both, processes=(process("9" + UID[1:]),)))
+    ] == ["refuse"] * 2
 
 
 def test_dead_fuse_is_left_to_others() -> None:
@@ -467,19 +544,30 @@ def test_majority_and_limit() -> None:
         (2, 1, "repair"),
         (1, 1, "refuse"),
     ):
-        given = {finding.verdict for finding in found(several(count, wrong).state(), accept_majority_broken=False)}
+        given = {
+            finding.verdict
+            for finding in found(several(count, wrong).state(), accept_majority_broken=False)
+        }
         assert given == {verdict}, (count, wrong)
-    assert [finding.verdict for finding in found(several(5, 3).state(), accept_majority_broken=True)] == ["repair"] * 3
+    assert [
+        finding.verdict for finding in found(several(5, 3).state(), accept_majority_broken=True)
+    ] == ["repair"] * 3
     # What nothing is known of says nothing of an outage.
     lines = several(5, 3)
     lines.add(publish("pv-4"), "253:4")
-    verdicts = [finding.verdict for finding in found(lines.state(publish_from=UNKNOWN), accept_majority_broken=False)]
+    verdicts = [
+        finding.verdict
+        for finding in found(lines.state(publish_from=UNKNOWN), accept_majority_broken=False)
+    ]
     assert sorted(verdicts) == ["refuse"] * 3 + ["repair"]
     limited = found(several(5, 2).state(), max_repairs=1)
     assert [finding.verdict for finding in limited] == ["repair", "refuse"]
     assert "max_repairs is 1" in limited[1].reason
     # What one does not look at counts all the same.
-    assert found(several(5, 3).state(), volumes=("pv-0",), accept_majority_broken=False)[0].verdict == "refuse"
+    assert (
+        found(several(5, 3).state(), volumes=("pv-0",), accept_majority_broken=False)[0].verdict
+        == "refuse"
+    )
 
 
 def test_scope() -> None:
@@ -506,7 +594,11 @@ def turned(
     lines = Lines()
     lines.add(staging("pv-a"), options=staged, super_options=super_options, fstype=fstype)
     lines.add(publish(), options=published, super_options=super_options, fstype=fstype)
-    return lines.state(answers={A: answer or Answer("ok")}, logs={A: log} if log else {}, backings={A: Backing("dm-1", **backing)})
+    return lines.state(
+        answers={A: answer or Answer("ok")},
+        logs={A: log} if log else {},
+        backings={A: Backing("dm-1", **backing)},
+    )
 
 
 EIO = Answer("error", "listing", "EIO", "Input/output error")
@@ -532,7 +624,12 @@ def test_turned_read_only(state: State) -> None:
     finding = only(state)
     assert (finding.control, finding.severity, finding.verdict) == ("STOR-08", "critical", "report")
     assert finding.name == staging("pv-a")
-    assert finding.workload == {"volume": "pv-a", "driver": DRIVER, "handle": "vol-pv-a", "pods": [UID]}
+    assert finding.workload == {
+        "volume": "pv-a",
+        "driver": DRIVER,
+        "handle": "vol-pv-a",
+        "pods": [UID],
+    }
     assert (finding.evidence["pods"], finding.evidence["volumes"]) == ([UID], ["pv-a"])
 
 
@@ -558,8 +655,14 @@ def test_read_only_on_purpose(state: State) -> None:
         (turned(), "nothing shows that an error was the reason"),
         (turned(errors={"errors_count": "0"}), "nothing shows that an error was the reason"),
         (turned("rw", answer=EIO, fstype="xfs"), "nothing shows that an error was the reason"),
-        (turned("rw", answer=Answer("hung", "listing", text="no answer within 5.0 s")), "it does not answer: no answer within 5.0 s"),
-        (turned(errors={"errors_count": "2"}, obstacles=("a path is down: sda: blocked",)), "a path is down: sda: blocked"),
+        (
+            turned("rw", answer=Answer("hung", "listing", text="no answer within 5.0 s")),
+            "it does not answer: no answer within 5.0 s",
+        ),
+        (
+            turned(errors={"errors_count": "2"}, obstacles=("a path is down: sda: blocked",)),
+            "a path is down: sda: blocked",
+        ),
         (turned(errors={"errors_count": "2"}, read_only=True), "dm-1 itself is read-only"),
         (turned("ro", "ro", "ro", answer=EIO, read_only=True), "dm-1 itself is read-only"),
         # Old errors are no proof where it is not read-only.
@@ -604,11 +707,15 @@ def test_without_a_pod_there_is_nothing_to_move() -> None:
 def test_wrong_mount_of_it_is_not_its_volume() -> None:
     """Its own pod is moved, and not the one that has it by mistake."""
     lines = stacked((A, "/"), (B, "/"), super_options="ro")
-    lines.lines[2] = lines.lines[2].replace("ext4 /dev/mapper/253:1 ro", "ext4 /dev/mapper/253:1 rw")
+    lines.lines[2] = lines.lines[2].replace(
+        "ext4 /dev/mapper/253:1 ro", "ext4 /dev/mapper/253:1 rw"
+    )
     lines.add(staging("pv-b"), B, super_options="ro")
     lines.add(publish("pv-b", "9" + UID[1:]), B, super_options="ro")
     backings = {device: Backing("dm-2", errors={"errors_count": "1"}) for device in (A, B)}
-    (finding,) = [finding for finding in found(lines.state(backings=backings)) if finding.control == "STOR-08"]
+    (finding,) = [
+        finding for finding in found(lines.state(backings=backings)) if finding.control == "STOR-08"
+    ]
     assert finding.workload is not None and finding.workload["volume"] == "pv-b"
 
 
@@ -616,10 +723,18 @@ def test_where_else_it_is_mounted() -> None:
     lines = Lines()
     lines.add(staging("pv-a"), super_options="ro")
     lines.add("/mnt/rescue", super_options="ro")
-    elsewhere = parse_mountinfo(f"900 800 {A} / /data rw - ext4 /dev/x ro\n901 800 {A} / {publish()} rw - ext4 /dev/x ro", "77")
-    state = lines.state(backings={A: Backing("dm-1", errors={"errors_count": "1"})}, elsewhere=tuple(elsewhere))
+    elsewhere = parse_mountinfo(
+        f"900 800 {A} / /data rw - ext4 /dev/x ro\n901 800 {A} / {publish()} rw - ext4 /dev/x ro",
+        "77",
+    )
+    state = lines.state(
+        backings={A: Backing("dm-1", errors={"errors_count": "1"})}, elsewhere=tuple(elsewhere)
+    )
     finding = only(state)
-    assert (finding.verdict, "the node has it mounted at /mnt/rescue, too" in finding.reason) == ("refuse", True)
+    assert (finding.verdict, "the node has it mounted at /mnt/rescue, too" in finding.reason) == (
+        "refuse",
+        True,
+    )
     assert finding.evidence["also_mounted"] == [
         "/mnt/rescue in the mount namespace of pid 1",
         "/data in the mount namespace of pid 77",
@@ -629,9 +744,18 @@ def test_where_else_it_is_mounted() -> None:
 def test_nothing_is_offered_in_an_outage() -> None:
     lines = Lines()
     for number in range(4):
-        lines.add(staging(f"pv-{number}"), f"253:{number}", super_options="ro" if number < 3 else "rw")
-        lines.add(publish(f"pv-{number}"), f"253:{number}", super_options="ro" if number < 3 else "rw")
-    state = lines.state(backings={f"253:{number}": Backing(f"dm-{number}", errors={"errors_count": "1"}) for number in range(3)})
+        lines.add(
+            staging(f"pv-{number}"), f"253:{number}", super_options="ro" if number < 3 else "rw"
+        )
+        lines.add(
+            publish(f"pv-{number}"), f"253:{number}", super_options="ro" if number < 3 else "rw"
+        )
+    state = lines.state(
+        backings={
+            f"253:{number}": Backing(f"dm-{number}", errors={"errors_count": "1"})
+            for number in range(3)
+        }
+    )
     findings = found(state, accept_majority_broken=False)
     assert {finding.verdict for finding in findings} == {"refuse"}
     assert all(finding.workload is None for finding in findings)

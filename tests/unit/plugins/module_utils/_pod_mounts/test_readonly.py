@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice, Transport
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
+    Disk,
+    DmDevice,
+    Transport,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
@@ -35,7 +39,8 @@ TURNED = "[20.0] EXT4-fs (dm-1): Remounting filesystem read-only"
         "[1.0] XFS (dm-1): Filesystem has been shut down due to log error (0x2).",
         "[1.0] XFS (dm-1): Log I/O Error Detected. Shutting down filesystem",
         "[1.0] XFS (dm-1): User initiated shutdown (0x2) received. Shutting down filesystem",
-        "[1.0] XFS (dm-1): xfs_do_force_shutdown(0x2) called from line 1211 of file fs/xfs/xfs_log.c. Shutting down filesystem",
+        "[1.0] XFS (dm-1): xfs_do_force_shutdown(0x2) called from line 1211 of file "
+        "fs/xfs/xfs_log.c. Shutting down filesystem",
         "[1.0] BTRFS info (device dm-1): forced readonly",
         "[1.0] BTRFS info (device dm-1: state E): forced readonly",
         "[1.0] BTRFS: error (device dm-1) in btrfs_commit_transaction:2253: errno=-5 IO failure",
@@ -53,7 +58,8 @@ def test_the_kernel_gave_it_up(line: str) -> None:
     "line",
     [
         "[1.0] EXT4-fs (dm-1): write access unavailable, skipping orphan cleanup",
-        "[1.0] EXT4-fs error (device dm-1): ext4_lookup:1855: inode #2: comm ls: iget: bogus i_mode (0)",
+        "[1.0] EXT4-fs error (device dm-1): ext4_lookup:1855: inode "
+        "#2: comm ls: iget: bogus i_mode (0)",
         "[1.0] XFS (dm-1): Ending clean mount",
         "[1.0] XFS (dm-1): metadata I/O error in xfs_buf_ioend at daddr 0x1 len 1 error 5",
         "[1.0] Buffer I/O error on dev dm-1, logical block 1, async page read",
@@ -122,10 +128,15 @@ def test_a_filesystem_on_several_devices_needs_all_of_them() -> None:
 # A partition of a multipath map, with LVM on top.
 SLAVES = {"dm-2": ["dm-1"], "dm-1": ["dm-0"], "dm-0": ["sda", "sdb"]}
 SESSION = Transport("iSCSI", "session1", "10.0.0.1", "LOGGED_IN")
-DISKS = {name: Disk(name, "8:0", "6:0:0:1", "running", "3600", "V", "M", (), SESSION) for name in ("sda", "sdb")}
+DISKS = {
+    name: Disk(name, "8:0", "6:0:0:1", "running", "3600", "V", "M", (), SESSION)
+    for name in ("sda", "sdb")
+}
 DM = {
     "dm-0": DmDevice("dm-0", "253:0", "mpatha", "mpath-3600", False, ("sda", "sdb"), ("dm-1",)),
-    "dm-1": DmDevice("dm-1", "253:1", "mpatha-part1", "part1-mpath-3600", False, ("dm-0",), ("dm-2",)),
+    "dm-1": DmDevice(
+        "dm-1", "253:1", "mpatha-part1", "part1-mpath-3600", False, ("dm-0",), ("dm-2",)
+    ),
     "dm-2": DmDevice("dm-2", "253:2", "vg-lv", "LVM-x", False, ("dm-1",), ()),
 }
 READY = {"sda": "active ready", "sdb": "active ghost"}
@@ -152,20 +163,29 @@ def test_paths_are_followed_down_to_the_disks(host: Host) -> None:
         "sdb: running, iSCSI session1 to 10.0.0.1: LOGGED_IN",
     ]
     assert bad == []
-    assert paths_below(host, "sda1", DISKS, {}, Daemon()) == (["sda: running, iSCSI session1 to 10.0.0.1: LOGGED_IN"], [])
+    assert paths_below(host, "sda1", DISKS, {}, Daemon()) == (
+        ["sda: running, iSCSI session1 to 10.0.0.1: LOGGED_IN"],
+        [],
+    )
     # What is no SCSI disk can only be read.
     assert paths_below(host, "vda", DISKS, {}, Daemon()) == ([], [])
 
 
-@pytest.mark.parametrize("said", ["failed faulty", "failed ready", "active faulty", "active shaky", "undef undef"])
+@pytest.mark.parametrize(
+    "said", ["failed faulty", "failed ready", "active faulty", "active shaky", "undef undef"]
+)
 def test_one_path_that_multipathd_does_not_use(host: Host, said: str) -> None:
-    assert paths_below(host, "dm-2", DISKS, DM, Daemon({"3600": {**READY, "sda": said}}))[1] == [f"a path is down: mpatha: sda {said}"]
+    assert paths_below(host, "dm-2", DISKS, DM, Daemon({"3600": {**READY, "sda": said}}))[1] == [
+        f"a path is down: mpatha: sda {said}"
+    ]
 
 
 def test_what_else_is_wrong_with_paths(host: Host) -> None:
     ready = Daemon({"3600": READY})
 
-    def bad(disk: Disk = DISKS["sda"], dm: DmDevice = DM["dm-0"], daemon: Daemon = ready) -> list[str]:
+    def bad(
+        disk: Disk = DISKS["sda"], dm: DmDevice = DM["dm-0"], daemon: Daemon = ready
+    ) -> list[str]:
         return paths_below(host, "dm-2", {**DISKS, "sda": disk}, {**DM, "dm-0": dm}, daemon)[1]
 
     assert bad(disk=replace(DISKS["sda"], state="blocked")) == [
@@ -174,6 +194,8 @@ def test_what_else_is_wrong_with_paths(host: Host) -> None:
     assert bad(disk=replace(DISKS["sda"], transport=replace(SESSION, state="FAILED"))) == [
         "a path is down: sda: running, iSCSI session1 to 10.0.0.1: FAILED",
     ]
-    assert "mpatha is suspended: somebody is changing it" in bad(dm=replace(DM["dm-0"], suspended=True))
+    assert "mpatha is suspended: somebody is changing it" in bad(
+        dm=replace(DM["dm-0"], suspended=True)
+    )
     assert "mpatha has no path left" in bad(dm=replace(DM["dm-0"], slaves=()))
     assert "multipathd does not answer" in bad(daemon=Daemon(problem="multipathd does not answer"))

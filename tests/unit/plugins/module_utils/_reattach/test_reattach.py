@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who is moved, how, and who is not; what is taken back, what a later run finishes, and what counts as proof."""
+"""Who is moved, how, and who is not; what is taken back, what a later run finishes, and what counts
+as proof.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,27 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import objects
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, TooMany
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name, unique_name
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Conflict,
+    KubeError,
+    TooMany,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    attachment_name,
+    unique_name,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import runbook as io
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.plan import Options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.runbook import Reattach, reattach_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.runbook import (
+    Reattach,
+    reattach_options,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
 
 DRIVER = "csi.example.com"
@@ -35,7 +50,13 @@ OLD = "2026-01-01T00:00:00Z"
 
 def node(name: str, ready: str = "True", **fields: Any) -> dict[str, Any]:
     conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": OLD}]
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **fields}, "spec": {}, "status": {"conditions": conditions}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, **fields},
+        "spec": {},
+        "status": {"conditions": conditions},
+    }
 
 
 def claim(name: str, phase: str = "Bound", **meta: Any) -> list[dict[str, Any]]:
@@ -52,24 +73,39 @@ def claim(name: str, phase: str = "Bound", **meta: Any) -> list[dict[str, Any]]:
             "apiVersion": "v1",
             "kind": "PersistentVolume",
             "metadata": {"name": f"pv-{name}"},
-            "spec": {"csi": {"driver": DRIVER, "volumeHandle": f"h-{name}"}, "accessModes": ["ReadWriteOnce"], "claimRef": reference},
+            "spec": {
+                "csi": {"driver": DRIVER, "volumeHandle": f"h-{name}"},
+                "accessModes": ["ReadWriteOnce"],
+                "claimRef": reference,
+            },
             "status": {"phase": "Bound"},
         },
     ]
 
 
-def attachment(claim_name: str, node_name: str, metadata: dict[str, str] | None = None, **meta: Any) -> dict[str, Any]:
+def attachment(
+    claim_name: str, node_name: str, metadata: dict[str, str] | None = None, **meta: Any
+) -> dict[str, Any]:
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "VolumeAttachment",
         "metadata": {"name": attachment_name(DRIVER, f"h-{claim_name}", node_name), **meta},
-        "spec": {"attacher": DRIVER, "nodeName": node_name, "source": {"persistentVolumeName": f"pv-{claim_name}"}},
+        "spec": {
+            "attacher": DRIVER,
+            "nodeName": node_name,
+            "source": {"persistentVolumeName": f"pv-{claim_name}"},
+        },
         "status": {"attached": True, "attachmentMetadata": metadata or {}},
     }
 
 
 def owner(kind: str, name: str) -> dict[str, Any]:
-    group = {"ReplicationController": "v1", "Job": "batch/v1", "Node": "v1", "Custom": "example.com/v1"}.get(kind, "apps/v1")
+    group = {
+        "ReplicationController": "v1",
+        "Job": "batch/v1",
+        "Node": "v1",
+        "Custom": "example.com/v1",
+    }.get(kind, "apps/v1")
     reference = {"apiVersion": group, "kind": kind, "name": name, "uid": f"uid-{name}"}
     return {"ownerReferences": [{**reference, "controller": True}]}
 
@@ -77,20 +113,44 @@ def owner(kind: str, name: str) -> dict[str, Any]:
 REPLICA_SET = ("ReplicaSet", "web-1")
 
 
-def pod(name: str, node_name: str, *claims: str, made_by: tuple[str, str] | None = REPLICA_SET, **fields: Any) -> dict[str, Any]:
-    volumes = [{"name": claim_name, "persistentVolumeClaim": {"claimName": claim_name}} for claim_name in claims]
+def pod(
+    name: str,
+    node_name: str,
+    *claims: str,
+    made_by: tuple[str, str] | None = REPLICA_SET,
+    **fields: Any,
+) -> dict[str, Any]:
+    volumes = [
+        {"name": claim_name, "persistentVolumeClaim": {"claimName": claim_name}}
+        for claim_name in claims
+    ]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"namespace": "shop", "name": name, **(owner(*made_by) if made_by else {}), **fields.pop("meta", {})},
-        "spec": {"nodeName": node_name, "volumes": volumes, "terminationGracePeriodSeconds": 1, **fields},
+        "metadata": {
+            "namespace": "shop",
+            "name": name,
+            **(owner(*made_by) if made_by else {}),
+            **fields.pop("meta", {}),
+        },
+        "spec": {
+            "nodeName": node_name,
+            "volumes": volumes,
+            "terminationGracePeriodSeconds": 1,
+            **fields,
+        },
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
     }
 
 
 def workload(kind: str, name: str, replicas: int = 1, **template: Any) -> dict[str, Any]:
     meta = {"namespace": "shop", "name": name, "uid": f"uid-{name}"}
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": {"replicas": replicas, "template": {"spec": template}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": meta,
+        "spec": {"replicas": replicas, "template": {"spec": template}},
+    }
 
 
 def replica_set() -> dict[str, Any]:
@@ -99,7 +159,9 @@ def replica_set() -> dict[str, Any]:
 
 
 class World(FakeCluster):
-    """An API server whose controllers act at once: an evicted pod's volume is detached, and the pod is made again where it may run."""
+    """An API server whose controllers act at once: an evicted pod's volume is detached, and the pod
+    is made again where it may run.
+    """
 
     def __init__(self, *objects: dict[str, Any], version: str = "v1.31.4") -> None:
         super().__init__(node("n1"), node("n2"), replica_set(), version=version)
@@ -110,11 +172,20 @@ class World(FakeCluster):
         for item in objects:
             self.add(item)
             for made_by in item["metadata"].get("ownerReferences", []):
-                if made_by["kind"] == "StatefulSet" and not any(item["kind"] == "StatefulSet" for item in objects):
+                if made_by["kind"] == "StatefulSet" and not any(
+                    item["kind"] == "StatefulSet" for item in objects
+                ):
                     self.add(workload("StatefulSet", made_by["name"]))
 
     def at(self, kind: str, name: str) -> dict[str, Any] | None:
-        return next((item for item in self.objects.values() if item["kind"] == kind and item["metadata"]["name"] == name), None)
+        return next(
+            (
+                item
+                for item in self.objects.values()
+                if item["kind"] == kind and item["metadata"]["name"] == name
+            ),
+            None,
+        )
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [item for item in self.objects.values() if item["kind"] == kind]
@@ -123,7 +194,9 @@ class World(FakeCluster):
         self._controllers()
         return super().list(path, pick, **how)
 
-    def patch(self, path: str, body: Any, dry_run: bool = False, kind: str = "merge") -> dict[str, Any]:
+    def patch(
+        self, path: str, body: Any, dry_run: bool = False, kind: str = "merge"
+    ) -> dict[str, Any]:
         answer = super().patch(path, body, dry_run, kind)
         if "/deployments/" in path and not dry_run and answer["spec"]["replicas"] == 0:
             for item in self.of("Pod"):
@@ -136,19 +209,37 @@ class World(FakeCluster):
             return
         for volume in item["spec"]["volumes"]:
             name = volume["persistentVolumeClaim"]["claimName"]
-            old = self.at("VolumeAttachment", attachment_name(DRIVER, f"h-{name}", item["spec"]["nodeName"]))
+            old = self.at(
+                "VolumeAttachment", attachment_name(DRIVER, f"h-{name}", item["spec"]["nodeName"])
+            )
             if old and self.detaches:
                 super()._delete(old)
         deployment = self.at("Deployment", "web")
         self.born += 1
         if deployment is None or deployment["spec"]["replicas"]:
-            again = {key: value for key, value in item["metadata"].items() if key in ("namespace", "ownerReferences")}
+            again = {
+                key: value
+                for key, value in item["metadata"].items()
+                if key in ("namespace", "ownerReferences")
+            }
             self._make({**item, "metadata": {**again, "name": f"again-{self.born}"}})
         else:
-            self.waiting = {**item, "metadata": {"namespace": "shop", "name": f"again-{self.born}", **owner("ReplicaSet", "web-1")}}
+            self.waiting = {
+                **item,
+                "metadata": {
+                    "namespace": "shop",
+                    "name": f"again-{self.born}",
+                    **owner("ReplicaSet", "web-1"),
+                },
+            }
 
     def _make(self, item: dict[str, Any]) -> None:
-        status = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}]}
+        status = {
+            "phase": "Pending",
+            "conditions": [
+                {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
+            ],
+        }
         self.add({**item, "spec": {**item["spec"], "nodeName": ""}, "status": status})
 
     def _controllers(self) -> None:
@@ -158,12 +249,22 @@ class World(FakeCluster):
             self.waiting = None
         for item in self.of("Pod"):
             target = self.at("Node", self.returns_to)
-            if item["spec"]["nodeName"] or not target or target["spec"].get("unschedulable") or is_held(target):
+            if (
+                item["spec"]["nodeName"]
+                or not target
+                or target["spec"].get("unschedulable")
+                or is_held(target)
+            ):
                 continue
             item["spec"]["nodeName"] = self.returns_to
-            item["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            item["status"] = {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
             for volume in item["spec"]["volumes"]:
-                made = attachment(volume["persistentVolumeClaim"]["claimName"], self.returns_to, self.metadata)
+                made = attachment(
+                    volume["persistentVolumeClaim"]["claimName"], self.returns_to, self.metadata
+                )
                 if path_of(made) not in self.objects:
                     self.add(made)
 
@@ -202,11 +303,19 @@ class Module:
 QUICK = {"eviction_timeout": 6.0, "detach_timeout": 1.0, "ready_timeout": 1.0}
 
 
-def run(world: Any, *claims: str, check: bool = False, sleep: Any = None, **given: Any) -> dict[str, Any]:
+def run(
+    world: Any, *claims: str, check: bool = False, sleep: Any = None, **given: Any
+) -> dict[str, Any]:
     module = Module(check)
     options = Options("shop", claims or ("data",), **{**QUICK, **given})
     with pytest.raises(Exit):
-        engine.run(module, lambda: Reattach(lambda _seconds: world, 300.0, options, sleep=sleep or (lambda _seconds: None)), False)
+        engine.run(
+            module,
+            lambda: Reattach(
+                lambda _seconds: world, 300.0, options, sleep=sleep or (lambda _seconds: None)
+            ),
+            False,
+        )
     return module.result
 
 
@@ -215,7 +324,9 @@ def outcomes(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def plan(world: Any, *claims: str, **given: Any) -> Plan:
-    reattach = Reattach(lambda _seconds: world, 300.0, Options("shop", claims or ("data",), **given))
+    reattach = Reattach(
+        lambda _seconds: world, 300.0, Options("shop", claims or ("data",), **given)
+    )
     return reattach.plan(reattach.gather())
 
 
@@ -233,7 +344,13 @@ def refusal(world: World, *claims: str, **given: Any) -> str:
 
 def standard(*more: dict[str, Any], **fields: Any) -> World:
     """A Deployment with one pod on n1."""
-    return World(*claim("data"), attachment("data", "n1"), pod("web-a", "n1", "data", **fields), workload("Deployment", "web"), *more)
+    return World(
+        *claim("data"),
+        attachment("data", "n1"),
+        pod("web-a", "n1", "data", **fields),
+        workload("Deployment", "web"),
+        *more,
+    )
 
 
 # moving
@@ -244,9 +361,19 @@ def test_a_pod_is_moved_and_proven() -> None:
     old = world.of("VolumeAttachment")[0]["metadata"]["uid"]
     result = run(world)
     assert not result["failed"], result["msg"]
-    assert outcomes(result) == [("cordon_node", "done"), ("evict_pod", "done"), ("wait_detached", "done"), ("uncordon_node", "done")]
+    assert outcomes(result) == [
+        ("cordon_node", "done"),
+        ("evict_pod", "done"),
+        ("wait_detached", "done"),
+        ("uncordon_node", "done"),
+    ]
     finding = result["findings"][0]
-    assert finding["object"] == {"kind": "Deployment", "namespace": "shop", "name": "web", "node": "n1"}
+    assert finding["object"] == {
+        "kind": "Deployment",
+        "namespace": "shop",
+        "name": "web",
+        "node": "n1",
+    }
     new = world.of("VolumeAttachment")
     assert [item["spec"]["nodeName"] for item in new] == ["n2"]
     assert new[0]["metadata"]["uid"] != old
@@ -288,7 +415,11 @@ def test_without_a_condition_it_moves_every_time() -> None:
 def test_with_a_condition_a_second_run_does_nothing(condition: str) -> None:
     world = standard()
     uid = world.of("VolumeAttachment")[0]["metadata"]["uid"]
-    given: dict[str, Any] = {"attachments": (uid,)} if condition == "attachments" else {"required_metadata": ("publishInfo",)}
+    given: dict[str, Any] = (
+        {"attachments": (uid,)}
+        if condition == "attachments"
+        else {"required_metadata": ("publishInfo",)}
+    )
     first = run(world, **given)
     assert ("evict_pod", "done") in outcomes(first), first["msg"]
     second = run(world, **given)
@@ -307,7 +438,9 @@ def test_only_what_lacks_the_metadata_is_moved() -> None:
     stays = world.at("Pod", "b-0")
     result = run(world, "a", "b", required_metadata=("publishInfo",))
     assert not result["failed"], result["msg"]
-    assert [action["target"] for action in result["actions"] if action["action"] == "evict_pod"] == ["shop/a-0"]
+    assert [
+        action["target"] for action in result["actions"] if action["action"] == "evict_pod"
+    ] == ["shop/a-0"]
     assert world.at("Pod", "b-0") == stays
 
 
@@ -324,7 +457,9 @@ def test_claims_that_share_a_pod_are_moved_together_and_others_one_after_the_oth
     )
     result = run(world, "c", "b", "a")
     assert not result["failed"], result["msg"]
-    assert [action["target"] for action in result["actions"] if action["action"] == "wait_detached"] == ["c", "a, b"]
+    assert [
+        action["target"] for action in result["actions"] if action["action"] == "wait_detached"
+    ] == ["c", "a, b"]
 
 
 def test_a_pod_that_is_going_already_is_only_waited_for() -> None:
@@ -350,7 +485,9 @@ def test_a_cordon_by_somebody_else_stays() -> None:
     assert "n1 is cordoned, and not by us" in result["findings"][0]["evidence"]["proof"]
 
 
-@pytest.mark.parametrize("verb", ["/eviction", "/nodes/n1"], ids=["while it is held", "as it is held"])
+@pytest.mark.parametrize(
+    "verb", ["/eviction", "/nodes/n1"], ids=["while it is held", "as it is held"]
+)
 def test_a_node_that_an_operator_cordons_meanwhile_stays_cordoned(verb: str) -> None:
     """Of one that is cordoned already "kubectl cordon" sends nothing, so ours must be none."""
     world = standard()
@@ -387,9 +524,14 @@ def test_a_cordon_of_another_move_is_shared() -> None:
     assert list(left["metadata"]["annotations"]) == [other.key]
 
 
-@pytest.mark.parametrize(("version", "api"), [("v1.20.2", "policy/v1beta1"), ("v1.22.0", "policy/v1"), ("v1.36.3", "policy/v1")])
+@pytest.mark.parametrize(
+    ("version", "api"),
+    [("v1.20.2", "policy/v1beta1"), ("v1.22.0", "policy/v1"), ("v1.36.3", "policy/v1")],
+)
 def test_the_eviction_fits_the_version(version: str, api: str) -> None:
-    world = World(*claim("data"), attachment("data", "n1"), pod("web-a", "n1", "data"), version=version)
+    world = World(
+        *claim("data"), attachment("data", "n1"), pod("web-a", "n1", "data"), version=version
+    )
     bodies: list[dict[str, Any]] = []
     create = world.create
 
@@ -417,7 +559,10 @@ def test_the_eviction_fits_the_version(version: str, api: str) -> None:
         ({"made_by": ("Node", "n1")}, "static pod"),
         ({"meta": {"deletionTimestamp": OLD}}, "should have been gone"),
         ({"tolerations": [{"operator": "Exists"}]}, "set scale_down to scale Deployment web down"),
-        ({"tolerations": [{"operator": "Exists"}], "made_by": ("Custom", "x")}, "none that can be scaled here"),
+        (
+            {"tolerations": [{"operator": "Exists"}], "made_by": ("Custom", "x")},
+            "none that can be scaled here",
+        ),
     ],
 )
 def test_pods_that_are_not_moved(fields: dict[str, Any], reason: str) -> None:
@@ -426,7 +571,10 @@ def test_pods_that_are_not_moved(fields: dict[str, Any], reason: str) -> None:
 
 def test_a_custom_controller_is_trusted_only_if_that_is_accepted() -> None:
     reason = refusal(standard(made_by=("Custom", "pg")))
-    assert "belongs to Custom.example.com pg, a kind that is not known to make its pods again" in reason
+    assert (
+        "belongs to Custom.example.com pg, a kind that is not known to make its pods again"
+        in reason
+    )
     result = run(standard(made_by=("Custom", "pg")), accept_unknown_owners=True)
     assert not result["failed"], result["msg"]
     assert result["findings"][0]["object"]["kind"] == "Custom"
@@ -435,12 +583,17 @@ def test_a_custom_controller_is_trusted_only_if_that_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("reference", "reason"),
     [
-        ({"apiVersion": "example.com/v1"}, "belongs to ReplicaSet.example.com web-1, a kind that is"),
+        (
+            {"apiVersion": "example.com/v1"},
+            "belongs to ReplicaSet.example.com web-1, a kind that is",
+        ),
         ({"uid": "another"}, "its ReplicaSet.apps web-1 is gone, or being deleted"),
         ({"name": "web-2"}, "its ReplicaSet.apps web-2 is gone, or being deleted"),
     ],
 )
-def test_only_an_owner_that_is_there_makes_its_pods_again(reference: dict[str, str], reason: str) -> None:
+def test_only_an_owner_that_is_there_makes_its_pods_again(
+    reference: dict[str, str], reason: str
+) -> None:
     world = standard()
     for item in world.of("Pod"):
         item["metadata"]["ownerReferences"][0].update(reference)
@@ -469,7 +622,9 @@ def test_an_attachment_that_is_older_than_its_node_is_not_moved_off() -> None:
 
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_node_that_is_made_again_while_it_is_left_is_no_proof(gone: bool) -> None:
-    """The status of the new one lists nothing as in use; the host of the old one may have it mounted."""
+    """The status of the new one lists nothing as in use; the host of the old one may have it
+    mounted.
+    """
     world = standard()
     stranger = node("n1", uid="another")
 
@@ -486,7 +641,9 @@ def test_a_node_that_is_made_again_while_it_is_left_is_no_proof(gone: bool) -> N
 
 @pytest.mark.parametrize("ready", ["False", "Unknown"])
 def test_a_node_that_is_not_ready_is_a_fail_over(ready: str) -> None:
-    world = World(*claim("data"), attachment("data", "n3"), pod("web-a", "n3", "data"), node("n3", ready))
+    world = World(
+        *claim("data"), attachment("data", "n3"), pod("web-a", "n3", "data"), node("n3", ready)
+    )
     assert f"node n3 of pod shop/web-a is not Ready ({ready})" in refusal(world)
 
 
@@ -497,7 +654,9 @@ def test_a_node_that_does_not_exist_is_a_fail_over() -> None:
 
 def test_claims_that_are_not_in_order() -> None:
     assert refusal(World()) == "there is no claim data"
-    assert "is not bound to a volume (phase Pending)" in refusal(World(*claim("data", phase="Pending")))
+    assert "is not bound to a volume (phase Pending)" in refusal(
+        World(*claim("data", phase="Pending"))
+    )
     assert "generic ephemeral volume" in refusal(World(*claim("data", **owner("Pod", "web-a"))))
 
 
@@ -510,7 +669,9 @@ def test_what_is_being_deleted_is_not_moved(kind: str) -> None:
 
 
 @pytest.mark.parametrize("tolerations", [[], [{"operator": "Exists"}]])
-def test_a_claim_that_is_deleted_right_before_its_pod_goes(tolerations: list[dict[str, str]]) -> None:
+def test_a_claim_that_is_deleted_right_before_its_pod_goes(
+    tolerations: list[dict[str, str]],
+) -> None:
     world = standard(tolerations=tolerations)
     nodes: list[str] = []
 
@@ -535,7 +696,10 @@ def test_a_pod_with_an_ephemeral_volume_besides_is_not_moved() -> None:
 
 def test_what_is_lost_with_a_pod_is_told() -> None:
     world = standard()
-    volumes = [{"name": "scratch", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    volumes = [
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
     world.of("Pod")[0]["spec"]["volumes"] += volumes
     assert plan(world).findings[0].evidence["empty_dirs"] == ["shop/web-a: scratch"]
 
@@ -544,7 +708,11 @@ def test_ages_are_by_the_clock_of_the_api_server() -> None:
     """Ours says that the pod should have gone long ago."""
     world = standard(meta={"deletionTimestamp": OLD})
     world.now = lambda: datetime(2026, 1, 1, 0, 0, 10, tzinfo=timezone.utc)  # type: ignore[method-assign]
-    assert [action.verb for action in plan(world).actions] == ["cordon_node", "wait_detached", "uncordon_node"]
+    assert [action.verb for action in plan(world).actions] == [
+        "cordon_node",
+        "wait_detached",
+        "uncordon_node",
+    ]
 
 
 def test_more_pods_than_max_repairs() -> None:
@@ -553,11 +721,21 @@ def test_more_pods_than_max_repairs() -> None:
 
 
 def test_max_repairs_is_for_the_whole_run() -> None:
-    world = World(*claim("a"), *claim("b"), attachment("a", "n1"), attachment("b", "n1"), pod("a-0", "n1", "a"), pod("b-0", "n1", "b"))
+    world = World(
+        *claim("a"),
+        *claim("b"),
+        attachment("a", "n1"),
+        attachment("b", "n1"),
+        pod("a-0", "n1", "a"),
+        pod("b-0", "n1", "b"),
+    )
     result = run(world, "a", "b", max_repairs=1)
     assert result["failed"] and result["changed"]
     assert sorted(finding["verdict"] for finding in result["findings"]) == ["refuse", "repair"]
-    assert "1 pods would be moved, and max_repairs is 1 pods a run, of which 0 are left" in result["msg"]
+    assert (
+        "1 pods would be moved, and max_repairs is 1 pods a run, of which 0 are left"
+        in result["msg"]
+    )
 
 
 def test_an_attachment_nobody_stands_on() -> None:
@@ -566,7 +744,13 @@ def test_an_attachment_nobody_stands_on() -> None:
 
 
 def test_an_attachment_that_is_held_by_a_finalizer() -> None:
-    held = attachment("data", "n2", uid="held", deletionTimestamp=OLD, finalizers=["external-attacher/csi-example-com"])
+    held = attachment(
+        "data",
+        "n2",
+        uid="held",
+        deletionTimestamp=OLD,
+        finalizers=["external-attacher/csi-example-com"],
+    )
     held["status"]["detachError"] = {"message": "array is busy", "time": OLD}
     reason = refusal(standard(held), attachments=("held",))
     assert "held by external-attacher/csi-example-com" in reason and "array is busy" in reason
@@ -589,14 +773,27 @@ def test_what_a_cordon_does_not_keep_away_is_scaled_down_and_up() -> None:
     world = tolerant()
     result = run(world, scale_down=True)
     assert not result["failed"], result["msg"]
-    assert outcomes(result) == [("scale_down", "done"), ("wait_detached", "done"), ("scale_up", "done")]
+    assert outcomes(result) == [
+        ("scale_down", "done"),
+        ("wait_detached", "done"),
+        ("scale_up", "done"),
+    ]
     deployment = world.at("Deployment", "web")
-    assert deployment and deployment["spec"]["replicas"] == 1 and not deployment["metadata"]["annotations"]
+    assert (
+        deployment
+        and deployment["spec"]["replicas"] == 1
+        and not deployment["metadata"]["annotations"]
+    )
     assert "create /api/v1/namespaces/shop/pods/web-a/eviction (dry run)" in world.requests
 
 
 def test_a_template_that_names_its_node_is_scaled_too() -> None:
-    world = World(*claim("data"), attachment("data", "n1"), pod("web-a", "n1", "data"), workload("Deployment", "web", nodeName="n1"))
+    world = World(
+        *claim("data"),
+        attachment("data", "n1"),
+        pod("web-a", "n1", "data"),
+        workload("Deployment", "web", nodeName="n1"),
+    )
     assert "names its node in its template: set scale_down" in refusal(world)
     assert "(playbook: workload_reattach_scale_down)" in refusal(world)
 
@@ -613,10 +810,16 @@ def test_an_autoscaler_would_work_against_it() -> None:
 
 def stateful(policy: str, replicas: int = 1) -> World:
     made = workload("StatefulSet", "db", replicas)
-    made["spec"]["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": "Retain", "whenScaled": policy}
+    made["spec"]["persistentVolumeClaimRetentionPolicy"] = {
+        "whenDeleted": "Retain",
+        "whenScaled": policy,
+    }
     tolerations = [{"operator": "Exists"}]
     return World(
-        *claim("data"), attachment("data", "n1"), made, pod("db-0", "n1", "data", made_by=("StatefulSet", "db"), tolerations=tolerations)
+        *claim("data"),
+        attachment("data", "n1"),
+        made,
+        pod("db-0", "n1", "data", made_by=("StatefulSet", "db"), tolerations=tolerations),
     )
 
 
@@ -624,7 +827,11 @@ def test_scaling_must_not_delete_claims() -> None:
     for given in ({}, {"scale_down": True}):
         reason = refusal(stateful("Delete"), **given)
         assert reason == f"StatefulSet shop/db is not scaled down: {pure.DELETES_CLAIMS}"
-    assert [action.verb for action in plan(stateful("Retain"), scale_down=True).actions] == ["scale_down", "wait_detached", "scale_up"]
+    assert [action.verb for action in plan(stateful("Retain"), scale_down=True).actions] == [
+        "scale_down",
+        "wait_detached",
+        "scale_up",
+    ]
 
 
 def test_scaling_that_would_delete_claims_by_now() -> None:
@@ -633,11 +840,15 @@ def test_scaling_that_would_delete_claims_by_now() -> None:
 
     def change(verb: str, asked: str) -> None:
         if (verb, asked) == ("get", path):
-            world.objects[path]["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"] = "Delete"
+            world.objects[path]["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"] = (
+                "Delete"
+            )
 
     world.before = change
     result = run(world, scale_down=True)
-    assert result["failed"] and not result["changed"] and pure.DELETES_CLAIMS in result["msg"], result
+    assert result["failed"] and not result["changed"] and pure.DELETES_CLAIMS in result["msg"], (
+        result
+    )
     assert world.objects[path]["spec"]["replicas"] == 1
 
 
@@ -646,7 +857,12 @@ def test_a_workload_that_was_scaled_up_by_hand_after_a_killed_run() -> None:
     world = standard()
     old = ledger(key="runbooks.storage-ops/scale.12345678", replicas=3)
     world.of("Deployment")[0]["metadata"]["annotations"] = {old.key: old.value}
-    assert [action.verb for action in plan(world).actions] == ["cordon_node", "evict_pod", "wait_detached", "uncordon_node"]
+    assert [action.verb for action in plan(world).actions] == [
+        "cordon_node",
+        "evict_pod",
+        "wait_detached",
+        "uncordon_node",
+    ]
 
 
 def test_a_budget_is_asked_before_scaling() -> None:
@@ -663,9 +879,18 @@ def test_a_workload_is_scaled_up_again_after_a_failure() -> None:
     world.detaches = False
     result = run(world, scale_down=True)
     assert result["failed"]
-    assert outcomes(result) == [("scale_down", "done"), ("wait_detached", "failed"), ("scale_up", "skipped"), ("scale_up", "done")]
+    assert outcomes(result) == [
+        ("scale_down", "done"),
+        ("wait_detached", "failed"),
+        ("scale_up", "skipped"),
+        ("scale_up", "done"),
+    ]
     deployment = world.at("Deployment", "web")
-    assert deployment and deployment["spec"]["replicas"] == 1 and not deployment["metadata"]["annotations"]
+    assert (
+        deployment
+        and deployment["spec"]["replicas"] == 1
+        and not deployment["metadata"]["annotations"]
+    )
 
 
 # failing
@@ -673,7 +898,11 @@ def test_a_workload_is_scaled_up_again_after_a_failure() -> None:
 
 def _refuse(really: bool) -> None:
     if really:
-        raise TooMany("cannot create pods/eviction: Cannot evict pod as it would violate the pod's disruption budget", 429)
+        raise TooMany(
+            "cannot create pods/eviction: Cannot evict pod as it would violate the pod's "
+            "disruption budget",
+            429,
+        )
 
 
 def test_check_mode_finds_out_about_a_budget() -> None:
@@ -716,7 +945,12 @@ def test_an_attacher_that_does_not_detach_fails_and_the_node_is_uncordoned() -> 
     held["status"]["detachError"] = {"message": "array is busy", "time": OLD}
     result = run(world)
     assert result["failed"]
-    for text in ("held by external-attacher/x", "array is busy", "A finalizer is never removed here", "uncordon_node n1 was done"):
+    for text in (
+        "held by external-attacher/x",
+        "array is busy",
+        "A finalizer is never removed here",
+        "uncordon_node n1 was done",
+    ):
         assert text in result["msg"]
     assert held["metadata"]["finalizers"] == ["external-attacher/x"]
 
@@ -735,7 +969,10 @@ def test_a_pod_that_comes_back_too_early() -> None:
     world.before = lambda verb, path: world.add(early) if path.endswith("/eviction") else None
     result = run(world)
     assert result["failed"]
-    assert "pod shop/early" in result["msg"] and "came to n1 before the volume had left it" in result["msg"]
+    assert (
+        "pod shop/early" in result["msg"]
+        and "came to n1 before the volume had left it" in result["msg"]
+    )
     assert not held(world)
 
 
@@ -769,7 +1006,11 @@ def test_what_is_not_attached_gets_the_time_to_be_unstaged_before_pods_may_come_
 
 def test_a_pod_that_comes_while_its_volume_is_unstaged() -> None:
     world = World(*claim("data"), pod("web-a", "n1", "data"), workload("Deployment", "web"))
-    result = run(world, wait_for="unstaged", sleep=lambda _seconds: world.add(pod("early", "n1", "data", made_by=("Custom", "x"))))
+    result = run(
+        world,
+        wait_for="unstaged",
+        sleep=lambda _seconds: world.add(pod("early", "n1", "data", made_by=("Custom", "x"))),
+    )
     assert result["failed"] and "came to n1 before the volume had left it" in result["msg"]
     assert not held(world)
 
@@ -779,7 +1020,9 @@ def test_pods_that_do_not_become_ready_are_no_proof() -> None:
     world.returns_to = "nowhere"
     result = run(world)
     assert result["failed"] and result["changed"]
-    assert "0 of 1 new pods are Ready" in result["msg"] and "0/2 nodes are available" in result["msg"]
+    assert (
+        "0 of 1 new pods are Ready" in result["msg"] and "0/2 nodes are available" in result["msg"]
+    )
 
 
 def test_an_attachment_without_its_metadata_is_no_proof() -> None:
@@ -806,7 +1049,11 @@ def test_a_signal_takes_back_what_was_begun(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
 
     result = run(world, detach_timeout=60.0, sleep=interrupt)
-    assert result["failed"] and f"interrupted by {number.name}" in result["msg"] and "uncordon_node n1 was done" in result["msg"]
+    assert (
+        result["failed"]
+        and f"interrupted by {number.name}" in result["msg"]
+        and "uncordon_node n1 was done" in result["msg"]
+    )
     left = world.objects["/api/v1/nodes/n1"]
     assert not is_held(left) and not left["metadata"].get("annotations")
 
@@ -819,14 +1066,20 @@ class Outage:
         world.before = self
 
     def __call__(self, verb: str, path: str) -> None:
-        begun = any(request.startswith("create") and "eviction" in request for request in self.world.requests)
+        begun = any(
+            request.startswith("create") and "eviction" in request
+            for request in self.world.requests
+        )
         if verb == self.what[0] and self.what[1] in path and begun and self.left:
             self.left -= 1
             raise KubeError(f"cannot {verb} {path}: no answer", self.status)
 
 
 @pytest.mark.parametrize("status", [0, 429, 500, 503])
-@pytest.mark.parametrize(("verb", "text"), [("list", "/pods"), ("get", "/volumeattachments/"), ("get", "/nodes/"), ("patch", "/nodes/")])
+@pytest.mark.parametrize(
+    ("verb", "text"),
+    [("list", "/pods"), ("get", "/volumeattachments/"), ("get", "/nodes/"), ("patch", "/nodes/")],
+)
 def test_an_api_server_that_is_away_for_a_while(verb: str, text: str, status: int) -> None:
     """While it waits, while it takes back the cordon, and while it looks for proof."""
     world = standard()
@@ -852,7 +1105,9 @@ def test_an_api_server_that_is_away_when_a_cordon_is_taken_back(verb: str, statu
     module = Module(False)
     options = Options("shop", ("data",), **QUICK)
     with pytest.raises(Exit):
-        engine.run(module, lambda: Reattach(connect, 300.0, options, sleep=lambda _seconds: None), False)
+        engine.run(
+            module, lambda: Reattach(connect, 300.0, options, sleep=lambda _seconds: None), False
+        )
     assert "uncordon_node n1 was done" in module.result["msg"]
     assert len(asked) == 2 and asked[1] > 200, "all that is left of the deadline"
     assert not outage.left and not held(world)
@@ -867,7 +1122,11 @@ def test_an_api_server_that_stays_away() -> None:
         world.deadline = Deadline(world.deadline.remaining() - seconds)
 
     result = run(world, sleep=sleep)
-    assert result["failed"] and "cordon_node n1 could not be taken back: cannot patch /api/v1/nodes/n1: no answer" in result["msg"]
+    assert (
+        result["failed"]
+        and "cordon_node n1 could not be taken back: cannot patch /api/v1/nodes/n1: no answer"
+        in result["msg"]
+    )
 
 
 def test_a_refusal_is_not_waited_for() -> None:
@@ -884,14 +1143,20 @@ def shared(*nodes: str) -> World:
     """A Deployment with one claim, and a pod on each of these nodes."""
     pods = [pod(f"web-{name}", name, "data") for name in nodes]
     return World(
-        *claim("data"), node("n3"), *[attachment("data", name) for name in nodes], workload("Deployment", "web", len(nodes)), *pods
+        *claim("data"),
+        node("n3"),
+        *[attachment("data", name) for name in nodes],
+        workload("Deployment", "web", len(nodes)),
+        *pods,
     )
 
 
 @pytest.mark.parametrize("condition", ["", "attachments", "required_metadata"])
 @pytest.mark.parametrize("returns_to", ["n1", "n2", "n3"])
 def test_nodes_are_left_one_after_the_other(condition: str, returns_to: str) -> None:
-    """Also what comes to a node whose turn is yet to come is moved off it, and nothing is left on an old attachment."""
+    """Also what comes to a node whose turn is yet to come is moved off it, and nothing is left on
+    an old attachment.
+    """
     world = shared("n1", "n2", "n3")
     world.returns_to = returns_to
     old = {item["metadata"]["uid"] for item in world.of("VolumeAttachment")}
@@ -901,7 +1166,9 @@ def test_nodes_are_left_one_after_the_other(condition: str, returns_to: str) -> 
         "required_metadata": {"required_metadata": ("publishInfo",)},
     }
     cordons: list[int] = []
-    world.before = lambda verb, path: cordons.append(sum(is_held(item) for item in world.of("Node")))
+    world.before = lambda verb, path: cordons.append(
+        sum(is_held(item) for item in world.of("Node"))
+    )
     result = run(world, **conditions.get(condition, {}))
     assert not result["failed"], result["msg"]
     assert max(cordons) == 1
@@ -913,9 +1180,13 @@ def test_nodes_are_left_one_after_the_other(condition: str, returns_to: str) -> 
     ]
     assert [finding["object"]["node"] for finding in result["findings"]] == ["n1", "n2", "n3"]
     assert not old & {item["metadata"]["uid"] for item in world.of("VolumeAttachment")}
-    assert len(world.of("Pod")) == 3 and not pods & {item["metadata"]["uid"] for item in world.of("Pod")}
+    assert len(world.of("Pod")) == 3 and not pods & {
+        item["metadata"]["uid"] for item in world.of("Pod")
+    }
     evicted = len([action for action in result["actions"] if action["action"] == "evict_pod"])
-    assert evicted == {"n1": 3, "n2": 4, "n3": 5}[returns_to], "what came to a node that is left later goes once more"
+    assert evicted == {"n1": 3, "n2": 4, "n3": 5}[returns_to], (
+        "what came to a node that is left later goes once more"
+    )
     assert len(result["findings"][-1]["evidence"]["pods"]) == (3 if returns_to == "n3" else 1)
 
 
@@ -927,7 +1198,9 @@ def test_only_the_nodes_that_were_named_are_left() -> None:
     result = run(world, nodes=("n1",))
     assert not result["failed"], result["msg"]
     assert [finding["object"]["node"] for finding in result["findings"]] == ["n1"]
-    assert [action["target"] for action in result["actions"] if action["action"] == "evict_pod"] == ["shop/web-n1"]
+    assert [
+        action["target"] for action in result["actions"] if action["action"] == "evict_pod"
+    ] == ["shop/web-n1"]
     assert world.at("Pod", "web-n2") == left
     assert run(world, nodes=("n1",))["findings"] == []
 
@@ -945,7 +1218,11 @@ def test_pods_that_stay_are_no_proof() -> None:
     """One of n2 is Ready all the time; that of n1 never comes back."""
     world = shared("n1", "n2")
     world.returns_to = "nowhere"
-    uid = next(item["metadata"]["uid"] for item in world.of("VolumeAttachment") if item["spec"]["nodeName"] == "n1")
+    uid = next(
+        item["metadata"]["uid"]
+        for item in world.of("VolumeAttachment")
+        if item["spec"]["nodeName"] == "n1"
+    )
     result = run(world, attachments=(uid,))
     assert result["failed"] and "0 of 1 new pods are Ready" in result["msg"]
 
@@ -956,7 +1233,9 @@ def test_a_node_that_is_not_ready_keeps_no_other_from_being_left() -> None:
     world.returns_to = "n3"
     result = run(world)
     assert result["failed"] and "node n2 of pod shop/web-n2 is not Ready" in result["msg"]
-    assert [action["target"] for action in result["actions"] if action["action"] == "evict_pod"] == ["shop/web-n1"]
+    assert [
+        action["target"] for action in result["actions"] if action["action"] == "evict_pod"
+    ] == ["shop/web-n1"]
     assert world.at("Pod", "web-n2")
 
 
@@ -1011,7 +1290,11 @@ def test_a_node_that_changes_while_it_is_patched_is_read_again() -> None:
 
 
 def test_a_pod_that_is_replaced_by_one_of_the_same_name_is_gone() -> None:
-    world = World(*claim("data"), attachment("data", "n1"), pod("db-0", "n1", "data", made_by=("StatefulSet", "db")))
+    world = World(
+        *claim("data"),
+        attachment("data", "n1"),
+        pod("db-0", "n1", "data", made_by=("StatefulSet", "db")),
+    )
 
     def replaced(verb: str, path: str) -> None:
         if path.endswith("/eviction"):
@@ -1034,7 +1317,11 @@ def test_a_conflict_that_is_none_of_uid_is_an_error() -> None:
 
     world.before = conflict
     result = run(world)
-    assert result["failed"] and "has been modified" in result["msg"] and "uncordon_node n1 was done" in result["msg"]
+    assert (
+        result["failed"]
+        and "has been modified" in result["msg"]
+        and "uncordon_node n1 was done" in result["msg"]
+    )
 
 
 # a run that was killed
@@ -1088,7 +1375,11 @@ def test_killed_at_any_request_the_next_run_finishes(at: int, scaled: bool) -> N
     module = Module(False)
     options = Options("shop", ("data",), **QUICK, scale_down=True)
     try:
-        engine.run(module, lambda: Reattach(lambda _seconds: world, 300.0, options, sleep=lambda _seconds: None), False)
+        engine.run(
+            module,
+            lambda: Reattach(lambda _seconds: world, 300.0, options, sleep=lambda _seconds: None),
+            False,
+        )
     except Exit:
         assert at > len(world.requests)
     except Killed:
@@ -1104,14 +1395,22 @@ def test_killed_at_any_request_the_next_run_finishes(at: int, scaled: bool) -> N
 
 
 def test_a_finished_move_whose_cordon_was_left_is_only_uncordoned() -> None:
-    world = World(*claim("data"), attachment("data", "n2"), pod("web-b", "n2", "data"), workload("Deployment", "web"))
+    world = World(
+        *claim("data"),
+        attachment("data", "n2"),
+        pod("web-b", "n2", "data"),
+        workload("Deployment", "web"),
+    )
     hold(world, "n1", ledger(attachments=("gone",), pods=("gone-too",)))
     moved = world.of("Pod")[0]["metadata"]["uid"]
     result = run(world)
     assert not result["failed"], result["msg"]
     assert outcomes(result) == [("uncordon_node", "done")]
     finding = result["findings"][0]
-    assert finding["summary"].startswith("left behind by a move of data in shop") and "awx-7" in finding["reason"]
+    assert (
+        finding["summary"].startswith("left behind by a move of data in shop")
+        and "awx-7" in finding["reason"]
+    )
     assert world.of("Pod")[0]["metadata"]["uid"] == moved
     assert not held(world)
 
@@ -1130,7 +1429,12 @@ def test_ledgers_of_others_are_left_alone() -> None:
     world = World(*claim("data"))
     for number, other in enumerate([ledger(claims=("other",)), ledger(namespace="elsewhere")]):
         hold(world, "n1", other._replace(key=f"runbooks.storage-ops/cordon.0000000{number}"))
-    texts = ["no JSON", "[" * 100_000, "null", ledger().value.replace('"replicas": ', '"replicas": Infinity, "x": ')]
+    texts = [
+        "no JSON",
+        "[" * 100_000,
+        "null",
+        ledger().value.replace('"replicas": ', '"replicas": Infinity, "x": '),
+    ]
     noted = {f"runbooks.storage-ops/cordon.x{number}": text for number, text in enumerate(texts)}
     world.objects["/api/v1/nodes/n1"]["metadata"]["annotations"].update(noted)
     before = json.dumps(world.objects, sort_keys=True)
@@ -1151,7 +1455,10 @@ def test_a_ledger_on_a_node_that_takes_pods_says_nothing() -> None:
 def living(minutes: float, process: str = "another host") -> pure.Ledger:
     """What a run has written that ends in so many minutes at the latest."""
     now = datetime.now(timezone.utc)
-    since, until = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (now - timedelta(minutes=5), now + timedelta(minutes=minutes)))
+    since, until = (
+        f"{at:%Y-%m-%dT%H:%M:%SZ}"
+        for at in (now - timedelta(minutes=5), now + timedelta(minutes=minutes))
+    )
     return ledger(since=since, until=until, process=process)
 
 
@@ -1161,7 +1468,10 @@ def test_another_run_may_be_at_work() -> None:
     held = living(10)
     hold(world, "n1", held)
     reason = refusal(world)
-    assert reason.startswith(f"another run is at work on these claims, begun by awx-7 at {held.since}: wait for its end, {held.until}")
+    assert reason.startswith(
+        f"another run is at work on these claims, begun by awx-7 at {held.since}: wait for its "
+        f"end, {held.until}"
+    )
 
 
 def test_a_run_whose_time_is_over_is_finished() -> None:
@@ -1227,7 +1537,9 @@ def test_another_run_begins_right_before_ours(scaled: bool) -> None:
 
     world.before = begin
     result = run(world, scale_down=scaled)
-    assert result["failed"] and not result["changed"] and "another run is at work" in result["msg"], result
+    assert (
+        result["failed"] and not result["changed"] and "another run is at work" in result["msg"]
+    ), result
     assert world.objects[path]["metadata"]["annotations"]
 
 
@@ -1245,12 +1557,16 @@ FOREVER = {"since": OLD, "until": "2999-01-01T00:00:00Z", "process": "another ho
 
 
 def test_a_kubelet_keeps_no_move_away() -> None:
-    """It says that another run is at work on claims of others; before, each run for them was refused."""
+    """It says that another run is at work on claims of others; before, each run for them was
+    refused.
+    """
     world = standard()
     lone(world, ledger(**FOREVER, pods=("x",)))
     result = run(world)
     assert not result["failed"], result["msg"]
-    told, moved = sorted(result["findings"], key=lambda finding: str(finding["verdict"]), reverse=True)
+    told, moved = sorted(
+        result["findings"], key=lambda finding: str(finding["verdict"]), reverse=True
+    )
     assert (moved["verdict"], moved["reason"]) == ("repair", "it was asked for")
     assert (told["verdict"], told["severity"], told["object"]["name"]) == ("report", "major", "n1")
     assert "its kubelet may have written that" in told["reason"]
@@ -1264,11 +1580,21 @@ def test_a_kubelet_says_nothing_of_claims_that_were_not_asked_for() -> None:
 
 
 def test_a_kubelet_does_not_choose_what_is_moved() -> None:
-    """What it has made of the annotation of a run that was killed: the Lease still says whose pods were to go."""
-    world = World(*claim("data"), attachment("data", "n2"), pod("web-b", "n2", "data"), workload("Deployment", "web"))
+    """What it has made of the annotation of a run that was killed: the Lease still says whose pods
+    were to go.
+    """
+    world = World(
+        *claim("data"),
+        attachment("data", "n2"),
+        pod("web-b", "n2", "data"),
+        workload("Deployment", "web"),
+    )
     (mine,) = world.of("Pod")
     hold(world, "n1", ledger(attachments=("gone",), pods=("gone-too",)))
-    altered = ledger(pods=(mine["metadata"]["uid"],), attachments=(world.of("VolumeAttachment")[0]["metadata"]["uid"],))
+    altered = ledger(
+        pods=(mine["metadata"]["uid"],),
+        attachments=(world.of("VolumeAttachment")[0]["metadata"]["uid"],),
+    )
     n1(world)["metadata"]["annotations"] = {altered.key: altered.value}
     result = run(world)
     assert outcomes(result) == [("uncordon_node", "done")]
@@ -1317,7 +1643,10 @@ def test_who_was_quicker_has_the_lease() -> None:
 
     world.before = begin
     result = run(world)
-    assert result["failed"] and "another run has taken the Lease storage-ops/storage-ops-move-" in result["msg"]
+    assert (
+        result["failed"]
+        and "another run has taken the Lease storage-ops/storage-ops-move-" in result["msg"]
+    )
     assert not held(world) and len(world.of("Lease")) == 1
 
 
@@ -1335,10 +1664,22 @@ def test_a_lease_that_somebody_deletes_meanwhile_leaves_no_node_held() -> None:
     assert not held(world)
 
 
-@pytest.mark.parametrize(("held_there", "over", "stays"), [(False, True, False), (False, False, True), (True, True, True)])
-def test_what_a_run_has_left_that_was_killed_right_before_its_end(held_there: bool, over: bool, stays: bool) -> None:
-    """The Lease of a node that is not held any more goes with the next run, unless another may just begin there."""
-    world = World(*claim("data"), attachment("data", "n2"), pod("web-b", "n2", "data"), workload("Deployment", "web"))
+@pytest.mark.parametrize(
+    ("held_there", "over", "stays"),
+    [(False, True, False), (False, False, True), (True, True, True)],
+)
+def test_what_a_run_has_left_that_was_killed_right_before_its_end(
+    held_there: bool, over: bool, stays: bool
+) -> None:
+    """The Lease of a node that is not held any more goes with the next run, unless another may just
+    begin there.
+    """
+    world = World(
+        *claim("data"),
+        attachment("data", "n2"),
+        pod("web-b", "n2", "data"),
+        workload("Deployment", "web"),
+    )
     other = living(-1 if over else 10)
     if held_there:
         hold(world, "n1", other._replace(claims=("data", "x"), namespace="elsewhere"))
@@ -1358,7 +1699,14 @@ def test_check_mode_takes_no_lease() -> None:
 
 
 def test_what_cannot_be_read_is_an_error_and_never_nothing() -> None:
-    for resource in ("volumeattachments", "pods", "persistentvolumeclaims", "deployments", "nodes", "leases"):
+    for resource in (
+        "volumeattachments",
+        "pods",
+        "persistentvolumeclaims",
+        "deployments",
+        "nodes",
+        "leases",
+    ):
         world = standard()
 
         def broken(verb: str, path: str, resource: str = resource) -> None:
@@ -1367,14 +1715,20 @@ def test_what_cannot_be_read_is_an_error_and_never_nothing() -> None:
 
         world.before = broken
         result = run(world)
-        assert result["failed"] and not result["changed"] and f"cannot list {resource}" in result["msg"]
+        assert (
+            result["failed"]
+            and not result["changed"]
+            and f"cannot list {resource}" in result["msg"]
+        )
 
 
 def test_attachments_are_read_before_pods() -> None:
     world = standard()
     plan(world)
     lists = [request for request in world.requests if request.startswith("list ")]
-    assert lists.index("list /apis/storage.k8s.io/v1/volumeattachments") < lists.index("list /api/v1/namespaces/shop/pods")
+    assert lists.index("list /apis/storage.k8s.io/v1/volumeattachments") < lists.index(
+        "list /api/v1/namespaces/shop/pods"
+    )
 
 
 @pytest.mark.parametrize(
@@ -1391,7 +1745,10 @@ def test_attachments_are_read_before_pods() -> None:
 )
 def test_options_that_make_no_sense(name: str, value: Any, text: str) -> None:
     given: dict[str, Any] = {
-        **{field: getattr(Options("shop", ("data",)), field) for field in Options.__dataclass_fields__},
+        **{
+            field: getattr(Options("shop", ("data",)), field)
+            for field in Options.__dataclass_fields__
+        },
         "deadline": 900.0,
         "claims": ["data"],
     }
@@ -1401,4 +1758,6 @@ def test_options_that_make_no_sense(name: str, value: Any, text: str) -> None:
 
 
 def test_the_interface_is_the_clients() -> None:
-    assert {name for name in dir(Cluster) if not name.startswith("_")} <= {name for name in dir(World()) if not name.startswith("_")}
+    assert {name for name in dir(Cluster) if not name.startswith("_")} <= {
+        name for name in dir(World()) if not name.startswith("_")
+    }

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""When a fenced node may be given back, what is taken back and in which order, and what a run that is killed leaves to the next one."""
+"""When a fenced node may be given back, what is taken back and in which order, and what a run that
+is killed leaves to the next one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from typing import Any, Callable
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
     Entry,
@@ -23,10 +27,17 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
     config_map_path,
     object_name,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import FENCES
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Conflict, Forbidden
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    FENCES,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Conflict,
+    Forbidden,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.plan import read_clients
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.runbook import make_release
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.runbook import (
+    make_release,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 
 NODE = "/api/v1/nodes/a"
@@ -45,7 +56,10 @@ LEDGER = Ledger(
     cluster_id="ceph-1",
     fsid="f",
     addresses=("10.0.0.1",),
-    entries=(Entry("10.0.0.1", "address", True, "2999-01-01T00:00:00Z"), Entry("10.0.0.9", "address", False, "2999-01-01T00:00:00Z")),
+    entries=(
+        Entry("10.0.0.1", "address", True, "2999-01-01T00:00:00Z"),
+        Entry("10.0.0.9", "address", False, "2999-01-01T00:00:00Z"),
+    ),
     network_fences=(),
     source={"10.0.0.1": "watcher"},
     volumes=("pv-db",),
@@ -56,51 +70,109 @@ LEDGER = Ledger(
     run="run-0",
     at="2026-01-01T00:00:00Z",
 )
-BY_OBJECT = LEDGER._replace(method="network_fence", entries=(), network_fences=(FenceObject("fence-a", "uid-f", ("10.0.0.1/32",), True),))
-KRBD = {"kind": "krbd", "device": "/dev/rbd0", "pool": "rbd", "image": "db", "entry": "10.0.0.1:0/7", "fsid": "f"}
+BY_OBJECT = LEDGER._replace(
+    method="network_fence",
+    entries=(),
+    network_fences=(FenceObject("fence-a", "uid-f", ("10.0.0.1/32",), True),),
+)
+KRBD = {
+    "kind": "krbd",
+    "device": "/dev/rbd0",
+    "pool": "rbd",
+    "image": "db",
+    "entry": "10.0.0.1:0/7",
+    "fsid": "f",
+}
 CLEAN = {"boot_id": "boot-1", "clients": [], "problem": ""}
 
 Object = dict[str, Any]
 
 
 def node(
-    ready: str = "True", boot: str = "boot-2", uid: str = "uid-a", *taints: Object, cordoned: bool = True, machine: str = "M-A"
+    ready: str = "True",
+    boot: str = "boot-2",
+    uid: str = "uid-a",
+    *taints: Object,
+    cordoned: bool = True,
+    machine: str = "M-A",
 ) -> Object:
-    spec: Object = {"taints": list(taints or (OTHER_TAINT, TAINT)), **({"unschedulable": True} if cordoned else {})}
+    spec: Object = {
+        "taints": list(taints or (OTHER_TAINT, TAINT)),
+        **({"unschedulable": True} if cordoned else {}),
+    }
     status = {
-        "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        "conditions": [
+            {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        ],
         "nodeInfo": {"bootID": boot, "systemUUID": machine},
         "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
     }
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "uid": uid}, "spec": spec, "status": status}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "a", "uid": uid},
+        "spec": spec,
+        "status": status,
+    }
 
 
-def network_fence(state: str = "Fenced", message: str = "fencing operation successful", uid: str = "uid-f") -> Object:
+def network_fence(
+    state: str = "Fenced", message: str = "fencing operation successful", uid: str = "uid-f"
+) -> Object:
     return {
         "apiVersion": "csiaddons.openshift.io/v1alpha1",
         "kind": "NetworkFence",
         "metadata": {"name": "fence-a", "uid": uid},
-        "spec": {"driver": "rbd.csi.ceph.com", "fenceState": state, "cidrs": ["10.0.0.1/32"], "parameters": {"clusterID": "ceph-1"}},
+        "spec": {
+            "driver": "rbd.csi.ceph.com",
+            "fenceState": state,
+            "cidrs": ["10.0.0.1/32"],
+            "parameters": {"clusterID": "ceph-1"},
+        },
         "status": {"result": "Succeeded", "message": message},
     }
 
 
 def blocked(entry: str, kind: str = "address") -> Object:
     address = entry.rpartition(":")[0] if kind == "client" else entry
-    return {"entry": f"{entry}:0/0" if kind == "address" else entry, "kind": kind, "address": address, "until": ""}
+    return {
+        "entry": f"{entry}:0/0" if kind == "address" else entry,
+        "kind": kind,
+        "address": address,
+        "until": "",
+    }
 
 
 def watcher(entry: str) -> Object:
     address = entry.rpartition(":")[0]
-    return {"address": address, "entry": entry, "client": "client.7", "cookie": "1", "seen": 2, "persistent": True, "mirror": False}
+    return {
+        "address": address,
+        "entry": entry,
+        "client": "client.7",
+        "cookie": "1",
+        "seen": 2,
+        "persistent": True,
+        "mirror": False,
+    }
 
 
-# The clock of the API server, which stands still: what is read when this file is loaded must not be old for the last of its tests.
+# The clock of the API server, which stands still: what is read when this file is loaded must not be
+# old for the last of its tests.
 NOW = datetime.now(timezone.utc)
 
 
-def reading(*blocklist: Object, fsid: str = "f", watchers: tuple[Object, ...] = (), age: float = 0.0) -> Object:
-    image = {"volume": "pv-db", "pool": "rbd", "namespace": "", "image": "db", "problem": "", "locks": [], "client_addresses": []}
+def reading(
+    *blocklist: Object, fsid: str = "f", watchers: tuple[Object, ...] = (), age: float = 0.0
+) -> Object:
+    image = {
+        "volume": "pv-db",
+        "pool": "rbd",
+        "namespace": "",
+        "image": "db",
+        "problem": "",
+        "locks": [],
+        "client_addresses": [],
+    }
     return {
         "fsid": fsid,
         "read_at": f"{NOW - timedelta(seconds=age):%Y-%m-%dT%H:%M:%SZ}",
@@ -116,9 +188,13 @@ GONE = reading(*FOREIGN)
 
 
 class World(FakeCluster):
-    """An API server with the node and its ledger, and a controller of NetworkFences that acts whenever one is patched."""
+    """An API server with the node and its ledger, and a controller of NetworkFences that acts
+    whenever one is patched.
+    """
 
-    def __init__(self, host: Object | None = None, *objects: Object, ledger: Ledger | None = LEDGER) -> None:
+    def __init__(
+        self, host: Object | None = None, *objects: Object, ledger: Ledger | None = LEDGER
+    ) -> None:
         super().__init__(*([host] if host else []), *objects)
         self.clock = lambda: NOW
         self.message = "unfencing operation successful"
@@ -144,7 +220,11 @@ class World(FakeCluster):
 
     def changes(self) -> list[str]:
         """Requests that changed something."""
-        return [request for request in self.requests if request.split()[0] not in ("get", "list") and "dry run" not in request]
+        return [
+            request
+            for request in self.requests
+            if request.split()[0] not in ("get", "list") and "dry run" not in request
+        ]
 
 
 class Module:
@@ -163,7 +243,13 @@ class Module:
         raise SystemExit
 
 
-def release(world: World, state: str = "releasing", check: bool = False, run_id: str = "run-1", **options: Any) -> Object:
+def release(
+    world: World,
+    state: str = "releasing",
+    check: bool = False,
+    run_id: str = "run-1",
+    **options: Any,
+) -> Object:
     params = {
         "node": "a",
         "run_id": run_id,
@@ -199,7 +285,9 @@ def refused(world: World, words: str, state: str = "releasing", **options: Any) 
         (finding,) = result["findings"]
         assert (finding["control"], finding["verdict"]) == ("STOR-17", "refuse")
         assert result["fence"]["node"] == "a"
-    assert {place: item for place, item in world.objects.items() if "/leases/" not in place} == before
+    assert {
+        place: item for place, item in world.objects.items() if "/leases/" not in place
+    } == before
     assert LEASE not in world.objects
 
 
@@ -244,7 +332,10 @@ def test_a_node_that_is_gone() -> None:
 
 
 def test_the_same_boot_without_a_look_at_the_node() -> None:
-    refused(World(node(boot="boot-1")), "a was not rebooted since it was fenced (bootID boot-1), and nobody has looked")
+    refused(
+        World(node(boot="boot-1")),
+        "a was not rebooted since it was fenced (bootID boot-1), and nobody has looked",
+    )
 
 
 @pytest.mark.parametrize("boot", ["boot-1", "BOOT-1"])
@@ -266,15 +357,27 @@ def test_the_same_boot_and_another_client(kind: str) -> None:
 
 
 def test_the_same_boot_and_a_node_that_could_not_be_read() -> None:
-    refused(World(node(boot="boot-1")), "the node could not be read: no /sys", clients={**CLEAN, "problem": "no /sys"})
+    refused(
+        World(node(boot="boot-1")),
+        "the node could not be read: no /sys",
+        clients={**CLEAN, "problem": "no /sys"},
+    )
 
 
 def test_clients_of_another_boot() -> None:
-    refused(World(node(boot="boot-1")), "clients was read in another boot (boot-0)", clients={**CLEAN, "boot_id": "boot-0"})
+    refused(
+        World(node(boot="boot-1")),
+        "clients was read in another boot (boot-0)",
+        clients={**CLEAN, "boot_id": "boot-0"},
+    )
 
 
 def test_clients_without_a_boot() -> None:
-    refused(World(node(boot="boot-1")), "clients was read in another boot (of no id)", clients={**CLEAN, "boot_id": ""})
+    refused(
+        World(node(boot="boot-1")),
+        "clients was read in another boot (of no id)",
+        clients={**CLEAN, "boot_id": ""},
+    )
 
 
 def test_a_node_without_a_boot() -> None:
@@ -283,14 +386,26 @@ def test_a_node_without_a_boot() -> None:
 
 def test_a_ledger_without_a_boot_needs_a_look_at_the_node() -> None:
     ledger = LEDGER._replace(boot_id="")
-    refused(World(node(), ledger=ledger), "nobody knows the bootID that a was fenced in, and nobody has looked")
-    assert not release(World(node(), ledger=ledger), clients={**CLEAN, "boot_id": "boot-2"})["failed"]
+    refused(
+        World(node(), ledger=ledger),
+        "nobody knows the bootID that a was fenced in, and nobody has looked",
+    )
+    assert not release(World(node(), ledger=ledger), clients={**CLEAN, "boot_id": "boot-2"})[
+        "failed"
+    ]
 
 
 def test_a_watcher_contradicts_a_clean_node() -> None:
     world = World(node(boot="boot-1"))
-    refused(world, "Ceph still sees a watcher 10.0.0.1:0/7 of rbd/db", clients=CLEAN, ceph=reading(watchers=(watcher("10.0.0.1:0/7"),)))
-    assert not release(world, clients=CLEAN, ceph=reading(watchers=(watcher("10.0.0.2:0/7"),)))["failed"]
+    refused(
+        world,
+        "Ceph still sees a watcher 10.0.0.1:0/7 of rbd/db",
+        clients=CLEAN,
+        ceph=reading(watchers=(watcher("10.0.0.1:0/7"),)),
+    )
+    assert not release(world, clients=CLEAN, ceph=reading(watchers=(watcher("10.0.0.2:0/7"),)))[
+        "failed"
+    ]
 
 
 def test_only_the_kubelet_had_died() -> None:
@@ -301,7 +416,9 @@ def test_only_the_kubelet_had_died() -> None:
 
 
 def test_clients_of_another_ceph_do_not_matter() -> None:
-    assert not release(World(node(boot="boot-1")), clients={**CLEAN, "clients": [{**KRBD, "fsid": "other"}]})["failed"]
+    assert not release(
+        World(node(boot="boot-1")), clients={**CLEAN, "clients": [{**KRBD, "fsid": "other"}]}
+    )["failed"]
 
 
 def test_another_node_object_is_no_reboot() -> None:
@@ -315,10 +432,21 @@ def test_another_node_object_is_no_reboot() -> None:
         (
             "m-a",
             "m-new",
-            "(its systemUUID/machineID was m-a and is m-new), so the one that was fenced may still run",
+            "(its systemUUID/machineID was m-a and is m-new), so "
+            "the one that was fenced may still run",
         ),
-        ("", "m-a", "nobody can tell whether a is the machine that was fenced (its ledger has no systemUUID)"),
-        ("m-a", "", "nobody can tell whether a is the machine that was fenced (the node reports no systemUUID)"),
+        (
+            "",
+            "m-a",
+            "nobody can tell whether a is the machine that was "
+            "fenced (its ledger has no systemUUID)",
+        ),
+        (
+            "m-a",
+            "",
+            "nobody can tell whether a is the machine that was "
+            "fenced (the node reports no systemUUID)",
+        ),
     ],
 )
 def test_another_boot_of_another_machine_is_no_reboot(before: str, now: str, words: str) -> None:
@@ -326,7 +454,10 @@ def test_another_boot_of_another_machine_is_no_reboot(before: str, now: str, wor
     host, ledger = node(machine=now), LEDGER._replace(machine=before)
     refused(World(host, ledger=ledger), words, clients={**CLEAN, "boot_id": "boot-2"})
     result = release(World(host, ledger=ledger), old_machine_confirmed_off=True)
-    assert not result["failed"] and "the old one was confirmed to be off" in result["findings"][0]["reason"], result["msg"]
+    assert (
+        not result["failed"]
+        and "the old one was confirmed to be off" in result["findings"][0]["reason"]
+    ), result["msg"]
     held = reading(watchers=(watcher("10.0.0.1:0/7"),))
     refused(
         World(host, ledger=ledger),
@@ -344,13 +475,21 @@ def test_that_the_old_machine_is_off_says_nothing_of_this_one() -> None:
 
 
 def test_what_was_read_of_ceph_must_be_fit_from_the_start() -> None:
-    refused(World(node()), "the reading is of Ceph cluster other, and the fence is in f", ceph=reading(fsid="other"))
+    refused(
+        World(node()),
+        "the reading is of Ceph cluster other, and the fence is in f",
+        ceph=reading(fsid="other"),
+    )
     refused(World(node()), "read it again", ceph=reading(age=3600))
 
 
 def test_lost_again_while_it_is_released() -> None:
     world = World(node("Unknown"), ledger=LEDGER._replace(phase="releasing"))
-    refused(world, "if it is lost and has volumes, fence it again: ansible-playbook storage_ops.runbooks.fail_over_volumes -e lost_node=a")
+    refused(
+        world,
+        "if it is lost and has volumes, fence it again: ansible-playbook "
+        "storage_ops.runbooks.fail_over_volumes -e lost_node=a",
+    )
 
 
 def test_a_ledger_of_another_namespace() -> None:
@@ -378,12 +517,16 @@ def test_a_copy_of_the_ledger_that_is_missing_or_old_is_written_again(lost: str)
         world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = old
     assert not release(world)["failed"]
     text = world.objects[MAP]["data"]["ledger"]
-    assert world.objects[NODE]["metadata"]["annotations"][ANNOTATION] == text and '"releasing"' in text
+    assert (
+        world.objects[NODE]["metadata"]["annotations"][ANNOTATION] == text and '"releasing"' in text
+    )
 
 
 @pytest.mark.parametrize("text", [LEDGER.text, "x"])
 def test_a_note_alone_takes_no_fence_off(text: str) -> None:
-    """A kubelet may write it, with other clients' entries as ours and a bootID that it never had."""
+    """A kubelet may write it, with other clients' entries as ours and a bootID that it
+    never had.
+    """
     world = World(node(), ledger=None)
     world.objects[NODE]["metadata"]["annotations"] = {ANNOTATION: text}
     for check in (True, False):
@@ -391,13 +534,18 @@ def test_a_note_alone_takes_no_fence_off(text: str) -> None:
         assert not result["failed"] and not result["changed"] and result["fence"] == {}
         finding = result["findings"][-1]
         assert (finding["verdict"], finding["severity"]) == ("report", "major")
-        assert "has no ledger in namespace storage-ops" in finding["summary"] and "counts for nothing" in finding["reason"]
+        assert (
+            "has no ledger in namespace storage-ops" in finding["summary"]
+            and "counts for nothing" in finding["reason"]
+        )
     assert MAP not in world.objects
 
 
 def test_copies_that_contradict_each_other_take_no_fence_off() -> None:
     world = World(node())
-    world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = LEDGER._replace(run="other", revision=7).text
+    world.objects[NODE]["metadata"]["annotations"][ANNOTATION] = LEDGER._replace(
+        run="other", revision=7
+    ).text
     result = release(world)
     assert result["failed"] and not result["changed"] and "contradict each other" in result["msg"]
 
@@ -410,7 +558,9 @@ def test_a_reboot_that_ceph_contradicts() -> None:
     assert not release(World(node()), ceph=reading(watchers=(watcher("10.0.0.2:0/7"),)))["failed"]
     # What a run that was killed has begun is ended: clients of its new boot may be there by now.
     half = reading(blocked("10.0.0.1"), watchers=(watcher("10.0.0.1:0/7"),))
-    assert not release(World(node(), ledger=LEDGER._replace(phase="releasing")), ceph=half)["failed"]
+    assert not release(World(node(), ledger=LEDGER._replace(phase="releasing")), ceph=half)[
+        "failed"
+    ]
     refused(World(node()), "says that it was rebooted since", ceph=half)
 
 
@@ -421,16 +571,31 @@ def test_a_reboot_that_ceph_contradicts() -> None:
     ("ours", "theirs", "shared"),
     [
         (LEDGER, {}, "10.0.0.1"),
-        (LEDGER, {"method": "network_fence", "entries": (), "addresses": ("10.0.0.1",)}, "10.0.0.1"),
-        (BY_OBJECT._replace(network_fences=(FenceObject("f", "u", ("10.0.0.0/24",), True),)), {"addresses": ("10.0.0.7",)}, "10.0.0.0/24"),
+        (
+            LEDGER,
+            {"method": "network_fence", "entries": (), "addresses": ("10.0.0.1",)},
+            "10.0.0.1",
+        ),
+        (
+            BY_OBJECT._replace(network_fences=(FenceObject("f", "u", ("10.0.0.0/24",), True),)),
+            {"addresses": ("10.0.0.7",)},
+            "10.0.0.0/24",
+        ),
     ],
 )
-def test_what_fences_another_node_too_is_not_taken_back(ours: Ledger, theirs: Object, shared: str) -> None:
+def test_what_fences_another_node_too_is_not_taken_back(
+    ours: Ledger, theirs: Object, shared: str
+) -> None:
     """As behind an address that Ceph sees of both."""
-    other = LEDGER._replace(node="b", node_uid="uid-b", entries=(Entry("10.0.0.1", "address", False, ""),))._replace(**theirs)
+    other = LEDGER._replace(
+        node="b", node_uid="uid-b", entries=(Entry("10.0.0.1", "address", False, ""),)
+    )._replace(**theirs)
     world = World(node(), ledger=ours)
     Ledgers(world, "storage-ops").write(other)  # type: ignore[arg-type]
-    words = f"{shared} fences node b too, says its ledger (phase detached), and would go with this release: release b first"
+    words = (
+        f"{shared} fences node b too, says its ledger (phase detached), and would go with this "
+        "release: release b first"
+    )
     refused(world, words)
     # It was fenced in between.
     for step in ("held", "unfenced"):
@@ -450,7 +615,9 @@ def test_what_fences_another_node_too_is_not_taken_back(ours: Ledger, theirs: Ob
 )
 def test_fences_of_others_that_are_their_own(theirs: Object) -> None:
     world = World(node())
-    Ledgers(world, "storage-ops").write(LEDGER._replace(node="b", node_uid="uid-b")._replace(**theirs))  # type: ignore[arg-type]
+    Ledgers(world, "storage-ops").write(
+        LEDGER._replace(node="b", node_uid="uid-b")._replace(**theirs)
+    )  # type: ignore[arg-type]
     assert not release(world)["failed"]
 
 
@@ -461,16 +628,25 @@ INTENDED = LEDGER._replace(phase="intended", tainted=False)
 
 
 def test_a_fence_that_never_came_needs_no_look_at_the_node() -> None:
-    """The fail-over was stopped before, and the node is back as it was: the reading shows it, so cordon and ledger go."""
+    """The fail-over was stopped before, and the node is back as it was: the reading shows it, so
+    cordon and ledger go.
+    """
     world = World(node("True", "boot-1", "uid-a", OTHER_TAINT), ledger=INTENDED)
-    refused(world, "If it was never fenced, its fail-over having been stopped before, that can be seen")
+    refused(
+        world, "If it was never fenced, its fail-over having been stopped before, that can be seen"
+    )
     refused(world, "nobody has looked on the node", ceph=reading(*FOREIGN, blocked("10.0.0.1")))
     result = release(world, ceph=GONE)
-    assert not result["failed"] and "nothing of ours fences it" in result["findings"][0]["reason"], result["msg"]
+    assert (
+        not result["failed"] and "nothing of ours fences it" in result["findings"][0]["reason"]
+    ), result["msg"]
     # Killed right here, it does not become a dead end.
     assert not release(world, ceph=GONE)["failed"]
     last = release(world, "released", ceph=GONE)
-    assert [verb for verb, _outcome in outcomes(last)] == ["uncordon_node", "remove_fence_ledger"], last["msg"]
+    assert [verb for verb, _outcome in outcomes(last)] == [
+        "uncordon_node",
+        "remove_fence_ledger",
+    ], last["msg"]
 
 
 def test_a_fence_that_may_have_come_while_another_run_was_waited_for() -> None:
@@ -486,14 +662,26 @@ def test_a_fence_that_may_have_come_while_another_run_was_waited_for() -> None:
 
     world.before = run_out
     result = release(world, ceph=GONE, lease_timeout=10.0)
-    assert result["failed"] and "another run (run-9) works at node a" in result["msg"] and "run again" in result["msg"], result["msg"]
+    assert (
+        result["failed"]
+        and "another run (run-9) works at node a" in result["msg"]
+        and "run again" in result["msg"]
+    ), result["msg"]
     assert world.ledger and world.ledger.phase == "intended" and LEASE not in world.objects
 
 
-@pytest.mark.parametrize(("phase", "tainted"), [("fenced", False), ("detached", False), ("intended", True)])
-def test_a_fence_that_is_gone_by_itself_does_not_prove_the_clients_gone(phase: str, tainted: bool) -> None:
+@pytest.mark.parametrize(
+    ("phase", "tainted"), [("fenced", False), ("detached", False), ("intended", True)]
+)
+def test_a_fence_that_is_gone_by_itself_does_not_prove_the_clients_gone(
+    phase: str, tainted: bool
+) -> None:
     """With the taint, the volumes had been moved, and the fence was only to become larger."""
-    refused(World(node(boot="boot-1"), ledger=LEDGER._replace(phase=phase, tainted=tainted)), "nobody has looked on the node", ceph=GONE)
+    refused(
+        World(node(boot="boot-1"), ledger=LEDGER._replace(phase=phase, tainted=tainted)),
+        "nobody has looked on the node",
+        ceph=GONE,
+    )
 
 
 def test_a_network_fence_that_was_never_patched() -> None:
@@ -505,7 +693,11 @@ def test_a_network_fence_that_was_never_patched() -> None:
     ):
         refused(World(node(boot="boot-1"), fence, ledger=ledger), "nobody has looked on the node")
     fence = network_fence("Unfenced", "unfencing operation successful")
-    refused(World(node(boot="boot-1"), fence, ledger=ledger), "nobody has looked", ceph=reading(blocked("10.0.0.1/32", "range")))
+    refused(
+        World(node(boot="boot-1"), fence, ledger=ledger),
+        "nobody has looked",
+        ceph=reading(blocked("10.0.0.1/32", "range")),
+    )
     assert not release(World(node(boot="boot-1"), fence, ledger=ledger))["failed"]
 
 
@@ -526,7 +718,10 @@ def test_pods_of_before_are_told() -> None:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"namespace": "shop", "name": name},
-            "spec": {"nodeName": "a", "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]},
+            "spec": {
+                "nodeName": "a",
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}],
+            },
             "status": {"phase": "Running"},
         }
         for name in ("db", "web")
@@ -539,7 +734,12 @@ def test_no_ledger_is_nothing_to_do() -> None:
     for state in ("releasing", "unfenced", "released"):
         world = World(node("True", "boot-2", "uid-a", OTHER_TAINT), ledger=None)
         result = release(world, state)
-        assert not result["failed"] and not result["changed"] and result["findings"] == [] and result["fence"] == {}
+        assert (
+            not result["failed"]
+            and not result["changed"]
+            and result["findings"] == []
+            and result["fence"] == {}
+        )
         assert "a is not fenced" in result["msg"]
         assert world.changes() == []
 
@@ -556,7 +756,9 @@ def test_another_run_is_at_work() -> None:
     RunLease(world, "storage-ops", "a", "run-9", 180).take(0)  # type: ignore[arg-type]
     for check in (True, False):
         result = release(world, check=check)
-        assert result["failed"] and not result["changed"] and "run-9" in result["msg"], result["msg"]
+        assert result["failed"] and not result["changed"] and "run-9" in result["msg"], result[
+            "msg"
+        ]
     assert world.ledger and world.ledger.phase == "detached"
     assert world.objects[LEASE]["spec"]["holderIdentity"] == "run-9"
 
@@ -584,7 +786,9 @@ def test_released_by_another_run_meanwhile() -> None:
 
     world.before = finish
     result = release(world)
-    assert result["failed"] and "another run has released a meanwhile" in result["msg"], result["msg"]
+    assert result["failed"] and "another run has released a meanwhile" in result["msg"], result[
+        "msg"
+    ]
     assert LEASE not in world.objects
 
 
@@ -608,7 +812,9 @@ def test_held_renews_the_lease_and_changes_nothing_else() -> None:
     before = {place: item for place, item in world.objects.items() if place != LEASE}
     world.clock = lambda: NOW + timedelta(seconds=100)
     result = release(world, "held")
-    assert not result["failed"] and not result["changed"] and result["findings"] == [], result["msg"]
+    assert not result["failed"] and not result["changed"] and result["findings"] == [], result[
+        "msg"
+    ]
     assert result["fence"]["phase"] == "releasing" and world.changes() == [f"patch {LEASE}"]
     assert {place: item for place, item in world.objects.items() if place != LEASE} == before
 
@@ -633,7 +839,11 @@ def test_held_says_no_where_the_ledger_is_gone() -> None:
     world = World(node(), ledger=None)
     RunLease(world, "storage-ops", "a", "run-1", 180).take(0)  # type: ignore[arg-type]
     result = release(world, "held")
-    assert result["failed"] and "a has no ledger any more" in result["msg"] and LEASE not in world.objects
+    assert (
+        result["failed"]
+        and "a has no ledger any more" in result["msg"]
+        and LEASE not in world.objects
+    )
 
 
 def test_held_says_no_to_a_node_that_is_lost_again() -> None:
@@ -646,7 +856,12 @@ def test_held_in_check_mode_needs_no_lease() -> None:
     world = World(node())
     fence = release(world, check=True)["fence"]
     result = release(world, "held", check=True, fence=fence)
-    assert not result["failed"] and not result["changed"] and result["fence"] == fence and world.changes() == []
+    assert (
+        not result["failed"]
+        and not result["changed"]
+        and result["fence"] == fence
+        and world.changes() == []
+    )
 
 
 # released
@@ -656,9 +871,16 @@ def test_released_takes_back_what_is_ours_and_the_ledger_last() -> None:
     world = begun(World(node()))
     result = release(world, "released", ceph=GONE)
     assert not result["failed"], result["msg"]
-    assert [verb for verb, _outcome in outcomes(result)] == ["untaint_node", "uncordon_node", "remove_fence_ledger"]
+    assert [verb for verb, _outcome in outcomes(result)] == [
+        "untaint_node",
+        "uncordon_node",
+        "remove_fence_ledger",
+    ]
     assert world.spec == {"taints": [OTHER_TAINT]}
-    assert MAP not in world.objects and ANNOTATION not in world.objects[NODE]["metadata"]["annotations"]
+    assert (
+        MAP not in world.objects
+        and ANNOTATION not in world.objects[NODE]["metadata"]["annotations"]
+    )
     assert LEASE not in world.objects and result["fence"] == {}
     assert "10.0.0.9 were there before it, so they stay" in result["findings"][0]["reason"]
     assert any("10.0.0.1:0/55" in line for line in result["findings"][0]["evidence"]["proof"])
@@ -669,7 +891,9 @@ def test_released_takes_back_what_is_ours_and_the_ledger_last() -> None:
 def test_what_is_not_ours_stays() -> None:
     """A cordon and a taint from before, and a taint of the same key that somebody else has set."""
     world = begun(World(node(), ledger=LEDGER._replace(tainted=False, cordoned=False)))
-    assert [verb for verb, _outcome in outcomes(release(world, "released", ceph=GONE))] == ["remove_fence_ledger"]
+    assert [verb for verb, _outcome in outcomes(release(world, "released", ceph=GONE))] == [
+        "remove_fence_ledger"
+    ]
     assert TAINT in world.spec["taints"] and world.spec["unschedulable"]
     other = {**TAINT, "value": "maintenance"}
     world = begun(World(node("True", "boot-2", "uid-a", other)))
@@ -679,7 +903,9 @@ def test_what_is_not_ours_stays() -> None:
 
 def test_another_node_object_keeps_its_own_cordon() -> None:
     world = begun(World(node(uid="uid-new")))
-    assert [verb for verb, _outcome in outcomes(release(world, "released", ceph=GONE))] == ["remove_fence_ledger"]
+    assert [verb for verb, _outcome in outcomes(release(world, "released", ceph=GONE))] == [
+        "remove_fence_ledger"
+    ]
     assert world.spec["unschedulable"] and MAP not in world.objects
 
 
@@ -698,27 +924,49 @@ def test_not_released_without_proof(ceph: Object | None, words: str) -> None:
 
 
 def test_what_was_there_before_is_given_back() -> None:
-    """Somebody had put the address there by hand, until then; what is there until later is ours still."""
+    """Somebody had put the address there by hand, until then; what is there until later is ours
+    still.
+    """
     ledger = LEDGER._replace(entries=(LEDGER.entries[0]._replace(before="2026-01-02T00:00:00Z"),))
 
     def there(until: str) -> Object:
         return reading(*FOREIGN, {**blocked("10.0.0.1"), "until": until})
 
-    refused(begun(World(node(), ledger=ledger)), "10.0.0.1 is still in", "released", ceph=there("2026-01-02T00:03:01Z"))
-    result = release(begun(World(node(), ledger=ledger)), "released", ceph=there("2026-01-02T00:02:59Z"))
-    assert not result["failed"] and "10.0.0.1 until 2026-01-02T00:02:59Z, which blocks 10.0.0.1 and is not ours" in str(result["findings"])
+    refused(
+        begun(World(node(), ledger=ledger)),
+        "10.0.0.1 is still in",
+        "released",
+        ceph=there("2026-01-02T00:03:01Z"),
+    )
+    result = release(
+        begun(World(node(), ledger=ledger)), "released", ceph=there("2026-01-02T00:02:59Z")
+    )
+    assert not result[
+        "failed"
+    ] and "10.0.0.1 until 2026-01-02T00:02:59Z, which blocks 10.0.0.1 and is not ours" in str(
+        result["findings"]
+    )
     assert not release(begun(World(node(), ledger=ledger)), "released", ceph=GONE)["failed"]
 
 
 def test_what_was_read_before_the_fence_proves_nothing() -> None:
     at = f"{NOW:%Y-%m-%dT%H:%M:%SZ}"
-    refused(begun(World(node(), ledger=LEDGER._replace(at=at))), "and the fence was noted after that", "released", ceph=reading(age=60))
+    refused(
+        begun(World(node(), ledger=LEDGER._replace(at=at))),
+        "and the fence was noted after that",
+        "released",
+        ceph=reading(age=60),
+    )
 
 
 def test_what_a_killed_renewal_has_left_goes_with_the_entry() -> None:
-    """It stood in for the entry of an address, spelled as a range of one, and ceph_blocklist knows it by its end."""
+    """It stood in for the entry of an address, spelled as a range of one, and ceph_blocklist knows
+    it by its end.
+    """
     left = {**blocked("10.0.0.1/32", "range"), "until": "2026-01-08T03:33:33Z", "stand_in": True}
-    before = reading(*FOREIGN, blocked("10.0.0.1"), left, {**blocked("10.0.0.9/32", "range"), "stand_in": True})
+    before = reading(
+        *FOREIGN, blocked("10.0.0.1"), left, {**blocked("10.0.0.9/32", "range"), "stand_in": True}
+    )
     check = release(World(node()), check=True, ceph=before)["fence"]
     world = begun(World(node()), ceph=before)
     assert world.ledger and world.ledger.to_dict()["entries"] == check["entries"]
@@ -726,19 +974,35 @@ def test_what_a_killed_renewal_has_left_goes_with_the_entry() -> None:
         ("10.0.0.1", "address"),
         ("10.0.0.1/32", "range"),
     ]
-    refused(world, "10.0.0.1/32 is still in Ceph's blocklist: remove it", "released", ceph=reading(*FOREIGN, left))
-    assert not release(world, ceph=GONE)["failed"] and not release(world, "released", ceph=GONE)["failed"]
+    refused(
+        world,
+        "10.0.0.1/32 is still in Ceph's blocklist: remove it",
+        "released",
+        ceph=reading(*FOREIGN, left),
+    )
+    assert (
+        not release(world, ceph=GONE)["failed"]
+        and not release(world, "released", ceph=GONE)["failed"]
+    )
     # Nobody has looked before.
     world = begun(World(node()))
-    refused(world, "begin again with state releasing and this reading", "released", ceph=reading(*FOREIGN, left))
+    refused(
+        world,
+        "begin again with state releasing and this reading",
+        "released",
+        ceph=reading(*FOREIGN, left),
+    )
     assert not release(world, ceph=reading(*FOREIGN, left))["failed"]
-    assert world.ledger and world.ledger.entries[-1] == Entry("10.0.0.1/32", "range", True, "2026-01-08T03:33:33Z")
+    assert world.ledger and world.ledger.entries[-1] == Entry(
+        "10.0.0.1/32", "range", True, "2026-01-08T03:33:33Z"
+    )
 
 
 @pytest.mark.parametrize(
     "entry",
     [
-        # Of the same range, but nothing that we have put there; wider; and of an address that the node has by now.
+        # Of the same range, but nothing that we have put there; wider; and of an address that the
+        # node has by now.
         blocked("10.0.0.1/32", "range"),
         blocked("10.0.0.0/24", "range"),
         blocked("10.0.0.77"),
@@ -752,7 +1016,9 @@ def test_what_still_blocks_the_node_is_told(entry: Object) -> None:
     assert not result["failed"], result["msg"]
     (finding,) = result["findings"]
     words = f"Ceph's blocklist has {entry['address']} until unknown, which blocks 10.0.0."
-    assert words in finding["reason"] and any(words in line for line in finding["evidence"]["proof"])
+    assert words in finding["reason"] and any(
+        words in line for line in finding["evidence"]["proof"]
+    )
     assert "which blocks" not in str(release(begun(World(host)), "released", ceph=GONE)["findings"])
 
 
@@ -781,12 +1047,16 @@ def test_lost_again_right_before_the_taint() -> None:
 
     world.before = lose
     result = release(world, "released", ceph=GONE)
-    assert result["failed"] and "a is not Ready any more (Ready=Unknown)" in result["msg"], result["msg"]
+    assert result["failed"] and "a is not Ready any more (Ready=Unknown)" in result["msg"], result[
+        "msg"
+    ]
     assert TAINT in world.spec["taints"] and MAP in world.objects
 
 
 def test_the_node_changes_while_it_is_patched() -> None:
-    """A heartbeat between reading and patching is a conflict that is tried again; no taint that came meanwhile is lost."""
+    """A heartbeat between reading and patching is a conflict that is tried again; no taint that
+    came meanwhile is lost.
+    """
     world = begun(World(node()))
     late = {"key": "late", "effect": "NoSchedule"}
     done = []
@@ -810,7 +1080,11 @@ def test_check_mode_goes_all_the_way() -> None:
     unfenced = release(world, "unfenced", check=True, fence=fence)
     assert outcomes(unfenced) == [("unfence_network", "planned")] and unfenced["fence"] == fence
     last = release(world, "released", check=True, fence=fence, ceph=reading(blocked("10.0.0.1")))
-    assert [verb for verb, outcome in outcomes(last) if outcome == "planned"] == ["untaint_node", "uncordon_node", "remove_fence_ledger"]
+    assert [verb for verb, outcome in outcomes(last) if outcome == "planned"] == [
+        "untaint_node",
+        "uncordon_node",
+        "remove_fence_ledger",
+    ]
     assert last["fence"] == {} and world.changes() == [] and world.objects == objects
 
 
@@ -823,7 +1097,10 @@ def test_a_missing_right_to_delete_is_found_in_check_mode() -> None:
 
     world.before = forbid
     result = release(world, "released", check=True, ceph=GONE)
-    assert result["failed"] and "remove_fence_ledger a would fail: cannot delete configmaps" in result["msg"]
+    assert (
+        result["failed"]
+        and "remove_fence_ledger a would fail: cannot delete configmaps" in result["msg"]
+    )
     assert MAP in world.objects
 
 
@@ -832,7 +1109,11 @@ def test_a_missing_right_to_delete_is_found_in_check_mode() -> None:
 
 def test_entries_of_before_a_change_of_method_have_to_go_too() -> None:
     world = begun(
-        World(node(), network_fence("Unfenced", "unfencing operation successful"), ledger=BY_OBJECT._replace(entries=LEDGER.entries))
+        World(
+            node(),
+            network_fence("Unfenced", "unfencing operation successful"),
+            ledger=BY_OBJECT._replace(entries=LEDGER.entries),
+        )
     )
     refused(world, "nobody has shown that 10.0.0.1 left", "released")
 
@@ -849,7 +1130,10 @@ def test_a_network_fence_is_patched_and_its_message_awaited() -> None:
     assert any("unverified in Ceph" in line for line in last["findings"][0]["evidence"]["proof"])
 
 
-@pytest.mark.parametrize(("result", "message"), [("Failed", "no such secret"), ("Succeeded", "fencing operation successful"), ("", "")])
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [("Failed", "no such secret"), ("Succeeded", "fencing operation successful"), ("", "")],
+)
 def test_a_network_fence_that_fails_or_is_silent(result: str, message: str) -> None:
     """The ledger stays, and so do taint and cordon."""
     world = begun(World(node(), network_fence(), ledger=BY_OBJECT))
@@ -864,25 +1148,44 @@ def test_a_network_fence_that_fails_or_is_silent(result: str, message: str) -> N
 
 def test_a_network_fence_that_still_shows_in_the_blocklist() -> None:
     """Its message says that it is unfenced, but Ceph does not."""
-    world = begun(World(node(), network_fence("Unfenced", "unfencing operation successful"), ledger=BY_OBJECT))
-    refused(world, "10.0.0.1/32 is still in Ceph's blocklist", "released", ceph=reading(blocked("10.0.0.1/32", "range")))
+    world = begun(
+        World(node(), network_fence("Unfenced", "unfencing operation successful"), ledger=BY_OBJECT)
+    )
+    refused(
+        world,
+        "10.0.0.1/32 is still in Ceph's blocklist",
+        "released",
+        ceph=reading(blocked("10.0.0.1/32", "range")),
+    )
 
 
 def test_a_network_fence_that_was_fenced_before_is_left() -> None:
-    ledger = BY_OBJECT._replace(network_fences=(FenceObject("fence-a", "uid-f", ("10.0.0.1/32",), False),))
+    ledger = BY_OBJECT._replace(
+        network_fences=(FenceObject("fence-a", "uid-f", ("10.0.0.1/32",), False),)
+    )
     world = begun(World(node(), network_fence(), ledger=ledger))
     assert not release(world, "unfenced")["changed"]
     result = release(world, "released")
-    assert not result["failed"] and "NetworkFence fence-a were there before it" in result["findings"][0]["reason"]
+    assert (
+        not result["failed"]
+        and "NetworkFence fence-a were there before it" in result["findings"][0]["reason"]
+    )
     assert world.objects[f"{FENCES}/fence-a"]["spec"]["fenceState"] == "Fenced"
 
 
 @pytest.mark.parametrize("objects", [(), (network_fence(uid="uid-other"),)])
 def test_a_network_fence_that_was_deleted(objects: tuple[Object, ...]) -> None:
     """Deleting does not unfence, so only Ceph can tell."""
-    refused(begun(World(node(), *objects, ledger=BY_OBJECT)), "deleting it does not unfence", "unfenced")
+    refused(
+        begun(World(node(), *objects, ledger=BY_OBJECT)), "deleting it does not unfence", "unfenced"
+    )
     world = begun(World(node(), *objects, ledger=BY_OBJECT))
-    refused(world, "deleting it does not unfence", "unfenced", ceph=reading(blocked("10.0.0.1/32", "range")))
+    refused(
+        world,
+        "deleting it does not unfence",
+        "unfenced",
+        ceph=reading(blocked("10.0.0.1/32", "range")),
+    )
     world = begun(World(node(), *objects, ledger=BY_OBJECT))
     assert not release(world, "unfenced", ceph=GONE)["failed"]
     assert not release(world, "released", ceph=GONE)["failed"]
@@ -908,22 +1211,42 @@ MADE_ANEW = network_fence("Unfenced", "unfencing operation successful", "uid-oth
 def test_a_network_fence_that_is_another_one_now(fence: Object) -> None:
     """It has the name, but its controller takes back something else."""
     for step in ("unfenced", "released"):
-        refused(begun(World(node(), fence, ledger=BY_OBJECT)), "is gone or has other ranges now", step)
+        refused(
+            begun(World(node(), fence, ledger=BY_OBJECT)), "is gone or has other ranges now", step
+        )
 
 
 def test_a_network_fence_that_the_blocklist_made_up_for() -> None:
-    """It is gone, and our own entry of its only address is there until the next step: that is not what it has left."""
+    """It is gone, and our own entry of its only address is there until the next step: that is not
+    what it has left.
+    """
     ledger = BY_OBJECT._replace(method="ceph", entries=LEDGER.entries[:1])
     mine, left = blocked("10.0.0.1"), blocked("10.0.0.1/32", "range")
-    refused(begun(World(node(), ledger=ledger)), "is gone or has other ranges now", "unfenced", ceph=reading(left))
-    refused(begun(World(node(), ledger=ledger)), "is still in Ceph's blocklist", "released", ceph=reading(mine))
+    refused(
+        begun(World(node(), ledger=ledger)),
+        "is gone or has other ranges now",
+        "unfenced",
+        ceph=reading(left),
+    )
+    refused(
+        begun(World(node(), ledger=ledger)),
+        "is still in Ceph's blocklist",
+        "released",
+        ceph=reading(mine),
+    )
     world = begun(World(node(), ledger=ledger))
     assert not release(world, "unfenced", ceph=reading(mine))["failed"]
     assert not release(world, "released", ceph=GONE)["failed"]
 
 
 def test_a_network_fence_that_was_made_anew_unfenced() -> None:
-    world = begun(World(node(), network_fence("Unfenced", "unfencing operation successful", "uid-other"), ledger=BY_OBJECT))
+    world = begun(
+        World(
+            node(),
+            network_fence("Unfenced", "unfencing operation successful", "uid-other"),
+            ledger=BY_OBJECT,
+        )
+    )
     assert not release(world, "unfenced")["failed"]
     assert not release(world, "released")["failed"]
 
@@ -961,7 +1284,9 @@ def kill_after(writes: int, leases: bool = True) -> Callable[[str, str], None]:
 
 @pytest.mark.parametrize("ledger", [LEDGER, BY_OBJECT])
 def test_killed_after_every_single_change(ledger: Ledger) -> None:
-    """Whatever it has done before, the next run, once the Lease is over, finishes it, and takes back all and only what is ours."""
+    """Whatever it has done before, the next run, once the Lease is over, finishes it, and takes
+    back all and only what is ours.
+    """
     everything = write(ledger, GONE)
     count = 0
     while True:
@@ -979,8 +1304,12 @@ def test_killed_after_every_single_change(ledger: Ledger) -> None:
         last = everything(world, "run-2")
         assert not last["failed"], (count, last["msg"])
         assert world.spec == {"taints": [OTHER_TAINT]}, count
-        assert MAP not in world.objects and not world.objects[NODE]["metadata"].get("annotations"), count
-        assert world.objects[f"{FENCES}/fence-a"]["spec"]["fenceState"] == ("Unfenced" if ledger is BY_OBJECT else "Fenced")
+        assert MAP not in world.objects and not world.objects[NODE]["metadata"].get(
+            "annotations"
+        ), count
+        assert world.objects[f"{FENCES}/fence-a"]["spec"]["fenceState"] == (
+            "Unfenced" if ledger is BY_OBJECT else "Fenced"
+        )
         if not killed:
             break
         count += 1

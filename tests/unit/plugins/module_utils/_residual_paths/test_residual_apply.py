@@ -104,13 +104,19 @@ def test_a_lun_with_a_second_number_joins_its_map(node: StorageNode) -> None:
     for target in TARGETS:
         node.array[target, 2] = 1
     module = repair(node)
-    assert module.outcomes == [("flush_map", "done"), ("replace_path", "done"), ("replace_path", "done")]
+    assert module.outcomes == [
+        ("flush_map", "done"),
+        ("replace_path", "done"),
+        ("replace_path", "done"),
+    ]
     assert pure_maps(node)["mpath1"] == {1}
     assert len(node.maps()["mpath1"]) == 4
 
 
 def test_disks_of_a_swap_without_their_maps(node: StorageNode) -> None:
-    """As a killed run leaves them: multipathd would make maps of them together with what a scan brings."""
+    """As a killed run leaves them: multipathd would make maps of them together with what a scan
+    brings.
+    """
     node.swap(1, 2)
     for name in ("mpath1", "mpath2"):
         node.run(["multipath", "-f", name])
@@ -151,7 +157,10 @@ def test_one_out_of_scope_refuses_all(node: StorageNode) -> None:
     before = node.maps(), node.disks()
     module = repair(node, maps=("mpath1",))
     assert module.failed
-    assert "mpath2 would have to be repaired with it, and the scope leaves that out" in module.result["msg"]
+    assert (
+        "mpath2 would have to be repaired with it, and the scope leaves that out"
+        in module.result["msg"]
+    )
     assert (node.maps(), node.disks()) == before
     assert repair(node, maps=("mpath3",)).result["findings"] == []
     assert repair(node, maps=("mpath1", "mpath2")).outcomes == PAIR
@@ -171,9 +180,13 @@ def test_a_map_healthy_in_part_whose_lun_does_not_come_back(node: StorageNode) -
 
 
 def test_what_is_read_of_a_swap_right_before_it(node: StorageNode) -> None:
-    """One of the maps is mounted after the plan was made: nothing is begun, not even on the other."""
+    """One of the maps is mounted after the plan was made: nothing is begun, not even on
+    the other.
+    """
     node.swap(1, 2)
-    node.steps.append(lambda argv: node.mount("mpath2") if argv[:2] == ["dmsetup", "info"] else None)
+    node.steps.append(
+        lambda argv: node.mount("mpath2") if argv[:2] == ["dmsetup", "info"] else None
+    )
     module = repair(node)
     assert not module.failed, module.result["msg"]
     assert "no longer residual: mpath2: mounted at /mnt/mpath2" in module.reasons
@@ -185,7 +198,9 @@ def flushed(node: StorageNode) -> int:
 
 
 def test_a_path_that_stays_is_never_joined(node: StorageNode) -> None:
-    """The kernel does not let go of one: what would join it is not scanned for, and the run fails."""
+    """The kernel does not let go of one: what would join it is not scanned for, and the
+    run fails.
+    """
     node.swap(1, 2)
     node.stubborn.add("6:0:0:1")
     module = repair(node)
@@ -198,7 +213,9 @@ def test_a_path_that_stays_is_never_joined(node: StorageNode) -> None:
 
 
 def test_something_else_takes_the_wwid_in_the_middle(node: StorageNode) -> None:
-    """Right before the scan, a path that does not serve what the scan brings in: nothing is deleted."""
+    """Right before the scan, a path that does not serve what the scan brings in: nothing is
+    deleted.
+    """
     node.array[TARGETS[0], 1] = node.array[TARGETS[1], 1] = 4
 
     def turn(argv: list[str]) -> None:
@@ -237,7 +254,9 @@ def test_a_map_that_was_refused_is_not_held_against_the_others(node: StorageNode
 
 
 def test_a_scan_of_a_target_waits_for_all_that_goes(node: StorageNode) -> None:
-    """Volume 2 has got the number 7: its old map must be gone when the target is scanned for what mpath1 has hidden."""
+    """Volume 2 has got the number 7: its old map must be gone when the target is scanned for what
+    mpath1 has hidden.
+    """
     node.unmap(1)
     node.unmap(2)
     for target in TARGETS:
@@ -247,14 +266,19 @@ def test_a_scan_of_a_target_waits_for_all_that_goes(node: StorageNode) -> None:
     single = [("flush_map", "done"), ("delete_path", "done"), ("delete_path", "done")]
     assert module.outcomes == [*single, *single, ("scan_target", "done"), ("scan_target", "done")]
     assert pure_maps(node) == {"mpath2": {2}, "mpath3": {3}, "mpath4": {4}}
-    assert f"mpath2 ({wwid(2)}) is there again, by other paths" in module.result["findings"][1]["evidence"]["proof"]
+    assert (
+        f"mpath2 ({wwid(2)}) is there again, by other paths"
+        in module.result["findings"][1]["evidence"]["proof"]
+    )
 
 
 def test_a_scan_of_a_target_may_bring_in_what_must_not_come(node: StorageNode) -> None:
     node.unmap(1)
     node.array[TARGETS[0], 3] = 9
     node.mount("mpath3")
-    untouched(node, f"rescan_targets is set; a scan could add a disk of {wwid(3)} to", rescan_targets=True)
+    untouched(
+        node, f"rescan_targets is set; a scan could add a disk of {wwid(3)} to", rescan_targets=True
+    )
     module = repair(node)
     assert module.verdicts == {"mpath1": "repair", "mpath3": "refuse"}
 
@@ -263,12 +287,14 @@ def test_a_scan_that_no_longer_can_be_done_fails_the_run(node: StorageNode) -> N
     """The second map is mounted meanwhile, so it stays, and with it the danger."""
     node.unmap(1)
     node.unmap(2)
-    node.steps.append(lambda argv: node.mount("mpath2") if argv[:3] == ["multipath", "-f", "mpath1"] else None)
+    node.steps.append(
+        lambda argv: node.mount("mpath2") if argv[:3] == ["multipath", "-f", "mpath1"] else None
+    )
     module = repair(node, rescan_targets=True)
     assert module.failed
     assert (
-        "mounted at /mnt/mpath2 in the mount namespace of pid 1; the targets of what was removed before were not scanned"
-        in module.result["msg"]
+        "mounted at /mnt/mpath2 in the mount namespace of pid 1; the targets of what was removed "
+        "before were not scanned" in module.result["msg"]
     )
     assert ("scan_target", "skipped") in module.outcomes
 
@@ -316,7 +342,9 @@ def leave(node: StorageNode, name: str, disk: str) -> None:
         (lambda node: node.mount("mpath2"), "mpath2 is no longer residual: mounted at /mnt/mpath2"),
     ],
 )
-def test_what_changes_between_plan_and_apply(node: StorageNode, change: Callable[[StorageNode], object], reason: str) -> None:
+def test_what_changes_between_plan_and_apply(
+    node: StorageNode, change: Callable[[StorageNode], object], reason: str
+) -> None:
     """Nothing is begun, and it is no failure."""
     dead(node)
     # The open counts are the last thing that the plan reads.
@@ -350,7 +378,11 @@ def test_the_lun_comes_back_after_queueing_is_off(node: StorageNode) -> None:
 def test_the_map_is_opened_after_queueing_is_off(node: StorageNode) -> None:
     dead(node, queues=True)
     node.at("multipathd disablequeueing", lambda: node.opened.update(mpath2=1))
-    half_way(node, ["done", "failed", "skipped", "skipped", "done"], "the map is open by somebody that /proc does not name")
+    half_way(
+        node,
+        ["done", "failed", "skipped", "skipped", "done"],
+        "the map is open by somebody that /proc does not name",
+    )
     assert flushed(node) == 0
 
 
@@ -415,9 +447,14 @@ def other_name(node: StorageNode, disk: str) -> None:
 
 
 def other_address(node: StorageNode, disk: str) -> None:
-    """The old address has a disk of another name now, and the name another address, with the same device number."""
+    """The old address has a disk of another name now, and the name another address, with the same
+    device number.
+    """
     number = node.read(f"/{device(node, disk)}/block/{disk}/dev") or ""
-    folder, other = node.root / device(node, disk) / "block", node.root / device(node, "sda") / "block"
+    folder, other = (
+        node.root / device(node, disk) / "block",
+        node.root / device(node, "sda") / "block",
+    )
     (folder / disk).rename(folder / "sdz")
     (other / "sda").rename(other / disk)
     (other / disk / "dev").write_text(number)
@@ -429,13 +466,21 @@ def other_address(node: StorageNode, disk: str) -> None:
         (lambda node, disk: node.serve(2, 2), "{disk} now is serving"),
         (lambda node, disk: node.serve(2, 9), "{disk} now is other"),
         (lambda node, disk: node.claimed.add(disk), "{disk} is claimed exclusively"),
-        (lambda node, disk: node.put(f"{device(node, disk)}/block/{disk}/holders/dm-80", ""), "still held by dm-80"),
-        (lambda node, disk: node.put(f"{device(node, disk)}/block/{disk}/dev", "65:0"), "6:0:0:2 is no longer {disk}"),
+        (
+            lambda node, disk: node.put(f"{device(node, disk)}/block/{disk}/holders/dm-80", ""),
+            "still held by dm-80",
+        ),
+        (
+            lambda node, disk: node.put(f"{device(node, disk)}/block/{disk}/dev", "65:0"),
+            "6:0:0:2 is no longer {disk}",
+        ),
         (other_name, "6:0:0:2 is no longer {disk}"),
         (other_address, "6:0:0:2 is no longer {disk}"),
     ],
 )
-def test_a_path_that_changes_after_the_flush(node: StorageNode, change: Callable[[StorageNode, str], object], reason: str) -> None:
+def test_a_path_that_changes_after_the_flush(
+    node: StorageNode, change: Callable[[StorageNode, str], object], reason: str
+) -> None:
     first, _second = dead(node)
     node.at("multipath -f", lambda: change(node, first))
     half_way(node, ["done", "skipped", "skipped"], reason.format(disk=first))
@@ -464,7 +509,11 @@ def opened(node: StorageNode, disk: str) -> None:
 
 
 def mounted(node: StorageNode, disk: str) -> None:
-    node.mounts(_ROOT_MOUNT, f"23 22 {node.read(f'/{device(node, disk)}/block/{disk}/dev')} / /mnt/a rw - ext4 /dev/{disk} rw")
+    node.mounts(
+        _ROOT_MOUNT,
+        f"23 22 {node.read(f'/{device(node, disk)}/block/{disk}/dev')} / /mnt/a rw - ext4 "
+        f"/dev/{disk} rw",
+    )
 
 
 _ROOT_MOUNT = "22 1 254:1 / / rw - ext4 /dev/vda1 rw"
@@ -487,7 +536,9 @@ USES = [
 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize(("use", "reason"), USES)
-def test_a_plain_disk_that_is_used(node: StorageNode, use: Callable[[StorageNode, str], object], reason: str, early: bool) -> None:
+def test_a_plain_disk_that_is_used(
+    node: StorageNode, use: Callable[[StorageNode, str], object], reason: str, early: bool
+) -> None:
     """Before the plan, or after it: only the other one goes."""
     disk = plain(node)
     if early:
@@ -536,7 +587,10 @@ def test_what_is_left_behind_is_no_proof(node: StorageNode) -> None:
     node.at("multipath -f", lambda: node.said.update({"multipathd show maps": (0, old)}))
     module = repair(node)
     assert module.failed
-    assert "the repair of mpath2 is not proven: multipathd still lists the map mpath2" in module.result["msg"]
+    assert (
+        "the repair of mpath2 is not proven: multipathd still lists the map mpath2"
+        in module.result["msg"]
+    )
 
 
 def test_a_lun_that_moved_to_a_number_whose_map_was_flushed(node: StorageNode) -> None:

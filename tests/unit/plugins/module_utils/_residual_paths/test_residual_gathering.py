@@ -12,11 +12,17 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.plan import Options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import ResidualPaths
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.plan import (
+    Options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import (
+    ResidualPaths,
+)
 
 
 class Node(Host):
@@ -53,23 +59,36 @@ def test_a_mount_namespace_of_its_own_is_no_node(tmp_path: Path) -> None:
         (tmp_path / f"proc/{pid}/ns").mkdir(parents=True)
         (tmp_path / f"proc/{pid}/ns/mnt").symlink_to(namespace)
     with pytest.raises(StorageOpsError, match="in a mount namespace of its own, not the node's"):
-        ResidualPaths(Node(tmp_path, scsi.Answer(problem="no answer within 5.0 s")), Options()).gather()
+        ResidualPaths(
+            Node(tmp_path, scsi.Answer(problem="no answer within 5.0 s")), Options()
+        ).gather()
 
 
 def test_disks_that_may_not_be_asked_are_no_healthy_ones(tmp_path: Path) -> None:
     with_a_disk(tmp_path)
-    with pytest.raises(StorageOpsError, match="sda may not be asked: run as root, with all of its capabilities"):
-        ResidualPaths(Node(tmp_path, scsi.Answer(problem="PermissionError: [Errno 1] Operation not permitted")), Options()).gather()
+    with pytest.raises(
+        StorageOpsError, match="sda may not be asked: run as root, with all of its capabilities"
+    ):
+        ResidualPaths(
+            Node(
+                tmp_path, scsi.Answer(problem="PermissionError: [Errno 1] Operation not permitted")
+            ),
+            Options(),
+        ).gather()
 
 
 def test_a_local_disk_that_does_not_answer_is_none_of_an_array(tmp_path: Path) -> None:
     with_a_disk(tmp_path)
-    runbook = ResidualPaths(Node(tmp_path, scsi.Answer(problem="no answer within 5.0 s")), Options())
+    runbook = ResidualPaths(
+        Node(tmp_path, scsi.Answer(problem="no answer within 5.0 s")), Options()
+    )
     assert runbook.plan(runbook.gather()).findings == []
 
 
 @pytest.mark.parametrize(("state", "observed"), [("running", 3), ("blocked", 1), ("offline", 1)])
-def test_only_what_another_look_may_decide_is_observed(tmp_path: Path, state: str, observed: int) -> None:
+def test_only_what_another_look_may_decide_is_observed(
+    tmp_path: Path, state: str, observed: int
+) -> None:
     """A disk that the kernel itself calls down is refused, however often it is looked at."""
     with_a_disk(tmp_path)
     device = tmp_path / "sys/class/scsi_disk/0:0:0:0/device"

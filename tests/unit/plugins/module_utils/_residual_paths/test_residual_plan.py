@@ -14,17 +14,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import Disk, DmDevice, Transport
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
+    Disk,
+    DmDevice,
+    Transport,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.scsi import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.usage import Opener
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.plan import Observation, Options, State
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths import (
+    plan as pure,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.plan import (
+    Observation,
+    Options,
+    State,
+)
 
 WWID = "36001405e4563a9b6215b4e49ba37cfd9"
 OTHER = "36001405f487100cf0e74447a08ee985c"
 GONE = Answer("05/25/00", "05/25/00")
-UP = [Transport("iSCSI", "session1", "127.0.0.1", "LOGGED_IN"), Transport("iSCSI", "session2", "127.0.0.2", "LOGGED_IN")]
+UP = [
+    Transport("iSCSI", "session1", "127.0.0.1", "LOGGED_IN"),
+    Transport("iSCSI", "session2", "127.0.0.2", "LOGGED_IN"),
+]
 DD = Opener(7, "dd", True, False, 1)
 
 
@@ -34,29 +47,59 @@ def serving(wwid: str = WWID) -> Answer:
 
 def make_disk(name: str, host: int, lun: int, **changes: Any) -> Disk:
     return replace(
-        Disk(name, f"8:{ord(name[2])}", f"{host}:0:0:{lun}", "running", WWID, "LIO-ORG", "lun1", ("dm-1",), UP[host - 6]), **changes
+        Disk(
+            name,
+            f"8:{ord(name[2])}",
+            f"{host}:0:0:{lun}",
+            "running",
+            WWID,
+            "LIO-ORG",
+            "lun1",
+            ("dm-1",),
+            UP[host - 6],
+        ),
+        **changes,
     )
 
 
 def make_map(
-    name: str = "mpathb", dm: str = "dm-1", wwid: str = WWID, slaves: tuple[str, ...] = ("sda", "sdb"), **changes: Any
+    name: str = "mpathb",
+    dm: str = "dm-1",
+    wwid: str = WWID,
+    slaves: tuple[str, ...] = ("sda", "sdb"),
+    **changes: Any,
 ) -> DmDevice:
-    return replace(DmDevice(dm, f"253:{dm[3:]}", name, f"mpath-{wwid}", False, slaves, ()), **changes)
+    return replace(
+        DmDevice(dm, f"253:{dm[3:]}", name, f"mpath-{wwid}", False, slaves, ()), **changes
+    )
 
 
 def make_state(answers: dict[str, Answer] | None = None, **changes: Any) -> State:
-    """A node with one map of two paths, both gone, observed three times over 30 s; ``changes`` are applied to what fits them."""
+    """A node with one map of two paths, both gone, observed three times over 30 s; ``changes`` are
+    applied to what fits them.
+    """
     answers = answers if answers is not None else {"sda": GONE, "sdb": GONE}
     disks = {"sda": make_disk("sda", 6, 2), "sdb": make_disk("sdb", 7, 2)}
     device = make_map()
     daemon = Daemon({WWID: {"sda": "failed faulty", "sdb": "failed faulty"}})
     seen = Observation(
-        0.0, disks, {"dm-1": device}, {transport.name: transport for transport in UP}, daemon, answers, {"6:0:0": (1, 3), "7:0:0": (1, 3)}
+        0.0,
+        disks,
+        {"dm-1": device},
+        {transport.name: transport for transport in UP},
+        daemon,
+        answers,
+        {"6:0:0": (1, 3), "7:0:0": (1, 3)},
     )
-    seen = replace(seen, **{key: value for key, value in changes.items() if key in Observation.__dataclass_fields__})
+    seen = replace(
+        seen,
+        **{key: value for key, value in changes.items() if key in Observation.__dataclass_fields__},
+    )
     observations = (seen, replace(seen, at=15.0), replace(seen, at=30.0))
     state = State("node1", observations, 20.0, {"mpathb": False}, {"253:1": 0})
-    return replace(state, **{key: value for key, value in changes.items() if key in State.__dataclass_fields__})
+    return replace(
+        state, **{key: value for key, value in changes.items() if key in State.__dataclass_fields__}
+    )
 
 
 def only(state: State, **options: Any) -> Finding:
@@ -85,21 +128,40 @@ def test_dead_map_is_repaired_in_order() -> None:
 
 def test_targets_are_scanned_last_and_only_when_that_is_asked_for() -> None:
     finding = only(make_state(), rescan_targets=True)
-    assert verbs(finding) == ["flush_map", "delete_path", "delete_path", "scan_target", "scan_target"]
+    assert verbs(finding) == [
+        "flush_map",
+        "delete_path",
+        "delete_path",
+        "scan_target",
+        "scan_target",
+    ]
     assert [action.command for action in finding.repair[-2:]] == [
         ["write", "/sys/class/scsi_host/host6/scan", "0 0 -"],
         ["write", "/sys/class/scsi_host/host7/scan", "0 0 -"],
     ]
-    assert [action.subject.known for action in finding.repair[-2:]] == [{("6:0:0:2", WWID)}, {("7:0:0:2", WWID)}]
+    assert [action.subject.known for action in finding.repair[-2:]] == [
+        {("6:0:0:2", WWID)},
+        {("7:0:0:2", WWID)},
+    ]
     # Two paths through one target are one scan; what is refused is none.
-    same = make_state(disks={"sda": make_disk("sda", 6, 2), "sdb": make_disk("sdb", 6, 3)}, luns={"6:0:0": (1,)})
+    same = make_state(
+        disks={"sda": make_disk("sda", 6, 2), "sdb": make_disk("sdb", 6, 3)}, luns={"6:0:0": (1,)}
+    )
     assert verbs(only(same, rescan_targets=True)).count("scan_target") == 1
     assert verbs(only(make_state(luns=STILL_LISTED), rescan_targets=True)) == []
-    assert pure.plan(make_state({"sda": serving(), "sdb": serving()}), Options(rescan_targets=True)).findings == []
+    assert (
+        pure.plan(
+            make_state({"sda": serving(), "sdb": serving()}), Options(rescan_targets=True)
+        ).findings
+        == []
+    )
 
 
 def test_queueing_is_disabled_first() -> None:
-    assert verbs(only(make_state(queueing={"mpathb": True})))[:2] == ["disable_queueing", "flush_map"]
+    assert verbs(only(make_state(queueing={"mpathb": True})))[:2] == [
+        "disable_queueing",
+        "flush_map",
+    ]
 
 
 STILL_LISTED = {"6:0:0": (1, 2, 3)}
@@ -110,17 +172,51 @@ MOVED = make_map(slaves=("sda",))
     ("state", "reason"),
     [
         (make_state({"sda": GONE, "sdb": serving()}), "sdb: still serves the LUN"),
-        (make_state({"sda": GONE, "sdb": Answer(problem="no answer within 6.0 s, abandoned as pid 9")}), "no answer within"),
-        (make_state({"sda": GONE, "sdb": Answer("02/04/0c", "good", "good", 0, (WWID,))}), "no sign that the LUN is gone"),
-        (make_state({"sda": GONE, "sdb": Answer("DID_NO_CONNECT", "DID_NO_CONNECT")}), "transport error"),
-        (make_state({"sda": GONE, "sdb": Answer("05/25/00", "good", "missing", 0)}), "VPD 0x83 missing"),
-        (make_state({"sda": GONE, "sdb": Answer("02/04/01", "good", "malformed", 0)}), "VPD 0x83 malformed"),
-        (make_state({"sda": GONE, "sdb": Answer("05/25/00", "good", "good", 0, (WWID,))}), "contradictory answers"),
-        (make_state({"sda": GONE, "sdb": Answer("02/04/01", "good", qualifier=3)}), "contradictory answers"),
+        (
+            make_state(
+                {"sda": GONE, "sdb": Answer(problem="no answer within 6.0 s, abandoned as pid 9")}
+            ),
+            "no answer within",
+        ),
+        (
+            make_state({"sda": GONE, "sdb": Answer("02/04/0c", "good", "good", 0, (WWID,))}),
+            "no sign that the LUN is gone",
+        ),
+        (
+            make_state({"sda": GONE, "sdb": Answer("DID_NO_CONNECT", "DID_NO_CONNECT")}),
+            "transport error",
+        ),
+        (
+            make_state({"sda": GONE, "sdb": Answer("05/25/00", "good", "missing", 0)}),
+            "VPD 0x83 missing",
+        ),
+        (
+            make_state({"sda": GONE, "sdb": Answer("02/04/01", "good", "malformed", 0)}),
+            "VPD 0x83 malformed",
+        ),
+        (
+            make_state({"sda": GONE, "sdb": Answer("05/25/00", "good", "good", 0, (WWID,))}),
+            "contradictory answers",
+        ),
+        (
+            make_state({"sda": GONE, "sdb": Answer("02/04/01", "good", qualifier=3)}),
+            "contradictory answers",
+        ),
         (make_state({"sda": GONE, "sdb": Answer("good", "05/25/00")}), "contradictory answers"),
-        (make_state({"sda": GONE, "sdb": Answer("good", "good", qualifier=1)}, luns={"6:0:0": ()}), "does not say by REPORT LUNS"),
-        (make_state({"sda": GONE, "sdb": Answer("05/24/00", "05/24/00")}), "no sign that the LUN is gone"),
-        (make_state({"sda": GONE, "sdb": Answer("06/3f/0e", "06/3f/0e")}), "no sign that the LUN is gone"),
+        (
+            make_state(
+                {"sda": GONE, "sdb": Answer("good", "good", qualifier=1)}, luns={"6:0:0": ()}
+            ),
+            "does not say by REPORT LUNS",
+        ),
+        (
+            make_state({"sda": GONE, "sdb": Answer("05/24/00", "05/24/00")}),
+            "no sign that the LUN is gone",
+        ),
+        (
+            make_state({"sda": GONE, "sdb": Answer("06/3f/0e", "06/3f/0e")}),
+            "no sign that the LUN is gone",
+        ),
         # Each of the three questions may be the one that the transport loses.
         *(
             (make_state({"sda": GONE, "sdb": Answer(*said, 0, (WWID,))}), "transport error")
@@ -148,23 +244,54 @@ MOVED = make_map(slaves=("sda",))
             "sdb: no answer",
         ),
         (make_state(luns=STILL_LISTED), "still lists LUN 2"),
-        (make_state(daemon=Daemon(problem="multipathd does not answer: timeout")), "multipathd does not answer"),
+        (
+            make_state(daemon=Daemon(problem="multipathd does not answer: timeout")),
+            "multipathd does not answer",
+        ),
         (make_state(daemon=Daemon({})), "multipathd does not know this map"),
-        (make_state(daemon=Daemon({WWID: {"sda": "active ready", "sdb": "failed faulty"}})), "multipathd still calls sda ready"),
+        (
+            make_state(daemon=Daemon({WWID: {"sda": "active ready", "sdb": "failed faulty"}})),
+            "multipathd still calls sda ready",
+        ),
         (make_state(dm={"dm-1": make_map(suspended=True)}), "suspended"),
-        (make_state(dm={"dm-1": make_map("my disk")}, queueing={"my disk": False}), "do not take the alias 'my disk'"),
-        (make_state(dm={"dm-1": make_map("d\u00e4ta")}, queueing={"d\u00e4ta": False}), "do not take the alias 'd\u00e4ta'"),
-        (make_state(uses={"dm-1": ["mounted at /mnt/a in the mount namespace of pid 1"]}), "mounted at /mnt/a"),
-        (make_state(open_counts={"253:1": 1}), "somebody that /proc does not name: set fail_hung_readers"),
-        (make_state(open_counts={"253:1": 1}, openers={"253:1": [DD]}), "dd (pid 7, hung in D state): set fail_hung_readers"),
-        (make_state(open_counts={"253:1": 1}, openers={"253:1": [replace(DD, hung=False)]}), "opened by dd (pid 7)"),
+        (
+            make_state(dm={"dm-1": make_map("my disk")}, queueing={"my disk": False}),
+            "do not take the alias 'my disk'",
+        ),
+        (
+            make_state(dm={"dm-1": make_map("d\u00e4ta")}, queueing={"d\u00e4ta": False}),
+            "do not take the alias 'd\u00e4ta'",
+        ),
+        (
+            make_state(uses={"dm-1": ["mounted at /mnt/a in the mount namespace of pid 1"]}),
+            "mounted at /mnt/a",
+        ),
+        (
+            make_state(open_counts={"253:1": 1}),
+            "somebody that /proc does not name: set fail_hung_readers",
+        ),
+        (
+            make_state(open_counts={"253:1": 1}, openers={"253:1": [DD]}),
+            "dd (pid 7, hung in D state): set fail_hung_readers",
+        ),
+        (
+            make_state(open_counts={"253:1": 1}, openers={"253:1": [replace(DD, hung=False)]}),
+            "opened by dd (pid 7)",
+        ),
         (make_state(open_counts={}), "open count could not be read"),
-        (make_state(checker_interval=30.0), "observation too short: 30.0 s, while multipathd checks a path every 30 s"),
+        (
+            make_state(checker_interval=30.0),
+            "observation too short: 30.0 s, while multipathd checks a path every 30 s",
+        ),
         (make_state(observations=make_state().observations[:1]), "a single observation"),
     ],
 )
 def test_dead_looking_map_is_refused(state: State, reason: str) -> None:
-    finding = next(finding for finding in pure.plan(state, Options()).findings if finding.kind == "multipath map")
+    finding = next(
+        finding
+        for finding in pure.plan(state, Options()).findings
+        if finding.kind == "multipath map"
+    )
     assert finding.verdict == "refuse"
     assert reason in finding.reason
     assert finding.repair == []
@@ -174,12 +301,20 @@ def test_dead_looking_map_is_refused(state: State, reason: str) -> None:
     ("changes", "state_name"),
     [
         ({"state": "transport-offline"}, "device transport-offline"),
-        ({"state": "blocked", "transport": replace(UP[1], state="FAILED")}, "session2 to 127.0.0.2: FAILED, device blocked"),
+        (
+            {"state": "blocked", "transport": replace(UP[1], state="FAILED")},
+            "session2 to 127.0.0.2: FAILED, device blocked",
+        ),
         ({"transport": replace(UP[1], state="FREE")}, "session2 to 127.0.0.2: FREE"),
-        ({"transport": Transport("FC", "rport-1:0-0", "0x5006", "Blocked")}, "rport-1:0-0 to 0x5006: Blocked"),
+        (
+            {"transport": Transport("FC", "rport-1:0-0", "0x5006", "Blocked")},
+            "rport-1:0-0 to 0x5006: Blocked",
+        ),
     ],
 )
-def test_transport_outage_is_refused_whatever_the_disk_said(changes: dict[str, Any], state_name: str) -> None:
+def test_transport_outage_is_refused_whatever_the_disk_said(
+    changes: dict[str, Any], state_name: str
+) -> None:
     disks = {"sda": make_disk("sda", 6, 2), "sdb": make_disk("sdb", 7, 2, **changes)}
     finding = only(make_state(disks=disks))
     assert finding.verdict == "refuse"
@@ -200,19 +335,31 @@ NAMED = {"names": (WWID, "1LIO-ORG_x")}
 
 
 def test_another_lun_with_the_same_wwid() -> None:
-    """The T10 name was another one when the disk was found: a copy, or an array that hands a WWID out twice."""
+    """The T10 name was another one when the disk was found: a copy, or an array that hands a WWID
+    out twice.
+    """
     disks = {name: make_disk(name, host, 2, **NAMED) for name, host in (("sda", 6), ("sdb", 7))}
     same = Answer("good", "good", "good", 0, (WWID, "1LIO-ORG_x"))
     copy = Answer("good", "good", "good", 0, (WWID, "1LIO-ORG_y"))
     assert pure.plan(make_state({"sda": same, "sdb": same}, disks=disks), Options()).findings == []
     finding = only(make_state({"sda": same, "sdb": copy}, disks=disks))
     assert (finding.control, finding.severity, finding.verdict) == ("STOR-02", "critical", "refuse")
-    assert "sdb: answers with the same WWID, but as 1LIO-ORG_y and no longer 1LIO-ORG_x" in finding.reason
+    assert (
+        "sdb: answers with the same WWID, but as 1LIO-ORG_y and no longer 1LIO-ORG_x"
+        in finding.reason
+    )
     plain_disk = only(plain(copy, **NAMED))
-    assert (plain_disk.control, plain_disk.severity, plain_disk.verdict) == ("STOR-02", "critical", "refuse")
+    assert (plain_disk.control, plain_disk.severity, plain_disk.verdict) == (
+        "STOR-02",
+        "critical",
+        "refuse",
+    )
 
 
-@pytest.mark.parametrize("names", [(), (WWID,), (WWID, "0the name that people see"), (WWID, "1LIO-ORG_x", "1LIO-ORG_old")])
+@pytest.mark.parametrize(
+    "names",
+    [(), (WWID,), (WWID, "0the name that people see"), (WWID, "1LIO-ORG_x", "1LIO-ORG_old")],
+)
 def test_names_that_do_not_show_another_lun(names: tuple[str, ...]) -> None:
     assert pure.judge(make_disk("sda", 6, 2, names=names), serving(), WWID).kind == pure.SERVING
 
@@ -220,16 +367,23 @@ def test_names_that_do_not_show_another_lun(names: tuple[str, ...]) -> None:
 def test_every_observation_counts() -> None:
     first, second, third = make_state().observations
     early = replace(second, answers={"sda": GONE, "sdb": serving()})
-    assert "sdb: still serves the LUN" in only(make_state(observations=(first, early, third))).reason
+    assert (
+        "sdb: still serves the LUN" in only(make_state(observations=(first, early, third))).reason
+    )
     moved = replace(second, dm={"dm-1": MOVED})
-    assert "changed while it was observed" in only(make_state(observations=(first, moved, third))).reason
+    assert (
+        "changed while it was observed"
+        in only(make_state(observations=(first, moved, third))).reason
+    )
 
 
 def test_answers_that_differ_prove_nothing() -> None:
     """Each of them alone would do: another LUN first, and then none."""
     first, second, third = make_state().observations
     early = replace(first, answers={"sda": serving(OTHER), "sdb": GONE})
-    assert "sda: answered differently" in only(make_state(observations=(early, second, third))).reason
+    assert (
+        "sda: answered differently" in only(make_state(observations=(early, second, third))).reason
+    )
     alone = plain().observations
     early = replace(alone[0], answers={"sda": serving(OTHER)})
     assert "answered differently" in only(make_state(observations=(early, *alone[1:]))).reason
@@ -292,17 +446,30 @@ def test_a_map_without_paths_whose_name_no_disk_could_have() -> None:
 def test_a_plain_disk_that_changes_while_observed() -> None:
     first, second, third = plain().observations
     moved = replace(second, disks={"sda": replace(second.disks["sda"], dev="8:99")})
-    assert "the disk changed while it was observed" in only(make_state(observations=(first, moved, third))).reason
+    assert (
+        "the disk changed while it was observed"
+        in only(make_state(observations=(first, moved, third))).reason
+    )
 
 
 def test_what_does_not_answer_counts_as_broken() -> None:
-    """Two maps are gone and two more do not answer: an outage, of which the first two may be a part."""
+    """Two maps are gone and two more do not answer: an outage, of which the first two may be a
+    part.
+    """
     state = many(2, 6)
-    silent = {**state.last.answers, "sdc": Answer(problem="no answer"), "sdd": Answer(problem="no answer")}
+    silent = {
+        **state.last.answers,
+        "sdc": Answer(problem="no answer"),
+        "sdd": Answer(problem="no answer"),
+    }
     seen = tuple(replace(one, answers=silent) for one in state.observations)
     findings = pure.plan(replace(state, observations=seen), Options()).findings
     assert {finding.verdict for finding in findings} == {"refuse"}
-    assert all("4 of the node's 6 maps look broken" in finding.reason for finding in findings if finding.name in ("mpath0", "mpath1"))
+    assert all(
+        "4 of the node's 6 maps look broken" in finding.reason
+        for finding in findings
+        if finding.name in ("mpath0", "mpath1")
+    )
 
 
 def test_peripheral_qualifier_1_must_stay() -> None:
@@ -311,18 +478,27 @@ def test_peripheral_qualifier_1_must_stay() -> None:
 
 
 def test_lun_0_answers_for_the_target() -> None:
-    """No device is there (qualifier 1), but TEST UNIT READY succeeds, so multipathd calls the path ready: REPORT LUNS decides."""
+    """No device is there (qualifier 1), but TEST UNIT READY succeeds, so multipathd calls the path
+    ready: REPORT LUNS decides.
+    """
     absent = Answer("good", "good", qualifier=1)
     ready = Daemon({WWID: {"sda": "active ready", "sdb": "active ready"}})
     assert only(make_state({"sda": absent, "sdb": absent}, daemon=ready)).verdict == "repair"
-    listed = only(make_state({"sda": absent, "sdb": absent}, daemon=ready, luns={"6:0:0": (2,), "7:0:0": (2,)}))
+    listed = only(
+        make_state(
+            {"sda": absent, "sdb": absent}, daemon=ready, luns={"6:0:0": (2,), "7:0:0": (2,)}
+        )
+    )
     assert "still lists LUN 2" in listed.reason
 
 
 def test_hung_readers_are_freed_when_that_is_accepted() -> None:
     hung = {"open_counts": {"253:1": 1}, "openers": {"253:1": [DD]}}
     assert only(make_state(**hung), fail_hung_readers=True).verdict == "repair"
-    alive = {"open_counts": {"253:1": 2}, "openers": {"253:1": [DD, replace(DD, pid=8, hung=False)]}}
+    alive = {
+        "open_counts": {"253:1": 2},
+        "openers": {"253:1": [DD, replace(DD, pid=8, hung=False)]},
+    }
     assert "opened by dd (pid 8)" in only(make_state(**alive), fail_hung_readers=True).reason
     mounted = {**hung, "uses": {"dm-1": ["mounted at /mnt/a"]}}
     writer = {**hung, "openers": {"253:1": [replace(DD, command="qemu", writes=True)]}}
@@ -342,7 +518,10 @@ def test_udev_hung_on_the_map_is_no_user() -> None:
 
 
 def part(**changes: Any) -> DmDevice:
-    return replace(DmDevice("dm-2", "253:2", "mpathb-part1", f"part1-mpath-{WWID}", False, ("dm-1",), ()), **changes)
+    return replace(
+        DmDevice("dm-2", "253:2", "mpathb-part1", f"part1-mpath-{WWID}", False, ("dm-1",), ()),
+        **changes,
+    )
 
 
 @pytest.mark.parametrize(
@@ -367,7 +546,11 @@ def test_what_stands_on_a_map(above: DmDevice, changes: dict[str, Any], reason: 
 def test_reused_lun_number() -> None:
     """Healthy everywhere but in a fresh inquiry."""
     daemon = Daemon({WWID: {"sda": "active ready", "sdb": "active ready"}})
-    finding = only(make_state({"sda": serving(OTHER), "sdb": serving(OTHER)}, daemon=daemon, luns={"6:0:0": (1, 2)}))
+    finding = only(
+        make_state(
+            {"sda": serving(OTHER), "sdb": serving(OTHER)}, daemon=daemon, luns={"6:0:0": (1, 2)}
+        )
+    )
     assert (finding.control, finding.severity, finding.verdict) == ("STOR-02", "critical", "repair")
     assert finding.evidence["wwid"] == WWID
     assert finding.evidence["other_wwids"] == [OTHER]
@@ -398,7 +581,10 @@ def test_a_disk_that_does_not_name_itself_must_not_be_joined() -> None:
     assert only(make_state({**reused, "sdc": serving(OTHER)}, disks=disks)).verdict == "repair"
     finding = only(make_state({**reused, "sdc": Answer("good", "good", "missing", 0)}, disks=disks))
     assert finding.verdict == "refuse"
-    assert f"a scan could add a disk of {OTHER} to sdc, which is not proven to serve it" in finding.reason
+    assert (
+        f"a scan could add a disk of {OTHER} to sdc, which is not proven to serve it"
+        in finding.reason
+    )
 
 
 def test_wwids_are_compared_whole() -> None:
@@ -410,7 +596,12 @@ def test_wwids_are_compared_whole() -> None:
 def test_names_that_cannot_be_compared_prove_nothing() -> None:
     vague = Answer("good", "good", "good", 0, ("1LIO-ORG_x",))
     finding = only(make_state({"sda": vague, "sdb": serving()}))
-    assert (finding.control, finding.severity, finding.verdict, finding.repair) == ("STOR-02", "minor", "refuse", [])
+    assert (finding.control, finding.severity, finding.verdict, finding.repair) == (
+        "STOR-02",
+        "minor",
+        "refuse",
+        [],
+    )
 
 
 STANDBY = Answer("02/04/0b", "good", "good", 0, (WWID,))
@@ -429,15 +620,31 @@ def test_maps_of_other_disks_are_not_judged() -> None:
     finding = only(make_state({}, disks={}))
     assert (finding.severity, finding.verdict) == ("info", "report")
     six = many(4, 6)
-    devices = {name: replace(device, slaves=("nvme0n1",)) if int(name[3:]) >= 1 else device for name, device in six.last.dm.items()}
-    seen = tuple(replace(one, dm=devices, disks={"sda": one.disks["sda"]}) for one in six.observations)
-    verdicts = {found.name: found.verdict for found in pure.plan(replace(six, observations=seen), Options()).findings}
+    devices = {
+        name: replace(device, slaves=("nvme0n1",)) if int(name[3:]) >= 1 else device
+        for name, device in six.last.dm.items()
+    }
+    seen = tuple(
+        replace(one, dm=devices, disks={"sda": one.disks["sda"]}) for one in six.observations
+    )
+    verdicts = {
+        found.name: found.verdict
+        for found in pure.plan(replace(six, observations=seen), Options()).findings
+    }
     assert verdicts["mpath0"] == "repair"
 
 
 def test_a_disk_that_vanishes_while_observed() -> None:
     first, second, third = make_state().observations
-    finding = only(make_state(observations=(first, second, replace(third, disks={"sda": third.disks["sda"]}, answers={"sda": GONE}))))
+    finding = only(
+        make_state(
+            observations=(
+                first,
+                second,
+                replace(third, disks={"sda": third.disks["sda"]}, answers={"sda": GONE}),
+            )
+        )
+    )
     assert finding.verdict == "refuse"
     assert "sdb: it vanished while it was observed" in finding.reason
 
@@ -455,7 +662,10 @@ def test_one_path_failed() -> None:
 def empty(answer: Answer | None = None, **changes: Any) -> State:
     dm = {"dm-1": make_map(slaves=())}
     disks = {"sdc": make_disk("sdc", 6, 3, wwid=OTHER, holders=())}
-    return make_state({"sdc": answer or serving(OTHER)}, **{"dm": dm, "disks": disks, "daemon": Daemon({WWID: {}}), **changes})
+    return make_state(
+        {"sdc": answer or serving(OTHER)},
+        **{"dm": dm, "disks": disks, "daemon": Daemon({WWID: {}}), **changes},
+    )
 
 
 @pytest.mark.parametrize(
@@ -466,7 +676,10 @@ def empty(answer: Answer | None = None, **changes: Any) -> State:
         (empty(Answer("02/04/0b", "good", "good", 0, (WWID,))), "sdc serves its LUN"),
         (empty(Answer(problem="no answer")), "sdc might be its path"),
         (empty(Answer("good", "good", "missing", 0)), "sdc might be its path"),
-        (empty(transports={"session2": replace(UP[1], state="FAILED")}), "transport outage: iSCSI session2"),
+        (
+            empty(transports={"session2": replace(UP[1], state="FAILED")}),
+            "transport outage: iSCSI session2",
+        ),
         (empty(open_counts={"253:1": 1}), "open 1 times"),
     ],
 )
@@ -506,12 +719,24 @@ def test_disk_in_no_map(state: State, reason: str) -> None:
 
 def test_disk_in_no_map_that_reads_another_lun() -> None:
     finding = only(plain(serving(OTHER)))
-    assert (finding.control, finding.severity, verbs(finding)) == ("STOR-02", "critical", ["replace_path"])
-    assert verbs(only(plain(serving(OTHER)), rescan_targets=True)) == ["replace_path", "scan_target"]
+    assert (finding.control, finding.severity, verbs(finding)) == (
+        "STOR-02",
+        "critical",
+        ["replace_path"],
+    )
+    assert verbs(only(plain(serving(OTHER)), rescan_targets=True)) == [
+        "replace_path",
+        "scan_target",
+    ]
 
 
 def test_local_disk_with_a_bad_day_is_not_our_business() -> None:
-    assert pure.plan(plain(Answer("02/3a/00", "good", "missing", 0), transport=None), Options()).findings == []
+    assert (
+        pure.plan(
+            plain(Answer("02/3a/00", "good", "missing", 0), transport=None), Options()
+        ).findings
+        == []
+    )
 
 
 def many(dead: int, total: int) -> State:
@@ -528,29 +753,61 @@ def many(dead: int, total: int) -> State:
 
 @pytest.mark.parametrize(
     ("dead", "total", "refused"),
-    [(4, 6, True), (3, 6, False), (3, 4, True), (2, 4, False), (1, 1, True), (1, 2, False), (2, 2, True), (1, 3, False), (2, 3, True)],
+    [
+        (4, 6, True),
+        (3, 6, False),
+        (3, 4, True),
+        (2, 4, False),
+        (1, 1, True),
+        (1, 2, False),
+        (2, 2, True),
+        (1, 3, False),
+        (2, 3, True),
+    ],
 )
 def test_more_than_half_looks_dead(dead: int, total: int, refused: bool) -> None:
     findings = pure.plan(many(dead, total), Options()).findings
     assert len(findings) == dead
     assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
-    assert {finding.verdict for finding in pure.plan(many(dead, total), Options(accept_majority_dead=True)).findings} == {"repair"}
+    assert {
+        finding.verdict
+        for finding in pure.plan(many(dead, total), Options(accept_majority_dead=True)).findings
+    } == {"repair"}
 
 
 @pytest.mark.parametrize(
     ("paths", "mapped", "elsewhere", "refused"),
-    [(1, 0, 0, True), (4, 0, 0, True), (1, 1, 0, False), (4, 1, 0, False), (1, 0, 9, True), (1, 9, 1, False)],
+    [
+        (1, 0, 0, True),
+        (4, 0, 0, True),
+        (1, 1, 0, False),
+        (4, 1, 0, False),
+        (1, 0, 9, True),
+        (1, 9, 1, False),
+    ],
 )
-def test_a_lun_in_no_map_is_one_of_those_of_its_target(paths: int, mapped: int, elsewhere: int, refused: bool) -> None:
-    """Its paths are one thing that broke, not four. What its own target answers for tells that this is no outage; another's does not."""
-    disks = {f"sd{chr(97 + path)}": make_disk(f"sd{chr(97 + path)}", 6, path, wwid="3600gone", holders=()) for path in range(paths)}
+def test_a_lun_in_no_map_is_one_of_those_of_its_target(
+    paths: int, mapped: int, elsewhere: int, refused: bool
+) -> None:
+    """Its paths are one thing that broke, not four.
+
+    What its own target answers for tells that this is no outage; another's does not.
+    """
+    disks = {
+        f"sd{chr(97 + path)}": make_disk(
+            f"sd{chr(97 + path)}", 6, path, wwid="3600gone", holders=()
+        )
+        for path in range(paths)
+    }
     answers, dm = dict.fromkeys(disks, GONE), {}
     for index in range(mapped + elsewhere):
         name, wwid = f"sd{chr(110 + index)}", f"3600{index:04d}"
         disks[name] = make_disk(name, 6 if index < mapped else 7, index + 20, wwid=wwid)
         answers[name] = serving(wwid)
         dm[f"dm-{index}"] = make_map(f"mpath{index}", f"dm-{index}", wwid, (name,))
-    daemon = Daemon({device.wwid: dict.fromkeys(device.slaves, "active ready") for device in dm.values()})
+    daemon = Daemon(
+        {device.wwid: dict.fromkeys(device.slaves, "active ready") for device in dm.values()}
+    )
     state = make_state(answers, dm=dm, disks=disks, luns={}, daemon=daemon)
     findings = pure.plan(state, Options()).findings
     assert len(findings) == paths
@@ -562,7 +819,10 @@ def test_a_lun_in_no_map_is_one_of_those_of_its_target(paths: int, mapped: int, 
 def test_dead_maps_of_its_target_count_with_a_lun_in_no_map() -> None:
     state = many(1, 2)
     disks = {**state.last.disks, "sdz": make_disk("sdz", 6, 99, wwid="3600z", holders=())}
-    seen = [replace(one, disks=disks, answers={**one.answers, "sdz": GONE}) for one in state.observations]
+    seen = [
+        replace(one, disks=disks, answers={**one.answers, "sdz": GONE})
+        for one in state.observations
+    ]
     findings = pure.plan(replace(state, observations=tuple(seen)), Options()).findings
     assert {finding.verdict for finding in findings} == {"refuse"}
     assert "2 of the node's 3 LUNs of target 6:0:0" in findings[0].reason
@@ -571,7 +831,10 @@ def test_dead_maps_of_its_target_count_with_a_lun_in_no_map() -> None:
 def test_an_outage_of_the_maps_stops_plain_disks_too() -> None:
     state = many(4, 6)
     disks = {**state.last.disks, "sdz": make_disk("sdz", 6, 99, wwid="3600z", holders=())}
-    seen = [replace(one, disks=disks, answers={**one.answers, "sdz": GONE}) for one in state.observations]
+    seen = [
+        replace(one, disks=disks, answers={**one.answers, "sdz": GONE})
+        for one in state.observations
+    ]
     findings = pure.plan(replace(state, observations=tuple(seen)), Options()).findings
     assert {finding.verdict for finding in findings} == {"refuse"}
     assert "sdz" in [finding.name for finding in findings]
@@ -614,7 +877,10 @@ def test_a_name_also_covers_the_disks_its_map_left_behind() -> None:
 
 
 def test_no_daemon_is_a_finding_of_its_own() -> None:
-    state = make_state({"sda": serving(), "sdb": serving()}, daemon=Daemon(problem="multipathd does not answer: Connection refused"))
+    state = make_state(
+        {"sda": serving(), "sdb": serving()},
+        daemon=Daemon(problem="multipathd does not answer: Connection refused"),
+    )
     finding = only(state)
     assert (finding.kind, finding.verdict) == ("node", "refuse")
     assert "Connection refused" in finding.reason
@@ -644,7 +910,9 @@ DOWN = replace(UP[0], state="FAILED")
         ({"sda": Answer("06/29/00", "good"), "sdb": GONE}, {}, {"sda", "sdb"}),
     ],
 )
-def test_what_another_look_may_decide(answers: dict[str, Answer], first: dict[str, Any], expected: set[str]) -> None:
+def test_what_another_look_may_decide(
+    answers: dict[str, Answer], first: dict[str, Any], expected: set[str]
+) -> None:
     disks = {"sda": make_disk("sda", 6, 2, **first), "sdb": make_disk("sdb", 7, 2)}
     state = make_state(answers, disks=disks)
     assert pure.undecided(state.observations[0]) == expected
@@ -668,7 +936,18 @@ def test_a_map_in_an_outage_leaves_the_others_to_be_observed() -> None:
 
 ANSWERS = st.builds(
     Answer,
-    st.sampled_from(["good", "05/25/00", "02/04/0c", "06/29/00", "DID_NO_CONNECT", "status 0x18", "status 0x08", "not asked"]),
+    st.sampled_from(
+        [
+            "good",
+            "05/25/00",
+            "02/04/0c",
+            "06/29/00",
+            "DID_NO_CONNECT",
+            "status 0x18",
+            "status 0x08",
+            "not asked",
+        ]
+    ),
     st.sampled_from(["good", "05/25/00", "05/24/00", "DID_TIME_OUT"]),
     st.sampled_from(["good", "missing", "malformed", "not asked"]),
     st.sampled_from([0, 1, 3, None]),

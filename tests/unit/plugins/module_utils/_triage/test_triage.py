@@ -17,12 +17,25 @@ from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Forbidden
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import pick_message
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import MAX_MESSAGE, attachment_name, unique_name
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import CONTROLS, Options, pick_seen
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import Triage, triage_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    MAX_MESSAGE,
+    attachment_name,
+    unique_name,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import (
+    CONTROLS,
+    Options,
+    pick_seen,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import (
+    Triage,
+    triage_options,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=timezone.utc)
@@ -35,18 +48,36 @@ def ago(seconds: float) -> str:
     return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def pod(name: str = "web-0", node: str = "worker-1", namespace: str = "shop", age: float = 300, **changes: Any) -> dict[str, Any]:
+def pod(
+    name: str = "web-0",
+    node: str = "worker-1",
+    namespace: str = "shop",
+    age: float = 300,
+    **changes: Any,
+) -> dict[str, Any]:
     """A pod that waits for its containers on its node, with one claim ``data``."""
-    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(age)}] if node else []
+    conditions = (
+        [{"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(age)}] if node else []
+    )
     item: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "creationTimestamp": ago(age)},
-        "spec": {"nodeName": node, "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "creationTimestamp": ago(age),
+        },
+        "spec": {
+            "nodeName": node,
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
         "status": {
             "phase": "Pending",
             "conditions": conditions,
-            "containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}] if node else [],
+            "containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]
+            if node
+            else [],
         },
     }
     for part, values in changes.items():
@@ -55,18 +86,33 @@ def pod(name: str = "web-0", node: str = "worker-1", namespace: str = "shop", ag
 
 
 def unscheduled(why: str) -> dict[str, Any]:
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": why,
+    }
     return pod(node="", status={"conditions": [condition]})
 
 
-def running(name: str = "web-0", node: str = "worker-1", ready: bool = True, since: float = 300, **changes: Any) -> dict[str, Any]:
+def running(
+    name: str = "web-0",
+    node: str = "worker-1",
+    ready: bool = True,
+    since: float = 300,
+    **changes: Any,
+) -> dict[str, Any]:
     condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": ago(since)}
     started = {"state": {"running": {"startedAt": ago(since)}}}
-    changes.setdefault("status", {"phase": "Running", "conditions": [condition], "containerStatuses": [started]})
+    changes.setdefault(
+        "status", {"phase": "Running", "conditions": [condition], "containerStatuses": [started]}
+    )
     return pod(name, node, **changes)
 
 
-def claim(name: str = "data", namespace: str = "shop", volume: str = "pv-1", phase: str = "Bound") -> dict[str, Any]:
+def claim(
+    name: str = "data", namespace: str = "shop", volume: str = "pv-1", phase: str = "Bound"
+) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -76,7 +122,9 @@ def claim(name: str = "data", namespace: str = "shop", volume: str = "pv-1", pha
     }
 
 
-def volume(name: str = "pv-1", mode: str = "ReadWriteOnce", phase: str = "Bound", **spec: Any) -> dict[str, Any]:
+def volume(
+    name: str = "pv-1", mode: str = "ReadWriteOnce", phase: str = "Bound", **spec: Any
+) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -91,30 +139,52 @@ def volume(name: str = "pv-1", mode: str = "ReadWriteOnce", phase: str = "Bound"
     }
 
 
-def node(name: str = "worker-1", ready: str = "True", attached: Any = (), in_use: Any = (), managed: bool = True) -> dict[str, Any]:
+def node(
+    name: str = "worker-1",
+    ready: str = "True",
+    attached: Any = (),
+    in_use: Any = (),
+    managed: bool = True,
+) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"} if managed else {}},
+        "metadata": {
+            "name": name,
+            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+            if managed
+            else {},
+        },
         "status": {
             "conditions": [{"type": "Ready", "status": ready}],
-            "volumesAttached": [{"name": unique_name(DRIVER, f"handle-{name}"), "devicePath": ""} for name in attached],
+            "volumesAttached": [
+                {"name": unique_name(DRIVER, f"handle-{name}"), "devicePath": ""}
+                for name in attached
+            ],
             "volumesInUse": [unique_name(DRIVER, f"handle-{name}") for name in in_use],
         },
     }
 
 
-def attachment(on: str = "worker-1", of: str = "pv-1", meta: Any = None, **status: Any) -> dict[str, Any]:
+def attachment(
+    on: str = "worker-1", of: str = "pv-1", meta: Any = None, **status: Any
+) -> dict[str, Any]:
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "VolumeAttachment",
-        "metadata": {"name": attachment_name(DRIVER, f"handle-{of}", on), "creationTimestamp": ago(280), **(meta or {})},
+        "metadata": {
+            "name": attachment_name(DRIVER, f"handle-{of}", on),
+            "creationTimestamp": ago(280),
+            **(meta or {}),
+        },
         "spec": {"attacher": DRIVER, "nodeName": on, "source": {"persistentVolumeName": of}},
         "status": {"attached": True, **status},
     }
 
 
-def event(reason: str, message: str, of: str = "uid-web-0", seconds: float = 10, **changes: Any) -> dict[str, Any]:
+def event(
+    reason: str, message: str, of: str = "uid-web-0", seconds: float = 10, **changes: Any
+) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -124,14 +194,22 @@ def event(reason: str, message: str, of: str = "uid-web-0", seconds: float = 10,
         "message": message,
         "count": 3,
         "lastTimestamp": ago(seconds),
-        "involvedObject": {"kind": "PersistentVolumeClaim" if of.startswith("uid-shop-") else "Pod", "uid": of},
+        "involvedObject": {
+            "kind": "PersistentVolumeClaim" if of.startswith("uid-shop-") else "Pod",
+            "uid": of,
+        },
         **changes,
     }
 
 
 def csi_node(name: str = "worker-1", *drivers: str) -> dict[str, Any]:
     entries = [{"name": driver} for driver in drivers]
-    return {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": entries}}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": name},
+        "spec": {"drivers": entries},
+    }
 
 
 def lease() -> dict[str, Any]:
@@ -200,19 +278,31 @@ def test_not_stuck(item: dict[str, Any]) -> None:
 def test_healthy_cluster_costs_two_lists() -> None:
     cluster = fake(running(), *FINE)
     Triage(cluster, Options()).gather()
-    assert cluster.requests == ["list /apis/storage.k8s.io/v1/volumeattachments", "list /api/v1/pods"]
+    assert cluster.requests == [
+        "list /apis/storage.k8s.io/v1/volumeattachments",
+        "list /api/v1/pods",
+    ]
 
 
 def test_named_pod() -> None:
     scope = {"namespace": "shop", "pod": "web-0"}
-    assert healthy(running(), pod("web-1"), *FINE, **scope).startswith("pod shop/web-0 is Running and Ready. Whether")
+    assert healthy(running(), pod("web-1"), *FINE, **scope).startswith(
+        "pod shop/web-0 is Running and Ready. Whether"
+    )
     bare = running(spec={"volumes": []})
     assert healthy(bare, pod("web-1"), *FINE, **scope) == "pod shop/web-0 is Running and Ready"
-    assert healthy(pod(age=30), *FINE, **scope) == "pod shop/web-0 is Pending for 30 s, not yet for stuck_seconds (120)"
+    assert (
+        healthy(pod(age=30), *FINE, **scope)
+        == "pod shop/web-0 is Pending for 30 s, not yet for stuck_seconds (120)"
+    )
     assert "not Ready, and nothing says" in healthy(running(ready=False), *FINE, **scope)
-    assert healthy(pod(status={"phase": "Succeeded"}), **scope) == "pod shop/web-0 is over (Succeeded)"
+    assert (
+        healthy(pod(status={"phase": "Succeeded"}), **scope) == "pod shop/web-0 is over (Succeeded)"
+    )
     assert "being deleted" in healthy(running(metadata={"deletionTimestamp": ago(1)}), **scope)
-    with pytest.raises(StorageOpsError, match="pod shop/web-0 does not exist.*kubectl -n shop get pods"):
+    with pytest.raises(
+        StorageOpsError, match="pod shop/web-0 does not exist.*kubectl -n shop get pods"
+    ):
         triage(pod("web-1"), **scope)
     assert one(pod(), pod("web-1"), *FINE, **scope).name == "web-0"
 
@@ -226,7 +316,9 @@ def test_scope() -> None:
     assert {finding.name for finding in triage(*pods)} == {"a", "b", "c"}
     assert {finding.name for finding in triage(*pods, namespace="shop")} == {"a", "b"}
     assert {finding.name for finding in triage(*pods, node="worker-1")} == {"a", "c"}
-    assert "in namespace shop on node worker-3" in healthy(*pods, node("worker-3"), space("shop"), namespace="shop", node="worker-3")
+    assert "in namespace shop on node worker-3" in healthy(
+        *pods, node("worker-3"), space("shop"), namespace="shop", node="worker-3"
+    )
 
 
 def test_a_scope_that_may_be_a_typing_error() -> None:
@@ -240,7 +332,9 @@ def test_a_scope_that_may_be_a_typing_error() -> None:
             triage(*there, **scope)
     assert "0 pods looked at in namespace idle" in healthy(*there, namespace="idle")
     assert "0 pods looked at on node worker-3" in healthy(*there, node="worker-3")
-    assert "0 pods looked at in namespace shop on node worker-3" in healthy(*there, namespace="shop", node="worker-3")
+    assert "0 pods looked at in namespace shop on node worker-3" in healthy(
+        *there, namespace="shop", node="worker-3"
+    )
     assert healthy() == "no pod is stuck; 0 pods looked at"
 
 
@@ -253,13 +347,25 @@ def test_stuck_seconds() -> None:
 
 def test_status_lacks_the_volume() -> None:
     made = attachment()
-    found = one(pod(), claim(), volume(), node(), made, event("FailedMount", "timed out waiting for the condition"))
+    found = one(
+        pod(),
+        claim(),
+        volume(),
+        node(),
+        made,
+        event("FailedMount", "timed out waiting for the condition"),
+    )
     name = made["metadata"]["name"]
     assert (found.control, found.severity) == ("STOR-13", "major")
     assert found.runbook == "storage_ops.runbooks.repair_volumeattachments"
-    assert f"{RUN}.repair_volumeattachments -e attachment_repair_names={name} -e attachment_repair_lost_status=reattach" in found.reason
+    assert (
+        f"{RUN}.repair_volumeattachments -e attachment_repair_names={name} -e "
+        "attachment_repair_lost_status=reattach" in found.reason
+    )
     assert "has been waiting on worker-1 for 300 s" in found.summary
-    assert found.evidence["messages"] == ["FailedMount x3 10 s ago: timed out waiting for the condition"]
+    assert found.evidence["messages"] == [
+        "FailedMount x3 10 s ago: timed out waiting for the condition"
+    ]
     assert found.evidence["claims"] == ["data: bound to pv-1 (csi.example.com, handle-pv-1)"]
     assert found.evidence["attachments"] == [f"{name} on worker-1: attached"]
     assert (found.evidence["volumes_attached"], found.evidence["volumes_in_use"]) == ([], [])
@@ -270,7 +376,10 @@ def test_metadata_missing() -> None:
     found = one(pod(), *FINE, required_metadata={DRIVER: ("publishInfo",)})
     assert found.control == "STOR-14"
     more = '-e \'{"attachment_repair_required_metadata": {"csi.example.com": ["publishInfo"]}}\''
-    assert f"attachment_repair_reattach_missing_metadata=true {more} (with --check first)" in found.reason
+    assert (
+        f"attachment_repair_reattach_missing_metadata=true {more} (with --check first)"
+        in found.reason
+    )
     there = attachment(attachmentMetadata={"publishInfo": "{}"})
     assert one(pod(), *FINE[:3], there, required_metadata={DRIVER: ("publishInfo",)}).control == ""
 
@@ -282,17 +391,34 @@ def test_nobody_attaches() -> None:
     assert found.evidence["leader"] == "cp-1_0f1e, lease renewed 200 s ago"
     assert "cp-1_0f1e" in found.reason
     assert found.evidence["last_attach"] == "none that is still known"
-    other = event("SuccessfulAttachVolume", "AttachVolume.Attach succeeded", of="other", type="Normal", seconds=40)
-    assert "last attach of any volume: 40 s ago" in one(pod(), claim(), volume(), node(), csi_node("worker-1", DRIVER), other).reason
+    other = event(
+        "SuccessfulAttachVolume",
+        "AttachVolume.Attach succeeded",
+        of="other",
+        type="Normal",
+        seconds=40,
+    )
+    assert (
+        "last attach of any volume: 40 s ago"
+        in one(pod(), claim(), volume(), node(), csi_node("worker-1", DRIVER), other).reason
+    )
     assert "no lease" in one(pod(), claim(), volume(), node(), csi_node("worker-1", DRIVER)).reason
 
 
 def test_why_nobody_attaches() -> None:
     known = [pod(), claim(), csi_node("worker-1", DRIVER), lease()]
     assert "lacks the annotation" in one(*known, volume(), node(managed=False)).summary
-    assert "CSINode worker-1 lacks the driver" in one(pod(), claim(), volume(), node(), csi_node("worker-1", "other")).summary
+    assert (
+        "CSINode worker-1 lacks the driver"
+        in one(pod(), claim(), volume(), node(), csi_node("worker-1", "other")).summary
+    )
     assert "CSINode worker-1 lacks the driver" in one(pod(), claim(), volume(), node()).summary
-    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": {"attachRequired": False}}
+    driver = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": DRIVER},
+        "spec": {"attachRequired": False},
+    }
     in_tree = volume()
     del in_tree["spec"]["csi"]
     for objects in ([*known, volume(), node(), driver], [*known, in_tree, node()]):
@@ -313,7 +439,9 @@ def migrated(*plugins: str) -> list[dict[str, Any]]:
     del old["spec"]["csi"]
     old["spec"]["awsElasticBlockStore"] = {"volumeID": "aws://eu-1a/vol-1"}
     there = csi_node("worker-1", EBS)
-    there["metadata"]["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": ",".join(plugins)}
+    there["metadata"]["annotations"] = {
+        "storage.alpha.kubernetes.io/migrated-plugins": ",".join(plugins)
+    }
     return [pod(), claim(), old, node(), there, lease()]
 
 
@@ -322,11 +450,19 @@ def test_nobody_attaches_a_migrated_volume() -> None:
     assert (found.control, "nobody attaches pv-1" in found.summary) == ("STOR-15", True)
     # The in-tree plugin attaches it, without a VolumeAttachment.
     for plugins in ((), ("kubernetes.io/gce-pd",)):
-        assert (one(*migrated(*plugins)).control, one(*migrated(*plugins)).severity) == ("", "minor")
+        assert (one(*migrated(*plugins)).control, one(*migrated(*plugins)).severity) == (
+            "",
+            "minor",
+        )
     *others, there, held = migrated("kubernetes.io/aws-ebs")
     there["spec"]["drivers"] = []
     assert f"CSINode worker-1 lacks the driver {EBS}" in one(*others, there, held).summary
-    detached = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": EBS}, "spec": {"attachRequired": False}}
+    detached = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": EBS},
+        "spec": {"attachRequired": False},
+    }
     assert one(*migrated("kubernetes.io/aws-ebs"), detached).control == ""
 
 
@@ -337,7 +473,9 @@ def test_status_that_lacks_a_migrated_volume() -> None:
     objects = migrated("kubernetes.io/aws-ebs")
     found = one(*objects, made)
     assert (found.control, found.evidence["volumes_attached"]) == ("STOR-13", [])
-    objects[3]["status"]["volumesAttached"] = [{"name": unique_name(EBS, "vol-1"), "devicePath": ""}]
+    objects[3]["status"]["volumesAttached"] = [
+        {"name": unique_name(EBS, "vol-1"), "devicePath": ""}
+    ]
     found = one(*objects, made)
     assert (found.control, found.evidence["volumes_attached"]) == ("", [unique_name(EBS, "vol-1")])
 
@@ -345,26 +483,54 @@ def test_status_that_lacks_a_migrated_volume() -> None:
 def test_an_attachment_that_names_another_volume_of_the_same_handle() -> None:
     shared = attachment()
     shared["spec"]["source"]["persistentVolumeName"] = "pv-twin"
-    found = one(pod(), claim(), volume(), node(attached=("pv-1",)), shared, csi_node("worker-1", DRIVER))
+    found = one(
+        pod(), claim(), volume(), node(attached=("pv-1",)), shared, csi_node("worker-1", DRIVER)
+    )
     assert "there is no VolumeAttachment" not in found.summary
     assert found.control == ""
 
 
 def test_attacher_is_silent_or_refuses() -> None:
     silent = one(pod(), *FINE[:3], attachment(attached=False))
-    assert silent.control == "" and "has not answered" in silent.summary and "280 s" in silent.summary
-    said = one(pod(), *FINE[:3], attachment(attached=False, attachError={"message": "array is full {0}"}))
-    assert said.control == "" and "attaching pv-1 to worker-1 fails: array is full {0}" in said.summary
+    assert (
+        silent.control == "" and "has not answered" in silent.summary and "280 s" in silent.summary
+    )
+    said = one(
+        pod(), *FINE[:3], attachment(attached=False, attachError={"message": "array is full {0}"})
+    )
+    assert (
+        said.control == "" and "attaching pv-1 to worker-1 fails: array is full {0}" in said.summary
+    )
     assert "attachError: array is full {0}" in said.evidence["attachments"][0]
-    known = one(pod(), *FINE[:3], attachment(attached=False, attachError={"message": "CSINode worker-1 does not contain driver x"}))
+    known = one(
+        pod(),
+        *FINE[:3],
+        attachment(
+            attached=False, attachError={"message": "CSINode worker-1 does not contain driver x"}
+        ),
+    )
     assert "node-driver-registrar" in known.reason
 
 
-def other_node(*objects: dict[str, Any], ready: str = "True", in_use: tuple[str, ...] = (), **made: Any) -> Finding:
+def other_node(
+    *objects: dict[str, Any], ready: str = "True", in_use: tuple[str, ...] = (), **made: Any
+) -> Finding:
     """A pod on worker-1 whose volume is attached to worker-2."""
-    multi = event("FailedAttachVolume", 'Multi-Attach error for volume "pv-1" Volume is already exclusively attached to one node')
+    multi = event(
+        "FailedAttachVolume",
+        'Multi-Attach error for volume "pv-1" Volume is already exclusively attached to one node',
+    )
     there = node("worker-2", ready, in_use=in_use)
-    return one(pod(), claim(), node(), there, attachment("worker-2", **made), multi, *objects, *([] if objects else [volume()]))
+    return one(
+        pod(),
+        claim(),
+        node(),
+        there,
+        attachment("worker-2", **made),
+        multi,
+        *objects,
+        *([] if objects else [volume()]),
+    )
 
 
 FAIL_OVER = "storage_ops.runbooks.fail_over_volumes"
@@ -375,10 +541,14 @@ def test_volume_on_a_lost_node() -> None:
     assert (found.control, found.runbook) == ("STOR-16", FAIL_OVER)
     assert "worker-2, which is not heard of" in found.summary
     # Not a volume that the playbook can fence.
-    assert found.reason.startswith("the playbook fences Ceph RBD volumes; for others prove that worker-2 is off")
+    assert found.reason.startswith(
+        "the playbook fences Ceph RBD volumes; for others prove that worker-2 is off"
+    )
     rbd = volume(csi={"driver": "rook-ceph.rbd.csi.ceph.com", "volumeHandle": "handle-pv-1"})
     reason = other_node(rbd, ready="Unknown").reason
-    assert reason.startswith(f"ansible-playbook {FAIL_OVER} -i inventory -e lost_node=worker-2 (with --check")
+    assert reason.startswith(
+        f"ansible-playbook {FAIL_OVER} -i inventory -e lost_node=worker-2 (with --check"
+    )
     gone = one(pod(), claim(), volume(), node(), attachment("worker-3"))
     assert gone.control == "STOR-16" and "worker-3, which does not exist" in gone.summary
 
@@ -387,22 +557,37 @@ def test_volume_used_elsewhere() -> None:
     user = running("db-0", "worker-2")
     found = other_node(volume(), user)
     assert found.control == "" and "where pod shop/db-0 needs it" in found.summary
-    ending = other_node(volume(), running("db-0", "worker-2", metadata={"deletionTimestamp": ago(30)}))
+    ending = other_node(
+        volume(), running("db-0", "worker-2", metadata={"deletionTimestamp": ago(30)})
+    )
     assert "shop/db-0 (being deleted)" in ending.summary
     mounted = other_node(in_use=("pv-1",))
     assert mounted.control == "" and "volumesInUse" in mounted.summary
-    shared = one(pod(), claim(), volume(mode="ReadWriteMany"), node(), csi_node("worker-1", DRIVER), attachment("worker-2"))
+    shared = one(
+        pod(),
+        claim(),
+        volume(mode="ReadWriteMany"),
+        node(),
+        csi_node("worker-1", DRIVER),
+        attachment("worker-2"),
+    )
     assert shared.control == "STOR-15"
 
 
 def test_orphan_elsewhere() -> None:
     found = other_node()
-    assert (found.control, "nothing proves that it is left over" in found.reason) == ("STOR-11", True)
+    assert (found.control, "nothing proves that it is left over" in found.reason) == (
+        "STOR-11",
+        True,
+    )
     refused = attachment(attached=False, attachError={"message": "volume is in use on worker-2"})
     proven = other_node(volume(), refused)
     name = attachment_name(DRIVER, "handle-pv-1", "worker-2")
     assert proven.control == "STOR-11"
-    assert f"{RUN}.repair_volumeattachments -e attachment_repair_names={name} (with --check first)" in proven.reason
+    assert (
+        f"{RUN}.repair_volumeattachments -e attachment_repair_names={name} (with --check first)"
+        in proven.reason
+    )
     assert "worker-1 waits for it" in proven.evidence["because"][0]
 
 
@@ -410,7 +595,10 @@ def test_detach_hangs() -> None:
     meta = {"deletionTimestamp": ago(400), "finalizers": ["external-attacher/csi-example-com"]}
     found = other_node(meta=meta, detachError={"message": "array is down"})
     assert found.control == "STOR-11"
-    assert "was deleted 400 s ago and is still there, held by external-attacher/csi-example-com: array is down" in found.summary
+    assert (
+        "was deleted 400 s ago and is still there, held by external-attacher/csi-example-com: "
+        "array is down" in found.summary
+    )
     assert "never strip the finalizer" in found.reason and RUN not in found.reason
     own = one(pod(), *FINE[:3], attachment(meta=meta))
     assert own.control == "STOR-11" and "was deleted" in own.summary
@@ -441,34 +629,57 @@ def test_does_not_end() -> None:
 
 
 def test_message_on_the_node() -> None:
-    found = one(pod(), *FINE, event("FailedMount", "MountVolume: Fibre Channel volume device not found"))
+    found = one(
+        pod(), *FINE, event("FailedMount", "MountVolume: Fibre Channel volume device not found")
+    )
     assert found.control == "STOR-03"
-    assert found.reason.startswith(f"{RUN}.clean_residual_paths -i inventory -e target=worker-1 (with --check first); ")
+    assert found.reason.startswith(
+        f"{RUN}.clean_residual_paths -i inventory -e target=worker-1 (with --check first); "
+    )
     # What a playbook would move.
     assert found.workload == {"namespace": "shop", "claims": ["data"]}
     other = one(pod(), *FINE, event("FailedMount", "mount.nfs: No route to host"))
     assert (other.control, other.runbook) == ("STOR-09", "storage_ops.runbooks.check_nfs")
-    assert other.reason.startswith(f"{RUN}.check_nfs -i inventory -e target=worker-1 (with --check first); from the node")
+    assert other.reason.startswith(
+        f"{RUN}.check_nfs -i inventory -e target=worker-1 (with --check first); from the node"
+    )
 
 
 def test_unknown_message_is_shown() -> None:
-    words = 'MountVolume.SetUp failed for volume "pv-1" : rpc error: code = Internal desc = the array says 42 {0}'
-    vague = event("FailedMount", "Unable to attach or mount volumes: timed out waiting for the condition", seconds=1)
+    words = (
+        'MountVolume.SetUp failed for volume "pv-1" : rpc error: code = Internal desc = the '
+        "array says 42 {0}"
+    )
+    vague = event(
+        "FailedMount",
+        "Unable to attach or mount volumes: timed out waiting for the condition",
+        seconds=1,
+    )
     found = one(pod(), *FINE, event("FailedMount", words), vague)
     assert (found.control, found.severity) == ("", "major")
     assert words in found.summary
     assert f"FailedMount x3 10 s ago: {words}" in found.evidence["messages"]
     minor = one(pod(), *FINE, event("NetworkNotReady", "whatever that is"))
-    assert (minor.control, minor.severity) == ("", "minor") and "NetworkNotReady: whatever that is" in minor.summary
+    assert (minor.control, minor.severity) == (
+        "",
+        "minor",
+    ) and "NetworkNotReady: whatever that is" in minor.summary
 
 
 def test_not_storage() -> None:
-    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "web:1"'}}}
+    waiting = {
+        "state": {
+            "waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "web:1"'}
+        }
+    }
     image = one(pod(status={"containerStatuses": [waiting]}), *FINE)
     assert (image.control, image.severity) == ("", "info")
     assert image.reason.startswith("not storage: ")
     assert image.evidence["messages"] == ['ImagePullBackOff: Back-off pulling image "web:1"']
-    cpu = one(unscheduled("0/3 nodes are available: 3 Insufficient cpu."), claim(phase="Pending", volume=""))
+    cpu = one(
+        unscheduled("0/3 nodes are available: 3 Insufficient cpu."),
+        claim(phase="Pending", volume=""),
+    )
     assert cpu.severity == "info" and "no node takes the pod" in cpu.summary
     init = {"initContainerStatuses": [{"state": {"running": {"startedAt": ago(200)}}}]}
     assert one(pod(status=init), *FINE).severity == "info"
@@ -476,18 +687,28 @@ def test_not_storage() -> None:
 
 def test_cause_before_what_it_leads_to() -> None:
     events = [
-        event("FailedMount", "Unable to attach or mount volumes: timed out waiting for the condition", seconds=1),
+        event(
+            "FailedMount",
+            "Unable to attach or mount volumes: timed out waiting for the condition",
+            seconds=1,
+        ),
         event("FailedMount", "an operation with the given Volume ID 1 already exists", seconds=2),
         event("FailedMount", "rpc error: desc = publishInfo doesn't exist", seconds=3),
     ]
     found = one(pod(), *FINE, *events)
     assert found.control == "STOR-14"
-    assert [message.split(":")[0] for message in found.evidence["messages"]] == [f"FailedMount x3 {n} s ago" for n in (1, 2, 3)]
+    assert [message.split(":")[0] for message in found.evidence["messages"]] == [
+        f"FailedMount x3 {n} s ago" for n in (1, 2, 3)
+    ]
 
 
 def test_outdated_message_does_not_count() -> None:
     events = [
-        event("FailedMount", "driver name csi.example.com not found in the list of registered CSI drivers", seconds=900),
+        event(
+            "FailedMount",
+            "driver name csi.example.com not found in the list of registered CSI drivers",
+            seconds=900,
+        ),
         event("FailedMount", "Output: mount.nfs: No route to host", seconds=5),
     ]
     found = one(pod(age=1000), *FINE, *events)
@@ -496,32 +717,56 @@ def test_outdated_message_does_not_count() -> None:
 
 
 def test_scheduling_is_over_when_there_is_a_node() -> None:
-    old = event("FailedScheduling", "0/3 nodes are available: 3 node(s) had volume node affinity conflict.", seconds=5)
+    old = event(
+        "FailedScheduling",
+        "0/3 nodes are available: 3 node(s) had volume node affinity conflict.",
+        seconds=5,
+    )
     assert "no event and no object says why" in one(pod(), *FINE, old).summary
 
 
 def test_claim_says_why() -> None:
-    missing = event("ProvisioningFailed", 'storageclass.storage.k8s.io "fast" not found', of="uid-shop-data")
-    found = one(unscheduled("pod has unbound immediate PersistentVolumeClaims"), claim(phase="Pending", volume=""), missing)
+    missing = event(
+        "ProvisioningFailed", 'storageclass.storage.k8s.io "fast" not found', of="uid-shop-data"
+    )
+    found = one(
+        unscheduled("pod has unbound immediate PersistentVolumeClaims"),
+        claim(phase="Pending", volume=""),
+        missing,
+    )
     assert "names no StorageClass" in found.summary
     assert found.evidence["claims"] == ["data: Pending"]
     assert "storageclass" in found.evidence["claim_messages"][0]
     words = "no persistent volumes available for this claim and no storage class is set"
     normal = event("FailedBinding", words, of="uid-shop-data", type="Normal")
-    assert "names no StorageClass" in one(pod(node=""), claim(phase="Pending", volume=""), normal).summary
+    assert (
+        "names no StorageClass"
+        in one(pod(node=""), claim(phase="Pending", volume=""), normal).summary
+    )
 
 
 def test_missing_claim_and_volume() -> None:
     assert "claim data does not exist" in one(pod(), node()).summary
-    assert one(pod(), node(), claim()).evidence["claims"] == ["data: bound to pv-1, which does not exist"]
+    assert one(pod(), node(), claim()).evidence["claims"] == [
+        "data: bound to pv-1, which does not exist"
+    ]
 
 
 def test_running_but_not_ready() -> None:
     dead = "Readiness probe failed: ls: cannot access '/data': Transport endpoint is not connected"
     assert one(running(ready=False), *FINE, event("Unhealthy", dead)).control == "STOR-05"
     # Before its containers were started, or not about a volume.
-    healthy(running(ready=False), *FINE, event("FailedMount", "mount.nfs: No route to host", seconds=400))
-    healthy(running(ready=False), *FINE, event("Unhealthy", "Readiness probe failed: HTTP 503"), event("New", "thing"))
+    healthy(
+        running(ready=False),
+        *FINE,
+        event("FailedMount", "mount.nfs: No route to host", seconds=400),
+    )
+    healthy(
+        running(ready=False),
+        *FINE,
+        event("Unhealthy", "Readiness probe failed: HTTP 503"),
+        event("New", "thing"),
+    )
     assert one(running(ready=False), *FINE, event("FailedMount", "new words")).severity == "major"
 
 
@@ -533,8 +778,13 @@ def crashing(last_words: str, **status: Any) -> dict[str, Any]:
     item = running(ready=False)
     item["status"]["containerStatuses"][0].update(name="proxy", ready=True)
     ended = {"reason": "Error", "exitCode": 1, "message": last_words}
-    waits = {"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}, "lastState": {"terminated": ended}}
-    item["status"]["containerStatuses"].append({"name": "main", "ready": False, "restartCount": 7, **waits, **status})
+    waits = {
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}},
+        "lastState": {"terminated": ended},
+    }
+    item["status"]["containerStatuses"].append(
+        {"name": "main", "ready": False, "restartCount": 7, **waits, **status}
+    )
     return item
 
 
@@ -556,20 +806,30 @@ def test_named_pod_that_runs_tells_what_its_containers_do_and_who_knows_of_its_m
     older = event("Unhealthy", "Liveness probe failed: HTTP 500", seconds=90)
     said = healthy(crashing("panic: nil"), *FINE, probe, older, **scope)
     assert said.startswith(
-        "pod shop/web-0 is Running but not Ready, and nothing says that a volume is the cause; container main is waiting, "
-        "CrashLoopBackOff, ended before with Error (exit code 1), restarted 7 times; Readiness probe failed: HTTP 503. "
-        "Whether its mounts are alive its node alone knows"
+        "pod shop/web-0 is Running but not Ready, and nothing says that a volume is the cause; "
+        "container main is waiting, CrashLoopBackOff, ended before with Error (exit code 1), "
+        "restarted 7 times; Readiness probe failed: HTTP 503. Whether its mounts are alive its "
+        "node alone knows"
     )
-    command = f"{RUN}.compliance -i inventory -e target=worker-1 -e compliance_report_controls=STOR-05,STOR-06,STOR-07,STOR-08 tells"
+    command = (
+        f"{RUN}.compliance -i inventory -e target=worker-1 -e "
+        "compliance_report_controls=STOR-05,STOR-06,STOR-07,STOR-08 tells"
+    )
     assert command in said and command in healthy(running(), *FINE, **scope)
 
 
 def test_words_of_containers_are_no_finding_of_storage() -> None:
-    for text in ("Liveness probe failed: can't create /tmp/x: Read-only file system", "Readiness probe failed: ssh: exit status 255"):
+    for text in (
+        "Liveness probe failed: can't create /tmp/x: Read-only file system",
+        "Readiness probe failed: ssh: exit status 255",
+    ):
         healthy(running(ready=False), *FINE, event("Unhealthy", text))
         found = one(pod(), *FINE, event("Unhealthy", text))
         assert (found.control, found.severity) == ("", "info")
-    assert one(pod(), *FINE, event("FailedMount", "chmod /x: read-only file system")).control == "STOR-08"
+    assert (
+        one(pod(), *FINE, event("FailedMount", "chmod /x: read-only file system")).control
+        == "STOR-08"
+    )
 
 
 # what is over, and what counts more than a message
@@ -582,57 +842,108 @@ UNBOUND = "error processing PVC shop/data: PVC is not bound"
 def test_lost_node_counts_more_than_any_message() -> None:
     """A running pod's own event may be of the reconnect before; the node is why it is not ready."""
     old = event("FailedMount", LOST, seconds=1002)
-    item = running(ready=False, since=270, status={"containerStatuses": [{"state": {"running": {"startedAt": ago(1500)}}}]})
-    item["status"].update(phase="Running", conditions=[{"type": "Ready", "status": "False", "lastTransitionTime": ago(230)}])
+    item = running(
+        ready=False,
+        since=270,
+        status={"containerStatuses": [{"state": {"running": {"startedAt": ago(1500)}}}]},
+    )
+    item["status"].update(
+        phase="Running",
+        conditions=[{"type": "Ready", "status": "False", "lastTransitionTime": ago(230)}],
+    )
     found = one(item, claim(), volume(), node(ready="Unknown"), attachment(), old)
-    assert (found.control, found.severity) == ("STOR-16", "major") and "its node worker-1 is not heard of" in found.summary
+    assert (found.control, found.severity) == (
+        "STOR-16",
+        "major",
+    ) and "its node worker-1 is not heard of" in found.summary
     rbd = volume(csi={"driver": "rbd.csi.ceph.com", "volumeHandle": "handle-pv-1"})
-    assert f"{FAIL_OVER} -i inventory -e lost_node=worker-1" in one(item, claim(), rbd, node(ready="Unknown"), old).reason
+    assert (
+        f"{FAIL_OVER} -i inventory -e lost_node=worker-1"
+        in one(item, claim(), rbd, node(ready="Unknown"), old).reason
+    )
     assert one(pod(), claim(), volume(), node(ready="Unknown")).control == "STOR-16"
     bare = {**item, "spec": {"nodeName": "worker-1", "volumes": []}}
     without = one(bare, node(ready="Unknown"), old)
     assert (without.control, without.severity) == ("", "info") and "not heard of" in without.summary
-    # With a node that is heard of, an event from long before it became not ready is over, a younger one is not.
+    # With a node that is heard of, an event from long before it became not ready is over, a younger
+    # one is not.
     healthy(item, *FINE, old)
     assert one(item, *FINE, event("FailedMount", LOST, seconds=200)).severity == "major"
 
 
 def test_driver_that_answers_is_registered() -> None:
-    """After a reboot a kubelet misses the driver for some seconds, and says what is wrong right after that."""
-    error = 'MountVolume.MountDevice failed for volume "pv-1" : rpc error: code = Internal desc = something new'
+    """After a reboot a kubelet misses the driver for some seconds, and says what is wrong right
+    after that.
+    """
+    error = (
+        'MountVolume.MountDevice failed for volume "pv-1" : rpc error: code = Internal desc = '
+        "something new"
+    )
     missing = event("FailedMount", LOST, seconds=60)
     found = one(pod(), *FINE, missing, event("FailedMount", error, seconds=40))
     assert "something new" in found.summary
-    for text, seconds in ((error, 80), (error.replace("Internal", "Unavailable"), 40), ("timed out", 40)):
-        assert "not registered" in one(pod(), *FINE, missing, event("FailedMount", text, seconds=seconds)).summary
+    for text, seconds in (
+        (error, 80),
+        (error.replace("Internal", "Unavailable"), 40),
+        ("timed out", 40),
+    ):
+        assert (
+            "not registered"
+            in one(pod(), *FINE, missing, event("FailedMount", text, seconds=seconds)).summary
+        )
 
 
 def test_ending_pod_of_a_driver_that_is_gone() -> None:
     ending = {"deletionTimestamp": ago(90), "deletionGracePeriodSeconds": 30}
     stale = event("FailedMount", UNBOUND, seconds=200)
     gone = one(running(metadata=ending), *FINE, csi_node("worker-1", "other"), stale)
-    assert "CSINode worker-1 lacks the driver csi.example.com" in gone.summary and "node pod" in gone.reason
+    assert (
+        "CSINode worker-1 lacks the driver csi.example.com" in gone.summary
+        and "node pod" in gone.reason
+    )
     # Against its own evidence: all claims are bound.
-    there = one(running(metadata=ending), *FINE, csi_node("worker-1", DRIVER), event("FailedMount", UNBOUND, seconds=5))
+    there = one(
+        running(metadata=ending),
+        *FINE,
+        csi_node("worker-1", DRIVER),
+        event("FailedMount", UNBOUND, seconds=5),
+    )
     assert "not unmounted its volumes" in there.summary
     # Said before it was deleted: of what it then did. What is wrong on the node still is.
     setup = event("FailedMount", "MountVolume: new words", seconds=121)
     assert "new words" not in one(running(metadata=ending), *FINE, setup).summary
-    assert "new words" in one(running(metadata=ending), *FINE, event("FailedMount", "MountVolume: new words", seconds=119)).summary
+    assert (
+        "new words"
+        in one(
+            running(metadata=ending),
+            *FINE,
+            event("FailedMount", "MountVolume: new words", seconds=119),
+        ).summary
+    )
     dead = event("FailedMount", "stat /x: transport endpoint is not connected", seconds=200)
     assert one(running(metadata=ending), *FINE, dead).control == "STOR-05"
 
 
 def test_claim_without_a_volume_is_still_told() -> None:
     told = event("FailedMount", UNBOUND)
-    assert "has no volume yet" in one(pod(), claim(phase="Pending", volume=""), node(), told).summary
+    assert (
+        "has no volume yet" in one(pod(), claim(phase="Pending", volume=""), node(), told).summary
+    )
 
 
 def test_driver_missing_on_the_node_of_a_waiting_pod() -> None:
     """Whether its volume is attached, or needs no attachment."""
-    detached = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": {"attachRequired": False}}
+    detached = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": DRIVER},
+        "spec": {"attachRequired": False},
+    }
     for objects in (FINE, (claim(), volume(), node(), detached)):
-        assert "CSINode worker-1 lacks the driver" in one(pod(), *objects, csi_node("worker-1", "other")).summary
+        assert (
+            "CSINode worker-1 lacks the driver"
+            in one(pod(), *objects, csi_node("worker-1", "other")).summary
+        )
     silent = one(pod(), claim(), volume(), node(), detached, csi_node("worker-1", DRIVER))
     assert "node pod of csi.example.com there, which mounts without an attachment" in silent.reason
 
@@ -640,10 +951,28 @@ def test_driver_missing_on_the_node_of_a_waiting_pod() -> None:
 def test_pods_of_several_drivers_on_one_node() -> None:
     """Each driver is asked for, whichever of the pods comes last."""
     other = "no-attach.example.com"
-    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": other}, "spec": {"attachRequired": False}}
+    driver = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": other},
+        "spec": {"attachRequired": False},
+    }
     theirs = {"volumes": [{"persistentVolumeClaim": {"claimName": "other"}}]}
-    second = volume("pv-2", csi={"driver": other, "volumeHandle": "x"}, claimRef={"namespace": "shop", "name": "other"})
-    bound = [claim(), volume(), claim("other", volume="pv-2"), second, driver, node(), csi_node("worker-1", DRIVER, other), lease()]
+    second = volume(
+        "pv-2",
+        csi={"driver": other, "volumeHandle": "x"},
+        claimRef={"namespace": "shop", "name": "other"},
+    )
+    bound = [
+        claim(),
+        volume(),
+        claim("other", volume="pv-2"),
+        second,
+        driver,
+        node(),
+        csi_node("worker-1", DRIVER, other),
+        lease(),
+    ]
     for names in (("a", "b"), ("b", "a")):
         pods = [pod(names[0]), pod(names[1], spec=theirs)]
         found = {finding.name: finding.control for finding in triage(*pods, *bound)}
@@ -662,25 +991,54 @@ def test_claim_that_waits_for_the_scheduler() -> None:
     words = "waiting for first consumer to be created before binding"
     waits = event("WaitForFirstConsumer", words, of="uid-shop-data", type="Normal")
     found = one(pod(), claim(phase="Pending", volume=""), node(), waits)
-    assert "put on worker-1 without it (spec.nodeName)" in found.summary and "nodeSelector" in found.reason
-    unscheduled_pod = one(unscheduled("0/3 nodes are available: 3 Insufficient cpu."), claim(phase="Pending", volume=""), waits)
+    assert (
+        "put on worker-1 without it (spec.nodeName)" in found.summary
+        and "nodeSelector" in found.reason
+    )
+    unscheduled_pod = one(
+        unscheduled("0/3 nodes are available: 3 Insufficient cpu."),
+        claim(phase="Pending", volume=""),
+        waits,
+    )
     assert "no node takes the pod" in unscheduled_pod.summary
 
 
 def test_secret_of_the_driver_is_missing() -> None:
-    words = "fetching NodeStageSecretRef default/s3 failed: kubernetes.io/csi: failed to find the secret s3 in the namespace default"
-    found = one(pod(), *FINE, event("FailedMount", f'MountVolume.MountDevice failed for volume "pv-1" : {words}'))
-    assert (found.control, found.severity) == ("", "major") and "the Secret that the PersistentVolume names" in found.summary
+    words = (
+        "fetching NodeStageSecretRef default/s3 failed: kubernetes.io/csi: failed to find the "
+        "secret s3 in the namespace default"
+    )
+    found = one(
+        pod(),
+        *FINE,
+        event("FailedMount", f'MountVolume.MountDevice failed for volume "pv-1" : {words}'),
+    )
+    assert (found.control, found.severity) == (
+        "",
+        "major",
+    ) and "the Secret that the PersistentVolume names" in found.summary
 
 
 def test_metadata_missing_of_a_renamed_driver() -> None:
-    words = event("FailedMount", 'MountVolume.MountDevice failed for volume "pv-1" : rpc error: desc = publishInfo doesn\'t exist')
+    words = event(
+        "FailedMount",
+        'MountVolume.MountDevice failed for volume "pv-1" : rpc '
+        "error: desc = publishInfo doesn't exist",
+    )
     found = one(pod(), *FINE, words)
     name = attachment_name(DRIVER, "handle-pv-1", "worker-1")
     more = '{"attachment_repair_required_metadata": {"csi.example.com": ["publishInfo"]}}'
-    assert f"attachment_repair_names={name} -e attachment_repair_reattach_missing_metadata=true -e '{more}' (with --check" in found.reason
+    assert (
+        f"attachment_repair_names={name} -e attachment_repair_reattach_missing_metadata=true -e "
+        f"'{more}' (with --check" in found.reason
+    )
     # One that has it was made meanwhile.
-    assert RUN not in one(pod(), *FINE[:3], attachment(attachmentMetadata={"publishInfo": "{}"}), words).reason
+    assert (
+        RUN
+        not in one(
+            pod(), *FINE[:3], attachment(attachmentMetadata={"publishInfo": "{}"}), words
+        ).reason
+    )
 
 
 def test_lost_status_of_an_in_tree_volume() -> None:
@@ -691,20 +1049,34 @@ def test_lost_status_of_an_in_tree_volume() -> None:
     lost["status"]["volumesInUse"] = ["kubernetes.io/qcloud-cbs/disk-1"]
     words = event("FailedMount", 'Volume not attached according to node status for volume "pv-1"')
     found = one(pod(), claim(), old, lost, words)
-    where = "-e attachment_repair_nodes=worker-1 -e attachment_repair_namespaces=shop -e attachment_repair_lost_status=reattach"
-    assert (found.control, f"{RUN}.repair_volumeattachments {where}" in found.reason) == ("STOR-13", True)
-    lost["status"]["volumesAttached"] = [{"name": "kubernetes.io/qcloud-cbs/disk-1", "devicePath": ""}]
+    where = (
+        "-e attachment_repair_nodes=worker-1 -e attachment_repair_namespaces=shop -e "
+        "attachment_repair_lost_status=reattach"
+    )
+    assert (found.control, f"{RUN}.repair_volumeattachments {where}" in found.reason) == (
+        "STOR-13",
+        True,
+    )
+    lost["status"]["volumesAttached"] = [
+        {"name": "kubernetes.io/qcloud-cbs/disk-1", "devicePath": ""}
+    ]
     assert RUN not in one(pod(), claim(), old, lost, words).reason
 
 
 def test_blocker_keeps_the_command_back() -> None:
-    """What would be refused is not offered, whatever else proves that the attachment is left over."""
+    """What would be refused is not offered, whatever else proves that the attachment is
+    left over.
+    """
     waiting = attachment(attached=False, attachError={"message": "volume is in use on worker-2"})
     twin = volume("pv-2", csi={"driver": DRIVER, "volumeHandle": "handle-pv-1"})
     assert RUN in other_node(volume(), waiting).reason
     by_hand = attachment("worker-2", meta={"name": "made-by-hand"})
     blocked = one(pod(), claim(), volume(), node(), node("worker-2"), by_hand, waiting, twin)
-    assert blocked.control == "STOR-11" and RUN not in blocked.reason and "nothing proves" in blocked.reason
+    assert (
+        blocked.control == "STOR-11"
+        and RUN not in blocked.reason
+        and "nothing proves" in blocked.reason
+    )
 
 
 # gathering
@@ -713,21 +1085,32 @@ def test_blocker_keeps_the_command_back() -> None:
 def test_attachments_are_read_before_pods() -> None:
     cluster = fake(pod(), *FINE)
     Triage(cluster, Options()).gather()
-    assert [request.rsplit("/", 1)[1] for request in cluster.requests[:2]] == ["volumeattachments", "pods"]
+    assert [request.rsplit("/", 1)[1] for request in cluster.requests[:2]] == [
+        "volumeattachments",
+        "pods",
+    ]
 
 
 def test_many_pods_are_read_in_bulk() -> None:
     def requests(size: int) -> int:
-        of_claim = [{"volumes": [{"persistentVolumeClaim": {"claimName": f"c-{number}"}}]} for number in range(size)]
+        of_claim = [
+            {"volumes": [{"persistentVolumeClaim": {"claimName": f"c-{number}"}}]}
+            for number in range(size)
+        ]
         pods = [pod(f"web-{number}", spec=spec) for number, spec in enumerate(of_claim)]
         claims = [claim(f"c-{number}", volume=f"pv-{number}") for number in range(size)]
         volumes = [volume(f"pv-{number}") for number in range(size)]
-        events = [event("FailedMount", "mount.nfs: No route to host", of=f"uid-web-{number}") for number in range(size)]
+        events = [
+            event("FailedMount", "mount.nfs: No route to host", of=f"uid-web-{number}")
+            for number in range(size)
+        ]
         cluster = fake(*pods, *claims, *volumes, *events, node())
         runbook = Triage(cluster, Options())
         findings = runbook.plan(runbook.gather()).findings
         assert len(findings) == size
-        assert {finding.name for finding in findings if "No route" in finding.evidence["messages"][0]} == {f"web-{n}" for n in range(size)}
+        assert {
+            finding.name for finding in findings if "No route" in finding.evidence["messages"][0]
+        } == {f"web-{n}" for n in range(size)}
         return len(cluster.requests)
 
     assert requests(100) == requests(50) < 15
@@ -736,7 +1119,16 @@ def test_many_pods_are_read_in_bulk() -> None:
 def test_neighbours_on_other_nodes_count() -> None:
     """With a node given, the pods of other nodes that use the claim are still known."""
     user = running("db-0", "worker-2")
-    found = one(pod(), claim(), volume(), node(), node("worker-2"), attachment("worker-2"), user, node="worker-1")
+    found = one(
+        pod(),
+        claim(),
+        volume(),
+        node(),
+        node("worker-2"),
+        attachment("worker-2"),
+        user,
+        node="worker-1",
+    )
     assert "where pod shop/db-0 needs it" in found.summary
 
 
@@ -753,8 +1145,19 @@ def test_forbidden_is_an_error() -> None:
 
 
 def test_event_shapes() -> None:
-    old = {"type": "Warning", "reason": "R", "message": "m", "involvedObject": {"uid": "u"}, "metadata": {"creationTimestamp": ago(9)}}
-    series = {**old, "eventTime": ago(50), "series": {"count": 7, "lastObservedTime": ago(2)}, "lastTimestamp": None}
+    old = {
+        "type": "Warning",
+        "reason": "R",
+        "message": "m",
+        "involvedObject": {"uid": "u"},
+        "metadata": {"creationTimestamp": ago(9)},
+    }
+    series = {
+        **old,
+        "eventTime": ago(50),
+        "series": {"count": 7, "lastObservedTime": ago(2)},
+        "lastTimestamp": None,
+    }
     found = pick_message(series)
     assert found and found[1].times == 7 and found[1].last == NOW - timedelta(seconds=2)
     bare = pick_message(old)
@@ -763,13 +1166,24 @@ def test_event_shapes() -> None:
 
 
 def test_options() -> None:
-    params = {"namespace": " shop", "pod": "", "node": "", "stuck_seconds": 1.0, "required_metadata": {"d": ["k"]}}
+    params = {
+        "namespace": " shop",
+        "pod": "",
+        "node": "",
+        "stuck_seconds": 1.0,
+        "required_metadata": {"d": ["k"]},
+    }
     options = triage_options(params)
     assert options.namespace == "shop"
     assert options.required_metadata == {"csi.huawei.com": ("publishInfo",), "d": ("k",)}
-    with pytest.raises(StorageOpsError, match=r"needs its namespace: set namespace \(playbook: triage_namespace\)"):
+    with pytest.raises(
+        StorageOpsError, match=r"needs its namespace: set namespace \(playbook: triage_namespace\)"
+    ):
         triage_options({**params, "namespace": "", "pod": "web-0"})
-    with pytest.raises(StorageOpsError, match="required_metadata must give a list of keys for csi.huawei.com, not 'publishInfo'"):
+    with pytest.raises(
+        StorageOpsError,
+        match="required_metadata must give a list of keys for csi.huawei.com, not 'publishInfo'",
+    ):
         triage_options({**params, "required_metadata": {"csi.huawei.com": "publishInfo"}})
     for wrong in (-1.0, float("nan")):
         with pytest.raises(StorageOpsError, match="stuck_seconds"):
@@ -785,11 +1199,24 @@ def test_options() -> None:
     attached=st.sampled_from(["", "worker-1", "worker-2"]),
     words=st.text(),
 )
-def test_whatever_the_objects_say(phase: str, on: str, deleted: bool, ready: str, bound: str, attached: str, words: str) -> None:
+def test_whatever_the_objects_say(
+    phase: str, on: str, deleted: bool, ready: str, bound: str, attached: str, words: str
+) -> None:
     """One finding or none, never a crash, and never one for a pod that runs and is ready."""
-    item = pod(node=on, status={"phase": phase}, **({"metadata": {"deletionTimestamp": ago(90)}} if deleted else {}))
+    item = pod(
+        node=on,
+        status={"phase": phase},
+        **({"metadata": {"deletionTimestamp": ago(90)}} if deleted else {}),
+    )
     made = [attachment(attached)] if attached else []
-    objects = [item, claim(phase=bound), volume(), node(ready=ready), *made, event("FailedMount", words)]
+    objects = [
+        item,
+        claim(phase=bound),
+        volume(),
+        node(ready=ready),
+        *made,
+        event("FailedMount", words),
+    ]
     runbook = Triage(fake(*objects), Options())
     findings = runbook.plan(runbook.gather()).findings
     assert len(findings) <= 1
@@ -804,16 +1231,23 @@ def test_a_pod_that_says_nothing_of_itself() -> None:
 # what tenants write
 
 
-@pytest.mark.parametrize("when", ["0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "when", ["0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"]
+)
 def test_no_event_ends_a_triage(when: str) -> None:
-    """The API stores them; the first one ended a cluster-wide triage with ValueError, for everybody."""
+    """The API stores them; the first one ended a cluster-wide triage with ValueError, for
+    everybody.
+    """
     told = [
-        event("FailedMount", "MountVolume.SetUp failed: x", **{field: when}) for field in ("lastTimestamp", "eventTime", "firstTimestamp")
+        event("FailedMount", "MountVolume.SetUp failed: x", **{field: when})
+        for field in ("lastTimestamp", "eventTime", "firstTimestamp")
     ]
     told.append(event("FailedMount", "x", series={"count": 2, "lastObservedTime": when}))
     finding = one(pod(), *told, *FINE)
     assert "FailedMount" in finding.summary
-    found = one(pod(status={"containerStatuses": [{"state": {"running": {"startedAt": when}}}]}), *FINE)
+    found = one(
+        pod(status={"containerStatuses": [{"state": {"running": {"startedAt": when}}}]}), *FINE
+    )
     assert found.name == "web-0"
 
 
@@ -822,7 +1256,11 @@ def test_a_huge_message_is_cut_when_it_is_read() -> None:
     huge = "MountVolume " * 120_000
     _uid, message = pick_message(event("FailedMount", huge)) or ("", None)
     assert message and len(message.text) == MAX_MESSAGE
-    (waiting,) = pick_seen(pod(status={"containerStatuses": [{"state": {"waiting": {"reason": "x", "message": huge}}}]})).waiting
+    (waiting,) = pick_seen(
+        pod(
+            status={"containerStatuses": [{"state": {"waiting": {"reason": "x", "message": huge}}}]}
+        )
+    ).waiting
     assert len(waiting.text) == MAX_MESSAGE
     finding = one(pod(), event("FailedMount", huge), *FINE)
     assert len(repr(finding.to_result())) < 20_000

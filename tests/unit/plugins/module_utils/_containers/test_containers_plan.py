@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, HUNG, OK, Answer
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.plan import (
     Container,
     Copy,
     HostMount,
@@ -25,24 +23,50 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_contai
     plan,
     pods_to_restart,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    DEAD,
+    HUNG,
+    OK,
+    Answer,
+)
 
 UID = "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"
 GONE = Answer(DEAD, "listing", "ENOTCONN", "Transport endpoint is not connected")
-HOST = HostMount(f"/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~csi/pv-1/mount", "pv-1", "0:60", Answer(OK))
+HOST = HostMount(
+    f"/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~csi/pv-1/mount", "pv-1", "0:60", Answer(OK)
+)
 COPY = Copy("/data", "0:50", GONE, HOST)
-KNOWN = Known(UID, "/data", "main", "a" * 64, "shop", "web-0", "pv-1", "data", restart_policy="Always")
+KNOWN = Known(
+    UID, "/data", "main", "a" * 64, "shop", "web-0", "pv-1", "data", restart_policy="Always"
+)
 CRICTL = Runtime(("/usr/bin/crictl", "--timeout", "10s"))
 NO_CRICTL = Runtime(problem="crictl is not on this node (option crictl)")
 
 
-def container(*copies: Copy, known: Known | None = KNOWN, number: int = 0, **changes: Any) -> Container:
+def container(
+    *copies: Copy, known: Known | None = KNOWN, number: int = 0, **changes: Any
+) -> Container:
     mounts = copies or (COPY,)
-    made = Container(f"{number:064x}", UID, 100 + number, "web", mounts, "main", "shop", "web-0", known=(known,) if known else ())
+    made = Container(
+        f"{number:064x}",
+        UID,
+        100 + number,
+        "web",
+        mounts,
+        "main",
+        "shop",
+        "web-0",
+        known=(known,) if known else (),
+    )
     return replace(made, **changes)
 
 
 def judged(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> list[Finding]:
-    return plan(State("node1", containers or (container(),), runtime), Options(**{"accept_majority_broken": True, **options})).findings
+    return plan(
+        State("node1", containers or (container(),), runtime),
+        Options(**{"accept_majority_broken": True, **options}),
+    ).findings
 
 
 def only(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> Finding:
@@ -51,15 +75,30 @@ def only(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> F
 
 
 def pods(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> list[dict[str, Any]]:
-    return pods_to_restart(State("node1", containers, runtime), Options(**{"accept_majority_broken": True, **options}))
+    return pods_to_restart(
+        State("node1", containers, runtime), Options(**{"accept_majority_broken": True, **options})
+    )
 
 
 def test_a_container_whose_mount_is_dead_is_stopped_by_the_runtime() -> None:
     finding = only(stop_timeout=7)
-    assert (finding.control, finding.verdict, finding.namespace, finding.name) == ("STOR-05", "repair", "shop", "web-0/main")
+    assert (finding.control, finding.verdict, finding.namespace, finding.name) == (
+        "STOR-05",
+        "repair",
+        "shop",
+        "web-0/main",
+    )
     (action,) = finding.repair
     assert action.verb == "stop_container"
-    assert action.command == ["/usr/bin/crictl", "--timeout", "10s", "stop", "--timeout", "7", "0" * 64]
+    assert action.command == [
+        "/usr/bin/crictl",
+        "--timeout",
+        "10s",
+        "stop",
+        "--timeout",
+        "7",
+        "0" * 64,
+    ]
     (mount,) = finding.evidence["mounts"]
     assert (mount["device"], mount["host_device"], mount["volume"]) == ("0:50", "0:60", "pv-1")
     assert pods(container()) == []
@@ -95,9 +134,13 @@ def test_a_liveness_probe_that_covers_the_mount_comes_first() -> None:
     covered = container(known=replace(KNOWN, probe=True))
     assert [action.verb for action in only(covered).repair] == ["await_liveness_probe"]
     # It can do without the runtime.
-    assert [action.verb for action in only(covered, runtime=NO_CRICTL).repair] == ["await_liveness_probe"]
+    assert [action.verb for action in only(covered, runtime=NO_CRICTL).repair] == [
+        "await_liveness_probe"
+    ]
     assert [action.verb for action in only(covered, method="cri").repair] == ["stop_container"]
-    assert [action.verb for action in only(covered, liveness_timeout=0).repair] == ["stop_container"]
+    assert [action.verb for action in only(covered, liveness_timeout=0).repair] == [
+        "stop_container"
+    ]
     elsewhere = container(known=replace(KNOWN, probe=True, mount_path="/other"))
     assert [action.verb for action in only(elsewhere).repair] == ["stop_container"]
 
@@ -105,7 +148,10 @@ def test_a_liveness_probe_that_covers_the_mount_comes_first() -> None:
 @pytest.mark.parametrize(
     ("host", "reason"),
     [
-        (HostMount(problem="by the runtime it is none of the container's volumes"), "none of the container's volumes"),
+        (
+            HostMount(problem="by the runtime it is none of the container's volumes"),
+            "none of the container's volumes",
+        ),
         (replace(HOST, device=""), "no FUSE file system is mounted at"),
         (replace(HOST, answer=GONE), r"does not answer either \(dead\): repair it first"),
         (replace(HOST, answer=Answer(HUNG)), r"does not answer either \(hung\)"),
@@ -113,7 +159,9 @@ def test_a_liveness_probe_that_covers_the_mount_comes_first() -> None:
         (replace(HOST, device="0:50"), "the node has the same file system 0:50"),
     ],
 )
-def test_the_node_comes_first_and_what_is_not_known_is_left_alone(host: HostMount, reason: str) -> None:
+def test_the_node_comes_first_and_what_is_not_known_is_left_alone(
+    host: HostMount, reason: str
+) -> None:
     broken = container(replace(COPY, host=host))
     finding = only(broken)
     assert (finding.verdict, finding.repair) == ("refuse", [])
@@ -152,7 +200,12 @@ def test_what_would_not_be_started_again_is_not_stopped(policy: str) -> None:
     assert f"its restart policy is {policy}" in finding.reason
     assert finding.reason.endswith("so its pod must be restarted")
     (pod,) = pods(once)
-    assert (pod["uid"], pod["namespace"], pod["name"], pod["claims"]) == (UID, "shop", "web-0", ["data"])
+    assert (pod["uid"], pod["namespace"], pod["name"], pod["claims"]) == (
+        UID,
+        "shop",
+        "web-0",
+        ["data"],
+    )
 
 
 def test_a_restart_policy_that_is_not_known_is_no_evidence() -> None:
@@ -162,8 +215,14 @@ def test_a_restart_policy_that_is_not_known_is_no_evidence() -> None:
 
 
 def test_nobody_to_restart_it() -> None:
-    for runtime, options in ((NO_CRICTL, {}), (NO_CRICTL, {"method": "cri"}), (CRICTL, {"method": "probe"})):
-        assert only(container(), runtime=runtime, **options).reason.endswith("so its pod must be restarted")
+    for runtime, options in (
+        (NO_CRICTL, {}),
+        (NO_CRICTL, {"method": "cri"}),
+        (CRICTL, {"method": "probe"}),
+    ):
+        assert only(container(), runtime=runtime, **options).reason.endswith(
+            "so its pod must be restarted"
+        )
         assert [pod["name"] for pod in pods(container(), runtime=runtime, **options)] == ["web-0"]
     covered = container(known=replace(KNOWN, probe=True))
     assert "crictl is not on this node" in only(covered, runtime=NO_CRICTL, method="cri").reason
@@ -187,14 +246,20 @@ def test_a_majority_is_refused_unless_it_is_accepted() -> None:
     well = replace(COPY, answer=Answer(OK))
     node = [container(number=number) for number in range(3)] + [container(well, number=3)]
     for count in (1, 2, 3):
-        assert {finding.verdict for finding in judged(*node[:count], accept_majority_broken=False)} == {"refuse"}
+        assert {
+            finding.verdict for finding in judged(*node[:count], accept_majority_broken=False)
+        } == {"refuse"}
     findings = judged(*node, accept_majority_broken=False)
     assert {finding.verdict for finding in findings} == {"refuse"}
     assert "3 of 4 containers with FUSE mounts" in findings[0].reason
     assert {finding.verdict for finding in judged(*node, accept_majority_broken=True)} == {"repair"}
-    assert {finding.verdict for finding in judged(*node[2:], accept_majority_broken=False)} == {"repair"}
+    assert {finding.verdict for finding in judged(*node[2:], accept_majority_broken=False)} == {
+        "repair"
+    }
     more = [container(well, number=number) for number in (4, 5)]
-    assert {finding.verdict for finding in judged(*node, *more, accept_majority_broken=False)} == {"repair"}
+    assert {finding.verdict for finding in judged(*node, *more, accept_majority_broken=False)} == {
+        "repair"
+    }
 
 
 def test_one_tenants_dead_containers_keep_no_other_from_its_restart() -> None:
@@ -207,7 +272,9 @@ def test_one_tenants_dead_containers_keep_no_other_from_its_restart() -> None:
     # Nor does one with many that are well lift the guard of another.
     many = [container(well, number=10 + number, namespace="evil") for number in range(3)]
     both = [container(number=5), container(number=6), container(number=7), container(number=8)]
-    assert {finding.verdict for finding in judged(*many, *both, accept_majority_broken=False)} == {"refuse"}
+    assert {finding.verdict for finding in judged(*many, *both, accept_majority_broken=False)} == {
+        "refuse"
+    }
 
 
 def test_names_that_are_no_words_are_quoted() -> None:
@@ -217,28 +284,48 @@ def test_names_that_are_no_words_are_quoted() -> None:
 
 
 def test_a_container_that_nobody_names_is_told_by_its_ids() -> None:
-    assert only(container(known=None, name="", pod_name="", namespace="")).name == f"{UID}/{'0' * 12}"
+    assert (
+        only(container(known=None, name="", pod_name="", namespace="")).name == f"{UID}/{'0' * 12}"
+    )
 
 
 def test_pods_are_counted_like_containers() -> None:
     once = [
-        container(number=number, pod=f"{number}{UID[1:]}", pod_name=f"job-{number}", known=replace(KNOWN, restart_policy="Never"))
+        container(
+            number=number,
+            pod=f"{number}{UID[1:]}",
+            pod_name=f"job-{number}",
+            known=replace(KNOWN, restart_policy="Never"),
+        )
         for number in range(3)
     ]
     assert len(pods(*once)) == 3
-    assert [pod["name"] for pod in pods(container(number=9), *once, max_repairs=2, accept_majority_broken=True)] == ["job-0"]
+    assert [
+        pod["name"]
+        for pod in pods(container(number=9), *once, max_repairs=2, accept_majority_broken=True)
+    ] == ["job-0"]
     findings = judged(container(number=9), *once, max_repairs=2, accept_majority_broken=True)
     assert [finding.verdict for finding in findings] == ["repair", "refuse", "refuse", "refuse"]
-    assert ["max_repairs is 2" in finding.reason for finding in findings] == [False, False, True, True]
+    assert ["max_repairs is 2" in finding.reason for finding in findings] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     well = container(replace(COPY, answer=Answer(OK)), number=4)
     assert pods(*once, well, accept_majority_broken=False) == []
-    assert all("3 of 4 containers" in finding.reason for finding in judged(*once, well, accept_majority_broken=False))
+    assert all(
+        "3 of 4 containers" in finding.reason
+        for finding in judged(*once, well, accept_majority_broken=False)
+    )
     assert len(pods(*once, well, accept_majority_broken=True)) == 3
 
 
 def test_containers_of_a_pod_that_must_be_restarted_are_one_pod() -> None:
     once = replace(KNOWN, restart_policy="Never")
-    both = pods(container(number=1, known=once), container(number=2, known=replace(once, claim="more")))
+    both = pods(
+        container(number=1, known=once), container(number=2, known=replace(once, claim="more"))
+    )
     assert [(pod["name"], pod["claims"]) for pod in both] == [("web-0", ["data", "more"])]
 
 

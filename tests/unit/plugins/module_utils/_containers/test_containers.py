@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How containers are found and looked into, and how the runtime is asked. What needs real ones is in tests/vm and tests/faults."""
+"""How containers are found and looked into, and how the runtime is asked.
+
+What needs real ones is in tests/vm and tests/faults.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,17 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, NotStarted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import MountTable, parse_mountinfo
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, ERROR, OK, Answer
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers import runbook as containers
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers.plan import Container, Copy, HostMount, Known, Options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers.runbook import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers import (
+    runbook as containers,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.plan import (
+    Container,
+    Copy,
+    HostMount,
+    Known,
+    Options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.runbook import (
     OPTIONS_SPEC,
     Runtime,
     StaleContainers,
@@ -34,6 +39,26 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_contai
     inspect,
     look_into,
     table_device,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    NotStarted,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    MountTable,
+    parse_mountinfo,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    DEAD,
+    ERROR,
+    OK,
+    Answer,
 )
 
 UID = "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"
@@ -88,7 +113,9 @@ def test_only_the_fuse_file_system_that_a_process_gets_counts() -> None:
     table = MountTable(parse_mountinfo("\n".join(lines), "1"))
     assert fuse_points(table) == ["/data", "/twice"]
     assert table_device(table, "/twice") == "0:55"
-    assert [table_device(table, point) for point in ("/hidden", "/disk", "/data/sub", "/")] == [""] * 4
+    assert [table_device(table, point) for point in ("/hidden", "/disk", "/data/sub", "/")] == [
+        ""
+    ] * 4
 
 
 def test_the_runtime_is_the_one_that_was_given_or_the_only_one(tmp_path: Path) -> None:
@@ -99,7 +126,13 @@ def test_the_runtime_is_the_one_that_was_given_or_the_only_one(tmp_path: Path) -
     assert "no socket of a container runtime" in find_runtime(host(str(root)), given).problem
     (root / "run/containerd/containerd.sock").touch()
     found = find_runtime(host(str(root)), given)
-    assert found.command == (crictl, "--timeout", "10s", "--runtime-endpoint", "unix:///run/containerd/containerd.sock")
+    assert found.command == (
+        crictl,
+        "--timeout",
+        "10s",
+        "--runtime-endpoint",
+        "unix:///run/containerd/containerd.sock",
+    )
     (root / "run/crio").mkdir()
     (root / "run/crio/crio.sock").touch()
     assert "say which by runtime_endpoint" in find_runtime(host(str(root)), given).problem
@@ -116,10 +149,18 @@ def test_what_the_runtime_says_without_the_environment(tmp_path: Path) -> None:
     status = {
         "metadata": {"name": "main"},
         "labels": {"io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.name": "web-0"},
-        "mounts": [{"containerPath": "/data/", "hostPath": PATH, "propagation": "PROPAGATION_BIDIRECTIONAL"}],
+        "mounts": [
+            {
+                "containerPath": "/data/",
+                "hostPath": PATH,
+                "propagation": "PROPAGATION_BIDIRECTIONAL",
+            }
+        ],
     }
     answer = tmp_path / "answer"
-    answer.write_text(json.dumps({"status": status, "info": {"config": {"envs": [{"value": "planted"}]}}}))
+    answer.write_text(
+        json.dumps({"status": status, "info": {"config": {"envs": [{"value": "planted"}]}}})
+    )
     said = inspect(host(), Runtime((script(tmp_path, f"cat {answer}"),)), "x")
     assert said and (said.name, said.namespace, said.pod_name) == ("main", "shop", "web-0")
     assert said.mounts == {"/data": (PATH, "PROPAGATION_BIDIRECTIONAL")}
@@ -141,7 +182,10 @@ def test_the_grace_period_of_the_pod(tmp_path: Path, noted: str, seconds: int) -
     assert said and said.grace_period == seconds
 
 
-@pytest.mark.parametrize("says", ["exit 1", "echo no JSON", "echo '{}'", "echo '[]'", 'echo \'{"status": {"metadata": {}}}\''])
+@pytest.mark.parametrize(
+    "says",
+    ["exit 1", "echo no JSON", "echo '{}'", "echo '[]'", 'echo \'{"status": {"metadata": {}}}\''],
+)
 def test_a_runtime_that_says_nothing_useful(tmp_path: Path, says: str) -> None:
     assert inspect(host(), Runtime((script(tmp_path, says),)), "x") is None
 
@@ -150,33 +194,54 @@ class TestNaming:
     """Who a container is, and what of the node its mounts are."""
 
     def named(
-        self, tmp_path: Path, known: list[dict[str, Any]], mounts: list[dict[str, Any]] | None = None, name: str = "main"
+        self,
+        tmp_path: Path,
+        known: list[dict[str, Any]],
+        mounts: list[dict[str, Any]] | None = None,
+        name: str = "main",
     ) -> Container:
         entries = [{"pod": UID, "mount_path": "/data", **entry} for entry in known]
         given = options(containers=entries)
         runbook = StaleContainers(host(), given)
         if mounts is not None:
             answer = tmp_path / "answer"
-            answer.write_text(json.dumps({"status": {"metadata": {"name": name}, "mounts": mounts}}))
+            answer.write_text(
+                json.dumps({"status": {"metadata": {"name": name}, "mounts": mounts}})
+            )
             runbook._runtime = Runtime((script(tmp_path, f"cat {answer}"),))
-        container = Container("c" * 64, UID, 1, "web", (Copy("/data", "0:50", Answer(DEAD)),), known=given.containers)
+        container = Container(
+            "c" * 64, UID, 1, "web", (Copy("/data", "0:50", Answer(DEAD)),), known=given.containers
+        )
         return runbook._named(container)
 
     def test_by_the_runtime(self, tmp_path: Path) -> None:
-        known = [{"container": "side", "restart_policy": "Never"}, {"container": "main", "id": "old", "restart_policy": "Always"}]
+        known = [
+            {"container": "side", "restart_policy": "Never"},
+            {"container": "main", "id": "old", "restart_policy": "Always"},
+        ]
         found = self.named(tmp_path, known, [{"containerPath": "/data", "hostPath": PATH}])
         assert (found.name, found.restart_policy) == ("main", "Always")
-        assert (found.copies[0].host.path, found.copies[0].host.volume, found.copies[0].host.problem) == (PATH, "pv-1", "")
+        assert (
+            found.copies[0].host.path,
+            found.copies[0].host.volume,
+            found.copies[0].host.problem,
+        ) == (PATH, "pv-1", "")
 
     def test_by_the_id_without_it(self, tmp_path: Path) -> None:
-        known = [{"container": "side", "id": "d" * 64, "restart_policy": "Never"}, {"container": "main", "id": "c" * 64, "host_path": PATH}]
+        known = [
+            {"container": "side", "id": "d" * 64, "restart_policy": "Never"},
+            {"container": "main", "id": "c" * 64, "host_path": PATH},
+        ]
         found = self.named(tmp_path, known)
         assert (found.name, found.restart_policy, found.copies[0].host.path) == ("main", "", PATH)
 
     def test_by_its_path_where_no_other_container_has_the_same(self, tmp_path: Path) -> None:
         assert self.named(tmp_path, [{"container": "main", "host_path": PATH}]).name == "main"
         assert self.named(tmp_path, [{"container": "main"}, {"container": "side"}]).known == ()
-        assert "neither the cluster nor the runtime" in self.named(tmp_path, [{"container": "main"}]).copies[0].host.problem
+        assert (
+            "neither the cluster nor the runtime"
+            in self.named(tmp_path, [{"container": "main"}]).copies[0].host.problem
+        )
 
     @pytest.mark.parametrize(
         "path",
@@ -192,12 +257,18 @@ class TestNaming:
         assert "no CSI volume of its own pod" in found.copies[0].host.problem
 
     def test_by_a_path_that_is_written_otherwise(self, tmp_path: Path) -> None:
-        found = self.named(tmp_path, [{"mount_path": "//data/./"}], [{"containerPath": "/data//", "hostPath": PATH}])
+        found = self.named(
+            tmp_path,
+            [{"mount_path": "//data/./"}],
+            [{"containerPath": "/data//", "hostPath": PATH}],
+        )
         assert (len(found.known), found.elsewhere, found.copies[0].host.path) == (1, (), PATH)
 
     def test_one_that_was_given_with_other_paths_only_is_kept(self, tmp_path: Path) -> None:
         linked = {"mount_path": "/var/run/data", "container": "main"}
-        found = self.named(tmp_path, [linked], [{"containerPath": "/var/run/data", "hostPath": PATH}])
+        found = self.named(
+            tmp_path, [linked], [{"containerPath": "/var/run/data", "hostPath": PATH}]
+        )
         assert (found.known, found.elsewhere) == ((), ("/var/run/data",))
         # That of another container says nothing of this one.
         assert self.named(tmp_path, [linked], [], name="side").elsewhere == ()
@@ -205,13 +276,21 @@ class TestNaming:
         assert self.named(tmp_path, [linked]).elsewhere == ("/var/run/data",)
 
     def test_what_the_runtime_does_not_know_as_a_volume(self, tmp_path: Path) -> None:
-        found = self.named(tmp_path, [{"host_path": PATH}], [{"containerPath": "/var/lib", "hostPath": "/var/lib"}])
+        found = self.named(
+            tmp_path, [{"host_path": PATH}], [{"containerPath": "/var/lib", "hostPath": "/var/lib"}]
+        )
         assert "none of the container's volumes" in found.copies[0].host.problem
 
     def test_who_mounts_for_others(self, tmp_path: Path) -> None:
-        mounts = [{"containerPath": "/pods", "hostPath": "/x", "propagation": "PROPAGATION_BIDIRECTIONAL"}]
+        mounts = [
+            {"containerPath": "/pods", "hostPath": "/x", "propagation": "PROPAGATION_BIDIRECTIONAL"}
+        ]
         assert self.named(tmp_path, [{}], mounts).serves
-        assert not self.named(tmp_path, [{}], [{"containerPath": "/data", "hostPath": PATH, "propagation": "PROPAGATION_PRIVATE"}]).serves
+        assert not self.named(
+            tmp_path,
+            [{}],
+            [{"containerPath": "/data", "hostPath": PATH, "propagation": "PROPAGATION_PRIVATE"}],
+        ).serves
 
 
 @pytest.mark.parametrize(
@@ -285,7 +364,9 @@ class Watching(StaleContainers):
 
 KNOWN = Known(UID, "/data", "main", probe=True, restart_policy="Always")
 NODE_HAS = HostMount(PATH, "pv-1", "0:60", Answer(OK))
-STALE = Container("c" * 64, UID, 1, "web", (Copy("/data", "0:50", Answer(DEAD), NODE_HAS),), known=(KNOWN,))
+STALE = Container(
+    "c" * 64, UID, 1, "web", (Copy("/data", "0:50", Answer(DEAD), NODE_HAS),), known=(KNOWN,)
+)
 
 
 @pytest.mark.parametrize(
@@ -294,8 +375,14 @@ STALE = Container("c" * 64, UID, 1, "web", (Copy("/data", "0:50", Answer(DEAD), 
         (None, "ended meanwhile"),
         (Copy("/data", "0:60", Answer(OK), NODE_HAS), "its mounts answer by now"),
         (Copy("/data", "0:60", Answer(DEAD), NODE_HAS), "the node has the same file system 0:60"),
-        (Copy("/data", "0:50", Answer(DEAD), replace(NODE_HAS, device="")), "no FUSE file system is mounted"),
-        (Copy("/data", "0:50", Answer(DEAD), replace(NODE_HAS, answer=Answer(DEAD))), "does not answer either"),
+        (
+            Copy("/data", "0:50", Answer(DEAD), replace(NODE_HAS, device="")),
+            "no FUSE file system is mounted",
+        ),
+        (
+            Copy("/data", "0:50", Answer(DEAD), replace(NODE_HAS, answer=Answer(DEAD))),
+            "does not answer either",
+        ),
     ],
 )
 def test_nothing_is_stopped_that_has_changed_since(copy: Copy | None, problem: str) -> None:
@@ -303,7 +390,9 @@ def test_nothing_is_stopped_that_has_changed_since(copy: Copy | None, problem: s
     with pytest.raises(NotStarted, match=problem):
         runbook.apply(Action("stop_container", STALE.title, ["false"], STALE))
     with pytest.raises(ActionFailed):
-        Watching([STALE], method="cri").apply(Action("stop_container", STALE.title, ["false"], STALE))
+        Watching([STALE], method="cri").apply(
+            Action("stop_container", STALE.title, ["false"], STALE)
+        )
 
 
 def test_all_wait_for_the_kubelet_at_the_same_time() -> None:

@@ -2,9 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Which NetworkFences a cluster needs, so that none has to be made when a node is lost. Pure: no I/O here."""
+"""Which NetworkFences a cluster needs, so that none has to be made when a node is lost.
+
+Pure: no I/O here.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,22 @@ from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Reading, parse_reading
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import ANNOTATION, LABELS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    Reading,
+    parse_reading,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    ANNOTATION,
+    LABELS,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
     ADDRESSES_FROM,
     FENCED,
@@ -27,7 +42,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     networks,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Node, pick_node
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Node,
+    pick_node,
+)
 
 RUNBOOK = "storage_ops.runbooks.prepare_network_fences"
 SECRET_KEY = "csiaddons.openshift.io/networkfence-secret-"
@@ -37,7 +55,8 @@ CAPABLE = "network_fence.NETWORK_FENCE"
 _SOURCES = {
     "option": "the option addresses",
     "driver": "its CSIAddonsNode",
-    "node": "its InternalIP; Ceph may see another one, so node_fence takes it for the node's only where Ceph, or the user, says so too",
+    "node": "its InternalIP; Ceph may see another one, so node_fence takes it for the node's only "
+    "where Ceph, or the user, says so too",
 }
 # Names of cluster-scoped objects may be no longer.
 _NAME = 253
@@ -45,7 +64,11 @@ T = TypeVar("T")
 
 
 class Options(NamedTuple):
-    """What the user wants. ``addresses``: addresses and ranges by node, for nodes whose own ones are not those that Ceph sees."""
+    """What the user wants.
+
+    ``addresses``: addresses and ranges by node, for nodes whose own ones are not those that Ceph
+    sees.
+    """
 
     driver: str
     cluster_id: str
@@ -70,7 +93,9 @@ class Host(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """A CSIAddonsNode: of which driver, on which node, and the ranges that it reports for each NetworkFenceClass."""
+    """A CSIAddonsNode: of which driver, on which node, and the ranges that it reports for each
+    NetworkFenceClass.
+    """
 
     driver: str
     node: str
@@ -80,7 +105,9 @@ class Endpoint(NamedTuple):
 
 
 class State(NamedTuple):
-    """``driver`` and ``cluster_id``: those of the options, or of the class; ``fenced``: nodes of which a ledger is kept."""
+    """``driver`` and ``cluster_id``: those of the options, or of the class; ``fenced``: nodes of
+    which a ledger is kept.
+    """
 
     driver: str
     cluster_id: str
@@ -101,12 +128,20 @@ class Subject(NamedTuple):
 def make_options(params: Mapping[str, Any]) -> Options:
     """The module's options, checked. Raises StorageOpsError."""
     name, namespace = params["secret_name"], params["secret_namespace"]
-    if params["network_fence_class"] and (params["driver"] or params["cluster_id"] or name or namespace):
+    if params["network_fence_class"] and (
+        params["driver"] or params["cluster_id"] or name or namespace
+    ):
         raise StorageOpsError(
-            "network_fence_class names the driver, the clusterID and the secret, so leave driver, cluster_id and secret_* out"
+            "network_fence_class names the driver, the clusterID and the secret, so leave driver, "
+            "cluster_id and secret_* out"
         )
-    if not params["network_fence_class"] and not (params["driver"] and params["cluster_id"] and name and namespace):
-        raise StorageOpsError("give driver, cluster_id, secret_name and secret_namespace, or network_fence_class which has all of them")
+    if not params["network_fence_class"] and not (
+        params["driver"] and params["cluster_id"] and name and namespace
+    ):
+        raise StorageOpsError(
+            "give driver, cluster_id, secret_name and secret_namespace, or network_fence_class "
+            "which has all of them"
+        )
     if not 1 <= params["timeout"] <= 3600:  # not a number is neither
         raise StorageOpsError(f"timeout is {params['timeout']:g}; give 1 to 3600 seconds")
     nodes = tuple(dict.fromkeys(text.strip() for text in params["nodes"]))
@@ -115,8 +150,14 @@ def make_options(params: Mapping[str, Any]) -> Options:
     addresses = {}
     for node, texts in params["addresses"].items():
         texts = [texts] if isinstance(texts, str) else texts
-        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-            raise StorageOpsError(f"addresses must give a list of addresses for {node}, not {texts!r}")
+        if (
+            not isinstance(texts, list)
+            or not texts
+            or not all(isinstance(text, str) for text in texts)
+        ):
+            raise StorageOpsError(
+                f"addresses must give a list of addresses for {node}, not {texts!r}"
+            )
         addresses[node] = _ranges(tuple(texts), f"addresses of {node}")
     return Options(
         params["driver"],
@@ -151,20 +192,31 @@ def plan(state: State, options: Options) -> Plan:
         finding = _judge(state, options, host, wanted[host.node.name], nodes, fences)
         if finding and finding.repair:
             if left <= 0:
-                finding.refuse(f"max_repairs is {options.max_repairs}: run again for the other nodes")
+                finding.refuse(
+                    f"max_repairs is {options.max_repairs}: run again for the other nodes"
+                )
             left -= 1
         findings += [finding] if finding else []
     return Plan(findings)
 
 
 def _judge(
-    state: State, options: Options, host: Host, cidrs: tuple[str, ...], nodes: _Owners[str], fences: _Owners[NetworkFence]
+    state: State,
+    options: Options,
+    host: Host,
+    cidrs: tuple[str, ...],
+    nodes: _Owners[str],
+    fences: _Owners[NetworkFence],
 ) -> Finding | None:
     name = options.name_prefix + host.node.name
     ours = next((fence for fence in state.fences if fence.name == name), None)
     touching = [fence for fence in fences.touching(cidrs) if fence.name != name]
-    as_wanted = [fence for fence in [ours, *touching] if fence and _fits(fence, state, options, cidrs)]
-    if any(fence.settled for fence in as_wanted) and not any(fence.state == FENCED for fence in touching):
+    as_wanted = [
+        fence for fence in [ours, *touching] if fence and _fits(fence, state, options, cidrs)
+    ]
+    if any(fence.settled for fence in as_wanted) and not any(
+        fence.state == FENCED for fence in touching
+    ):
         return None
     source = _source(state, options, host)
     evidence: dict[str, Any] = {
@@ -172,13 +224,28 @@ def _judge(
         "addresses_from": _SOURCES[source],
         "driver": state.driver,
         "clusterID": state.cluster_id,
-        "network_fences": [f"{fence.name}: {fence.state}, {fence.status}" for fence in [ours, *touching] if fence],
-        "blocklist": "read" if options.ceph else "not read, so whether something is fenced there is not known from Ceph itself",
+        "network_fences": [
+            f"{fence.name}: {fence.state}, {fence.status}" for fence in [ours, *touching] if fence
+        ],
+        "blocklist": "read"
+        if options.ceph
+        else "not read, so whether something is fenced there is not known from Ceph itself",
     }
     summary = f"node {host.node.name} is not prepared to be fenced by a NetworkFence"
     body = _body(name, cidrs, source, options)
     reason = "so that it can be fenced at once when it is lost"
-    finding = Finding("", "minor", "Node", host.node.name, host.node.name, summary, "repair", reason, RUNBOOK, evidence)
+    finding = Finding(
+        "",
+        "minor",
+        "Node",
+        host.node.name,
+        host.node.name,
+        summary,
+        "repair",
+        reason,
+        RUNBOOK,
+        evidence,
+    )
     finding.named = host.node.name in options.nodes
     finding.repair = [Action("create_networkfence", name, _command(body), Subject(host, body))]
     reasons = _against(state, options, host, cidrs, nodes, ours, touching)
@@ -200,32 +267,46 @@ def _against(
     name = host.node.name
     reasons = []
     if not cidrs:
-        reasons.append("it has no InternalIP, and no CSIAddonsNode reports an address: give its address by the option addresses")
+        reasons.append(
+            "it has no InternalIP, and no CSIAddonsNode reports an address: give its address by "
+            "the option addresses"
+        )
     if host.node.ready != "True":
         reasons.append(
-            f"its Ready is {host.node.ready}, and the controller unfences what it is given as Unfenced: make it when the node is well, "
-            "or run fail_over_volumes if it is lost"
+            f"its Ready is {host.node.ready}, and the controller unfences what it is given as "
+            "Unfenced: make it when the node is well, or run fail_over_volumes if it is lost"
         )
     if host.noted or name in state.fenced:
-        reasons.append("a ledger says that it is fenced, and a new Unfenced NetworkFence would let it write again: run release_fenced_node")
+        reasons.append(
+            "a ledger says that it is fenced, and a new Unfenced NetworkFence would let it write "
+            "again: run release_fenced_node"
+        )
     for cidr in cidrs:
         others = [other for other in nodes.touching((cidr,)) if other != name]
         if others:
-            reasons.append(f"{cidr} is an address of {', '.join(others[:5])} too, which it would fence as well: give the option addresses")
+            reasons.append(
+                f"{cidr} is an address of {', '.join(others[:5])} too, which it would fence as "
+                "well: give the option addresses"
+            )
     for blocked in options.ceph.blocklist if options.ceph else ():
         if overlap((_as_range(blocked.address),), cidrs):
             reasons.append(
-                f"Ceph's blocklist has {blocked.entry} until {blocked.until}, which an unfencing may take away: find out whose it is"
+                f"Ceph's blocklist has {blocked.entry} until {blocked.until}, which an unfencing "
+                "may take away: find out whose it is"
             )
     if ours and not (ours.settled and _fits(ours, state, options, cidrs)):
         reasons.append(_misfit(ours, state, options, cidrs))
     for fence in touching:
         if fence.state == FENCED:
             reasons.append(
-                f"NetworkFence {fence.name} fences {', '.join(fence.cidrs)}, and an unfencing could take that away: release it first"
+                f"NetworkFence {fence.name} fences {', '.join(fence.cidrs)}, and an unfencing "
+                "could take that away: release it first"
             )
         elif (fence.driver, fence.cluster_id) == (state.driver, state.cluster_id):
-            reasons.append(f"{_misfit(fence, state, options, cidrs)}; two for one address would undo each other's work")
+            reasons.append(
+                f"{_misfit(fence, state, options, cidrs)}; two for one address would undo each "
+                "other's work"
+            )
     return reasons
 
 
@@ -234,28 +315,48 @@ def _misfit(fence: NetworkFence, state: State, options: Options, cidrs: tuple[st
     there = f"NetworkFence {fence.name} is there already"
     if fence.deleted:
         return f"{there}, but it is being deleted: wait until it is gone"
-    if (fence.driver, fence.cluster_id, fence.class_name) != (state.driver, state.cluster_id, options.class_name):
-        which = f"class {fence.class_name}" if fence.class_name else f"driver {fence.driver}, clusterID {fence.cluster_id}"
+    if (fence.driver, fence.cluster_id, fence.class_name) != (
+        state.driver,
+        state.cluster_id,
+        options.class_name,
+    ):
+        which = (
+            f"class {fence.class_name}"
+            if fence.class_name
+            else f"driver {fence.driver}, clusterID {fence.cluster_id}"
+        )
         return f"{there}, for {which}: take another name_prefix, or the same settings"
     if fence.state == FENCED:
         return f"{there}, and it is Fenced: run release_fenced_node if the node is back"
     if not _same(fence.cidrs, cidrs):
         return (
-            f"{there}, with {', '.join(fence.cidrs)} instead of {', '.join(cidrs)}: correct spec.cidrs, or give what it has by the option "
-            "addresses, or delete it while it is Unfenced"
+            f"{there}, with {', '.join(fence.cidrs)} instead of {', '.join(cidrs)}: correct "
+            "spec.cidrs, or give what it has by the option addresses, "
+            "or delete it while it is Unfenced"
         )
-    return f"{there}, but its status says {fence.status}: see that the CSI-Addons controller and the driver work, then run again"
+    return (
+        f"{there}, but its status says {fence.status}: see that the CSI-Addons controller and "
+        "the driver work, then run again"
+    )
 
 
 def _fits(fence: NetworkFence, state: State, options: Options, cidrs: tuple[str, ...]) -> bool:
     """It is what would be made, but perhaps for its name."""
-    settings = (fence.driver, fence.cluster_id, fence.class_name) == (state.driver, state.cluster_id, options.class_name)
+    settings = (fence.driver, fence.cluster_id, fence.class_name) == (
+        state.driver,
+        state.cluster_id,
+        options.class_name,
+    )
     return settings and fence.state == UNFENCED and not fence.deleted and _same(fence.cidrs, cidrs)
 
 
 def _wanted(state: State, options: Options, host: Host) -> tuple[str, ...]:
     name = host.node.name
-    return options.addresses.get(name) or _reported(state, options, name) or _ranges(host.addresses, f"InternalIP of {name}")
+    return (
+        options.addresses.get(name)
+        or _reported(state, options, name)
+        or _ranges(host.addresses, f"InternalIP of {name}")
+    )
 
 
 def _source(state: State, options: Options, host: Host) -> str:
@@ -265,13 +366,17 @@ def _source(state: State, options: Options, host: Host) -> str:
 
 
 def _reported(state: State, options: Options, node: str) -> tuple[str, ...]:
-    """The ranges that the driver on that node reports for the class, or else for any class of the same driver and cluster."""
+    """The ranges that the driver on that node reports for the class, or else for any class of the
+    same driver and cluster.
+    """
     found: list[str] = []
     for endpoint in state.endpoints:
         if (endpoint.driver, endpoint.node) == (state.driver, node):
             for class_name, cidrs in endpoint.clients.items():
                 parameters = state.classes.get(class_name, {}).get("parameters") or {}
-                if class_name == options.class_name or (not options.class_name and parameters.get("clusterID") == state.cluster_id):
+                if class_name == options.class_name or (
+                    not options.class_name and parameters.get("clusterID") == state.cluster_id
+                ):
                     found += cidrs
     return _ranges(tuple(found), f"CSIAddonsNode of {node}")
 
@@ -300,7 +405,11 @@ def overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
 
 
 class _Owners(Generic[T]):
-    """Who has which range. Most are single addresses, of which a big cluster has thousands, so only the others are compared one by one."""
+    """Who has which range.
+
+    Most are single addresses, of which a big cluster has thousands, so only the others are compared
+    one by one.
+    """
 
     def __init__(self) -> None:
         self._single: dict[Network, list[T]] = {}
@@ -320,7 +429,12 @@ class _Owners(Generic[T]):
             if network.num_addresses == 1:
                 found += self._single.get(network, [])
             else:
-                found += [owner for other, owners in self._single.items() if _meet(other, network) for owner in owners]
+                found += [
+                    owner
+                    for other, owners in self._single.items()
+                    if _meet(other, network)
+                    for owner in owners
+                ]
             found += [owner for other, owner in self._wide if _meet(other, network)]
         return list(dict.fromkeys(found))
 
@@ -336,20 +450,30 @@ def _body(name: str, cidrs: tuple[str, ...], source: str, options: Options) -> d
         spec["networkFenceClassName"] = options.class_name
     else:
         secret = {"name": options.secret_name, "namespace": options.secret_namespace}
-        spec.update(driver=options.driver, secret=secret, parameters={"clusterID": options.cluster_id})
+        spec.update(
+            driver=options.driver, secret=secret, parameters={"clusterID": options.cluster_id}
+        )
     meta = {"name": name, "labels": LABELS, "annotations": {ADDRESSES_FROM: source}}
     return {"apiVersion": GROUP, "kind": "NetworkFence", "metadata": meta, "spec": spec}
 
 
 def _command(body: dict[str, Any]) -> list[str]:
-    return ["POST", FENCES, f"name={body['metadata']['name']}", "spec.fenceState=Unfenced", f"spec.cidrs={','.join(body['spec']['cidrs'])}"]
+    return [
+        "POST",
+        FENCES,
+        f"name={body['metadata']['name']}",
+        "spec.fenceState=Unfenced",
+        f"spec.cidrs={','.join(body['spec']['cidrs'])}",
+    ]
 
 
 def pick_host(item: dict[str, Any]) -> Host:
     """The record of a Node."""
     listed = (item.get("status") or {}).get("addresses") or []
     addresses = tuple(entry["address"] for entry in listed if entry.get("type") == "InternalIP")
-    return Host(pick_node(item), addresses, ANNOTATION in (item["metadata"].get("annotations") or {}))
+    return Host(
+        pick_node(item), addresses, ANNOTATION in (item["metadata"].get("annotations") or {})
+    )
 
 
 def pick_endpoint(item: dict[str, Any]) -> Endpoint:
@@ -358,6 +482,16 @@ def pick_endpoint(item: dict[str, Any]) -> Endpoint:
     clients: dict[str, tuple[str, ...]] = {}
     for report in status.get("networkFenceClientStatus") or []:
         # The field begins with a capital letter, unlike all others.
-        cidrs = [cidr for client in report.get("ClientDetails") or [] for cidr in client.get("cidrs") or []]
+        cidrs = [
+            cidr
+            for client in report.get("ClientDetails") or []
+            for cidr in client.get("cidrs") or []
+        ]
         clients[report["networkFenceClassName"]] = tuple(cidrs)
-    return Endpoint(driver["name"], driver.get("nodeID") or "", status.get("state") or "", tuple(status.get("capabilities") or ()), clients)
+    return Endpoint(
+        driver["name"],
+        driver.get("nodeID") or "",
+        status.get("state") or "",
+        tuple(status.get("capabilities") or ()),
+        clients,
+    )

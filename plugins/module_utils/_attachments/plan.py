@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""What the objects of a cluster say about its volumes (STOR-11 to -15), and what may be done about it. Pure: no I/O here."""
+"""What the objects of a cluster say about its volumes (STOR-11 to -15), and what may be done about
+it. Pure: no I/O here.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from datetime import datetime
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+    Plan,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import names
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
@@ -47,13 +53,20 @@ _FEW = 4
 # A controller manager tries to detach again after at most this (seconds): 2 min 2 s in
 # k8s.io/kubernetes/pkg/util/goroutinemap/exponentialbackoff, and some for the try itself.
 BACKOFF_SECONDS = 130.0
-# Kubernetes issue -> (minor release 1.x that has the fix from its start, patch releases that brought it to older ones)
-_LOST_STATUS_BUGS = {"111000": (26, {25: 1, 24: 5, 23: 11, 22: 14}), "120571": (29, {28: 3, 27: 7, 26: 10}), "108869": (25, {})}
+# Kubernetes issue -> (minor release 1.x that has the fix from its start, patch releases that
+# brought it to older ones)
+_LOST_STATUS_BUGS = {
+    "111000": (26, {25: 1, 24: 5, 23: 11, 22: 14}),
+    "120571": (29, {28: 3, 27: 7, 26: 10}),
+    "108869": (25, {}),
+}
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for and allows; see the documentation of volumeattachment_repair for units and defaults."""
+    """What the user asked for and allows; see the documentation of volumeattachment_repair for
+    units and defaults.
+    """
 
     controls: frozenset[str] = frozenset({"STOR-11", "STOR-12", "STOR-13", "STOR-14", "STOR-15"})
     names: tuple[str, ...] = ()
@@ -64,13 +77,20 @@ class Options:
     observations: int = 2
     observation_seconds: float = 30.0
     pending_seconds: float = 120.0
-    required_metadata: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(REQUIRED_METADATA))
+    required_metadata: dict[str, tuple[str, ...]] = field(
+        default_factory=lambda: dict(REQUIRED_METADATA)
+    )
     max_repairs: int = 10
     accept_majority_broken: bool = False
 
     def scope(self) -> list[tuple[str, tuple[str, ...]]]:
         """What the user narrowed the run down to."""
-        given = [("names", self.names), ("drivers", self.drivers), ("nodes", self.nodes), ("namespaces", self.namespaces)]
+        given = [
+            ("names", self.names),
+            ("drivers", self.drivers),
+            ("nodes", self.nodes),
+            ("namespaces", self.namespaces),
+        ]
         return [(what, wanted) for what, wanted in given if wanted]
 
 
@@ -78,10 +98,10 @@ class Options:
 class State:
     """Everything the plan is made from. What only suspects need is empty without any.
 
-    ``unproven``: names of the attachments that were observed again. ``drivers``: all CSIDrivers, ``detached_drivers``: those with
-    attachRequired=false; neither is read without need.
-    ``drivers_on``: by node, the drivers of its CSINode (NodeDrivers.drivers). ``last_attach``: time of the newest event
-    SuccessfulAttachVolume.
+    ``unproven``: names of the attachments that were observed again. ``drivers``: all CSIDrivers,
+    ``detached_drivers``: those with attachRequired=false; neither is read without need.
+    ``drivers_on``: by node, the drivers of its CSINode (NodeDrivers.drivers). ``last_attach``: time
+    of the newest event SuccessfulAttachVolume.
     """
 
     now: datetime
@@ -108,14 +128,21 @@ class State:
     @property
     def observed(self) -> str:
         """How often and how long, for the eye."""
-        return f"{len(self.observations)} times over {self.last.at - self.first.at:.1f} s" if len(self.observations) > 1 else "once"
+        return (
+            f"{len(self.observations)} times over {self.last.at - self.first.at:.1f} s"
+            if len(self.observations) > 1
+            else "once"
+        )
 
     @property
     def leader(self) -> dict[str, Any]:
         """Who leads the controller managers, as evidence."""
         if self.lease is None:
             return {"leader": "unknown: no lease kube-system/kube-controller-manager"}
-        return {"leader": self.lease.holder, "lease_renewed_seconds_ago": round(age(self.now, self.lease.renewed))}
+        return {
+            "leader": self.lease.holder,
+            "lease_renewed_seconds_ago": round(age(self.now, self.lease.renewed)),
+        }
 
 
 @dataclass(frozen=True)
@@ -147,7 +174,11 @@ class Wait:
 
 def suspects(seen: Observation, options: Options, now: datetime) -> list[Attachment]:
     """Attachments whose pods have to be read, on every node that has one in scope."""
-    found = [attachment for attachment in seen.attachments.values() if attachment.volume and _is_suspect(seen, attachment, options, now)]
+    found = [
+        attachment
+        for attachment in seen.attachments.values()
+        if attachment.volume and _is_suspect(seen, attachment, options, now)
+    ]
     if not options.scope():
         return found
     touched = {attachment.node for attachment in found if in_scope(seen, attachment, options)}
@@ -164,17 +195,27 @@ def _is_suspect(seen: Observation, attachment: Attachment, options: Options, now
 
 
 def may_be_orphan(seen: Observation, attachment: Attachment, min_age: float, now: datetime) -> bool:
-    """By its node's status alone: old enough, not being deleted, and no kubelet that reports has it in use."""
+    """By its node's status alone: old enough, not being deleted, and no kubelet that reports has it
+    in use.
+    """
     in_use = attachment.name in seen.in_use and seen.ready(attachment.node)
     return not attachment.deleted and not in_use and age(now, attachment.created) >= min_age
 
 
-def unproven(seen: Observation, suspected: Iterable[Attachment], options: Options, now: datetime) -> set[str]:
-    """Names of the suspects that a second observation has to prove, now that their pods are known."""
+def unproven(
+    seen: Observation, suspected: Iterable[Attachment], options: Options, now: datetime
+) -> set[str]:
+    """Names of the suspects that a second observation has to prove, now that their pods
+    are known.
+    """
     found = set()
     for attachment in suspected:
         needed = bool(seen.users(attachment))
-        orphan = "STOR-11" in options.controls and not needed and may_be_orphan(seen, attachment, options.min_age, now)
+        orphan = (
+            "STOR-11" in options.controls
+            and not needed
+            and may_be_orphan(seen, attachment, options.min_age, now)
+        )
         lost = "STOR-13" in options.controls and needed and may_lack_status(seen, attachment)
         if orphan or lost:
             found.add(attachment.name)
@@ -182,8 +223,14 @@ def unproven(seen: Observation, suspected: Iterable[Attachment], options: Option
 
 
 def waits(seen: Observation, seconds: float, now: datetime) -> list[Wait]:
-    """Pods that have had their node for so long and a bound volume that nothing attaches there, or tries to elsewhere."""
-    by_claim = {volume.claim: volume for volume in seen.volumes.values() if volume.phase == "Bound" and volume.disk[0]}
+    """Pods that have had their node for so long and a bound volume that nothing attaches there, or
+    tries to elsewhere.
+    """
+    by_claim = {
+        volume.claim: volume
+        for volume in seen.volumes.values()
+        if volume.phase == "Bound" and volume.disk[0]
+    }
     found = []
     for pod in seen.pending:
         node = seen.nodes.get(pod.node)
@@ -196,7 +243,9 @@ def waits(seen: Observation, seconds: float, now: datetime) -> list[Wait]:
     return found
 
 
-def could_attach(wait: Wait, detached_drivers: Collection[str], drivers_on: dict[str, tuple[str, ...]]) -> bool:
+def could_attach(
+    wait: Wait, detached_drivers: Collection[str], drivers_on: dict[str, tuple[str, ...]]
+) -> bool:
     """The driver's volumes are attached at all, and the driver is registered on the pod's node.
 
     One of a former in-tree plugin is attached by a driver only where the node says so.
@@ -207,8 +256,12 @@ def could_attach(wait: Wait, detached_drivers: Collection[str], drivers_on: dict
 
 
 def _attaches(seen: Observation, volume: Volume, node: str) -> bool:
-    """Somebody attaches it to the node, or may not since it is attached elsewhere (Multi-Attach)."""
-    made = [attachment for same in seen.same(volume) for attachment in seen.by_volume.get(same.name, ())]
+    """Somebody attaches it to the node, or may not since it is attached elsewhere
+    (Multi-Attach).
+    """
+    made = [
+        attachment for same in seen.same(volume) for attachment in seen.by_volume.get(same.name, ())
+    ]
     named = attachment_name(*volume.disk, node) in seen.attachments
     return named or any(attachment.node == node or volume.exclusive for attachment in made)
 
@@ -234,7 +287,9 @@ def plan(state: State, options: Options) -> Plan:
         finding.named = finding.kind == "VolumeAttachment" and finding.name in options.names
         if finding.named and finding.control == "STOR-11" and finding.verdict == "report":
             finding.refuse(finding.reason)
-    for finding in [finding for finding in wanted.findings if finding.repair][options.max_repairs :]:
+    for finding in [finding for finding in wanted.findings if finding.repair][
+        options.max_repairs :
+    ]:
         finding.refuse(f"max_repairs is {options.max_repairs}: run again for this one, or raise it")
     return wanted
 
@@ -259,7 +314,10 @@ def _wants(state: State, finding: Finding, options: Options) -> bool:
         not options.names
         and _any_of(options.drivers, {evidence.get("driver", "")})
         and _any_of(options.nodes, {finding.node, *evidence.get("attached_to", ())})
-        and _any_of(options.namespaces, {finding.namespace or str(evidence.get("claim", "")).partition("/")[0]})
+        and _any_of(
+            options.namespaces,
+            {finding.namespace or str(evidence.get("claim", "")).partition("/")[0]},
+        )
     )
 
 
@@ -268,7 +326,8 @@ def _any_of(wanted: tuple[str, ...], there: set[str]) -> bool:
 
 
 def unmatched(state: State, options: Options, known_elsewhere: bool = False) -> list[str]:
-    """Parts of the scope that no attachment is in, as by a typing error; the names of attachments are told one by one.
+    """Parts of the scope that no attachment is in, as by a typing error; the names of attachments
+    are told one by one.
 
     ``known_elsewhere``: only those that no other object of the cluster knows either.
     """
@@ -279,12 +338,18 @@ def unmatched(state: State, options: Options, known_elsewhere: bool = False) -> 
     there = {
         "nodes": {attachment.node for attachment in attachments},
         "drivers": {attachment.driver for attachment in attachments},
-        "namespaces": {namespace for attachment in attachments for namespace, _name in seen.claims_of(attachment)},
+        "namespaces": {
+            namespace
+            for attachment in attachments
+            for namespace, _name in seen.claims_of(attachment)
+        },
     }
     if known_elsewhere:
         there["nodes"] |= set(seen.nodes)
         there["drivers"] |= {volume.driver for volume in seen.volumes.values()} | state.drivers
-        there["namespaces"] |= {volume.claim_namespace for volume in seen.volumes.values()} | {pod.namespace for pod in seen.pending}
+        there["namespaces"] |= {volume.claim_namespace for volume in seen.volumes.values()} | {
+            pod.namespace for pod in seen.pending
+        }
     return [
         f"no VolumeAttachment in the cluster is of {what[:-1]} {' or '.join(wanted)}"
         for what, wanted in options.scope()
@@ -293,15 +358,17 @@ def unmatched(state: State, options: Options, known_elsewhere: bool = False) -> 
 
 
 def _refuse_outages(state: State, found: list[Finding]) -> None:
-    """Where most of a node's attachments look orphaned at once, something else is wrong: an outage, or an incomplete picture."""
+    """Where most of a node's attachments look orphaned at once, something else is wrong: an outage,
+    or an incomplete picture.
+    """
     total = Counter(attachment.node for attachment in state.first.attachments.values())
     broken = Counter(finding.node for finding in found if finding.control == "STOR-11")
     for finding in found:
         node = finding.node
         if finding.repair and (total[node] < _FEW or 2 * broken[node] > total[node]):
             finding.refuse(
-                f"{broken[node]} of the {total[node]} attachments of {node} look orphaned at once: that may be an outage. "
-                "If they are all left over, set accept_majority_broken"
+                f"{broken[node]} of the {total[node]} attachments of {node} look orphaned at once: "
+                "that may be an outage. If they are all left over, set accept_majority_broken"
             )
 
 
@@ -309,10 +376,16 @@ def _refuse_outages(state: State, found: list[Finding]) -> None:
 
 
 def judge_attachments(state: State, options: Options) -> list[Finding]:
-    """Findings about the attachments that were observed to the end, and about those that somebody has been deleting for long."""
+    """Findings about the attachments that were observed to the end, and about those that somebody
+    has been deleting for long.
+    """
     found: list[Finding | None] = []
     if "STOR-11" in options.controls:
-        found += [_held(state, attachment, options) for attachment in state.first.attachments.values() if attachment.deleted]
+        found += [
+            _held(state, attachment, options)
+            for attachment in state.first.attachments.values()
+            if attachment.deleted
+        ]
     for name in sorted(state.unproven):
         seen = _history(state, name)
         if seen and "STOR-11" in options.controls:
@@ -337,7 +410,9 @@ def _held(state: State, attachment: Attachment, options: Options) -> Finding | N
         return None
     finding = _finding(state, attachment, "STOR-11", "major")
     finding.summary = f"{attachment.name} was deleted {_duration(since)} ago and is still there"
-    finding.refuse(f"its finalizer {', '.join(attachment.finalizers)} is held. {attacher_says(attachment)}")
+    finding.refuse(
+        f"its finalizer {', '.join(attachment.finalizers)} is held. {attacher_says(attachment)}"
+    )
     return finding
 
 
@@ -346,13 +421,15 @@ def attacher_says(attachment: Attachment) -> str:
     error = attachment.detach_error
     said = f"says: {error.message}." if error else "says nothing: is it running?"
     return (
-        f"The attacher of {attachment.driver} {said} Its finalizer is never removed here, since the storage would go on serving the volume "
-        f"to {attachment.node}"
+        f"The attacher of {attachment.driver} {said} Its finalizer is never removed here, since "
+        f"the storage would go on serving the volume to {attachment.node}"
     )
 
 
 def _orphan(state: State, seen: list[Attachment], options: Options) -> Finding | None:
-    """An attachment that no pod needs; None when one does, or did a moment ago, or it is none of our business."""
+    """An attachment that no pod needs; None when one does, or did a moment ago, or it is none of
+    our business.
+    """
     attachment = seen[-1]
     if not attachment.volume or attachment.driver in state.detached_drivers:
         return None
@@ -361,13 +438,30 @@ def _orphan(state: State, seen: list[Attachment], options: Options) -> Finding |
     if any(once.deleted or age(state.now, once.created) < options.min_age for once in seen):
         return None
     finding = _finding(state, attachment, "STOR-11", "major")
-    finding.summary = f"{attachment.name} keeps {_title(state, attachment)} on {attachment.node}, where no pod needs it"
+    finding.summary = (
+        f"{attachment.name} keeps {_title(state, attachment)} on {attachment.node}, "
+        "where no pod needs it"
+    )
     because = proofs(state.last, attachment, state.version, state.version_text)
     named = attachment.name in options.names and state.last.at - state.first.at >= BACKOFF_SECONDS
     if named and not because:
-        because = [f"it was named, and in {state.last.at - state.first.at:.0f} s no controller manager has tried to detach it"]
-    obstacles = [text for observation in state.observations for text in blockers(observation, attachment)]
-    if len({once.nodes[attachment.node].uid for once in state.observations if attachment.node in once.nodes}) > 1:
+        because = [
+            f"it was named, and in {state.last.at - state.first.at:.0f} s no controller manager "
+            "has tried to detach it"
+        ]
+    obstacles = [
+        text for observation in state.observations for text in blockers(observation, attachment)
+    ]
+    if (
+        len(
+            {
+                once.nodes[attachment.node].uid
+                for once in state.observations
+                if attachment.node in once.nodes
+            }
+        )
+        > 1
+    ):
         obstacles.append(f"{attachment.node} is another node of that name by now")
     finding.evidence["because"] = because
     if not because:
@@ -376,15 +470,18 @@ def _orphan(state: State, seen: list[Attachment], options: Options) -> Finding |
         finding.refuse(*obstacles)
     elif not because:
         finding.reason = (
-            f"nothing proves that it is left over: its PersistentVolume is {finding.evidence['phase']}, and no pod waits for it elsewhere. "
-            "If it stays so, name it (names) and have it observed for longer than a controller manager waits between two tries to detach "
-            f"(observation_seconds: {BACKOFF_SECONDS:.0f})"
+            "nothing proves that it is left over: its PersistentVolume is "
+            f"{finding.evidence['phase']}, and no pod waits for it elsewhere. If it stays so, name "
+            "it (names) and have it observed for longer than a controller manager waits between "
+            f"two tries to detach (observation_seconds: {BACKOFF_SECONDS:.0f})"
         )
     elif len(seen) < 2:
         finding.refuse(_HASTY)
     else:
         finding.verdict = "repair"
-        finding.reason = f"no pod on {attachment.node} needs it, observed {state.observed}; {'; '.join(because)}"
+        finding.reason = (
+            f"no pod on {attachment.node} needs it, observed {state.observed}; {'; '.join(because)}"
+        )
         finding.repair = [_deletion(state, attachment, named)]
     return finding
 
@@ -393,20 +490,30 @@ _HASTY = "a single observation proves nothing: set observations to 2 or more"
 
 
 def _lost_status(state: State, seen: list[Attachment], options: Options) -> Finding | None:
-    """A pod needs the volume, it is attached, and the node's status does not say so; None if that was not so all the time."""
+    """A pod needs the volume, it is attached, and the node's status does not say so; None if that
+    was not so all the time.
+    """
     attachment = seen[-1]
     if attachment.driver in state.detached_drivers:
         return None
-    if not all(may_lack_status(observation, once) for observation, once in zip(state.observations, seen)):
+    if not all(
+        may_lack_status(observation, once) for observation, once in zip(state.observations, seen)
+    ):
         return None
     if any(attachment.name in observation.was_listed for observation in state.observations):
         return None
-    users = [{pod.uid: pod for pod in observation.users(once)} for observation, once in zip(state.observations, seen)]
+    users = [
+        {pod.uid: pod for pod in observation.users(once)}
+        for observation, once in zip(state.observations, seen)
+    ]
     steady = [pod for uid, pod in users[-1].items() if all(uid in once for once in users)]
     if not steady:
         return None
     finding = _finding(state, attachment, "STOR-13", "major")
-    finding.summary = f"{_title(state, attachment)} is attached to {attachment.node}, and the node's volumesAttached does not list it"
+    finding.summary = (
+        f"{_title(state, attachment)} is attached to {attachment.node}, and the "
+        "node's volumesAttached does not list it"
+    )
     finding.evidence.update(
         pods=_pod_evidence(steady, state.now),
         workload_title=_workload_title(steady),
@@ -416,17 +523,21 @@ def _lost_status(state: State, seen: list[Attachment], options: Options) -> Find
         **state.leader,
     )
     if attachment.detach_error:
-        finding.refuse(f"the storage side is the cause, its last detach failed: {attachment.detach_error.message}")
+        finding.refuse(
+            "the storage side is the cause, its last detach failed: "
+            f"{attachment.detach_error.message}"
+        )
     elif state.last.nodes[attachment.node].is_younger(attachment):
         finding.refuse(f"its node {made_again(attachment.node)}")
     elif len(seen) < 2:
         finding.refuse(_HASTY)
     else:
         finding.reason = (
-            f"observed {state.observed}. A pod that is to start there waits for the entry for ever; "
-            "one that runs goes on. Move the pod away and back: "
+            f"observed {state.observed}. A pod that is to start there waits for the entry for "
+            "ever; one that runs goes on. Move the pod away and back: "
             + untrusted.shown_command(
-                f"ansible-playbook {RUNBOOK} -e attachment_repair_names={{name}} -e attachment_repair_lost_status=reattach",
+                f"ansible-playbook {RUNBOOK} -e attachment_repair_names={{name}} -e "
+                "attachment_repair_lost_status=reattach",
                 name=attachment.name,
             )
         )
@@ -466,15 +577,35 @@ def _finding(state: State, attachment: Attachment, control: str, severity: str) 
     }
     if attachment.deleted:
         evidence["deleted_seconds_ago"] = round(age(state.now, attachment.deleted))
-    return Finding(control, severity, "VolumeAttachment", attachment.name, attachment.node, "", "report", "", RUNBOOK, evidence)
+    return Finding(
+        control,
+        severity,
+        "VolumeAttachment",
+        attachment.name,
+        attachment.node,
+        "",
+        "report",
+        "",
+        RUNBOOK,
+        evidence,
+    )
 
 
 def _deletion(state: State, attachment: Attachment, named: bool) -> Action:
     url = f"/apis/storage.k8s.io/v1/volumeattachments/{attachment.name}"
-    siblings = tuple(other.name for other in state.last.by_volume.get(attachment.volume, ()) if other.name != attachment.name)
+    siblings = tuple(
+        other.name
+        for other in state.last.by_volume.get(attachment.volume, ())
+        if other.name != attachment.name
+    )
     node = state.last.nodes[attachment.node].uid
     subject = Orphan(attachment, state.last.volumes.get(attachment.volume), siblings, node, named)
-    return Action("delete_volumeattachment", attachment.name, ["DELETE", url, f"preconditions.uid={attachment.uid}"], subject)
+    return Action(
+        "delete_volumeattachment",
+        attachment.name,
+        ["DELETE", url, f"preconditions.uid={attachment.uid}"],
+        subject,
+    )
 
 
 # STOR-12: names that collide
@@ -485,7 +616,9 @@ def may_collide(seen: Observation, version: tuple[int, int, int]) -> bool:
     if names.affected(version) == "no":
         return False
     return any(
-        names.collides(volume.driver, volume.handle) or names.grows_into(volume.driver, volume.handle) for volume in seen.volumes.values()
+        names.collides(volume.driver, volume.handle)
+        or names.grows_into(volume.driver, volume.handle)
+        for volume in seen.volumes.values()
     )
 
 
@@ -494,29 +627,55 @@ def _collisions(state: State) -> list[Finding]:
     affected = names.affected(state.version)
     if affected == "no":
         return []
-    return [_collision(state, volume, affected) for volume in _detachable(state) if names.collides(volume.driver, volume.handle)]
+    return [
+        _collision(state, volume, affected)
+        for volume in _detachable(state)
+        if names.collides(volume.driver, volume.handle)
+    ]
 
 
 def _detachable(state: State) -> list[Volume]:
     """Volumes that the controller manager will detach one day."""
-    return [volume for volume in state.first.volumes.values() if volume.driver not in state.detached_drivers]
+    return [
+        volume
+        for volume in state.first.volumes.values()
+        if volume.driver not in state.detached_drivers
+    ]
 
 
 def _collision(state: State, volume: Volume, affected: str) -> Finding:
     seen = state.first
-    attached = [attachment for attachment in seen.by_volume.get(volume.name, ()) if attachment.attached]
+    attached = [
+        attachment for attachment in seen.by_volume.get(volume.name, ()) if attachment.attached
+    ]
     on = sorted(attachment.node for attachment in attached)
     # Where the node's status is not known, or old, it counts as used.
-    idle = sorted(attachment.node for attachment in attached if seen.ready(attachment.node) and attachment.name not in seen.in_use)
+    idle = sorted(
+        attachment.node
+        for attachment in attached
+        if seen.ready(attachment.node) and attachment.name not in seen.in_use
+    )
     used = [node for node in on if node not in idle]
     will = "will leave" if affected == "yes" else "may leave"
-    words = [f"it is attached to {', '.join(used)} now: deleting its pod {will} that behind"] if used else []
-    words += [f"it is still attached to {', '.join(idle)}, where the kubelet does not use it: see STOR-11"] if idle else []
+    words = (
+        [f"it is attached to {', '.join(used)} now: deleting its pod {will} that behind"]
+        if used
+        else []
+    )
+    words += (
+        [
+            f"it is still attached to {', '.join(idle)}, where the "
+            "kubelet does not use it: see STOR-11"
+        ]
+        if idle
+        else []
+    )
     now = "; ".join(words) or f"its next detach {will} it behind"
     sure = (
         f"{state.version_text} is affected"
         if affected == "yes"
-        else f"whether the controller manager has the fix cannot be told, since it may be older than the API server ({state.version_text})"
+        else "whether the controller manager has the fix cannot be told, since it may be older "
+        f"than the API server ({state.version_text})"
     )
     return Finding(
         "STOR-12",
@@ -524,10 +683,12 @@ def _collision(state: State, volume: Volume, affected: str) -> Finding:
         "PersistentVolume",
         volume.name,
         "",
-        f"{volume.name} {'is' if affected == 'yes' else 'may be'} mistaken for a VolumeAttachment when it is detached, and stays attached",
+        f"{volume.name} {'is' if affected == 'yes' else 'may be'} mistaken for a VolumeAttachment "
+        "when it is detached, and stays attached",
         "report",
-        f"{sure}; {now}. The volume keeps its name for good: upgrade to 1.24 or newer, or run {RUNBOOK} each time after it was detached. "
-        f"For new volumes a longer --volume-name-prefix prevents it (filter storage_ops.runbooks.safe_volume_name_prefix)",
+        f"{sure}; {now}. The volume keeps its name for good: upgrade to 1.24 or newer, or run "
+        f"{RUNBOOK} each time after it was detached. For new volumes a longer --volume-name-prefix "
+        "prevents it (filter storage_ops.runbooks.safe_volume_name_prefix)",
         RUNBOOK,
         {
             "driver": volume.driver,
@@ -543,7 +704,9 @@ def _collision(state: State, volume: Volume, affected: str) -> Finding:
 
 
 def _growing(state: State) -> list[Finding]:
-    """Drivers whose next volumes may collide, since the number at the end of their handles grows."""
+    """Drivers whose next volumes may collide, since the number at the end of their
+    handles grows.
+    """
     affected = names.affected(state.version)
     if affected == "no":
         return []
@@ -558,16 +721,20 @@ def _growing(state: State) -> list[Finding]:
             "CSIDriver",
             driver,
             "",
-            f"{driver} has volumes ({len(volumes)}) whose names grow into the collision by the number at their end",
+            f"{driver} has volumes ({len(volumes)}) whose names grow into the collision by the "
+            "number at their end",
             "report",
-            "a longer --volume-name-prefix of its provisioner prevents it (filter storage_ops.runbooks.safe_volume_name_prefix); "
-            "volumes that exist keep their names",
+            "a longer --volume-name-prefix of its provisioner prevents it (filter "
+            "storage_ops.runbooks.safe_volume_name_prefix); volumes that exist keep their names",
             RUNBOOK,
             {
                 "driver": driver,
                 "version": state.version_text,
                 "affected": affected,
-                "volumes": [f"{driver}^{volume.handle} ({names.length(driver, volume.handle)} bytes)" for volume in volumes],
+                "volumes": [
+                    f"{driver}^{volume.handle} ({names.length(driver, volume.handle)} bytes)"
+                    for volume in volumes
+                ],
             },
         )
         for driver, volumes in sorted(close.items())
@@ -587,19 +754,25 @@ def _without_metadata(state: State, options: Options) -> list[Finding]:
             continue
         keys, pods = ", ".join(missing), seen.users(attachment)
         finding = _finding(state, attachment, "STOR-14", "major")
-        finding.evidence.update(missing=keys, metadata=list(attachment.metadata), pods=_pod_evidence(pods, state.now))
-        finding.summary = f"the attachment of {_title(state, attachment)} to {attachment.node} lacks {keys}"
+        finding.evidence.update(
+            missing=keys, metadata=list(attachment.metadata), pods=_pod_evidence(pods, state.now)
+        )
+        finding.summary = (
+            f"the attachment of {_title(state, attachment)} to {attachment.node} lacks {keys}"
+        )
         finding.reason = (
-            f"no pod needs it, so there is nobody to move; a pod that comes to {attachment.node} would get it as it is, so delete it if it "
-            "is left over (STOR-11)"
+            f"no pod needs it, so there is nobody to move; a pod that comes to {attachment.node} "
+            "would get it as it is, so delete it if it is left over (STOR-11)"
         )
         if pods:
             finding.evidence["workload_title"] = _workload_title(pods)
             finding.workload = {**_workload(seen, pods, attachment), "missing": missing}
             finding.reason = (
-                f"{attachment.driver} gives it only to a fresh attachment: its pods have to leave the node and come back. "
+                f"{attachment.driver} gives it only to a fresh attachment: its pods have to leave "
+                "the node and come back. "
                 + untrusted.shown_command(
-                    f"ansible-playbook {RUNBOOK} -e attachment_repair_names={{name}} -e attachment_repair_reattach_missing_metadata=true",
+                    f"ansible-playbook {RUNBOOK} -e attachment_repair_names={{name}} -e "
+                    "attachment_repair_reattach_missing_metadata=true",
                     name=attachment.name,
                 )
                 + metadata_arguments(attachment.driver, options.required_metadata)
@@ -613,7 +786,12 @@ def _without_metadata(state: State, options: Options) -> list[Finding]:
 
 def _workload_key(pods: Iterable[Pod]) -> tuple[str, str, str]:
     """Namespace, kind and name of what moves together: the pods of one controller."""
-    return min((pod.namespace, pod.owner.kind, pod.owner.name) if pod.owner else (pod.namespace, "Pod", pod.name) for pod in pods)
+    return min(
+        (pod.namespace, pod.owner.kind, pod.owner.name)
+        if pod.owner
+        else (pod.namespace, "Pod", pod.name)
+        for pod in pods
+    )
 
 
 def _workload_title(pods: Collection[Pod]) -> str:
@@ -625,48 +803,77 @@ def _workload(seen: Observation, pods: Collection[Pod], attachment: Attachment) 
     """Who has to be moved for this attachment to be made anew, and off which claims."""
     namespace, kind, name = _workload_key(pods)
     used = {(pod.namespace, claim) for pod in pods for claim in pod.claims}
-    claims = sorted(claim for space, claim in seen.claims_of(attachment) if space == namespace and (space, claim) in used)
-    return {"kind": kind, "namespace": namespace, "name": name, "claims": claims, "attachments": [attachment.uid]}
+    claims = sorted(
+        claim
+        for space, claim in seen.claims_of(attachment)
+        if space == namespace and (space, claim) in used
+    )
+    return {
+        "kind": kind,
+        "namespace": namespace,
+        "name": name,
+        "claims": claims,
+        "attachments": [attachment.uid],
+    }
 
 
 def _join_workloads(found: Iterable[Finding], wanted: Iterable[Finding]) -> None:
-    """Let the first finding of each workload that is in scope name all of its claims and attachments, and the others none.
+    """Let the first finding of each workload that is in scope name all of its claims and
+    attachments, and the others none.
 
     A workload moves as a whole, so its attachments that are out of scope are made anew too.
     """
     joined: dict[tuple[str, str], dict[str, Any]] = {}
     for finding in found:
         if finding.workload:
-            workload = joined.setdefault((finding.control, finding.evidence["workload_title"]), dict(finding.workload))
+            workload = joined.setdefault(
+                (finding.control, finding.evidence["workload_title"]), dict(finding.workload)
+            )
             for what in {"claims", "attachments", "missing"} & set(workload):
                 workload[what] = sorted({*workload[what], *finding.workload[what]})
     for finding in wanted:
         if finding.workload:
-            finding.workload = joined.pop((finding.control, finding.evidence["workload_title"]), None)
+            finding.workload = joined.pop(
+                (finding.control, finding.evidence["workload_title"]), None
+            )
 
 
 # STOR-15: nobody attaches
 
 
 def _never_attached(state: State, options: Options) -> list[Finding]:
-    """Pods that wait for a volume although nothing is in the way: the controller manager does not do its work."""
+    """Pods that wait for a volume although nothing is in the way: the controller manager does not
+    do its work.
+    """
     found = [
-        {(wait.pod.uid, wait.volume.name): wait for wait in waits(seen, options.pending_seconds, state.now)} for seen in state.observations
+        {
+            (wait.pod.uid, wait.volume.name): wait
+            for wait in waits(seen, options.pending_seconds, state.now)
+        }
+        for seen in state.observations
     ]
     steady = [wait for key, wait in found[-1].items() if all(key in once for once in found)]
-    steady = [wait for wait in steady if could_attach(wait, state.detached_drivers, state.drivers_on)]
+    steady = [
+        wait for wait in steady if could_attach(wait, state.detached_drivers, state.drivers_on)
+    ]
     volumes: dict[str, list[Wait]] = defaultdict(list)
     for wait in steady:
         volumes[wait.pod.uid].append(wait)
     oldest = max((age(state.now, wait.pod.scheduled) for wait in steady), default=0.0)
-    return [_never_attached_pod(state, waiting, len(volumes), oldest) for waiting in volumes.values()]
+    return [
+        _never_attached_pod(state, waiting, len(volumes), oldest) for waiting in volumes.values()
+    ]
 
 
 def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: float) -> Finding:
     pod = waiting[0].pod
     seconds = age(state.now, pod.scheduled)
     attached = age(state.now, state.last_attach) if state.last_attach else None
-    last = "no attach event is left" if attached is None else f"the last attach event was {_duration(attached)} ago"
+    last = (
+        "no attach event is left"
+        if attached is None
+        else f"the last attach event was {_duration(attached)} ago"
+    )
     idle = attached is None or attached > oldest
     return Finding(
         "STOR-15",
@@ -674,11 +881,14 @@ def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: f
         "pod",
         pod.name,
         pod.node,
-        f"pod {pod.title} has waited on {pod.node} for {_duration(seconds)}, and nothing attaches its volume",
+        f"pod {pod.title} has waited on {pod.node} for {_duration(seconds)}, "
+        "and nothing attaches its volume",
         "report",
-        f"the controller manager does not attach ({last}): look at its leader, which is the platform's"
+        f"the controller manager does not attach ({last}): look "
+        "at its leader, which is the platform's"
         if idle
-        else f"the controller manager attaches other volumes ({last}): look in its log for this one",
+        else "the controller manager attaches other volumes "
+        f"({last}): look in its log for this one",
         "storage_ops.runbooks.triage",
         {
             "driver": waiting[0].volume.disk[0],
@@ -707,11 +917,22 @@ def _unfinished_moves(state: State) -> list[Finding]:
         for text in node.cordons:
             try:
                 cordon = untrusted.from_json(text)
-                namespace, by, since = str(cordon["namespace"]), str(cordon["by"]), parse_time(str(cordon["since"]))
+                namespace, by, since = (
+                    str(cordon["namespace"]),
+                    str(cordon["by"]),
+                    parse_time(str(cordon["since"])),
+                )
                 claims = [str(claim) for claim in cordon["claims"]]
             except (ValueError, KeyError, TypeError):
                 continue
-            found.append(_unfinished_move(node, namespace, claims, f"{untrusted.shown(by, 100)} {_duration(age(state.now, since))} ago"))
+            found.append(
+                _unfinished_move(
+                    node,
+                    namespace,
+                    claims,
+                    f"{untrusted.shown(by, 100)} {_duration(age(state.now, since))} ago",
+                )
+            )
     return found
 
 
@@ -723,13 +944,17 @@ def _unfinished_move(node: Node, namespace: str, claims: list[str], who: str) ->
         "node",
         node.name,
         node.name,
-        f"node {node.name} takes no new pods since {who}, to move those of {untrusted.shown(namespace, 100)}/"
-        f"{untrusted.shown(', '.join(claims), 500)}",
+        f"node {node.name} takes no new pods since {who}, to move those of "
+        f"{untrusted.shown(namespace, 100)}/{untrusted.shown(', '.join(claims), 500)}",
         "report",
-        "an annotation of the node says so, which its kubelet may have written too: see whether there was such a run. If there was, and it "
-        "is over, the module workload_reattach finishes it and frees the node, for these claims",
+        "an annotation of the node says so, which its kubelet may have written too: see whether "
+        "there was such a run. If there was, and it is over, the module workload_reattach finishes "
+        "it and frees the node, for these claims",
         "",
-        {"claims": [f"{namespace}/{claim}" for claim in claims], "claim": f"{namespace}/{claims[0]}" if claims else ""},
+        {
+            "claims": [f"{namespace}/{claim}" for claim in claims],
+            "claim": f"{namespace}/{claims[0]}" if claims else "",
+        },
     )
 
 
@@ -738,7 +963,11 @@ def _unfinished_move(node: Node, namespace: str, claims: list[str], who: str) ->
 
 def _title(state: State, attachment: Attachment) -> str:
     volume = state.last.volumes.get(attachment.volume) or state.first.volumes.get(attachment.volume)
-    return f"{attachment.volume} ({'/'.join(volume.claim)})" if volume and volume.claim_name else attachment.volume
+    return (
+        f"{attachment.volume} ({'/'.join(volume.claim)})"
+        if volume and volume.claim_name
+        else attachment.volume
+    )
 
 
 def _pod_evidence(pods: Iterable[Pod], now: datetime) -> list[str]:
@@ -748,7 +977,9 @@ def _pod_evidence(pods: Iterable[Pod], now: datetime) -> list[str]:
 def _error_evidence(error: VolumeError | None, now: datetime) -> str:
     if error is None:
         return ""
-    return f"{error.message} ({_duration(age(now, error.time))} ago)" if error.time else error.message
+    return (
+        f"{error.message} ({_duration(age(now, error.time))} ago)" if error.time else error.message
+    )
 
 
 def _duration(seconds: float) -> str:

@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import driver_limits
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.driver_limits import Limits
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    limits as driver_limits,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.limits import (
+    Limits,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 
 ROOT, DRIVER = "/var/lib/kubelet", "s3.csi.example.com"
@@ -45,7 +49,9 @@ class Node:
         target.write_text(text + "\n")
 
     def read(self) -> dict[str, Limits]:
-        return driver_limits.read(Host(Deadline(60), 10, str(self.folder)), ROOT, {DRIVER, "other.example.com"})
+        return driver_limits.read(
+            Host(Deadline(60), 10, str(self.folder)), ROOT, {DRIVER, "other.example.com"}
+        )
 
 
 @pytest.fixture
@@ -70,7 +76,9 @@ def test_without_limits_there_are_none(node: Node) -> None:
 
 def test_the_older_control_groups(node: Node) -> None:
     path = f"/kubepods/burstable/pod{UID.replace('_', '-')}/{'d' * 64}"
-    node.process(7, f"12:pids:{path}\n9:cpu,cpuacct:{path}\n4:memory:{path}\n0::{path}\n", SOCKET + PODS)
+    node.process(
+        7, f"12:pids:{path}\n9:cpu,cpuacct:{path}\n4:memory:{path}\n0::{path}\n", SOCKET + PODS
+    )
     node.limit(f"memory{path}/memory.limit_in_bytes", "134217728")
     node.limit(f"memory{path.rpartition('/')[0]}/memory.limit_in_bytes", "9223372036854771712")
     node.limit(f"pids{path}/pids.max", "64")

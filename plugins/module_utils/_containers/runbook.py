@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Looks into the mount namespaces of containers, restarts those that have a dead mount, and proves that they have the node's new one."""
+"""Looks into the mount namespaces of containers, restarts those that have a dead mount, and proves
+that they have the node's new one.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers import (
+    plan as pure,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.plan import (
+    Container,
+    Copy,
+    HostMount,
+    Known,
+    Options,
+    Runtime,
+    State,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline, call_each, find_program
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    Deadline,
+    call_each,
+    find_program,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
     PUBLISH,
@@ -32,7 +58,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet
     find_root,
     parents_problem,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import MountTable, is_fuse, read_table
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    MountTable,
+    is_fuse,
+    read_table,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
     DEAD_ERRORS,
@@ -46,16 +76,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.process
     container_id_of,
     pod_uid_of,
     require_host_namespace,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._stale_containers.plan import (
-    Container,
-    Copy,
-    HostMount,
-    Known,
-    Options,
-    Runtime,
-    State,
 )
 
 OPTIONS_SPEC = ArgumentSpec(
@@ -133,7 +153,9 @@ class StaleContainers:
     # gather
 
     def gather(self) -> State:
-        """Ask every FUSE mount in every container; only where one is dead or hung, what of the node it is and the runtime."""
+        """Ask every FUSE mount in every container; only where one is dead or hung, what of the node
+        it is and the runtime.
+        """
         host = self._host
         host.require_root()
         require_host_namespace(host)
@@ -145,7 +167,9 @@ class StaleContainers:
         return State(host.name, tuple(containers), self._runtime)
 
     def _containers(self, only: str = "") -> list[Container]:
-        """Containers with FUSE mounts that are asked for, their mounts not asked yet; ``only``: the one with this id."""
+        """Containers with FUSE mounts that are asked for, their mounts not asked yet; ``only``: the
+        one with this id.
+        """
         found = []
         for container, pod, pid in _container_processes(self._host):
             if only not in ("", container):
@@ -160,7 +184,10 @@ class StaleContainers:
                 if self._host.exists(f"/proc/{pid}"):
                     raise
                 continue
-            copies = tuple(Copy(point, table_device(table, point), Answer(ERROR)) for point in fuse_points(table))
+            copies = tuple(
+                Copy(point, table_device(table, point), Answer(ERROR))
+                for point in fuse_points(table)
+            )
             if copies:
                 command = self._host.read(f"/proc/{pid}/comm") or ""
                 found.append(Container(container, pod, pid, command, copies, known=known))
@@ -168,15 +195,22 @@ class StaleContainers:
 
     def _ask(self, containers: Sequence[Container]) -> list[Container]:
         """The containers with what their mounts answer."""
-        questions = [(container.pid, copy.point) for container in containers for copy in container.copies]
+        questions = [
+            (container.pid, copy.point) for container in containers for copy in container.copies
+        ]
         answers = iter(look_into(self._host, questions, self._options.probe_timeout))
         return [
-            replace(container, copies=tuple(replace(copy, answer=next(answers)[0]) for copy in container.copies))
+            replace(
+                container,
+                copies=tuple(replace(copy, answer=next(answers)[0]) for copy in container.copies),
+            )
             for container in containers
         ]
 
     def _described(self, containers: Sequence[Container]) -> list[Container]:
-        """The containers that need it with what the runtime and the cluster say of them, and with the node's side of their mounts."""
+        """The containers that need it with what the runtime and the cluster say of them, and with
+        the node's side of their mounts.
+        """
         described = []
         for container in containers:
             if container.dead or container.hung:
@@ -185,7 +219,14 @@ class StaleContainers:
                     # The cluster was asked for others.
                     continue
             described.append(container)
-        paths = sorted({copy.host.path for container in described for copy in container.copies if copy.host.path})
+        paths = sorted(
+            {
+                copy.host.path
+                for container in described
+                for copy in container.copies
+                if copy.host.path
+            }
+        )
         table = read_table(self._host, "self")
         answers = dict(zip(paths, probe_folders(self._host, paths, self._options.probe_timeout)))
         ways = dict(zip(paths, parents_problem(self._host, paths, self._root)))
@@ -194,16 +235,35 @@ class StaleContainers:
             path = copy.host.path
             if not path:
                 return copy
-            return replace(copy, host=replace(copy.host, device=table_device(table, path), answer=answers[path], problem=ways[path]))
+            return replace(
+                copy,
+                host=replace(
+                    copy.host,
+                    device=table_device(table, path),
+                    answer=answers[path],
+                    problem=ways[path],
+                ),
+            )
 
-        return [replace(container, copies=tuple(hosted(copy) for copy in container.copies)) for container in described]
+        return [
+            replace(container, copies=tuple(hosted(copy) for copy in container.copies))
+            for container in described
+        ]
 
     def _named(self, container: Container) -> Container:
         said = inspect(self._host, self._runtime, container.id)
         points = {copy.point for copy in container.copies}
-        known = [entry for entry in container.known if entry.mount_path in points and self._is_about(entry, container, said)]
+        known = [
+            entry
+            for entry in container.known
+            if entry.mount_path in points and self._is_about(entry, container, said)
+        ]
         # Of a link, the cluster has the name, and the kernel where it leads to.
-        elsewhere = sorted({entry.mount_path for entry in container.known if _may_be(entry, container, said)} if not known else ())
+        elsewhere = sorted(
+            {entry.mount_path for entry in container.known if _may_be(entry, container, said)}
+            if not known
+            else ()
+        )
         first = known[0] if known else Known("", "")
         return replace(
             container,
@@ -211,21 +271,35 @@ class StaleContainers:
             namespace=said.namespace if said else first.namespace,
             pod_name=said.pod_name if said else first.pod_name,
             serves=bool(said)
-            and any(propagation.endswith("BIDIRECTIONAL") for _path, propagation in (said.mounts.values() if said else ())),
+            and any(
+                propagation.endswith("BIDIRECTIONAL")
+                for _path, propagation in (said.mounts.values() if said else ())
+            ),
             grace_period=said.grace_period if said else pure.GRACE_SECONDS,
             known=tuple(known),
             elsewhere=tuple(elsewhere),
-            copies=tuple(replace(copy, host=self._host_mount(container, copy, said, known)) for copy in container.copies),
+            copies=tuple(
+                replace(copy, host=self._host_mount(container, copy, said, known))
+                for copy in container.copies
+            ),
         )
 
     def _is_about(self, entry: Known, container: Container, said: Inspected | None) -> bool:
-        """Containers of a pod may have the same path; where the runtime gives no name, only their ids tell them apart."""
+        """Containers of a pod may have the same path; where the runtime gives no name, only their
+        ids tell them apart.
+        """
         if said:
             return entry.container in ("", said.name)
-        twins = {other.container for other in self._options.containers if (other.pod, other.mount_path) == (entry.pod, entry.mount_path)}
+        twins = {
+            other.container
+            for other in self._options.containers
+            if (other.pod, other.mount_path) == (entry.pod, entry.mount_path)
+        }
         return entry.id == container.id or (not entry.id and len(twins) == 1)
 
-    def _host_mount(self, container: Container, copy: Copy, said: Inspected | None, known: Iterable[Known]) -> HostMount:
+    def _host_mount(
+        self, container: Container, copy: Copy, said: Inspected | None, known: Iterable[Known]
+    ) -> HostMount:
         """Which path of the node a copy is of: the runtime knows best."""
         told = next((entry for entry in known if entry.mount_path == copy.point), None)
         path = said.mounts.get(copy.point, ("", ""))[0] if said else told.host_path if told else ""
@@ -233,12 +307,16 @@ class StaleContainers:
             return HostMount(problem="by the runtime it is none of the container's volumes")
         if not path:
             why = f" ({self._runtime.problem})" if self._runtime.problem else ""
-            return HostMount(problem=f"neither the cluster nor the runtime says which volume this is{why}")
+            return HostMount(
+                problem=f"neither the cluster nor the runtime says which volume this is{why}"
+            )
         root = self._options.kubelet_root
         path = self._root + path[len(root) :] if path.startswith(f"{root}/") else path
         place = classify(path, self._root)
         if place is None or place.kind not in (PUBLISH, SUBPATH) or place.pod != container.pod:
-            return HostMount(problem=f"it is {path!r} of the node, which is no CSI volume of its own pod")
+            return HostMount(
+                problem=f"it is {path!r} of the node, which is no CSI volume of its own pod"
+            )
         return HostMount(path, place.volume)
 
     # plan
@@ -257,13 +335,19 @@ class StaleContainers:
         """What was looked at."""
         count = len(state.containers)
         if not count:
-            return "no container that was asked for has a FUSE mount" if self._options.containers else "no container has a FUSE mount"
+            return (
+                "no container that was asked for has a FUSE mount"
+                if self._options.containers
+                else "no container has a FUSE mount"
+            )
         return f"{count} container{'s' * (count != 1)} with FUSE mounts, none of them dead or hung"
 
     # apply
 
     def apply(self, action: Action) -> None:
-        """Wait for the kubelet, or have the runtime end the container; only if it still is as it was."""
+        """Wait for the kubelet, or have the runtime end the container; only if it still is as it
+        was.
+        """
         container: Container = action.subject
         if action.verb == "await_liveness_probe":
             self._await(action, container)
@@ -271,7 +355,10 @@ class StaleContainers:
         self._still_stale(container)
         timeout = pure.stop_seconds(container, self._options) + self._host.command_timeout
         if self._host.deadline.remaining() < timeout:
-            raise NotStarted("the deadline leaves no time to see it started again; run again, or raise the deadline")
+            raise NotStarted(
+                "the deadline leaves no time to see it started again; "
+                "run again, or raise the deadline"
+            )
         result = self._host.run(action.command, timeout)
         if not result.ok:
             raise ActionFailed(result.describe())
@@ -282,7 +369,9 @@ class StaleContainers:
             raise NotStarted("the container has ended meanwhile; run again")
         if not found[0].dead:
             raise NotStarted("its mounts answer by now")
-        blockers, reasons = pure.obstacles(State(self._host.name, tuple(found), self._runtime), found[0], self._options)
+        blockers, reasons = pure.obstacles(
+            State(self._host.name, tuple(found), self._runtime), found[0], self._options
+        )
         if blockers or reasons:
             raise NotStarted(f"meanwhile {'; '.join([*blockers, *reasons])}")
 
@@ -293,10 +382,19 @@ class StaleContainers:
             return
         if self._options.method == "probe" or self._runtime.problem:
             raise ActionFailed(
-                f"the kubelet has not restarted it within {seconds:g} s (liveness_timeout), although its liveness probe covers the mount"
-                + (f", and the runtime cannot be asked: {self._runtime.problem}" if self._runtime.problem else "")
+                f"the kubelet has not restarted it within {seconds:g} s (liveness_timeout), "
+                "although its liveness probe covers the mount"
+                + (
+                    f", and the runtime cannot be asked: {self._runtime.problem}"
+                    if self._runtime.problem
+                    else ""
+                )
             )
-        planned = next(finding for finding in self._plan.findings if any(action is step for step in finding.repair))
+        planned = next(
+            finding
+            for finding in self._plan.findings
+            if any(action is step for step in finding.repair)
+        )
         planned.repair.append(pure.stop_action(self._runtime, container, self._options))
 
     def _is_there(self, container: Container) -> bool:
@@ -309,7 +407,9 @@ class StaleContainers:
     # verify
 
     def verify(self, finding: Finding) -> list[str]:
-        """A new container of the same name in the same pod must list the folder, and on the file system that the node has there."""
+        """A new container of the same name in the same pod must list the folder, and on the file
+        system that the node has there.
+        """
         old: Container = finding.repair[0].subject
         until = Deadline(self._host.deadline.cap(self._options.restart_timeout))
         while True:
@@ -318,7 +418,8 @@ class StaleContainers:
                 return proof
             if until.remaining() < _POLL_SECONDS:
                 raise StorageOpsError(
-                    f"the restart of {old.title} is not proven within {self._options.restart_timeout:g} s (restart_timeout): {doubts}"
+                    f"the restart of {old.title} is not proven within "
+                    f"{self._options.restart_timeout:g} s (restart_timeout): {doubts}"
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -327,7 +428,9 @@ class StaleContainers:
         if any(container == old.id for container, _pod, _pid in found):
             return "the old one has not ended", []
         table = read_table(self._host, "self")
-        wanted = [(copy.point, copy.host.path, table_device(table, copy.host.path)) for copy in old.dead]
+        wanted = [
+            (copy.point, copy.host.path, table_device(table, copy.host.path)) for copy in old.dead
+        ]
         doubt = "the kubelet has not started it again"
         for container, pod, pid in found:
             if pod != old.pod:
@@ -335,14 +438,22 @@ class StaleContainers:
             said = inspect(self._host, self._runtime, container)
             if said and old.name and said.name != old.name:
                 continue
-            answers = look_into(self._host, [(pid, point) for point, _path, _device in wanted], self._options.probe_timeout)
-            said_by = [_doubt(point, device, answer) for (point, _path, device), answer in zip(wanted, answers)]
+            answers = look_into(
+                self._host,
+                [(pid, point) for point, _path, _device in wanted],
+                self._options.probe_timeout,
+            )
+            said_by = [
+                _doubt(point, device, answer)
+                for (point, _path, device), answer in zip(wanted, answers)
+            ]
             doubts = [text for text in said_by if text]
             if doubts:
                 doubt = f"{container[:12]} runs, but {doubts[0]}"
                 continue
             return "", [
-                f"{pure.shown(point)} in container {container[:12]} (pid {pid}) can be listed, and is {device} as {pure.shown(path)} is"
+                f"{pure.shown(point)} in container {container[:12]} (pid {pid}) can be listed, and "
+                f"is {device} as {pure.shown(path)} is"
                 for point, path, device in wanted
             ]
         return doubt, []
@@ -353,8 +464,21 @@ def container_options(params: dict[str, Any], check_mode: bool = False) -> Optio
 
     A module that only reports lacks most of them, and repairs nothing it would have to limit.
     """
-    given = {"max_repairs": 1_000_000, **{name: params[name] for name in Options.__dataclass_fields__ if params.get(name) is not None}}
-    least = {"probe_timeout": 0.1, "liveness_timeout": 0, "stop_timeout": 0, "restart_timeout": 1, "max_repairs": 0}
+    given = {
+        "max_repairs": 1_000_000,
+        **{
+            name: params[name]
+            for name in Options.__dataclass_fields__
+            if params.get(name) is not None
+        },
+    }
+    least = {
+        "probe_timeout": 0.1,
+        "liveness_timeout": 0,
+        "stop_timeout": 0,
+        "restart_timeout": 1,
+        "max_repairs": 0,
+    }
     for name, minimum in least.items():
         if not given.get(name, minimum) >= minimum:  # not a number is neither
             raise StorageOpsError(f"{name} is {given[name]:g}; give at least {minimum:g}")
@@ -394,20 +518,29 @@ def table_device(table: MountTable, point: str) -> str:
 def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
     """(container, pod, a process of it) by their control groups, each container once.
 
-    A process that sees what the node sees tells nothing of its container: such as one that its runtime is about to start there.
+    A process that sees what the node sees tells nothing of its container: such as one that its
+    runtime is about to start there.
     """
     seen = set()
     own = host.link("/proc/self/ns/mnt")
     for pid in sorted(filter(str.isdigit, host.names("/proc")), key=int):
         cgroup = host.read(f"/proc/{pid}/cgroup") or ""
         container = container_id_of(cgroup)
-        if container and container not in seen and host.link(f"/proc/{pid}/ns/mnt") not in ("", own):
+        if (
+            container
+            and container not in seen
+            and host.link(f"/proc/{pid}/ns/mnt") not in ("", own)
+        ):
             seen.add(container)
             yield container, pod_uid_of(cgroup), int(pid)
 
 
-def look_into(host: Host, questions: Sequence[tuple[int, str]], timeout: float) -> list[tuple[Answer, str]]:
-    """List folders as processes see them: (pid, path) -> what it answered, and the device that is mounted there."""
+def look_into(
+    host: Host, questions: Sequence[tuple[int, str]], timeout: float
+) -> list[tuple[Answer, str]]:
+    """List folders as processes see them: (pid, path) -> what it answered, and the device that is
+    mounted there.
+    """
 
     def looking(question: tuple[int, str]) -> dict[str, str]:
         pid, point = question
@@ -423,14 +556,21 @@ def look_into(host: Host, questions: Sequence[tuple[int, str]], timeout: float) 
 
 def _judge(reply: Any) -> tuple[Answer, str]:
     if reply.problem:
-        return Answer(HUNG if reply.timed_out else ERROR, "listing", text=reply.problem, left=reply.left), ""
+        return Answer(
+            HUNG if reply.timed_out else ERROR, "listing", text=reply.problem, left=reply.left
+        ), ""
     if "error" in reply.value:
-        return Answer(DEAD if reply.value["error"] in DEAD_ERRORS else ERROR, "listing", **reply.value), ""
+        return Answer(
+            DEAD if reply.value["error"] in DEAD_ERRORS else ERROR, "listing", **reply.value
+        ), ""
     return Answer(OK), reply.value["device"]
 
 
 def _list(root: str, point: str) -> str:
-    """Read one entry of a folder of another mount namespace; its device. No link of that namespace is followed: it would lead to ours."""
+    """Read one entry of a folder of another mount namespace; its device.
+
+    No link of that namespace is followed: it would lead to ours.
+    """
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -464,11 +604,18 @@ def _doubt(point: str, device: str, answer: tuple[Answer, str]) -> str:
     said, found = answer
     if said.state != OK:
         return f"{pure.shown(point)} in it is {said.state}: {said.text}"
-    return "" if device and found == device else f"{pure.shown(point)} in it is on {found}, and the node has {device or 'nothing'} there"
+    return (
+        ""
+        if device and found == device
+        else f"{pure.shown(point)} in it is on {found}, and the "
+        f"node has {device or 'nothing'} there"
+    )
 
 
 def find_runtime(host: Host, options: Options) -> Runtime:
-    """How to ask the container runtime: the endpoint that was given, or crictl's own, or the only one that there is."""
+    """How to ask the container runtime: the endpoint that was given, or crictl's own, or the only
+    one that there is.
+    """
     program = options.crictl if os.path.isabs(options.crictl) else find_program(options.crictl)
     if program is None or not os.access(program, os.X_OK):
         return Runtime(problem=f"{options.crictl} is not on this node (option crictl)")
@@ -480,12 +627,17 @@ def find_runtime(host: Host, options: Options) -> Runtime:
     sockets = [path for path in _SOCKETS if host.exists(path)]
     if len(sockets) != 1:
         found = ", ".join(sockets) or "no socket of a container runtime"
-        return Runtime(problem=f"{found} found, and no {_CRICTL_CONFIG}: say which by runtime_endpoint")
+        return Runtime(
+            problem=f"{found} found, and no {_CRICTL_CONFIG}: say which by runtime_endpoint"
+        )
     return Runtime((*command, "--runtime-endpoint", f"unix://{sockets[0]}"))
 
 
 def inspect(host: Host, runtime: Runtime, container: str) -> Inspected | None:
-    """What the runtime says of a container; None if it cannot be asked or does not know it. The environment in it is never kept."""
+    """What the runtime says of a container; None if it cannot be asked or does not know it.
+
+    The environment in it is never kept.
+    """
     if not runtime.command:
         return None
     result = host.run([*runtime.command, "inspect", "--output", "json", container])
@@ -495,7 +647,8 @@ def inspect(host: Host, runtime: Runtime, container: str) -> Inspected | None:
         status = json.loads(result.stdout)["status"]
         labels = status.get("labels") or {}
         mounts = {
-            _normal(mount["containerPath"]): (mount["hostPath"], mount.get("propagation") or "") for mount in status.get("mounts") or []
+            _normal(mount["containerPath"]): (mount["hostPath"], mount.get("propagation") or "")
+            for mount in status.get("mounts") or []
         }
         return Inspected(
             status["metadata"]["name"],

@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""One Unfenced NetworkFence for each node, made while all is well, so that a lost node is fenced by a patch.
+"""One Unfenced NetworkFence for each node, made while all is well, so that a lost node is fenced by
+a patch.
 
-The controller calls UnFence for every Unfenced NetworkFence when it is created, so none may be made where something is fenced.
+The controller calls UnFence for every Unfenced NetworkFence when it is created, so none may be made
+where something is fenced.
 """
 
 from __future__ import annotations
@@ -15,9 +17,30 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, ActionFailed, Finding, NotStarted, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_preparation.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    NotStarted,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledgers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    FENCED,
+    FENCES,
+    GROUP,
+    UNFENCED,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Conflict,
+    path,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences.plan import (
     CAPABLE,
     NODES,
     SECRET_KEY,
@@ -30,21 +53,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_prepar
     pick_host,
     plan,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledgers
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
-    FENCED,
-    FENCES,
-    GROUP,
-    UNFENCED,
-)
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, path
 
 
 class FencePreparation:
     """The runbook prepare_network_fences on one cluster."""
 
-    def __init__(self, cluster: Cluster, options: Options, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, cluster: Cluster, options: Options, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._cluster, self._options, self._sleep = cluster, options, sleep
         self._ledgers = Ledgers(cluster, options.ledger_namespace)
 
@@ -54,7 +70,8 @@ class FencePreparation:
         fences = network_fence.list_fences(cluster)
         if fences is None:
             raise StorageOpsError(
-                "this cluster has no NetworkFences: install CSI-Addons with its resource definitions, or fence with method ceph"
+                "this cluster has no NetworkFences: install CSI-Addons with its resource "
+                "definitions, or fence with method ceph"
             )
         fenced = frozenset(ledger.node for ledger in self._ledgers.all())
         endpoints = tuple(cluster.list(path(GROUP, "csiaddonsnodes"), pick_endpoint))
@@ -79,45 +96,76 @@ class FencePreparation:
     def healthy(self, state: State) -> str:
         """What was looked at."""
         count = len(self._options.nodes or state.hosts)
-        return f"{count} node{'s' * (count != 1)}, each with a NetworkFence of driver {state.driver} that is Unfenced and proven"
+        return (
+            f"{count} node{'s' * (count != 1)}, each with a NetworkFence of driver "
+            f"{state.driver} that is Unfenced and proven"
+        )
 
     def rehearse(self, action: Action) -> None:
         """Have the API server say whether it would take it."""
         self._create(action.subject.body, dry_run=True)
 
     def apply(self, action: Action) -> None:
-        """Make it, after a fresh look at node and ledger, and wait until the controller has said that it is unfenced."""
+        """Make it, after a fresh look at node and ledger, and wait until the controller has said
+        that it is unfenced.
+        """
         subject: Subject = action.subject
         self._recheck(subject)
         fence = network_fence.pick_fence(self._create(subject.body), {})
         network_fence.await_message(self._cluster, fence, self._options.timeout, self._sleep)
 
     def undo(self, action: Action) -> Action | None:
-        """Nothing: an Unfenced NetworkFence does no harm, and its deletion is nobody's but the administrator's."""
+        """Nothing: an Unfenced NetworkFence does no harm, and its deletion is nobody's but the
+        administrator's.
+        """
         return None
 
     def verify(self, finding: Finding) -> list[str]:
         """It is there, Unfenced, and its message says so."""
         (action,) = finding.repair
-        found = next((fence for fence in network_fence.list_fences(self._cluster) or () if fence.name == action.target), None)
+        found = next(
+            (
+                fence
+                for fence in network_fence.list_fences(self._cluster) or ()
+                if fence.name == action.target
+            ),
+            None,
+        )
         if found is None or not found.settled or found.state != UNFENCED:
-            raise ActionFailed(f"NetworkFence {action.target} is not Unfenced and settled: {found.status if found else 'it is gone'}")
-        unread = "; Ceph itself was not read, so that is unverified" if self._options.ceph is None else ""
+            raise ActionFailed(
+                f"NetworkFence {action.target} is not Unfenced and settled: "
+                f"{found.status if found else 'it is gone'}"
+            )
+        unread = (
+            "; Ceph itself was not read, so that is unverified"
+            if self._options.ceph is None
+            else ""
+        )
         return [f"NetworkFence {found.name} is {found.state} and says {found.message!r}{unread}"]
 
     def _create(self, body: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         try:
             return self._cluster.create(FENCES, body, dry_run)
         except Conflict as error:
-            raise NotStarted(f"NetworkFence {body['metadata']['name']} was made by somebody else meanwhile: {error}") from error
+            raise NotStarted(
+                f"NetworkFence {body['metadata']['name']} was made "
+                f"by somebody else meanwhile: {error}"
+            ) from error
 
     def _recheck(self, subject: Subject) -> None:
         item = self._cluster.get(path("v1", "nodes", subject.host.node.name))
         now = pick_host(item) if item else None
         if now is None or now.node.uid != subject.host.node.uid:
             raise NotStarted("the node is gone, or another one has its name")
-        if now.node.ready != "True" or now.noted or now.addresses != subject.host.addresses or self._ledgers.read(now.node.name, item):
-            raise NotStarted("the node is no longer Ready, is being fenced, or has other addresses: run again")
+        if (
+            now.node.ready != "True"
+            or now.noted
+            or now.addresses != subject.host.addresses
+            or self._ledgers.read(now.node.name, item)
+        ):
+            raise NotStarted(
+                "the node is no longer Ready, is being fenced, or has other addresses: run again"
+            )
         for fence in network_fence.list_fences(self._cluster) or ():
             if fence.state == FENCED and overlap(fence.cidrs, tuple(subject.body["spec"]["cidrs"])):
                 raise NotStarted(f"NetworkFence {fence.name} is Fenced now")
@@ -126,20 +174,41 @@ class FencePreparation:
 def _from_class(name: str, classes: Mapping[str, dict[str, Any]]) -> tuple[str, str]:
     """Driver and clusterID of a class."""
     if name not in classes:
-        raise StorageOpsError(f"there is no NetworkFenceClass {name}; there are {', '.join(sorted(classes)) or 'none'}")
+        raise StorageOpsError(
+            f"there is no NetworkFenceClass {name}; there are "
+            f"{', '.join(sorted(classes)) or 'none'}"
+        )
     parameters = classes[name].get("parameters") or {}
-    missing = [key for key in ("clusterID", f"{SECRET_KEY}name", f"{SECRET_KEY}namespace") if not parameters.get(key)]
+    missing = [
+        key
+        for key in ("clusterID", f"{SECRET_KEY}name", f"{SECRET_KEY}namespace")
+        if not parameters.get(key)
+    ]
     if missing:
-        raise StorageOpsError(f"NetworkFenceClass {name} lacks the parameters {', '.join(missing)}, without which its driver cannot fence")
+        raise StorageOpsError(
+            f"NetworkFenceClass {name} lacks the parameters {', '.join(missing)}, without which "
+            "its driver cannot fence"
+        )
     return classes[name].get("provisioner") or "", parameters["clusterID"]
 
 
 def _unserved(driver: str, endpoints: tuple[Endpoint, ...]) -> str:
-    """Why no controller would act on a NetworkFence of this driver; empty if one would. Old versions list no capabilities."""
+    """Why no controller would act on a NetworkFence of this driver; empty if one would.
+
+    Old versions list no capabilities.
+    """
     mine = [endpoint for endpoint in endpoints if endpoint.driver == driver]
     if not mine:
         drivers = sorted({endpoint.driver for endpoint in endpoints})
-        return f"no CSIAddonsNode has driver {driver}, so nobody would act on its NetworkFences; there are {', '.join(drivers) or 'none'}"
-    if all(endpoint.capabilities for endpoint in mine) and not any(CAPABLE in endpoint.capabilities for endpoint in mine):
-        return f"no CSIAddonsNode of driver {driver} has the capability {CAPABLE}: enable CSI-Addons in the driver's provisioner"
+        return (
+            f"no CSIAddonsNode has driver {driver}, so nobody would act on its NetworkFences; "
+            f"there are {', '.join(drivers) or 'none'}"
+        )
+    if all(endpoint.capabilities for endpoint in mine) and not any(
+        CAPABLE in endpoint.capabilities for endpoint in mine
+    ):
+        return (
+            f"no CSIAddonsNode of driver {driver} has the capability {CAPABLE}: enable "
+            "CSI-Addons in the driver's provisioner"
+        )
     return ""

@@ -2,12 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""Containers that still have a dead mount while the node has a new one (STOR-05), and how each is restarted. Pure: no I/O here.
+"""Containers that still have a dead mount while the node has a new one (STOR-05), and how each is
+restarted. Pure: no I/O here.
 
-A container's mount namespace has copies of its own. What is mounted anew on the node comes to it only within a folder that takes part in
-that (HostToContainer); a volume that is mounted by itself is a copy that stays dead until the container is started again.
+A container's mount namespace has copies of its own. What is mounted anew on the node comes to it
+only within a folder that takes part in that (HostToContainer); a volume that is mounted by itself
+is a copy that stays dead until the container is started again.
 """
 
 from __future__ import annotations
@@ -16,8 +18,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Action, Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import DEAD, HUNG, OK, Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+    Plan,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    DEAD,
+    HUNG,
+    OK,
+    Answer,
+)
 
 RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
 # A kubelet starts a container again that ended without an error only then.
@@ -31,7 +42,10 @@ _LEAST_GRACE_SECONDS = 2
 
 @dataclass(frozen=True)
 class Known:
-    """What the cluster says of a mount in a container; what it does not say is empty. See the option containers of container_restart."""
+    """What the cluster says of a mount in a container; what it does not say is empty.
+
+    See the option containers of container_restart.
+    """
 
     pod: str
     mount_path: str
@@ -48,7 +62,9 @@ class Known:
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for and allows; see the documentation of container_restart for units and defaults."""
+    """What the user asked for and allows; see the documentation of container_restart for units and
+    defaults.
+    """
 
     containers: tuple[Known, ...] = ()
     method: str = "auto"
@@ -67,9 +83,11 @@ class Options:
 
 @dataclass(frozen=True)
 class HostMount:
-    """What of the node a container has. ``problem``: why it is not known what that is, or why it is none of the pod's own volumes.
+    """What of the node a container has. ``problem``: why it is not known what that is, or why it is
+    none of the pod's own volumes.
 
-    ``path``: of the node; ``device``: of the FUSE superblock that is mounted there now, empty if there is none.
+    ``path``: of the node; ``device``: of the FUSE superblock that is mounted there now, empty if
+    there is none.
     """
 
     path: str = ""
@@ -93,8 +111,10 @@ class Copy:
 class Container:
     """A container with FUSE mounts. ``known``: what the cluster says of these mounts.
 
-    ``elsewhere``: the mount paths that were given for it, where none of them is one of its FUSE mounts.
-    ``pid``: one of its processes. ``name``: by the runtime, or by the cluster. ``serves``: it hands its own mounts on to the node.
+    ``elsewhere``: the mount paths that were given for it, where none of them is one of its FUSE
+    mounts.
+    ``pid``: one of its processes. ``name``: by the runtime, or by the cluster. ``serves``: it hands
+    its own mounts on to the node.
     ``grace_period``: seconds that its pod gives it to end.
     """
 
@@ -133,14 +153,18 @@ class Container:
 
     @property
     def probed(self) -> bool:
-        """Its liveness probe notices that one of its mounts is dead, and a restart is good for all of them."""
+        """Its liveness probe notices that one of its mounts is dead, and a restart is good for all
+        of them.
+        """
         points = {copy.point for copy in self.dead}
         return any(entry.probe and entry.mount_path in points for entry in self.known)
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """How the container runtime is asked: words that every command begins with; or why it cannot be."""
+    """How the container runtime is asked: words that every command begins with; or why it cannot
+    be.
+    """
 
     command: tuple[str, ...] = ()
     problem: str = ""
@@ -161,7 +185,9 @@ def plan(state: State, options: Options) -> Plan:
 
 
 def pods_to_restart(state: State, options: Options) -> list[dict[str, Any]]:
-    """The pods of containers that cannot be restarted alone, by uid, namespace and name, with the claims of the dead mounts and why."""
+    """The pods of containers that cannot be restarted alone, by uid, namespace and name, with the
+    claims of the dead mounts and why.
+    """
     return _decide(state, options)[1]
 
 
@@ -181,16 +207,26 @@ def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[st
     moved = {pod: group for pod, group in moved.items() if group[0][0].namespace not in outages}
     planned = [finding for finding in findings if finding.repair]
     for finding in planned[options.max_repairs :]:
-        finding.refuse(f"{len(planned)} containers would be restarted, and max_repairs is {options.max_repairs}: run again for the others")
+        finding.refuse(
+            f"{len(planned)} containers would be restarted, and max_repairs is "
+            f"{options.max_repairs}: run again for the others"
+        )
     room = max(0, options.max_repairs - len(planned))
     for pod in list(moved)[room:]:
         for _container, finding in moved.pop(pod):
-            finding.refuse(finding.reason, f"max_repairs is {options.max_repairs}: run again for it, or raise that")
-    return findings, [_pod(state, [container for container, _finding in group], options) for group in moved.values()]
+            finding.refuse(
+                finding.reason,
+                f"max_repairs is {options.max_repairs}: run again for it, or raise that",
+            )
+    return findings, [
+        _pod(state, [container for container, _finding in group], options)
+        for group in moved.values()
+    ]
 
 
 def _outages(state: State, broken: list[Container]) -> dict[str, str]:
-    """Where most of the node's containers have a dead mount: the namespaces of which most have, too.
+    """Where most of the node's containers have a dead mount: the namespaces of which most have,
+    too.
 
     So one tenant, whose containers are most of them, keeps no other from its repair.
     """
@@ -199,8 +235,8 @@ def _outages(state: State, broken: list[Container]) -> dict[str, str]:
     totals = Counter(container.namespace for container in state.containers)
     dead = Counter(container.namespace for container in broken)
     said = (
-        f"{len(broken)} of {len(state.containers)} containers with FUSE mounts have a dead one: that may be an outage. "
-        "If they all have to be restarted, set accept_majority_broken"
+        f"{len(broken)} of {len(state.containers)} containers with FUSE mounts have a dead one: "
+        "that may be an outage. If they all have to be restarted, set accept_majority_broken"
     )
     return {namespace: said for namespace, count in dead.items() if 2 * count > totals[namespace]}
 
@@ -213,7 +249,9 @@ def _pod(state: State, containers: list[Container], options: Options) -> dict[st
         for known in container.known
         if known.claim and known.mount_path in {copy.point for copy in container.dead}
     }
-    reasons = [reason for container in containers for reason in obstacles(state, container, options)[1]]
+    reasons = [
+        reason for container in containers for reason in obstacles(state, container, options)[1]
+    ]
     return {
         "uid": first.pod,
         "namespace": first.namespace,
@@ -249,7 +287,10 @@ def _judge(state: State, container: Container, options: Options) -> Finding:
         },
     )
     if any(copy.host.path in options.planned_paths for copy in copies):
-        finding.reason = "what is planned for the node's mount comes first, and a container gets it when it is started again"
+        finding.reason = (
+            "what is planned for the node's mount comes first, and a container gets "
+            "it when it is started again"
+        )
     blockers, reasons = obstacles(state, container, options)
     if blockers:
         finding.refuse(*blockers)
@@ -277,14 +318,16 @@ def obstacles(state: State, container: Container, options: Options) -> tuple[lis
     """Why it is not restarted now, whatever the way; and why it cannot be restarted alone."""
     if not container.dead:
         return [
-            "it hangs, and a hung mount may come back: abort it on the node first (fuse_remount with abort_hung_connections)",
+            "it hangs, and a hung mount may come back: abort it on the node first (fuse_remount "
+            "with abort_hung_connections)",
         ], []
     blockers = []
     if container.elsewhere:
         given = ", ".join(map(shown, container.elsewhere))
         blockers.append(
-            f"which volume is dead is not known: by the paths that were given ({given}) its mounts cannot be told, since these lead over a "
-            "link in it, or since no runtime says which container of its pod it is"
+            f"which volume is dead is not known: by the paths that were given ({given}) its mounts "
+            "cannot be told, since these lead over a link in it, or since no runtime says which "
+            "container of its pod it is"
         )
     for copy in container.dead:
         host, point = copy.host, shown(copy.point)
@@ -293,28 +336,45 @@ def obstacles(state: State, container: Container, options: Options) -> tuple[lis
         elif host.path in options.planned_paths:
             continue
         elif not host.device:
-            blockers.append(f"{point}: no FUSE file system is mounted at {shown(host.path)} of the node: repair that first (fuse_remount)")
+            blockers.append(
+                f"{point}: no FUSE file system is mounted at {shown(host.path)} of the node: "
+                "repair that first (fuse_remount)"
+            )
         elif host.answer is None or host.answer.state != OK:
             said = host.answer.state if host.answer else "not asked"
             blockers.append(
-                f"{point}: the node's mount at {shown(host.path)} does not answer either ({said}): repair it first (fuse_remount)"
+                f"{point}: the node's mount at {shown(host.path)} does not answer either ({said}): "
+                "repair it first (fuse_remount)"
             )
         elif host.device == copy.device:
-            blockers.append(f"{point}: the node has the same file system {copy.device}, which answers there: look at the container")
+            blockers.append(
+                f"{point}: the node has the same file system {copy.device}, which answers there: "
+                "look at the container"
+            )
     if container.serves:
-        blockers.append("it mounts for others (a volume with Bidirectional propagation), who would lose what it serves")
+        blockers.append(
+            "it mounts for others (a volume with Bidirectional "
+            "propagation), who would lose what it serves"
+        )
     reasons: list[str] = []
     if container.elsewhere:
         return blockers, reasons
     if not container.restart_policy:
-        blockers.append("its restart policy is not known (option containers): the kubelet might not start it again")
+        blockers.append(
+            "its restart policy is not known (option containers): "
+            "the kubelet might not start it again"
+        )
     elif container.restart_policy != _ALWAYS:
-        reasons.append(f"its restart policy is {container.restart_policy}: the kubelet would not start it again")
+        reasons.append(
+            f"its restart policy is {container.restart_policy}: "
+            "the kubelet would not start it again"
+        )
     elif not _waits(container, options) and (options.method == "probe" or state.runtime.problem):
         reasons.append(
             "no liveness probe covers the mount"
             if options.method == "probe"
-            else f"no liveness probe covers the mount, and the container runtime cannot be asked: {state.runtime.problem}"
+            else "no liveness probe covers the mount, and the container runtime cannot be asked: "
+            f"{state.runtime.problem}"
         )
     elif options.method == "cri" and state.runtime.problem:
         reasons.append(f"the container runtime cannot be asked: {state.runtime.problem}")

@@ -2,9 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
-"""What the container of a CSI driver may use on this node: what a server that ran in it had for a limit."""
+"""What the container of a CSI driver may use on this node: what a server that ran in it had for a
+limit.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,18 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount, each_mount, each_namespace
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import container_id_of
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    each_mount,
+    each_namespace,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
+    container_id_of,
+)
 
 _CGROUPS = "/sys/fs/cgroup"
-# The files of a controller, by the version of control groups (kernel, Documentation/admin-guide/cgroup-v2.rst
-# and cgroup-v1/memory.rst, cgroup-v1/pids.rst).
+# The files of a controller, by the version of control groups (kernel,
+# Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst, cgroup-v1/pids.rst).
 _FILES = {
     "memory": ("memory.max", "memory.limit_in_bytes"),
     "pids": ("pids.max", "pids.max"),
@@ -34,7 +42,9 @@ class Limits(NamedTuple):
 
 
 def read(host: Host, root: str, drivers: Collection[str]) -> dict[str, Limits]:
-    """By driver, of those of which exactly one container is found; ``root``: the kubelet's folder."""
+    """By driver, of those of which exactly one container is found; ``root``: the
+    kubelet's folder.
+    """
     found: dict[str, set[str]] = {}
     for pid, text in each_namespace(host):
         here = [driver for driver in drivers if f"/plugins/{driver} " in text]
@@ -45,16 +55,24 @@ def read(host: Host, root: str, drivers: Collection[str]) -> dict[str, Limits]:
         for driver in here:
             if _is_node_plugin(mounts, root, driver):
                 found.setdefault(driver, set()).add(cgroup)
-    return {driver: _limits(host, next(iter(several))) for driver, several in found.items() if len(several) == 1}
+    return {
+        driver: _limits(host, next(iter(several)))
+        for driver, several in found.items()
+        if len(several) == 1
+    }
 
 
 def _is_node_plugin(mounts: Collection[Mount], root: str, driver: str) -> bool:
-    """The folder of the driver's socket is mounted, as in its sidecars, and what it mounts for pods goes to the node.
+    """The folder of the driver's socket is mounted, as in its sidecars, and what it mounts for pods
+    goes to the node.
 
     The latter takes mountPropagation Bidirectional, of a folder that has the same path in both.
     """
     socket = any(mount.root.endswith(f"/plugins/{driver}") for mount in mounts)
-    return socket and any(mount.shared and (mount.point == root or mount.point.startswith(f"{root}/")) for mount in mounts)
+    return socket and any(
+        mount.shared and (mount.point == root or mount.point.startswith(f"{root}/"))
+        for mount in mounts
+    )
 
 
 def _limits(host: Host, cgroup: str) -> Limits:

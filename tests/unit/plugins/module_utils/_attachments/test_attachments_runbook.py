@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is read and when, what is done to the cluster, and what is proven of it; against an API server in memory."""
+"""What is read and when, what is done to the cluster, and what is proven of it; against an API
+server in memory.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +14,53 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
+    runbook as audit,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.plan import (
+    Options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.runbook import (
+    VolumeAttachments,
+    make_options,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import followed
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Conflict, Forbidden, KubeError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import attachment_name, unique_name
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments import runbook as audit
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments.plan import Options
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments.runbook import VolumeAttachments, make_options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Conflict,
+    Forbidden,
+    KubeError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    attachment_name,
+    unique_name,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 
 DRIVER = "csi.example.com"
 OLD = "2026-01-01T00:00:00Z"
 VAS = "/apis/storage.k8s.io/v1/volumeattachments"
-HEALTHY = ["get /version", f"list {VAS}", "list /api/v1/persistentvolumes", "list /api/v1/nodes", "list /api/v1/pods"]
+HEALTHY = [
+    "get /version",
+    f"list {VAS}",
+    "list /api/v1/persistentvolumes",
+    "list /api/v1/nodes",
+    "list /api/v1/pods",
+]
 PENDING_ONLY = frozenset({"STOR-15"})
 
 Object = dict[str, Any]
 
 
-def node(name: str = "n1", ready: str = "True", attached: tuple[str, ...] = (), in_use: tuple[str, ...] = ()) -> Object:
+def node(
+    name: str = "n1",
+    ready: str = "True",
+    attached: tuple[str, ...] = (),
+    in_use: tuple[str, ...] = (),
+) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -42,7 +71,10 @@ def node(name: str = "n1", ready: str = "True", attached: tuple[str, ...] = (), 
         },
         "status": {
             "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": OLD}],
-            "volumesAttached": [{"name": unique_name(DRIVER, f"h-{volume}"), "devicePath": ""} for volume in attached],
+            "volumesAttached": [
+                {"name": unique_name(DRIVER, f"h-{volume}"), "devicePath": ""}
+                for volume in attached
+            ],
             "volumesInUse": [unique_name(DRIVER, f"h-{volume}") for volume in in_use],
         },
     }
@@ -71,14 +103,24 @@ def twin(name: str = "twin") -> Object:
 
 def claim(name: str = "a", bound_to: str = "a") -> Object:
     meta = {"name": f"claim-{name}", "namespace": "shop"}
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": {"volumeName": bound_to}, "status": {}}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": meta,
+        "spec": {"volumeName": bound_to},
+        "status": {},
+    }
 
 
 def attachment(name: str = "a", on: str = "n1", **meta: Any) -> Object:
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "VolumeAttachment",
-        "metadata": {"name": attachment_name(DRIVER, f"h-{name}", on), "uid": f"uid-{name}-{on}", **meta},
+        "metadata": {
+            "name": attachment_name(DRIVER, f"h-{name}", on),
+            "uid": f"uid-{name}-{on}",
+            **meta,
+        },
         "spec": {"attacher": DRIVER, "nodeName": on, "source": {"persistentVolumeName": name}},
         "status": {"attached": True},
     }
@@ -89,7 +131,10 @@ def pod(name: str = "web-0", uses: str = "a", on: str = "n1", phase: str = "Runn
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "shop"},
-        "spec": {"nodeName": on, "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": f"claim-{uses}"}}]},
+        "spec": {
+            "nodeName": on,
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": f"claim-{uses}"}}],
+        },
         "status": {"phase": phase},
     }
 
@@ -127,7 +172,9 @@ class Module:
         raise SystemExit
 
 
-def runbook(cluster: Any, time: Time | None = None, strict: bool = False, **options: Any) -> VolumeAttachments:
+def runbook(
+    cluster: Any, time: Time | None = None, strict: bool = False, **options: Any
+) -> VolumeAttachments:
     time = time or Time()
     given = {"accept_majority_broken": True, **options}
     return VolumeAttachments(cluster, Options(**given), 60.0, time.sleep, lambda: time.now, strict)
@@ -137,7 +184,9 @@ def gather(cluster: FakeCluster, time: Time | None = None, **options: Any) -> An
     return runbook(cluster, time, **options).gather()
 
 
-def repair(cluster: FakeCluster, check_mode: bool = False, time: Time | None = None, **options: Any) -> dict[str, Any]:
+def repair(
+    cluster: FakeCluster, check_mode: bool = False, time: Time | None = None, **options: Any
+) -> dict[str, Any]:
     """What the module returns."""
     module = Module(check_mode)
     with pytest.raises(SystemExit):
@@ -151,21 +200,28 @@ def outcomes(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 def left_over(*more: Object, version: str = "v1.31.4") -> FakeCluster:
     """A cluster with an orphan on n1, whose PersistentVolume is released."""
-    return FakeCluster(node(), node("n2"), volume(phase="Released"), attachment(), *more, version=version)
+    return FakeCluster(
+        node(), node("n2"), volume(phase="Released"), attachment(), *more, version=version
+    )
 
 
 # what is read
 
 
 def test_a_healthy_cluster_is_five_requests_and_no_waiting() -> None:
-    cluster = FakeCluster(node(attached=("a",), in_use=("a",)), volume(), attachment(), pod(), pod("idle", on="n2"))
+    cluster = FakeCluster(
+        node(attached=("a",), in_use=("a",)), volume(), attachment(), pod(), pod("idle", on="n2")
+    )
     time = Time()
     found = runbook(cluster, time)
     state = found.gather()
     assert cluster.requests == HEALTHY
     assert time.naps == []
     assert found.plan(state).findings == []
-    text = "1 VolumeAttachment, 1 PersistentVolume, 1 node, nothing found by STOR-11, STOR-12, STOR-13, STOR-14, STOR-15"
+    text = (
+        "1 VolumeAttachment, 1 PersistentVolume, 1 node, nothing found by STOR-11, STOR-12, "
+        "STOR-13, STOR-14, STOR-15"
+    )
     assert found.healthy(state) == text
 
 
@@ -186,7 +242,14 @@ def test_controls_read_only_what_they_need(controls: set[str], requests: list[st
 
 
 def test_only_the_pods_of_suspects_are_read() -> None:
-    cluster = FakeCluster(node(attached=("a", "b"), in_use=("b",)), volume(), volume("b"), attachment(), attachment("b"), pod())
+    cluster = FakeCluster(
+        node(attached=("a", "b"), in_use=("b",)),
+        volume(),
+        volume("b"),
+        attachment(),
+        attachment("b"),
+        pod(),
+    )
     time = Time()
     state = gather(cluster, time)
     # The kubelet has not yet said that it uses "a", but a pod does.
@@ -204,26 +267,43 @@ def test_a_suspect_is_observed_again() -> None:
     again = [f"get {VAS}/{ORPHAN}", "get /api/v1/persistentvolumes/a", "get /api/v1/nodes/n1"]
     users = ["get /api/v1/namespaces/shop/persistentvolumeclaims/claim-a", "list /api/v1/pods"]
     lease = "get /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
-    assert cluster.requests == [*HEALTHY, *users, "list /apis/storage.k8s.io/v1/csidrivers", lease, *again, *users, *again, *users]
+    assert cluster.requests == [
+        *HEALTHY,
+        *users,
+        "list /apis/storage.k8s.io/v1/csidrivers",
+        lease,
+        *again,
+        *users,
+        *again,
+        *users,
+    ]
 
 
 def test_attachments_are_read_before_pods() -> None:
     cluster = left_over(pod("x", "b", phase="Pending"))
     gather(cluster)
-    first = [request for request in cluster.requests if request in (f"list {VAS}", "list /api/v1/pods")][0]
+    first = [
+        request for request in cluster.requests if request in (f"list {VAS}", "list /api/v1/pods")
+    ][0]
     assert first == f"list {VAS}"
 
 
 def test_many_suspects_cost_lists_instead_of_many_requests() -> None:
     names = [f"v{number}" for number in range(audit.MAX_GETS + 1)]
-    objects = [item for name in names for item in (volume(name, "Released"), attachment(name), claim(name, "other"))]
+    objects = [
+        item
+        for name in names
+        for item in (volume(name, "Released"), attachment(name), claim(name, "other"))
+    ]
     cluster = FakeCluster(node(), *objects)
     gather(cluster)
     assert cluster.count("list") == 11
     assert cluster.count("get") < 5
 
 
-def test_many_nodes_cost_a_list_for_each_namespace_or_one_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_nodes_cost_a_list_for_each_namespace_or_one_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(audit, "MAX_NODE_LISTS", 1)
 
     def pod_lists(namespaces: int) -> set[str]:
@@ -231,7 +311,11 @@ def test_many_nodes_cost_a_list_for_each_namespace_or_one_for_all(monkeypatch: p
         objects = [
             item
             for number, (on, space) in enumerate(wanted)
-            for item in (node(on), volume(f"v{number}", namespace=space), attachment(f"v{number}", on))
+            for item in (
+                node(on),
+                volume(f"v{number}", namespace=space),
+                attachment(f"v{number}", on),
+            )
         ]
         cluster = FakeCluster(*objects)
         gather(cluster, controls=frozenset({"STOR-11"}))
@@ -248,7 +332,12 @@ def test_pods_that_wait_are_looked_into() -> None:
         node(),
         volume(),
         waiting,
-        {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "n1"}, "spec": {"drivers": [{"name": DRIVER}]}},
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSINode",
+            "metadata": {"name": "n1"},
+            "spec": {"drivers": [{"name": DRIVER}]},
+        },
         {
             "apiVersion": "v1",
             "kind": "Event",
@@ -291,10 +380,16 @@ def test_an_attachment_that_lacks_metadata_is_not_observed_again() -> None:
 
 def test_a_single_control_still_knows_the_volume_and_its_pods() -> None:
     cluster = FakeCluster(volume(), attachment(), pod())
-    found = runbook(cluster, controls=frozenset({"STOR-14"}), required_metadata={DRIVER: ("publishInfo",)})
+    found = runbook(
+        cluster, controls=frozenset({"STOR-14"}), required_metadata={DRIVER: ("publishInfo",)}
+    )
     (finding,) = found.plan(found.gather()).findings
     assert finding.workload is not None and finding.workload["claims"] == ["claim-a"]
-    assert cluster.requests == [f"list {VAS}", "list /api/v1/persistentvolumes", "list /api/v1/pods"]
+    assert cluster.requests == [
+        f"list {VAS}",
+        "list /api/v1/persistentvolumes",
+        "list /api/v1/pods",
+    ]
 
 
 def test_no_time_left_to_observe_is_an_error() -> None:
@@ -308,7 +403,9 @@ def audit_deadline(seconds: float) -> Any:
     return FakeCluster(seconds=seconds).deadline
 
 
-@pytest.mark.parametrize("request_path", ["/api/v1/pods", "/api/v1/nodes", VAS, "/api/v1/persistentvolumes"])
+@pytest.mark.parametrize(
+    "request_path", ["/api/v1/pods", "/api/v1/nodes", VAS, "/api/v1/persistentvolumes"]
+)
 def test_a_list_that_is_forbidden_ends_the_run(request_path: str) -> None:
     cluster = left_over()
 
@@ -370,7 +467,9 @@ def test_a_deletion_that_is_refused_changed_nothing() -> None:
 
 
 def before_the_last_look(cluster: FakeCluster, change: Callable[[], None]) -> None:
-    """Have the change happen after the plan and before the last look; the third time the attachment is read for itself."""
+    """Have the change happen after the plan and before the last look; the third time the attachment
+    is read for itself.
+    """
     reads = []
 
     def hook(verb: str, path: str) -> None:
@@ -387,19 +486,36 @@ WORLD_CHANGES: dict[str, tuple[Callable[[FakeCluster], Any], str]] = {
         lambda cluster: cluster.add(attachment() | {"metadata": {"name": ORPHAN, "uid": "new"}}),
         "replaced by another one of the same name, uid new",
     ),
-    "being deleted": (lambda cluster: cluster.add(attachment(deletionTimestamp=OLD)), "somebody else is deleting it"),
+    "being deleted": (
+        lambda cluster: cluster.add(attachment(deletionTimestamp=OLD)),
+        "somebody else is deleting it",
+    ),
     "needed": (lambda cluster: cluster.add(pod()), "needed by pod shop/web-0 on n1"),
-    "needed by a pending pod": (lambda cluster: cluster.add(pod(phase="Pending")), "needed by pod shop/web-0 on n1"),
-    "in use": (lambda cluster: cluster.add(node(in_use=("a",))), "needed by the kubelet of n1, by volumesInUse"),
+    "needed by a pending pod": (
+        lambda cluster: cluster.add(pod(phase="Pending")),
+        "needed by pod shop/web-0 on n1",
+    ),
+    "in use": (
+        lambda cluster: cluster.add(node(in_use=("a",))),
+        "needed by the kubelet of n1, by volumesInUse",
+    ),
     "node away": (lambda cluster: cluster.add(node(ready="Unknown")), "n1 is not ready"),
     "node gone": (lambda cluster: cluster.remove(node()), "n1 does not exist"),
-    "bound again": (lambda cluster: cluster.add(volume()), "nothing proves any more that it is left over"),
-    "another volume of that handle": (lambda cluster: cluster.add(twin()), "has the same driver and handle"),
+    "bound again": (
+        lambda cluster: cluster.add(volume()),
+        "nothing proves any more that it is left over",
+    ),
+    "another volume of that handle": (
+        lambda cluster: cluster.add(twin()),
+        "has the same driver and handle",
+    ),
 }
 
 
 @pytest.mark.parametrize(("change", "reason"), WORLD_CHANGES.values(), ids=WORLD_CHANGES)
-def test_the_world_changes_after_the_plan(change: Callable[[FakeCluster], Any], reason: str) -> None:
+def test_the_world_changes_after_the_plan(
+    change: Callable[[FakeCluster], Any], reason: str
+) -> None:
     cluster = left_over()
     before_the_last_look(cluster, lambda: change(cluster))
     refused(repair(cluster), reason)
@@ -407,7 +523,9 @@ def test_the_world_changes_after_the_plan(change: Callable[[FakeCluster], Any], 
 
 
 def refused(result: dict[str, Any], reason: str) -> None:
-    """The world did the right thing meanwhile, or somebody else: nothing was done, and that is no failure."""
+    """The world did the right thing meanwhile, or somebody else: nothing was done, and that is no
+    failure.
+    """
     assert (result["failed"], result["changed"], result["actions"]) == (False, False, [])
     (finding,) = [found for found in result["findings"] if found["object"]["name"] == ORPHAN]
     assert finding["verdict"] == "refuse"
@@ -457,7 +575,9 @@ def at_the_deletion(cluster: FakeCluster, change: Callable[[], Any]) -> None:
 
 def test_one_that_is_replaced_at_the_last_moment_stays() -> None:
     cluster = left_over()
-    at_the_deletion(cluster, lambda: cluster.add(attachment() | {"metadata": {"name": ORPHAN, "uid": "new"}}))
+    at_the_deletion(
+        cluster, lambda: cluster.add(attachment() | {"metadata": {"name": ORPHAN, "uid": "new"}})
+    )
     refused(repair(cluster), "it was replaced meanwhile")
     assert cluster.objects[f"{VAS}/{ORPHAN}"]["metadata"]["uid"] == "new"
 
@@ -474,7 +594,9 @@ def test_a_pod_that_appears_at_the_last_moment_fails_the_run_by_name() -> None:
 
 @pytest.mark.parametrize("pods", [(), (pod(),)], ids=["nobody came", "a pod came"])
 def test_a_deletion_whose_answer_was_lost_was_done(pods: tuple[Object, ...]) -> None:
-    """The request was repeated, and met the attachment that the controller manager had made since."""
+    """The request was repeated, and met the attachment that the controller manager had
+    made since.
+    """
     cluster = left_over()
 
     def lose() -> None:
@@ -513,7 +635,10 @@ def held(cluster: FakeCluster, **status: Any) -> None:
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [({}, "says nothing: is it running?"), ({"detachError": {"message": "LUN busy", "time": OLD}}, "says: LUN busy.")],
+    [
+        ({}, "says nothing: is it running?"),
+        ({"detachError": {"message": "LUN busy", "time": OLD}}, "says: LUN busy."),
+    ],
 )
 def test_a_held_finalizer_ends_the_wait_and_stays(status: dict[str, Any], said: str) -> None:
     cluster = left_over()
@@ -548,7 +673,11 @@ def test_an_attachment_that_comes_back_for_nobody_is_no_proof() -> None:
     cluster = left_over()
     held(cluster)
     time = Time()
-    time.meanwhile = lambda: cluster.add(attachment() | {"metadata": {"name": ORPHAN, "uid": "new"}}) if time.now > 30 else None
+    time.meanwhile = lambda: (
+        cluster.add(attachment() | {"metadata": {"name": ORPHAN, "uid": "new"}})
+        if time.now > 30
+        else None
+    )
     result = repair(cluster, time=time)
     assert result["failed"]
     assert "not proven: it was made again, though no pod needs it" in result["msg"]
@@ -622,7 +751,9 @@ def test_no_time_left_to_delete() -> None:
 
 def test_the_sibling_that_waits_is_looked_at_again() -> None:
     """Another node waits for the volume: that is the proof, and it must still hold."""
-    waiting = attachment(on="n2") | {"status": {"attached": False, "attachError": {"message": "in use by n1", "time": OLD}}}
+    waiting = attachment(on="n2") | {
+        "status": {"attached": False, "attachError": {"message": "in use by n1", "time": OLD}}
+    }
     wants = pod(on="n2", phase="Pending")
     cluster = FakeCluster(node(), node("n2", in_use=("a",)), volume(), attachment(), waiting, wants)
     assert not repair(cluster)["failed"]
@@ -643,22 +774,33 @@ def test_without_its_volume_the_claims_are_asked() -> None:
 def test_named_attachments_are_told_why_they_are_in_order() -> None:
     cluster = FakeCluster(node(attached=("a",), in_use=("a",)), volume(), attachment())
     result = repair(cluster, names=(ORPHAN, "csi-gone"))
-    assert result["msg"].endswith(f"{ORPHAN} is needed by the kubelet of n1, by volumesInUse; csi-gone does not exist")
+    assert result["msg"].endswith(
+        f"{ORPHAN} is needed by the kubelet of n1, by volumesInUse; csi-gone does not exist"
+    )
 
 
 def test_a_named_attachment_that_is_young_is_told_when_to_look_again() -> None:
-    cluster = FakeCluster(node(attached=("a",)), volume(phase="Released"), attachment(creationTimestamp=OLD))
+    cluster = FakeCluster(
+        node(attached=("a",)), volume(phase="Released"), attachment(creationTimestamp=OLD)
+    )
     cluster.clock = lambda: datetime(2026, 1, 1, 0, 0, 13, tzinfo=timezone.utc)
     assert repair(cluster, names=(ORPHAN,), min_age=300.0)["msg"].endswith(
-        f"{ORPHAN} is 13 s old, and only what is older than min_age (300 s) is called left over: run again in 287 s, or lower min_age "
-        "(playbook: attachment_repair_min_age)"
+        f"{ORPHAN} is 13 s old, and only what is older than min_age (300 s) is called left over: "
+        "run again in 287 s, or lower min_age (playbook: attachment_repair_min_age)"
     )
 
 
 def test_a_pod_of_another_volume_of_the_same_handle_keeps_the_attachment() -> None:
-    """Static PersistentVolumes of one share, one for each namespace, have one attachment for each node."""
+    """Static PersistentVolumes of one share, one for each namespace, have one attachment for each
+    node.
+    """
     bound = claim("twin", "twin")
-    assert repair(left_over(twin(), bound, pod(uses="twin")), controls=frozenset({"STOR-11"}))["findings"] == []
+    assert (
+        repair(left_over(twin(), bound, pod(uses="twin")), controls=frozenset({"STOR-11"}))[
+            "findings"
+        ]
+        == []
+    )
     refused(repair(left_over(twin(), bound)), "has the same driver and handle")
     gone = FakeCluster(node(), attachment(), twin(), bound, pod(uses="twin"))
     assert repair(gone, controls=frozenset({"STOR-11"}))["findings"] == []
@@ -673,7 +815,12 @@ def test_a_pod_of_another_volume_that_comes_while_it_is_observed() -> None:
 
 
 def test_a_driver_that_is_no_longer_attached_is_not_waited_for() -> None:
-    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": {"attachRequired": False}}
+    driver = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": DRIVER},
+        "spec": {"attachRequired": False},
+    }
     lost = FakeCluster(node(in_use=("a",)), volume(), attachment(), pod(), driver)
     time = Time()
     assert repair(lost, time=time)["findings"] == []
@@ -682,7 +829,12 @@ def test_a_driver_that_is_no_longer_attached_is_not_waited_for() -> None:
 
 def test_drivers_are_read_where_names_collide() -> None:
     name = "csi-unity.dellemc.com"
-    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": name}, "spec": {"attachRequired": False}}
+    driver = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": name},
+        "spec": {"attachRequired": False},
+    }
     long = volume()
     long["spec"]["csi"] = {"driver": name, "volumeHandle": "v" * (68 - len(name) - 1)}
     only = frozenset({"STOR-12"})
@@ -694,7 +846,9 @@ def test_drivers_are_read_where_names_collide() -> None:
 def test_ages_are_those_of_the_api_server(hours: int, young: bool) -> None:
     """Whatever the clock of the controller says."""
     made = datetime.now(timezone.utc)
-    cluster = FakeCluster(node(), volume(phase="Released"), attachment(creationTimestamp=f"{made:%Y-%m-%dT%H:%M:%SZ}"))
+    cluster = FakeCluster(
+        node(), volume(phase="Released"), attachment(creationTimestamp=f"{made:%Y-%m-%dT%H:%M:%SZ}")
+    )
     cluster.clock = lambda: made + timedelta(hours=hours)
     assert (repair(cluster)["findings"] == []) is young
 
@@ -717,8 +871,13 @@ def test_a_scope_that_nothing_is_in_is_told(scope: dict[str, tuple[str, ...]], w
     assert f"no VolumeAttachment in the cluster is of {word}" in result["msg"]
 
 
-@pytest.mark.parametrize("scope", [{"nodes": ("n1",)}, {"drivers": (DRIVER,)}, {"namespaces": ("shop",)}, {"names": (ORPHAN,)}])
-def test_a_scope_whose_last_attachment_was_deleted_is_no_error(scope: dict[str, tuple[str, ...]]) -> None:
+@pytest.mark.parametrize(
+    "scope",
+    [{"nodes": ("n1",)}, {"drivers": (DRIVER,)}, {"namespaces": ("shop",)}, {"names": (ORPHAN,)}],
+)
+def test_a_scope_whose_last_attachment_was_deleted_is_no_error(
+    scope: dict[str, tuple[str, ...]],
+) -> None:
     driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER}}
     cluster = left_over(driver)
     assert repair(cluster, strict=True, **scope)["changed"] is True
@@ -736,7 +895,9 @@ def params(**given: Any) -> dict[str, Any]:
 
 def test_defaults_of_the_options_are_those_of_the_modules() -> None:
     assert make_options(params()) == Options(max_repairs=1_000_000)
-    assert make_options(params(max_repairs=3, accept_majority_broken=True)) == Options(max_repairs=3, accept_majority_broken=True)
+    assert make_options(params(max_repairs=3, accept_majority_broken=True)) == Options(
+        max_repairs=3, accept_majority_broken=True
+    )
     assert make_options(params(controls=["STOR-12"])).controls == {"STOR-12"}
     assert make_options(params(names=[" csi-1 "])).names == ("csi-1",)
 
@@ -792,8 +953,12 @@ class Cached(FakeCluster):
     ids=["pods", "volumes"],
 )
 def test_the_last_look_reads_what_etcd_has(new: Object, reason: str) -> None:
-    """What the API server has not heard of yet, for it answers from its memory, is seen all the same."""
-    cluster = Cached(node(), node("n2"), volume(phase="Released"), attachment(), unknown=new["metadata"]["name"])
+    """What the API server has not heard of yet, for it answers from its memory, is seen all the
+    same.
+    """
+    cluster = Cached(
+        node(), node("n2"), volume(phase="Released"), attachment(), unknown=new["metadata"]["name"]
+    )
 
     def come() -> None:
         cluster.is_behind = True
@@ -830,7 +995,13 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "MAX_NAMESPACE_LISTS", 0)
 
 
-LONG = [VAS, "/api/v1/persistentvolumes", "/api/v1/nodes", "/api/v1/persistentvolumeclaims", "/api/v1/pods"]
+LONG = [
+    VAS,
+    "/api/v1/persistentvolumes",
+    "/api/v1/nodes",
+    "/api/v1/persistentvolumeclaims",
+    "/api/v1/pods",
+]
 
 
 def while_it_is_observed(*changes: Callable[[], Any]) -> Time:
@@ -851,19 +1022,36 @@ def test_long_lists_are_read_once_and_asked_for_changes_all_at_once() -> None:
     cluster = left_over(claim("b", "b"))
     time = while_it_is_observed(lambda: cluster.add(claim("c", "c")))
     state = gather(cluster, time, controls=ONLY_ORPHANS)
-    lists = [request for request in cluster.requests if request.startswith("list") and request[5:] in LONG]
+    lists = [
+        request
+        for request in cluster.requests
+        if request.startswith("list") and request[5:] in LONG
+    ]
     assert sorted(lists) == sorted(f"list {where}" for where in LONG)
     asked = [request for request in cluster.requests if request.split()[0] in ("newest", "watch")]
     assert asked == [f"{verb} {where}" for where in LONG for verb in ("newest", "watch")]
     assert cluster.count("get") == 2  # the version, and the lease
-    assert list(state.last.attachments) == [ORPHAN] and list(state.last.volumes) == ["a"] and list(state.last.nodes) == ["n1"]
+    assert (
+        list(state.last.attachments) == [ORPHAN]
+        and list(state.last.volumes) == ["a"]
+        and list(state.last.nodes) == ["n1"]
+    )
 
 
 MOMENTS: dict[str, Callable[[FakeCluster], list[Callable[[], Any]]]] = {
     "a pod": lambda cluster: [lambda: cluster.add(pod()), lambda: cluster.remove(pod())],
-    "a pod that ended": lambda cluster: [lambda: cluster.add(pod()), lambda: cluster.add(pod(phase="Succeeded"))],
-    "a pod that starts": lambda cluster: [lambda: cluster.add(pod(phase="Pending")), lambda: cluster.remove(pod())],
-    "a kubelet": lambda cluster: [lambda: cluster.add(node(in_use=("a",))), lambda: cluster.add(node())],
+    "a pod that ended": lambda cluster: [
+        lambda: cluster.add(pod()),
+        lambda: cluster.add(pod(phase="Succeeded")),
+    ],
+    "a pod that starts": lambda cluster: [
+        lambda: cluster.add(pod(phase="Pending")),
+        lambda: cluster.remove(pod()),
+    ],
+    "a kubelet": lambda cluster: [
+        lambda: cluster.add(node(in_use=("a",))),
+        lambda: cluster.add(node()),
+    ],
     "a pod that stays": lambda cluster: [lambda: cluster.add(pod())],
     "a kubelet that goes on": lambda cluster: [lambda: cluster.add(node(in_use=("a",)))],
 }
@@ -873,7 +1061,9 @@ MOMENTS: dict[str, Callable[[FakeCluster], list[Callable[[], Any]]]] = {
 @pytest.mark.parametrize("who", MOMENTS)
 def test_what_needed_it_for_a_moment_needs_it(who: str) -> None:
     cluster = left_over()
-    result = repair(cluster, time=while_it_is_observed(*MOMENTS[who](cluster)), controls=ONLY_ORPHANS)
+    result = repair(
+        cluster, time=while_it_is_observed(*MOMENTS[who](cluster)), controls=ONLY_ORPHANS
+    )
     assert result["findings"] == [] and cluster.count("delete") == 0
 
 
@@ -922,13 +1112,19 @@ def test_a_watch_that_cannot_tell_is_no_sign_that_nothing_happened(tells: bool) 
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["watched", "read again"])
-def test_volumes_are_read_once_and_the_own_one_before_each_deletion(tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_volumes_are_read_once_and_the_own_one_before_each_deletion(
+    tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(followed, "SHORT", -1)
     cluster = left_over(volume("b", "Released"), attachment("b"))
     cluster.tells_progress = tells
     time = while_it_is_observed(lambda: cluster.add(claim("z", "z")))
     assert len(outcomes(repair(cluster, time=time, controls=ONLY_ORPHANS))) == 2
-    asked = [request for request in cluster.requests if "persistentvolumes" in request or request.startswith("delete")]
+    asked = [
+        request
+        for request in cluster.requests
+        if "persistentvolumes" in request or request.startswith("delete")
+    ]
     before = {asked[at - 1] for at, request in enumerate(asked) if request.startswith("delete")}
     assert before == {f"get /api/v1/persistentvolumes/{name}" for name in "ab"}
     assert asked.count("list /api/v1/persistentvolumes") == (1 if tells else 3)
@@ -950,7 +1146,9 @@ def test_the_own_volume_is_looked_at_whatever_it_is() -> None:
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["watched", "read again"])
-def test_a_twin_that_comes_between_two_deletions(tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_twin_that_comes_between_two_deletions(
+    tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(followed, "SHORT", -1)
     cluster = left_over(volume("b", "Released"), attachment("b"))
     cluster.tells_progress = tells
@@ -974,7 +1172,9 @@ def test_a_twin_that_comes_between_two_deletions(tells: bool, monkeypatch: pytes
 
 def test_a_pod_whose_claim_and_volume_are_gone_keeps_the_attachment() -> None:
     cluster = FakeCluster(node(), attachment(), pod())
-    refused(repair(cluster, controls=frozenset({"STOR-11"})), "names the claim claim-a, which does not")
+    refused(
+        repair(cluster, controls=frozenset({"STOR-11"})), "names the claim claim-a, which does not"
+    )
     assert cluster.count("delete") == 0
 
 
@@ -984,10 +1184,14 @@ def test_a_pod_that_comes_with_a_claim_that_does_not_exist_is_seen_by_the_last_l
     refused(repair(cluster), "names the claim claim-a, which does not exist")
 
 
-def test_a_volume_that_was_made_available_by_hand_is_left_over_unless_a_claim_still_has_it() -> None:
+def test_a_volume_that_was_made_available_by_hand_is_left_over_unless_a_claim_still_has_it() -> (
+    None
+):
     free = volume(phase="Available")
     del free["spec"]["claimRef"]
-    assert outcomes(repair(FakeCluster(node(), free, attachment()))) == [("delete_volumeattachment", "done")]
+    assert outcomes(repair(FakeCluster(node(), free, attachment()))) == [
+        ("delete_volumeattachment", "done")
+    ]
     needed = FakeCluster(node(), free, attachment(), claim(), pod())
     assert repair(needed, controls=frozenset({"STOR-11"}))["findings"] == []
     assert needed.count("delete") == 0
@@ -1000,7 +1204,9 @@ def test_a_volume_that_was_made_available_by_hand_is_left_over_unless_a_claim_st
     ("named", "seconds", "verdict"),
     [(True, 130, "repair"), (True, 129, "refuse"), (False, 130, "report")],
 )
-def test_a_named_attachment_that_is_unused_for_long(named: bool, seconds: float, verdict: str) -> None:
+def test_a_named_attachment_that_is_unused_for_long(
+    named: bool, seconds: float, verdict: str
+) -> None:
     """Longer than any controller manager waits between two tries to detach."""
     cluster = FakeCluster(node(), volume(), attachment())
     names = (ORPHAN,) if named else ()

@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is an orphan and what is not, what is refused, and what the other controls find: a pure function of what was observed."""
+"""What is an orphan and what is not, what is refused, and what the other controls find: a pure
+function of what was observed.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
+    plan as pure,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.plan import (
+    Options,
+    State,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
@@ -29,9 +38,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     attachment_name,
     unique_name,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import Observation
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments.plan import Options, State
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
+    Observation,
+)
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 OLD = NOW - timedelta(hours=1)
@@ -43,7 +52,18 @@ OWNER = Owner("ReplicaSet", "web-5d4f", "o1")
 
 
 def make_volume(name: str = "pv-1", **changes: Any) -> Volume:
-    made = Volume(name, f"uid-{name}", DRIVER, f"h-{name}", "Bound", ("ReadWriteOnce",), "shop", f"claim-{name}", "c1", None)
+    made = Volume(
+        name,
+        f"uid-{name}",
+        DRIVER,
+        f"h-{name}",
+        "Bound",
+        ("ReadWriteOnce",),
+        "shop",
+        f"claim-{name}",
+        "c1",
+        None,
+    )
     return made._replace(**changes)
 
 
@@ -51,7 +71,18 @@ def make_attachment(volume: Volume | None = None, node: str = "n1", **changes: A
     volume = volume or make_volume()
     name = attachment_name(volume.driver, volume.handle, node)
     made = Attachment(
-        name, f"uid-{volume.name}-{node}", volume.driver, node, volume.name, True, (), None, None, OLD, None, ("external-attacher/x",)
+        name,
+        f"uid-{volume.name}-{node}",
+        volume.driver,
+        node,
+        volume.name,
+        True,
+        (),
+        None,
+        None,
+        OLD,
+        None,
+        ("external-attacher/x",),
     )
     return made._replace(**changes)
 
@@ -61,7 +92,23 @@ def make_node(name: str = "n1", **changes: Any) -> Node:
 
 
 def make_pod(name: str = "web-0", **changes: Any) -> Pod:
-    made = Pod("shop", name, f"uid-{name}", "n1", "Running", OLD, None, ("claim-pv-1",), (), OWNER, True, (), OLD, True, False)
+    made = Pod(
+        "shop",
+        name,
+        f"uid-{name}",
+        "n1",
+        "Running",
+        OLD,
+        None,
+        ("claim-pv-1",),
+        (),
+        OWNER,
+        True,
+        (),
+        OLD,
+        True,
+        False,
+    )
     return made._replace(**changes)
 
 
@@ -86,7 +133,11 @@ def observe(*things: Any, at: float = 0.0, pending: tuple[Pod, ...] = ()) -> Obs
 
 def state(*observations: Observation, **changes: Any) -> State:
     """What a run of STOR-11 and -13 has seen: the same twice, 30 s apart, unless more is given."""
-    seen = observations if len(observations) > 1 else (observations[0], replace(observations[0], at=30.0))
+    seen = (
+        observations
+        if len(observations) > 1
+        else (observations[0], replace(observations[0], at=30.0))
+    )
     made = State(NOW, seen, frozenset(seen[0].attachments), (1, 31, 4), "v1.31.4")
     return replace(made, **changes)
 
@@ -120,7 +171,11 @@ def test_an_orphan_is_deleted_by_its_uid() -> None:
     (action,) = finding.repair
     name = make_attachment().name
     assert (action.verb, action.target) == ("delete_volumeattachment", name)
-    assert action.command == ["DELETE", f"/apis/storage.k8s.io/v1/volumeattachments/{name}", "preconditions.uid=uid-pv-1-n1"]
+    assert action.command == [
+        "DELETE",
+        f"/apis/storage.k8s.io/v1/volumeattachments/{name}",
+        "preconditions.uid=uid-pv-1-n1",
+    ]
     assert finding.evidence["because"] == ["its PersistentVolume pv-1 is Released"]
     assert finding.evidence["claim"] == "shop/claim-pv-1"
     assert finding.evidence["observed"] == "2 times over 30.0 s"
@@ -132,7 +187,12 @@ def test_an_orphan_is_deleted_by_its_uid() -> None:
         ([make_volume(phase="Failed")], "is Failed"),
         ([], "PersistentVolume pv-1 is gone"),
         (
-            [make_volume(), make_attachment(node="n2", attach_error=VolumeError("in use by n1", OLD), attached=False)],
+            [
+                make_volume(),
+                make_attachment(
+                    node="n2", attach_error=VolumeError("in use by n1", OLD), attached=False
+                ),
+            ],
             "n2 waits for it: in use by n1",
         ),
         ([make_volume(phase="Available")], "is Available"),
@@ -140,18 +200,36 @@ def test_an_orphan_is_deleted_by_its_uid() -> None:
 )
 def test_strong_signs(things: list[Any], because: str) -> None:
     claim = Claim("shop", "claim-pv-1", "c1", "Bound", "", ("ReadWriteOnce",), "gold", None)
-    seen = observe(make_attachment(), *things, make_node(), make_node("n2"), make_pod(node="n2", phase="Pending"), claim)
+    seen = observe(
+        make_attachment(),
+        *things,
+        make_node(),
+        make_node("n2"),
+        make_pod(node="n2", phase="Pending"),
+        claim,
+    )
     finding = only(state(seen, unproven=frozenset({make_attachment().name})))
     assert finding.verdict == "repair"
     assert because in finding.reason
 
 
 @pytest.mark.parametrize(
-    ("version", "verdict"), [((1, 20, 2), "repair"), ((1, 23, 10), "repair"), ((1, 24, 0), "report"), ((1, 31, 4), "report")]
+    ("version", "verdict"),
+    [
+        ((1, 20, 2), "repair"),
+        ((1, 23, 10), "repair"),
+        ((1, 24, 0), "report"),
+        ((1, 31, 4), "report"),
+    ],
 )
-def test_the_collision_is_a_sign_on_an_affected_version_only(version: tuple[int, int, int], verdict: str) -> None:
+def test_the_collision_is_a_sign_on_an_affected_version_only(
+    version: tuple[int, int, int], verdict: str
+) -> None:
     volume = make_volume(driver=UNITY, handle=COLLIDING)
-    finding = only(state(observe(make_attachment(volume), volume), version=version), controls=frozenset({"STOR-11"}))
+    finding = only(
+        state(observe(make_attachment(volume), volume), version=version),
+        controls=frozenset({"STOR-11"}),
+    )
     assert finding.verdict == verdict
 
 
@@ -164,14 +242,22 @@ def test_the_collision_is_a_sign_on_an_affected_version_only(version: tuple[int,
     ],
 )
 def test_an_attachment_elsewhere_is_no_sign_by_itself(sibling: Attachment) -> None:
-    seen = observe(make_attachment(), sibling, make_volume(), make_node(), make_node("n2"), make_pod(node="n2"))
+    seen = observe(
+        make_attachment(), sibling, make_volume(), make_node(), make_node("n2"), make_pod(node="n2")
+    )
     finding = only(state(seen, unproven=frozenset({make_attachment().name})))
     assert finding.verdict == "report"
 
 
 def test_an_attach_error_elsewhere_is_no_sign_for_a_shared_volume() -> None:
     shared = make_volume(access_modes=("ReadWriteMany",))
-    seen = observe(make_attachment(), shared, make_attachment(node="n2", attach_error=VolumeError("x", OLD)), make_node(), make_node("n2"))
+    seen = observe(
+        make_attachment(),
+        shared,
+        make_attachment(node="n2", attach_error=VolumeError("x", OLD)),
+        make_node(),
+        make_node("n2"),
+    )
     assert only(state(seen, unproven=frozenset({make_attachment().name}))).verdict == "report"
 
 
@@ -182,7 +268,9 @@ def test_without_a_strong_sign_it_is_only_reported() -> None:
 
 
 def test_named_without_a_strong_sign_it_is_refused() -> None:
-    finding = only(state(observe(make_attachment(), make_volume())), names=(make_attachment().name,))
+    finding = only(
+        state(observe(make_attachment(), make_volume())), names=(make_attachment().name,)
+    )
     assert (finding.verdict, finding.named) == ("refuse", True)
 
 
@@ -207,7 +295,12 @@ def test_no_orphan_while_a_pod_needs_it(pod: Pod, volume: Volume) -> None:
 
 def test_a_generic_ephemeral_volume_is_known_by_the_name_of_its_claim() -> None:
     volume = make_volume(claim_name="web-0-scratch", phase="Released")
-    assert left_over(state(observe(make_attachment(volume), volume, make_pod(claims=("web-0-scratch",))))) == []
+    assert (
+        left_over(
+            state(observe(make_attachment(volume), volume, make_pod(claims=("web-0-scratch",))))
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -247,7 +340,10 @@ def test_an_inline_volume_is_no_business_of_ours() -> None:
 
 
 def test_a_driver_that_does_not_attach_is_not_judged() -> None:
-    assert left_over(state(observe(make_attachment(), RELEASED), detached_drivers=frozenset({DRIVER}))) == []
+    assert (
+        left_over(state(observe(make_attachment(), RELEASED), detached_drivers=frozenset({DRIVER})))
+        == []
+    )
 
 
 def test_one_that_is_young_is_not_judged() -> None:
@@ -277,7 +373,15 @@ def test_what_changes_while_it_is_observed_is_no_orphan(later: list[Any]) -> Non
 
 
 def test_what_was_needed_in_the_first_observation_is_no_orphan() -> None:
-    assert left_over(state(observe(make_attachment(), RELEASED, make_pod()), observe(make_attachment(), RELEASED, at=30.0))) == []
+    assert (
+        left_over(
+            state(
+                observe(make_attachment(), RELEASED, make_pod()),
+                observe(make_attachment(), RELEASED, at=30.0),
+            )
+        )
+        == []
+    )
 
 
 def test_a_single_observation_proves_nothing() -> None:
@@ -320,12 +424,24 @@ def test_an_attachment_that_the_controller_manager_did_not_make_is_refused() -> 
 
 
 def test_a_claim_of_the_same_name_with_another_volume_is_not_in_the_way() -> None:
-    """The claim of a StatefulSet is made again, and its pod is back on the node, with a new volume."""
+    """The claim of a StatefulSet is made again, and its pod is back on the node, with a
+    new volume.
+    """
     claim = Claim("shop", "claim-pv-1", "c2", "Bound", "pv-new", ("ReadWriteOnce",), "gold", None)
     assert only(state(observe(make_attachment(), RELEASED, make_pod(), claim))).verdict == "repair"
-    assert left_over(state(observe(make_attachment(), RELEASED, make_pod(), claim._replace(volume="pv-1")))) == []
+    assert (
+        left_over(
+            state(observe(make_attachment(), RELEASED, make_pod(), claim._replace(volume="pv-1")))
+        )
+        == []
+    )
     # Not bound yet: nobody knows to what it will be.
-    assert left_over(state(observe(make_attachment(), RELEASED, make_pod(), claim._replace(volume="")))) == []
+    assert (
+        left_over(
+            state(observe(make_attachment(), RELEASED, make_pod(), claim._replace(volume="")))
+        )
+        == []
+    )
 
 
 def test_without_the_volume_its_claim_tells_who_needs_it() -> None:
@@ -335,7 +451,9 @@ def test_without_the_volume_its_claim_tells_who_needs_it() -> None:
 
 
 def test_a_held_finalizer_is_refused_and_told() -> None:
-    held = make_attachment(deleted=OLD, detach_error=VolumeError("LUN is busy", NOW - timedelta(seconds=30)))
+    held = make_attachment(
+        deleted=OLD, detach_error=VolumeError("LUN is busy", NOW - timedelta(seconds=30))
+    )
     finding = only(state(observe(held, RELEASED)))
     assert (finding.verdict, finding.repair) == ("refuse", [])
     assert finding.summary.endswith("was deleted 60 min ago and is still there")
@@ -348,7 +466,10 @@ def test_a_held_finalizer_is_refused_and_told() -> None:
 
 
 def test_a_deletion_that_runs_its_course_is_left_alone() -> None:
-    assert left_over(state(observe(make_attachment(deleted=NOW - timedelta(seconds=299)), RELEASED))) == []
+    assert (
+        left_over(state(observe(make_attachment(deleted=NOW - timedelta(seconds=299)), RELEASED)))
+        == []
+    )
     assert left_over(state(observe(make_attachment(deleted=OLD, finalizers=()), RELEASED))) == []
 
 
@@ -363,13 +484,23 @@ def orphans(count: int, healthy: int = 0, **changes: Any) -> State:
 
 @pytest.mark.parametrize(
     ("broken", "healthy", "verdict"),
-    [(1, 0, "refuse"), (1, 1, "refuse"), (1, 2, "refuse"), (1, 3, "repair"), (2, 2, "repair"), (4, 0, "refuse"), (3, 2, "refuse")],
+    [
+        (1, 0, "refuse"),
+        (1, 1, "refuse"),
+        (1, 2, "refuse"),
+        (1, 3, "repair"),
+        (2, 2, "repair"),
+        (4, 0, "refuse"),
+        (3, 2, "refuse"),
+    ],
 )
 def test_an_outage_of_a_node_is_refused(broken: int, healthy: int, verdict: str) -> None:
     findings = plan(orphans(broken, healthy), accept_majority_broken=False)
     assert len(findings) == broken
     assert {finding.verdict for finding in findings} == {verdict}
-    assert {finding.verdict for finding in plan(orphans(broken, healthy), accept_majority_broken=True)} == {"repair"}
+    assert {
+        finding.verdict for finding in plan(orphans(broken, healthy), accept_majority_broken=True)
+    } == {"repair"}
 
 
 def test_a_scope_does_not_change_what_counts_as_an_outage() -> None:
@@ -429,15 +560,30 @@ PODS = st.builds(
     created=st.sampled_from([None, OLD, NOW]),
 )
 def test_never_deletes_what_anybody_needs(
-    pods: list[Pod], phase: str, ready: str, in_use: bool, deleted: datetime | None, created: datetime | None
+    pods: list[Pod],
+    phase: str,
+    ready: str,
+    in_use: bool,
+    deleted: datetime | None,
+    created: datetime | None,
 ) -> None:
     node = make_node(ready=ready, volumes_in_use=IN_USE.volumes_in_use if in_use else ())
     attachment = make_attachment(deleted=deleted, created=created)
-    findings = plan(state(observe(attachment, make_volume(phase=phase), node, *pods)), controls=frozenset({"STOR-11"}))
+    findings = plan(
+        state(observe(attachment, make_volume(phase=phase), node, *pods)),
+        controls=frozenset({"STOR-11"}),
+    )
     needs = [pod for pod in pods if pod.node == "n1" and "claim-pv-1" in pod.claims]
     needed = any(pod.phase not in ("Succeeded", "Failed") or pod.alive for pod in needs)
     repaired = any(finding.repair for finding in findings)
-    assert repaired == (not needed and not in_use and ready == "True" and not deleted and created == OLD and phase != "Bound")
+    assert repaired == (
+        not needed
+        and not in_use
+        and ready == "True"
+        and not deleted
+        and created == OLD
+        and phase != "Bound"
+    )
 
 
 # Several PersistentVolumes of one volume of the storage, which share its attachment
@@ -447,20 +593,30 @@ TENANT = make_pod(claims=("claim-pv-twin",))
 
 
 @pytest.mark.parametrize("own", [[RELEASED], []], ids=["Released", "gone"])
-def test_a_pod_of_another_volume_with_the_same_handle_needs_the_attachment(own: list[Volume]) -> None:
+def test_a_pod_of_another_volume_with_the_same_handle_needs_the_attachment(
+    own: list[Volume],
+) -> None:
     assert left_over(state(observe(make_attachment(), *own, TWIN, TENANT))) == []
-    assert pure.needed_by(observe(make_attachment(), *own, TWIN, TENANT), make_attachment()) == "pod shop/web-0 on n1"
+    assert (
+        pure.needed_by(observe(make_attachment(), *own, TWIN, TENANT), make_attachment())
+        == "pod shop/web-0 on n1"
+    )
 
 
 @pytest.mark.parametrize("own", [[RELEASED], []], ids=["Released", "gone"])
 def test_an_attachment_that_several_volumes_share_is_refused(own: list[Volume]) -> None:
     finding = only(state(observe(make_attachment(), *own, TWIN)))
     assert (finding.verdict, finding.repair) == ("refuse", [])
-    assert "PersistentVolume pv-twin (shop/claim-pv-twin, Bound) has the same driver and handle" in finding.reason
+    assert (
+        "PersistentVolume pv-twin (shop/claim-pv-twin, Bound) has the same driver and handle"
+        in finding.reason
+    )
 
 
 def test_volumes_without_driver_and_handle_do_not_share_anything() -> None:
-    migrated = [make_volume(name, driver="", handle="", phase="Released") for name in ("pv-1", "pv-2")]
+    migrated = [
+        make_volume(name, driver="", handle="", phase="Released") for name in ("pv-1", "pv-2")
+    ]
     assert only(state(observe(make_attachment(), *migrated))).verdict == "repair"
 
 
@@ -478,12 +634,24 @@ def unity(handle: str = COLLIDING, **changes: Any) -> Volume:
 
 @pytest.mark.parametrize(
     ("version", "severity", "words"),
-    [((1, 20, 2), "critical", "is affected"), ((1, 24, 1), "major", "cannot be told"), ((1, 25, 0), "", "")],
+    [
+        ((1, 20, 2), "critical", "is affected"),
+        ((1, 24, 1), "major", "cannot be told"),
+        ((1, 25, 0), "", ""),
+    ],
 )
-def test_the_collision_is_found_before_it_breaks(version: tuple[int, int, int], severity: str, words: str) -> None:
+def test_the_collision_is_found_before_it_breaks(
+    version: tuple[int, int, int], severity: str, words: str
+) -> None:
     volume = unity()
     node = make_node(volumes_in_use=(unique_name(UNITY, COLLIDING),))
-    seen = observe(make_attachment(volume), make_attachment(volume, "n2", attached=False), volume, node, make_pod())
+    seen = observe(
+        make_attachment(volume),
+        make_attachment(volume, "n2", attached=False),
+        volume,
+        node,
+        make_pod(),
+    )
     findings = plan(state(seen, version=version, version_text="vX", unproven=frozenset()))
     if not severity:
         assert findings == []
@@ -508,7 +676,11 @@ def test_the_collision_is_found_before_it_breaks(version: tuple[int, int, int], 
         ([make_node()], "", "n1"),
         ([make_node(ready="Unknown")], "n1", ""),
         ([make_node("n2")], "n1", ""),
-        ([make_node(), make_node("n2", volumes_in_use=(unique_name(UNITY, COLLIDING),))], "n2", "n1"),
+        (
+            [make_node(), make_node("n2", volumes_in_use=(unique_name(UNITY, COLLIDING),))],
+            "n2",
+            "n1",
+        ),
     ],
 )
 def test_a_collision_that_has_happened_already(nodes: list[Node], used: str, idle: str) -> None:
@@ -516,8 +688,13 @@ def test_a_collision_that_has_happened_already(nodes: list[Node], used: str, idl
     made = [make_attachment(volume, node) for node in filter(None, (used, idle))]
     seen = state(observe(*made, volume, *nodes), version=(1, 20, 2), unproven=frozenset())
     (finding,) = plan(seen, controls=frozenset({"STOR-12"}))
-    assert (f"it is attached to {used} now: deleting its pod will leave that behind" in finding.reason) == bool(used)
-    assert (f"it is still attached to {idle}, where the kubelet does not use it: see STOR-11" in finding.reason) == bool(idle)
+    assert (
+        f"it is attached to {used} now: deleting its pod will leave that behind" in finding.reason
+    ) == bool(used)
+    assert (
+        f"it is still attached to {idle}, where the kubelet does not use it: see STOR-11"
+        in finding.reason
+    ) == bool(idle)
     assert "its next detach" not in finding.reason
 
 
@@ -534,9 +711,12 @@ def test_a_driver_that_does_not_attach_does_not_detach(handle: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handle", "version", "may"), [(COLLIDING, (1, 20, 2), True), ("x_1", (1, 20, 2), False), (COLLIDING, (1, 31, 4), False)]
+    ("handle", "version", "may"),
+    [(COLLIDING, (1, 20, 2), True), ("x_1", (1, 20, 2), False), (COLLIDING, (1, 31, 4), False)],
 )
-def test_when_collisions_are_looked_into(handle: str, version: tuple[int, int, int], may: bool) -> None:
+def test_when_collisions_are_looked_into(
+    handle: str, version: tuple[int, int, int], may: bool
+) -> None:
     assert pure.may_collide(observe(unity(handle)), version) is may
 
 
@@ -555,7 +735,12 @@ def test_drivers_whose_names_grow_into_it() -> None:
 
 @pytest.mark.parametrize(
     ("scope", "found"),
-    [({"names": ("x",)}, False), ({"drivers": (UNITY,)}, True), ({"nodes": ("n1",)}, True), ({"namespaces": ("other",)}, False)],
+    [
+        ({"names": ("x",)}, False),
+        ({"drivers": (UNITY,)}, True),
+        ({"nodes": ("n1",)}, True),
+        ({"namespaces": ("other",)}, False),
+    ],
 )
 def test_scope_of_volumes(scope: dict[str, tuple[str, ...]], found: bool) -> None:
     volume = unity()
@@ -572,7 +757,13 @@ WAITING = make_pod(phase="Pending", alive=False)
 
 def test_a_lost_entry_of_the_node_status() -> None:
     lease = Lease("cp1_x", NOW - timedelta(seconds=3))
-    finding = only(state(observe(make_attachment(), make_volume(), IN_USE, WAITING), version=(1, 24, 4), lease=lease))
+    finding = only(
+        state(
+            observe(make_attachment(), make_volume(), IN_USE, WAITING),
+            version=(1, 24, 4),
+            lease=lease,
+        )
+    )
     assert (finding.control, finding.severity, finding.verdict) == ("STOR-13", "major", "report")
     evidence = finding.evidence
     assert finding.workload == {
@@ -624,7 +815,17 @@ def test_bugs_by_version(version: tuple[int, int, int], bugs: int) -> None:
         [make_attachment(name="mine"), make_volume(), IN_USE, WAITING],
         [make_attachment(name="csi-" + "0" * 64), make_volume(), IN_USE, WAITING],
     ],
-    ids=["listed", "not attached", "being detached", "no pod", "terminal pod", "node away", "not managed", "other name", "other hash"],
+    ids=[
+        "listed",
+        "not attached",
+        "being detached",
+        "no pod",
+        "terminal pod",
+        "node away",
+        "not managed",
+        "other name",
+        "other hash",
+    ],
 )
 def test_no_lost_entry(things: list[Any]) -> None:
     assert plan(state(observe(*things)), controls=frozenset({"STOR-13"})) == []
@@ -640,7 +841,9 @@ def test_only_what_is_reported_names_a_workload() -> None:
     failed = make_attachment(make_volume("pv-0"), detach_error=VolumeError("array is down", OLD))
     things = [failed, make_volume("pv-0"), make_attachment(), make_volume(), make_node()]
     findings = plan(state(observe(*things, WAITING._replace(claims=("claim-pv-0", "claim-pv-1")))))
-    assert sorted((finding.verdict, (finding.workload or {}).get("claims")) for finding in findings) == [
+    assert sorted(
+        (finding.verdict, (finding.workload or {}).get("claims")) for finding in findings
+    ) == [
         ("refuse", None),
         ("report", ["claim-pv-1"]),
     ]
@@ -673,9 +876,14 @@ def test_a_lost_entry_seen_once_is_refused() -> None:
 
 
 def test_a_migrated_volume_can_be_lost_too() -> None:
-    finding = only(state(observe(make_attachment(), make_volume(driver="", handle=""), IN_USE, WAITING)))
+    finding = only(
+        state(observe(make_attachment(), make_volume(driver="", handle=""), IN_USE, WAITING))
+    )
     assert finding.control == "STOR-13"
-    assert plan(state(observe(make_attachment(), make_volume(driver="", handle=""), LISTED, WAITING))) == []
+    assert (
+        plan(state(observe(make_attachment(), make_volume(driver="", handle=""), LISTED, WAITING)))
+        == []
+    )
 
 
 # STOR-14
@@ -683,14 +891,25 @@ def test_a_migrated_volume_can_be_lost_too() -> None:
 HUAWEI = "csi.huawei.com"
 
 
-def huawei(name: str, owner: Owner | None = OWNER, metadata: tuple[str, ...] = (), pods: int = 1, **changes: Any) -> list[Any]:
+def huawei(
+    name: str,
+    owner: Owner | None = OWNER,
+    metadata: tuple[str, ...] = (),
+    pods: int = 1,
+    **changes: Any,
+) -> list[Any]:
     volume = make_volume(name, driver=HUAWEI)
-    made = [make_pod(f"{name}-pod-{number}", claims=(volume.claim_name,), owner=owner) for number in range(pods)]
+    made = [
+        make_pod(f"{name}-pod-{number}", claims=(volume.claim_name,), owner=owner)
+        for number in range(pods)
+    ]
     return [volume, make_attachment(volume, metadata=metadata, **changes), *made]
 
 
 def in_use(*things: Any) -> Node:
-    entries = tuple(unique_name(thing.driver, thing.handle) for thing in things if isinstance(thing, Volume))
+    entries = tuple(
+        unique_name(thing.driver, thing.handle) for thing in things if isinstance(thing, Volume)
+    )
     return make_node(volumes_in_use=entries, volumes_attached=entries)
 
 
@@ -699,7 +918,12 @@ def only_huawei(*things: Any, **options: Any) -> list[Finding]:
 
 
 def test_attachments_without_publish_information() -> None:
-    findings = only_huawei(*huawei("pv-1"), *huawei("pv-2"), *huawei("pv-3", metadata=("publishInfo",)), *huawei("pv-4", pods=0))
+    findings = only_huawei(
+        *huawei("pv-1"),
+        *huawei("pv-2"),
+        *huawei("pv-3", metadata=("publishInfo",)),
+        *huawei("pv-4", pods=0),
+    )
     assert {finding.control for finding in findings} == {"STOR-14"}
     assert {finding.verdict for finding in findings} == {"report"}
     by_volume = {finding.evidence["volume"]: finding for finding in findings}
@@ -713,19 +937,27 @@ def test_attachments_without_publish_information() -> None:
         "missing": ["publishInfo"],
     }
     assert [finding.workload for finding in findings] == [workload, None, None]
-    assert {by_volume[name].evidence["workload_title"] for name in ("pv-1", "pv-2")} == {"ReplicaSet shop/web-5d4f"}
+    assert {by_volume[name].evidence["workload_title"] for name in ("pv-1", "pv-2")} == {
+        "ReplicaSet shop/web-5d4f"
+    }
     assert by_volume["pv-1"].evidence["missing"] == "publishInfo"
     assert "workload_title" not in by_volume["pv-4"].evidence
     assert by_volume["pv-4"].reason == (
-        "no pod needs it, so there is nobody to move; a pod that comes to n1 would get it as it is, so delete it if it "
-        "is left over (STOR-11)"
+        "no pod needs it, so there is nobody to move; a pod that comes to n1 would get it as it "
+        "is, so delete it if it is left over (STOR-11)"
     )
     assert by_volume["pv-1"].reason.endswith(" -e attachment_repair_reattach_missing_metadata=true")
 
 
 def test_workloads_are_told_apart() -> None:
-    findings = only_huawei(*huawei("pv-1"), *huawei("pv-2", Owner("StatefulSet", "db", "o")), *huawei("pv-3", None))
-    assert {(found["kind"], found["name"]) for found in [finding.workload for finding in findings] if found} == {
+    findings = only_huawei(
+        *huawei("pv-1"), *huawei("pv-2", Owner("StatefulSet", "db", "o")), *huawei("pv-3", None)
+    )
+    assert {
+        (found["kind"], found["name"])
+        for found in [finding.workload for finding in findings]
+        if found
+    } == {
         ("ReplicaSet", "web-5d4f"),
         ("StatefulSet", "db"),
         ("Pod", "pv-3-pod-0"),
@@ -746,7 +978,9 @@ def test_a_workload_of_a_thousand_claims_is_told_whole() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"attached": False}, {"deleted": NOW}])
-def test_an_attachment_that_is_not_there_yet_or_any_more_lacks_nothing(changes: dict[str, Any]) -> None:
+def test_an_attachment_that_is_not_there_yet_or_any_more_lacks_nothing(
+    changes: dict[str, Any],
+) -> None:
     assert only_huawei(*huawei("pv-1", **changes)) == []
 
 
@@ -760,7 +994,11 @@ def test_other_drivers_need_nothing_unless_it_is_said() -> None:
 
 
 def test_the_command_looks_for_the_same_keys() -> None:
-    assert pure.metadata_arguments(HUAWEI, pure.REQUIRED_METADATA) == pure.metadata_arguments(DRIVER, {}) == ""
+    assert (
+        pure.metadata_arguments(HUAWEI, pure.REQUIRED_METADATA)
+        == pure.metadata_arguments(DRIVER, {})
+        == ""
+    )
     (_ansible, text) = shlex.split(pure.metadata_arguments(HUAWEI, {HUAWEI: ("it's",)}))
     assert json.loads(text) == {"attachment_repair_required_metadata": {HUAWEI: ["it's"]}}
 
@@ -771,15 +1009,29 @@ def test_the_command_looks_for_the_same_keys() -> None:
 def waiting(*things: Any, **changes: Any) -> State:
     """A pod that has waited for an hour, without anything that attaches its volume."""
     pending = tuple(thing for thing in things if isinstance(thing, Pod)) or (WAITING,)
-    seen = observe(*things, *([] if any(isinstance(thing, Volume) for thing in things) else [make_volume()]), pending=pending)
-    made = state(replace(seen, pods=()), unproven=frozenset(), drivers_on={"n1": (DRIVER,)}, lease=Lease("cp1_x", NOW))
+    seen = observe(
+        *things,
+        *([] if any(isinstance(thing, Volume) for thing in things) else [make_volume()]),
+        pending=pending,
+    )
+    made = state(
+        replace(seen, pods=()),
+        unproven=frozenset(),
+        drivers_on={"n1": (DRIVER,)},
+        lease=Lease("cp1_x", NOW),
+    )
     return replace(made, **changes)
 
 
 def test_a_volume_that_nobody_attaches() -> None:
     finding = only(waiting())
     assert (finding.control, finding.severity, finding.verdict) == ("STOR-15", "major", "report")
-    assert (finding.kind, finding.namespace, finding.name, finding.node) == ("pod", "shop", "web-0", "n1")
+    assert (finding.kind, finding.namespace, finding.name, finding.node) == (
+        "pod",
+        "shop",
+        "web-0",
+        "n1",
+    )
     assert finding.evidence["missing_attachments"] == [make_attachment().name]
     assert finding.evidence["waiting_seconds"] == 3600
     assert finding.evidence["leader"] == "cp1_x"
@@ -831,14 +1083,24 @@ def test_what_is_no_fault_of_the_controller_manager(things: list[Any]) -> None:
     assert plan(waiting(*things), controls=frozenset({"STOR-15"})) == []
 
 
-@pytest.mark.parametrize("known", [{"detached_drivers": frozenset({DRIVER})}, {"drivers_on": {"n1": ("other",)}}, {"drivers_on": {}}])
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"detached_drivers": frozenset({DRIVER})},
+        {"drivers_on": {"n1": ("other",)}},
+        {"drivers_on": {}},
+    ],
+)
 def test_a_driver_that_does_not_attach_or_is_not_there(known: dict[str, Any]) -> None:
     assert plan(waiting(**known)) == []
 
 
 def test_a_shared_volume_is_attached_to_each_node() -> None:
     shared = make_volume(access_modes=("ReadWriteMany",))
-    assert only(waiting(make_attachment(node="n2"), shared), controls=frozenset({"STOR-15"})).control == "STOR-15"
+    assert (
+        only(waiting(make_attachment(node="n2"), shared), controls=frozenset({"STOR-15"})).control
+        == "STOR-15"
+    )
 
 
 def test_a_pod_that_is_attached_in_the_end() -> None:
@@ -857,7 +1119,12 @@ def test_several_volumes_of_a_pod_are_one_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scope", "found"), [({"namespaces": ("shop",)}, True), ({"namespaces": ("x",)}, False), ({"nodes": ("n1",)}, True)]
+    ("scope", "found"),
+    [
+        ({"namespaces": ("shop",)}, True),
+        ({"namespaces": ("x",)}, False),
+        ({"nodes": ("n1",)}, True),
+    ],
 )
 def test_scope_of_pods(scope: dict[str, tuple[str, ...]], found: bool) -> None:
     assert bool(plan(waiting(), **scope)) is found
@@ -873,17 +1140,32 @@ def test_scope_of_pods(scope: dict[str, tuple[str, ...]], found: bool) -> None:
         ({"nodes": ("n2",)}, "no VolumeAttachment in the cluster is of node n2", False),
         ({"nodes": ("n1", "n9")}, "", False),
         ({"drivers": ("x", "y")}, "no VolumeAttachment in the cluster is of driver x or y", True),
-        ({"drivers": (UNITY,)}, "no VolumeAttachment in the cluster is of driver csi-unity.dellemc.com", False),
-        ({"namespaces": ("typo",)}, "no VolumeAttachment in the cluster is of namespace typo", True),
+        (
+            {"drivers": (UNITY,)},
+            "no VolumeAttachment in the cluster is of driver csi-unity.dellemc.com",
+            False,
+        ),
+        (
+            {"namespaces": ("typo",)},
+            "no VolumeAttachment in the cluster is of namespace typo",
+            True,
+        ),
         ({"namespaces": ("shop",)}, "", False),
         ({"names": ("csi-gone",)}, "", False),
         ({}, "", False),
     ],
 )
-def test_a_scope_that_nothing_is_in(scope: dict[str, tuple[str, ...]], nowhere: str, unknown: bool) -> None:
-    seen = state(observe(make_attachment(), make_volume(), make_node(), make_node("n2")), drivers=frozenset({UNITY}))
+def test_a_scope_that_nothing_is_in(
+    scope: dict[str, tuple[str, ...]], nowhere: str, unknown: bool
+) -> None:
+    seen = state(
+        observe(make_attachment(), make_volume(), make_node(), make_node("n2")),
+        drivers=frozenset({UNITY}),
+    )
     assert pure.unmatched(seen, Options(**scope)) == ([nowhere] if nowhere else [])
-    assert pure.unmatched(seen, Options(**scope), known_elsewhere=True) == ([nowhere] if unknown else [])
+    assert pure.unmatched(seen, Options(**scope), known_elsewhere=True) == (
+        [nowhere] if unknown else []
+    )
 
 
 # moves that were not finished
@@ -899,9 +1181,17 @@ CORDONED = make_node(
 
 def test_a_node_that_a_killed_move_left_cordoned_is_reported() -> None:
     finding = only(state(observe(CORDONED)))
-    assert (finding.control, finding.severity, finding.kind, finding.name, finding.node) == ("", "major", "node", "n1", "n1")
+    assert (finding.control, finding.severity, finding.kind, finding.name, finding.node) == (
+        "",
+        "major",
+        "node",
+        "n1",
+        "n1",
+    )
     assert finding.verdict == "report"
-    assert "n1 takes no new pods since awx-7 30 min ago, to move those of shop/a, b" in finding.summary
+    assert (
+        "n1 takes no new pods since awx-7 30 min ago, to move those of shop/a, b" in finding.summary
+    )
     assert "the module workload_reattach finishes it" in finding.reason
 
 
@@ -919,7 +1209,14 @@ def test_a_node_that_a_killed_move_left_cordoned_is_reported() -> None:
 )
 def test_a_kubelet_reaches_no_shell(namespace: str, claims: list[str]) -> None:
     """Its own annotation was printed as the command for the operator to run."""
-    text = json.dumps({"namespace": namespace, "by": "x\x1b" * 1000, "since": "2026-01-31T11:30:00Z", "claims": claims})
+    text = json.dumps(
+        {
+            "namespace": namespace,
+            "by": "x\x1b" * 1000,
+            "since": "2026-01-31T11:30:00Z",
+            "claims": claims,
+        }
+    )
     finding = only(state(observe(make_node(cordons=(text,)))))
     assert "ansible localhost" not in finding.reason
     assert (finding.summary + finding.reason).isprintable() and len(finding.summary) < 1000
@@ -978,11 +1275,15 @@ def test_an_attachment_that_is_older_than_its_node(created: datetime | None, ref
     assert ("n1 was made again after the attachment" in finding.reason) is refused
     lost = state(observe(make_attachment(), make_volume(), make_pod(), node))
     finding = only(lost, controls=frozenset({"STOR-13"}))
-    assert (finding.verdict, finding.workload is None) == (("refuse", True) if refused else ("report", False))
+    assert (finding.verdict, finding.workload is None) == (
+        ("refuse", True) if refused else ("report", False)
+    )
 
 
 def test_a_pod_that_is_older_than_its_claim_keeps_what_the_claim_stood_for() -> None:
-    """A claim of that name was removed by force and made again; the pod has mounted the old volume."""
+    """A claim of that name was removed by force and made again; the pod has mounted the
+    old volume.
+    """
     claim = Claim("shop", "claim-pv-1", "c2", "Bound", "pv-new", (), "gold", None, OLD)
     before = make_pod(scheduled=OLD - timedelta(seconds=1))
     for own in ([RELEASED], []):
@@ -1004,7 +1305,9 @@ def test_a_migrated_volume_is_a_twin_of_the_csi_volume_of_its_disk() -> None:
     twin = make_volume("pv-twin", driver="", handle="", migrated=EBS)
     for mine in ([own], []):
         finding = left_over(state(observe(attachment, *mine, twin)))[0]
-        assert "pv-twin (shop/claim-pv-twin, Bound) has the same driver and handle" in finding.reason
+        assert (
+            "pv-twin (shop/claim-pv-twin, Bound) has the same driver and handle" in finding.reason
+        )
         assert finding.verdict == "refuse"
         assert left_over(state(observe(attachment, *mine, twin, TENANT))) == []
 
@@ -1014,7 +1317,10 @@ def test_the_attachment_of_a_migrated_volume_is_known_by_its_name() -> None:
     named = make_attachment(make_volume(driver=EBS[0], handle=EBS[1]))
     assert left_over(state(observe(named, volume)))[0].repair
     stranger = named._replace(name="csi-" + "0" * 64)
-    assert "not made by the controller manager" in left_over(state(observe(stranger, volume)))[0].reason
+    assert (
+        "not made by the controller manager"
+        in left_over(state(observe(stranger, volume)))[0].reason
+    )
 
 
 # Who waits elsewhere
@@ -1051,4 +1357,6 @@ def test_an_attachment_of_its_own_node_is_no_sign() -> None:
     """However it may be called: the node itself cannot wait for what it has."""
     sibling = make_attachment(name="sibling", attached=False, attach_error=IN_USE_ELSEWHERE)
     things = [make_attachment(), sibling, make_volume(), make_node()]
-    assert not pure.proofs(observe(*things, make_pod(phase="Pending")), make_attachment(), (1, 36, 3), "v")
+    assert not pure.proofs(
+        observe(*things, make_pod(phase="Pending")), make_attachment(), (1, 36, 3), "v"
+    )

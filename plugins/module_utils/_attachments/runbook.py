@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# This module util is private to the collection, and may change at any time.
 
 """VolumeAttachments: reads the cluster, carries out what attachments decides, and proves it.
 
-A healthy cluster costs five requests, all answered from the API server's memory: its version, attachments, volumes, nodes and
-the pods that are pending. Only suspects cost more.
+A healthy cluster costs five requests, all answered from the API server's memory: its version,
+attachments, volumes, nodes and the pods that are pending. Only suspects cost more.
 """
 
 from __future__ import annotations
@@ -20,6 +20,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Callable, TypeVar
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
+    plan as pure,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.plan import (
+    Options,
+    Orphan,
+    State,
+    Wait,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
@@ -30,10 +39,22 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
     Prevented,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree, observation
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, Conflict, KubeError, NotFound, path
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followed import Followed, Key, key_of
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
+    Cluster,
+    Conflict,
+    KubeError,
+    NotFound,
+    path,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followed import (
+    Followed,
+    Key,
+    key_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
@@ -51,10 +72,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_user,
     pick_volume,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import Observation
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import keys_by_driver
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._volumeattachments.plan import Options, Orphan, State, Wait
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
+    Observation,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    keys_by_driver,
+)
 
 # So many objects are read one by one; of more, all of their kind are.
 MAX_GETS = 100
@@ -90,25 +113,54 @@ JUDGING = ArgumentSpec(
     }
 )
 SCOPE = JUDGING.merge(
-    ArgumentSpec({name: {"type": "list", "elements": "str", "default": []} for name in ("names", "drivers", "nodes", "namespaces")})
+    ArgumentSpec(
+        {
+            name: {"type": "list", "elements": "str", "default": []}
+            for name in ("names", "drivers", "nodes", "namespaces")
+        }
+    )
 )
 
 
 def make_options(params: dict[str, Any]) -> Options:
-    """Options of VolumeAttachments, checked. A module that only reports lacks the risks, and gets their defaults."""
-    least = {"min_age": 0, "observations": 1, "observation_seconds": 0, "pending_seconds": 0, "max_repairs": 0, "detach_timeout": 1}
+    """Options of VolumeAttachments, checked.
+
+    A module that only reports lacks the risks, and gets their defaults.
+    """
+    least = {
+        "min_age": 0,
+        "observations": 1,
+        "observation_seconds": 0,
+        "pending_seconds": 0,
+        "max_repairs": 0,
+        "detach_timeout": 1,
+    }
     for name, minimum in least.items():
         if not params.get(name, minimum) >= minimum:  # not a number is neither
             raise StorageOpsError(f"{name} is {params[name]:g}; give at least {minimum:g}")
     if "controls" in params and not params["controls"]:
-        raise StorageOpsError("controls is empty, so nothing would be looked at; leave the option out to run all of them")
-    scope = {name: tuple(text.strip() for text in params.get(name, ())) for name in ("names", "drivers", "nodes", "namespaces")}
+        raise StorageOpsError(
+            "controls is empty, so nothing would be looked at; leave "
+            "the option out to run all of them"
+        )
+    scope = {
+        name: tuple(text.strip() for text in params.get(name, ()))
+        for name in ("names", "drivers", "nodes", "namespaces")
+    }
     empty = [name for name, texts in scope.items() if not all(texts)]
     if empty:
-        raise StorageOpsError(f"{empty[0]} has an empty name; leave the option out to look at everything")
-    required = {**observation.REQUIRED_METADATA, **keys_by_driver("required_metadata", params["required_metadata"])}
+        raise StorageOpsError(
+            f"{empty[0]} has an empty name; leave the option out to look at everything"
+        )
+    required = {
+        **observation.REQUIRED_METADATA,
+        **keys_by_driver("required_metadata", params["required_metadata"]),
+    }
     # An audit repairs nothing, so it has no limit to stay under.
-    given = {"max_repairs": 1_000_000, **{name: params[name] for name in Options.__dataclass_fields__ if name in params}}
+    given = {
+        "max_repairs": 1_000_000,
+        **{name: params[name] for name in Options.__dataclass_fields__ if name in params},
+    }
     given["controls"] = frozenset(params.get("controls", Options.controls))
     return Options(**{**given, **scope, "required_metadata": required})
 
@@ -116,7 +168,8 @@ def make_options(params: dict[str, Any]) -> Options:
 class VolumeAttachments:
     """The runbook repair_volumeattachments on one cluster.
 
-    ``detach_timeout``: seconds a deleted attachment gets to be gone. ``strict``: a scope of which nothing is known is an error.
+    ``detach_timeout``: seconds a deleted attachment gets to be gone. ``strict``: a scope of which
+    nothing is known is an error.
     """
 
     def __init__(
@@ -140,9 +193,13 @@ class VolumeAttachments:
     # gather
 
     def gather(self) -> State:
-        """Read what the controls need, and then only suspects: their pods, and where these are not in the way all of it again."""
+        """Read what the controls need, and then only suspects: their pods, and where these are not
+        in the way all of it again.
+        """
         options, cluster = self._options, self._cluster
-        version = cluster.version() if options.controls & {"STOR-11", "STOR-12", "STOR-13"} else None
+        version = (
+            cluster.version() if options.controls & {"STOR-11", "STOR-12", "STOR-13"} else None
+        )
         numbers = (version.major, version.minor, version.patch) if version else (1, 0, 0)
         first = self._everything()
         now = cluster.now()
@@ -151,36 +208,69 @@ class VolumeAttachments:
             first = replace(first, volumes=self._volumes())
         first = self._with_users(first, suspects, cached=True)
         unproven = pure.unproven(first, suspects, options, now)
-        waits = pure.waits(first, options.pending_seconds, now) if "STOR-15" in options.controls else []
+        waits = (
+            pure.waits(first, options.pending_seconds, now) if "STOR-15" in options.controls else []
+        )
         collide = "STOR-12" in options.controls and pure.may_collide(first, numbers)
         known = self._circumstances(first, unproven, waits, collide)
-        unproven = {name for name in unproven if first.attachments[name].driver not in known["detached_drivers"]}
-        waits = [wait for wait in waits if pure.could_attach(wait, known["detached_drivers"], known["drivers_on"])]
+        unproven = {
+            name
+            for name in unproven
+            if first.attachments[name].driver not in known["detached_drivers"]
+        }
+        waits = [
+            wait
+            for wait in waits
+            if pure.could_attach(wait, known["detached_drivers"], known["drivers_on"])
+        ]
         observations = [first]
         for _number in range(1, options.observations if unproven or waits else 1):
             self._wait(options.observation_seconds / (options.observations - 1))
             observations.append(self._again(first, unproven, waits))
         if waits:
             known["last_attach"] = self._last_attach()
-        return State(cluster.now(), tuple(observations), frozenset(unproven), numbers, version.text if version else "", **known)
+        return State(
+            cluster.now(),
+            tuple(observations),
+            frozenset(unproven),
+            numbers,
+            version.text if version else "",
+            **known,
+        )
 
     def plan(self, state: State) -> Plan:
         """Decide."""
         unknown = pure.unmatched(state, self._options, known_elsewhere=True) if self._strict else []
         if unknown:
-            raise StorageOpsError(f"{'; '.join(unknown)}, nor does anything else there know it: is it a typing error?")
+            raise StorageOpsError(
+                f"{'; '.join(unknown)}, nor does anything else there know it: is it a typing error?"
+            )
         return pure.plan(state, self._options)
 
     def healthy(self, state: State) -> str:
-        """Counts of what was looked at, the scope if there was one, and why the attachments that were named are in order."""
+        """Counts of what was looked at, the scope if there was one, and why the attachments that
+        were named are in order.
+        """
         first, options = state.first, self._options
-        counts = [(len(first.attachments), "VolumeAttachments"), (len(first.volumes), "PersistentVolumes"), (len(first.nodes), "nodes")]
-        looked_at = ", ".join(f"{count} {what[:-1] if count == 1 else what}" for count, what in counts if count) or "no VolumeAttachments"
+        counts = [
+            (len(first.attachments), "VolumeAttachments"),
+            (len(first.volumes), "PersistentVolumes"),
+            (len(first.nodes), "nodes"),
+        ]
+        looked_at = (
+            ", ".join(
+                f"{count} {what[:-1] if count == 1 else what}" for count, what in counts if count
+            )
+            or "no VolumeAttachments"
+        )
         scope = [f"{what} {', '.join(wanted)}" for what, wanted in options.scope()]
         within = f" within the scope ({'; '.join(scope)})" if scope else ""
         named = "".join(f"; {name} {self._in_order(state, name)}" for name in options.names[:5])
         unmatched = "".join(f"; {words}" for words in pure.unmatched(state, options))
-        return f"{looked_at}, nothing found by {', '.join(sorted(options.controls))}{within}{named}{unmatched}"
+        return (
+            f"{looked_at}, nothing found by "
+            f"{', '.join(sorted(options.controls))}{within}{named}{unmatched}"
+        )
 
     def _in_order(self, state: State, name: str) -> str:
         attachment = state.last.attachments.get(name) or state.first.attachments.get(name)
@@ -195,12 +285,15 @@ class VolumeAttachments:
         if old >= min_age:
             return "was not left over"
         return (
-            f"is {old:.0f} s old, and only what is older than min_age ({min_age:g} s) is called left over: run again in "
-            f"{math.ceil(min_age - old)} s, or lower min_age (playbook: attachment_repair_min_age)"
+            f"is {old:.0f} s old, and only what is older than min_age ({min_age:g} s) is called "
+            f"left over: run again in {math.ceil(min_age - old)} s, or lower min_age (playbook: "
+            "attachment_repair_min_age)"
         )
 
     def _everything(self) -> Observation:
-        """The cluster at one moment, attachments before everything else: what comes to need one meanwhile is seen."""
+        """The cluster at one moment, attachments before everything else: what comes to need one
+        meanwhile is seen.
+        """
         wanted = self._options.controls
         at = self._clock()
         seen = Observation(at, self._whole(_ATTACHMENTS, pick_attachment))
@@ -215,7 +308,9 @@ class VolumeAttachments:
     def _volumes(self) -> dict[str, Volume]:
         return self._whole(_VOLUMES, pick_volume)
 
-    def _whole(self, kind: Kind, pick: Callable[[Object], T | None], namespace: str = "") -> dict[Any, T]:
+    def _whole(
+        self, kind: Kind, pick: Callable[[Object], T | None], namespace: str = ""
+    ) -> dict[Any, T]:
         """A whole list by names: as the API server remembers it, or as it was last updated."""
         where = path(*kind, namespace=namespace)
         if where not in self._followed:
@@ -240,7 +335,9 @@ class VolumeAttachments:
 
         return self._list(*_PODS, pick_user, fields="status.phase=Pending")
 
-    def _again(self, first: Observation, unproven: Collection[str], waits: Collection[Wait]) -> Observation:
+    def _again(
+        self, first: Observation, unproven: Collection[str], waits: Collection[Wait]
+    ) -> Observation:
         """The suspects as they are now."""
         suspects = [first.attachments[name] for name in unproven]
         siblings = {other.name for suspect in suspects for other in first.by_volume[suspect.volume]}
@@ -263,7 +360,11 @@ class VolumeAttachments:
         )
         if waits:
             seen = replace(seen, pending=tuple(self._pending()))
-        return self._with_users(seen, [seen.attachments[name] for name in unproven if name in seen.attachments], cached=True)
+        return self._with_users(
+            seen,
+            [seen.attachments[name] for name in unproven if name in seen.attachments],
+            cached=True,
+        )
 
     def _now(self, kind: Kind, names: Collection[str], pick: Callable[[Object], T]) -> dict[str, T]:
         """These objects by name: few one by one, more out of a list that was just updated."""
@@ -272,7 +373,9 @@ class VolumeAttachments:
         found = self._whole(kind, pick)
         return {name: found[name] for name in names if name in found}
 
-    def _observe(self, attachments: Collection[str], volumes: Collection[str], nodes: Collection[str]) -> Observation:
+    def _observe(
+        self, attachments: Collection[str], volumes: Collection[str], nodes: Collection[str]
+    ) -> Observation:
         """These objects by name, as etcd has them now; attachments first."""
         at = self._clock()
         return Observation(
@@ -282,27 +385,54 @@ class VolumeAttachments:
             self._fetch(_NODES, nodes, pick_node),
         )
 
-    def _with_users(self, seen: Observation, attachments: Collection[Attachment], cached: bool) -> Observation:
-        """Add the pods that may need the attachments, and the claims where the volumes do not tell whose they are."""
+    def _with_users(
+        self, seen: Observation, attachments: Collection[Attachment], cached: bool
+    ) -> Observation:
+        """Add the pods that may need the attachments, and the claims where the volumes do not tell
+        whose they are.
+        """
         if not seen.volumes:
             names = {entry.volume for entry in attachments}
             seen = replace(seen, volumes=self._fetch(_VOLUMES, names, pick_volume))
         seen = replace(seen, claims=self._claims(seen, attachments, cached))
-        needs = {(entry.node, namespace) for entry in attachments for namespace in self._namespaces(seen, entry)}
-        waiting = {other for entry in attachments for other in seen.by_volume.get(entry.volume, ()) if other.attach_error}
-        needs |= {(other.node, namespace) for other in waiting for namespace, _name in seen.keys_of(other)}
+        needs = {
+            (entry.node, namespace)
+            for entry in attachments
+            for namespace in self._namespaces(seen, entry)
+        }
+        waiting = {
+            other
+            for entry in attachments
+            for other in seen.by_volume.get(entry.volume, ())
+            if other.attach_error
+        }
+        needs |= {
+            (other.node, namespace) for other in waiting for namespace, _name in seen.keys_of(other)
+        }
         return replace(seen, pods=tuple(self._pods(needs, cached)))
 
     @staticmethod
     def _namespaces(seen: Observation, attachment: Attachment) -> set[str]:
         """Where the pods are that may need the attachment; empty text: anywhere."""
-        return {namespace for namespace, _name in seen.keys_of(attachment)} if seen.has_claim(attachment.volume) else {""}
+        return (
+            {namespace for namespace, _name in seen.keys_of(attachment)}
+            if seen.has_claim(attachment.volume)
+            else {""}
+        )
 
-    def _claims(self, seen: Observation, attachments: Iterable[Attachment], cached: bool) -> dict[tuple[str, str], Claim]:
-        """All claims where a volume is gone or has none, and those that now have the name of a claim whose volume was released."""
+    def _claims(
+        self, seen: Observation, attachments: Iterable[Attachment], cached: bool
+    ) -> dict[tuple[str, str], Claim]:
+        """All claims where a volume is gone or has none, and those that now have the name of a
+        claim whose volume was released.
+        """
         volumes = {entry.volume: seen.volumes.get(entry.volume) for entry in attachments}
         volumes.update({twin.name: twin for entry in attachments for twin in seen.twins(entry)})
-        keys = {volume.claim for volume in volumes.values() if volume and volume.claim_name and volume.phase != "Bound"}
+        keys = {
+            volume.claim
+            for volume in volumes.values()
+            if volume and volume.claim_name and volume.phase != "Bound"
+        }
         everything = not all(seen.has_claim(name) for name in volumes)
         if cached and (everything or len(keys) > MAX_GETS):
             claims = self._whole(_CLAIMS, pick_claim)
@@ -313,9 +443,11 @@ class VolumeAttachments:
         return {(claim.namespace, claim.name): claim for claim in found}
 
     def _pods(self, needs: Collection[tuple[str, str]], cached: bool) -> list[Pod]:
-        """Pods with claims on these nodes, in the namespaces that go with them; an empty one stands for all.
+        """Pods with claims on these nodes, in the namespaces that go with them; an empty one stands
+        for all.
 
-        The API server finds a node's pods in its memory by an index, but in etcd only by reading all pods of the namespaces asked.
+        The API server finds a node's pods in its memory by an index, but in etcd only by reading
+        all pods of the namespaces asked.
         """
         nodes = {node for node, _namespace in needs}
         namespaces = {namespace for _node, namespace in needs}
@@ -342,16 +474,27 @@ class VolumeAttachments:
         lists = [self._list(*_PODS, pick, fields=f"spec.nodeName={node}") for node in sorted(nodes)]
         return [pod for found in lists for pod in found]
 
-    def _circumstances(self, first: Observation, unproven: Collection[str], waits: Collection[Wait], collide: bool) -> dict[str, Any]:
+    def _circumstances(
+        self, first: Observation, unproven: Collection[str], waits: Collection[Wait], collide: bool
+    ) -> dict[str, Any]:
         """What has to be known of suspects besides: fields of State."""
         known: dict[str, Any] = {"detached_drivers": frozenset(), "drivers_on": {}}
         drivers = {attachment.driver for attachment in first.attachments.values()}
-        if unproven or waits or collide or (self._options.drivers and not drivers & set(self._options.drivers)):
+        if (
+            unproven
+            or waits
+            or collide
+            or (self._options.drivers and not drivers & set(self._options.drivers))
+        ):
             csi = self._list(_STORAGE, "csidrivers", pick_driver)
             known["drivers"] = frozenset(driver.name for driver in csi)
-            known["detached_drivers"] = frozenset(driver.name for driver in csi if not driver.attach_required)
+            known["detached_drivers"] = frozenset(
+                driver.name for driver in csi if not driver.attach_required
+            )
         if unproven or waits:
-            lease = self._cluster.get(path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system"))
+            lease = self._cluster.get(
+                path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system")
+            )
             known["lease"] = pick_lease(lease) if lease else None
         if waits:
             names = {wait.pod.node for wait in waits}
@@ -363,9 +506,15 @@ class VolumeAttachments:
         """When the controller manager last told of a volume it attached."""
 
         def pick(item: dict[str, Any]) -> datetime | None:
-            return parse_time(item.get("lastTimestamp") or item.get("eventTime") or item["metadata"].get("creationTimestamp"))
+            return parse_time(
+                item.get("lastTimestamp")
+                or item.get("eventTime")
+                or item["metadata"].get("creationTimestamp")
+            )
 
-        return max(self._list("v1", "events", pick, fields="reason=SuccessfulAttachVolume"), default=None)
+        return max(
+            self._list("v1", "events", pick, fields="reason=SuccessfulAttachVolume"), default=None
+        )
 
     def _list(
         self,
@@ -376,7 +525,9 @@ class VolumeAttachments:
         fields: str = "",
         cached: bool = True,
     ) -> list[T]:
-        return self._cluster.list(path(group, resource, namespace=namespace), pick, cached=cached, fields=fields)
+        return self._cluster.list(
+            path(group, resource, namespace=namespace), pick, cached=cached, fields=fields
+        )
 
     def _fetch(self, kind: Kind, keys: Collection[K], pick: Callable[[Object], T]) -> dict[K, T]:
         """Objects by name, or namespace and name, as etcd has them now; the others do not exist."""
@@ -399,7 +550,8 @@ class VolumeAttachments:
     def _wait(self, seconds: float) -> None:
         if self._cluster.deadline.remaining() <= seconds:
             raise StorageOpsError(
-                f"the deadline leaves no time to observe suspects for another {seconds:g} s: raise deadline, or lower observation_seconds"
+                f"the deadline leaves no time to observe suspects for another {seconds:g} s: raise "
+                "deadline, or lower observation_seconds"
             )
         self._sleep(seconds)
 
@@ -410,11 +562,15 @@ class VolumeAttachments:
         self._cluster.delete(_url(action), action.subject.attachment.uid, dry_run=True)
 
     def apply(self, action: Action) -> None:
-        """Delete one attachment, after looking once more at everything it depends on, and see it gone."""
+        """Delete one attachment, after looking once more at everything it depends on, and see it
+        gone.
+        """
         orphan: Orphan = action.subject
         needed = self._detach_timeout + _LAST_LOOK
         if self._cluster.deadline.remaining() < needed:
-            raise Prevented(f"less than {needed:g} s are left of the deadline; run again, or raise it")
+            raise Prevented(
+                f"less than {needed:g} s are left of the deadline; run again, or raise it"
+            )
         try:
             self._recheck(orphan)
         except KubeError as error:
@@ -424,7 +580,9 @@ class VolumeAttachments:
         self._wait_until_gone(orphan)
 
     def undo(self, action: Action) -> Action | None:
-        """A deletion cannot be taken back; the controller manager makes a new attachment when a pod needs one."""
+        """A deletion cannot be taken back; the controller manager makes a new attachment when a pod
+        needs one.
+        """
 
     def verify(self, finding: Finding) -> list[str]:
         """What proves that the attachment is gone and that nobody else had wanted it."""
@@ -437,7 +595,9 @@ class VolumeAttachments:
             return not doubts
 
         if not self._wait_for(clean):
-            raise StorageOpsError(f"the repair of {attachment.name} is not proven: {'; '.join(doubts)}")
+            raise StorageOpsError(
+                f"the repair of {attachment.name} is not proven: {'; '.join(doubts)}"
+            )
         return [
             f"{attachment.name} (uid {attachment.uid}) is gone",
             f"volumesAttached of {attachment.node} does not list {attachment.volume}",
@@ -452,7 +612,9 @@ class VolumeAttachments:
         if attachment is None:
             raise NotStarted("it is gone already")
         if attachment.uid != planned.uid:
-            raise NotStarted(f"it was replaced by another one of the same name, uid {attachment.uid}")
+            raise NotStarted(
+                f"it was replaced by another one of the same name, uid {attachment.uid}"
+            )
         if attachment.deleted:
             raise NotStarted("somebody else is deleting it")
         node = seen.nodes.get(planned.node)
@@ -467,7 +629,9 @@ class VolumeAttachments:
         if blockers:
             raise NotStarted("; ".join(blockers))
         version = self._cluster.version()
-        proofs = observation.proofs(seen, attachment, (version.major, version.minor, version.patch), version.text)
+        proofs = observation.proofs(
+            seen, attachment, (version.major, version.minor, version.patch), version.text
+        )
         if not proofs and not orphan.named:
             raise NotStarted("nothing proves any more that it is left over")
 
@@ -480,7 +644,12 @@ class VolumeAttachments:
 
         def shares(volume: Volume) -> bool:
             made = attachment_name(*volume.disk, attachment.node)
-            mine = known and in_tree.same_disk(volume.disk) == in_tree.same_disk(known.disk) != in_tree.NO_DISK
+            mine = (
+                known
+                and in_tree.same_disk(volume.disk)
+                == in_tree.same_disk(known.disk)
+                != in_tree.NO_DISK
+            )
             return made == attachment.name or bool(mine)
 
         self._update([_VOLUMES])
@@ -492,7 +661,9 @@ class VolumeAttachments:
             self._cluster.delete(_url(action), orphan.attachment.uid)
         except Conflict as error:
             if error.repeated:
-                return  # by the first request, whose answer was lost; this one met the next attachment of that name
+                # by the first request, whose answer was lost; this one met the next attachment of
+                # that name
+                return
             raise NotStarted(f"it was replaced meanwhile: {error}") from error
         except NotFound as error:
             raise NotStarted("it is gone already") from error
@@ -501,26 +672,33 @@ class VolumeAttachments:
             raise (Prevented if 400 <= error.status < 500 else ActionFailed)(str(error)) from error
 
     def _refuse_newcomers(self, orphan: Orphan) -> None:
-        """A pod that came to need the attachment in the small window before its deletion may have been given the old one."""
+        """A pod that came to need the attachment in the small window before its deletion may have
+        been given the old one.
+        """
         users = self._users(orphan)
         if users:
             pod = users[0]
             claim = orphan.volume.claim_name if orphan.volume else ""
             again = untrusted.shown_command(
-                "ansible localhost -m storage_ops.runbooks.workload_reattach -a 'namespace={namespace} claims={claims}'",
+                "ansible localhost -m storage_ops.runbooks.workload_reattach -a "
+                "'namespace={namespace} claims={claims}'",
                 namespace=pod.namespace,
                 claims=[claim] if claim else pod.claims,
             )
             raise ActionFailed(
-                f"pod {pod.title} appeared on {pod.node} while its attachment was deleted, and may hold on "
-                f"to the old one. Re-drive it: {again}"
+                f"pod {pod.title} appeared on {pod.node} while its attachment was deleted, and may "
+                f"hold on to the old one. Re-drive it: {again}"
             )
 
     def _users(self, orphan: Orphan) -> list[Pod]:
-        """Pods that need the volume on the attachment's node now, whether the attachment still exists or not."""
+        """Pods that need the volume on the attachment's node now, whether the attachment still
+        exists or not.
+        """
         attachment = orphan.attachment
         volumes = {orphan.volume.name: orphan.volume} if orphan.volume else {}
-        return self._with_users(Observation(0.0, {}, volumes), [attachment], cached=False).users(attachment)
+        return self._with_users(Observation(0.0, {}, volumes), [attachment], cached=False).users(
+            attachment
+        )
 
     def _wait_until_gone(self, orphan: Orphan) -> None:
         left: list[Attachment] = []
@@ -533,7 +711,8 @@ class VolumeAttachments:
             (attachment,) = left
             holders = ", ".join(attachment.finalizers) or "nobody"
             raise ActionFailed(
-                f"deleted, but still there {self._detach_timeout:g} s later, held by {holders}. {pure.attacher_says(attachment)}"
+                f"deleted, but still there {self._detach_timeout:g} s later, held by {holders}. "
+                f"{pure.attacher_says(attachment)}"
             )
 
     def _same(self, orphan: Orphan) -> Attachment | None:
@@ -543,7 +722,10 @@ class VolumeAttachments:
         return attachment if attachment and attachment.uid == orphan.attachment.uid else None
 
     def _left_behind(self, orphan: Orphan) -> list[str]:
-        """What contradicts that the attachment is gone for good. A new one is right where a pod has come to need it."""
+        """What contradicts that the attachment is gone for good.
+
+        A new one is right where a pod has come to need it.
+        """
         planned = orphan.attachment
         seen = self._observe({planned.name}, {planned.volume}, {planned.node})
         attachment, node = seen.attachments.get(planned.name), seen.nodes.get(planned.node)
@@ -555,7 +737,11 @@ class VolumeAttachments:
         if users:
             return [] if attachment else [f"pod {users[0].title} needs it by now, and has none yet"]
         doubts = ["it was made again, though no pod needs it"] if attachment else []
-        return doubts + ([f"volumesAttached of {planned.node} still lists it"] if planned.name in seen.listed else [])
+        return doubts + (
+            [f"volumesAttached of {planned.node} still lists it"]
+            if planned.name in seen.listed
+            else []
+        )
 
     def _wait_for(self, condition: Callable[[], bool]) -> bool:
         """Poll until it is true, for detach_timeout at most and not past the deadline."""

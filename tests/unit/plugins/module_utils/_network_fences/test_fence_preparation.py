@@ -12,12 +12,24 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import StorageOpsError
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_preparation import plan as prep
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_preparation.runbook import FencePreparation
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence as nf
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import (
+    network_fence as nf,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import ANNOTATION
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import FENCED, MESSAGES, UNFENCED
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    FENCED,
+    MESSAGES,
+    UNFENCED,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences import (
+    plan as prep,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fences.runbook import (
+    FencePreparation,
+)
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
 
 DRIVER = "rbd.csi.ceph.com"
@@ -45,32 +57,81 @@ BY_CLASS: dict[str, Any] = {
 
 
 def node(name: str, *addresses: str, ready: str = "True", **meta: Any) -> dict[str, Any]:
-    listed = [{"type": "Hostname", "address": name}, *({"type": "InternalIP", "address": address} for address in addresses)]
-    status = {"conditions": [{"type": "Ready", "status": ready}], "addresses": [*listed, {"type": "ExternalIP", "address": "192.0.2.1"}]}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **meta}, "spec": {}, "status": status}
+    listed = [
+        {"type": "Hostname", "address": name},
+        *({"type": "InternalIP", "address": address} for address in addresses),
+    ]
+    status = {
+        "conditions": [{"type": "Ready", "status": ready}],
+        "addresses": [*listed, {"type": "ExternalIP", "address": "192.0.2.1"}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, **meta},
+        "spec": {},
+        "status": status,
+    }
 
 
-def fence(name: str, *cidrs: str, state: str = UNFENCED, message: str = "", **spec: Any) -> dict[str, Any]:
-    spec = {"driver": DRIVER, "parameters": {"clusterID": "c1"}, "cidrs": list(cidrs), "fenceState": state, **spec}
+def fence(
+    name: str, *cidrs: str, state: str = UNFENCED, message: str = "", **spec: Any
+) -> dict[str, Any]:
+    spec = {
+        "driver": DRIVER,
+        "parameters": {"clusterID": "c1"},
+        "cidrs": list(cidrs),
+        "fenceState": state,
+        **spec,
+    }
     status = {"result": "Succeeded", "message": message or MESSAGES[state]}
-    return {"apiVersion": nf.GROUP, "kind": "NetworkFence", "metadata": {"name": name}, "spec": spec, "status": status}
+    return {
+        "apiVersion": nf.GROUP,
+        "kind": "NetworkFence",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": status,
+    }
 
 
-def endpoint(name: str, driver: str = DRIVER, capability: str = "network_fence.NETWORK_FENCE", **clients: list[str]) -> dict[str, Any]:
+def endpoint(
+    name: str,
+    driver: str = DRIVER,
+    capability: str = "network_fence.NETWORK_FENCE",
+    **clients: list[str],
+) -> dict[str, Any]:
     reports = [
-        {"networkFenceClassName": name, "ClientDetails": [{"id": "x", "cidrs": [cidr]} for cidr in cidrs]}
+        {
+            "networkFenceClassName": name,
+            "ClientDetails": [{"id": "x", "cidrs": [cidr]} for cidr in cidrs],
+        }
         for name, cidrs in clients.items()
     ]
-    status = {"state": "Connected", "capabilities": [capability] if capability else [], "networkFenceClientStatus": reports}
+    status = {
+        "state": "Connected",
+        "capabilities": [capability] if capability else [],
+        "networkFenceClientStatus": reports,
+    }
     spec = {"driver": {"name": driver, "nodeID": name, "endpoint": "pod://x.y:1"}}
     meta = {"name": f"{name}-{driver}", "namespace": "ceph-csi"}
-    return {"apiVersion": nf.GROUP, "kind": "CSIAddonsNode", "metadata": meta, "spec": spec, "status": status}
+    return {
+        "apiVersion": nf.GROUP,
+        "kind": "CSIAddonsNode",
+        "metadata": meta,
+        "spec": spec,
+        "status": status,
+    }
 
 
 def class_item(name: str = "ceph", cluster_id: str = "c1", **parameters: str) -> dict[str, Any]:
     secret = {f"{prep.SECRET_KEY}name": "s", f"{prep.SECRET_KEY}namespace": "ceph-csi"}
     spec = {"provisioner": DRIVER, "parameters": {"clusterID": cluster_id, **secret, **parameters}}
-    return {"apiVersion": nf.GROUP, "kind": "NetworkFenceClass", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": nf.GROUP,
+        "kind": "NetworkFenceClass",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def reading(entry: str, kind: str, address: str) -> dict[str, Any]:
@@ -94,7 +155,10 @@ def settle(cluster: FakeCluster) -> None:
     """What the controller does."""
     for found in cluster.objects.values():
         if found["kind"] == "NetworkFence":
-            found["status"] = {"result": "Succeeded", "message": MESSAGES[found["spec"]["fenceState"]]}
+            found["status"] = {
+                "result": "Succeeded",
+                "message": MESSAGES[found["spec"]["fenceState"]],
+            }
 
 
 def planned(cluster: FakeCluster, **params: Any) -> Plan:
@@ -161,7 +225,12 @@ def test_check_mode_asks_the_server_and_makes_nothing() -> None:
 
 
 def test_by_a_class_with_what_the_driver_reports() -> None:
-    reports = endpoint("a", capability="network_fence.GET_CLIENTS_TO_FENCE", ceph=["10.9.0.1/32"], other=["10.8.0.1/32"])
+    reports = endpoint(
+        "a",
+        capability="network_fence.GET_CLIENTS_TO_FENCE",
+        ceph=["10.9.0.1/32"],
+        other=["10.8.0.1/32"],
+    )
     cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), reports, class_item())
     finding = only(cluster, **BY_CLASS)
     assert finding.repair[0].subject.body["spec"] == {
@@ -174,7 +243,10 @@ def test_by_a_class_with_what_the_driver_reports() -> None:
     assert only(cluster).evidence["cidrs"] == ["10.9.0.1/32"]
     assert only(cluster, cluster_id="c2").evidence["cidrs"] == ["10.0.0.1/32"]
     # What the user says counts most.
-    assert only(cluster, addresses={"a": ["10.7.0.1", "10.7.1.5/24"]}).evidence["cidrs"] == ["10.7.0.1/32", "10.7.1.0/24"]
+    assert only(cluster, addresses={"a": ["10.7.0.1", "10.7.1.5/24"]}).evidence["cidrs"] == [
+        "10.7.0.1/32",
+        "10.7.1.0/24",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -198,13 +270,20 @@ def test_what_is_there_will_do_or_refuses(there: dict[str, Any], done: bool) -> 
     findings = planned(cluster).findings
     assert (findings == []) is done
     for finding in findings:
-        assert finding.verdict == "refuse" and there["metadata"]["name"] in finding.reason and not finding.repair
+        assert (
+            finding.verdict == "refuse"
+            and there["metadata"]["name"] in finding.reason
+            and not finding.repair
+        )
 
 
 def test_one_that_is_being_deleted_is_waited_for() -> None:
     there = fence("storage-ops-a", "10.0.0.1/32")
     there["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert "wait until it is gone" in only(FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), there)).reason
+    assert (
+        "wait until it is gone"
+        in only(FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), there)).reason
+    )
 
 
 def test_a_fence_of_another_driver_is_in_nobodys_way_unless_it_is_fenced() -> None:
@@ -214,7 +293,10 @@ def test_a_fence_of_another_driver_is_in_nobodys_way_unless_it_is_fenced() -> No
     other = fence("cephfs", "10.0.0.0/30", driver="cephfs.csi.ceph.com", state=FENCED)
     for more in ((), (fence("storage-ops-a", "10.0.0.1/32"),)):
         finding = only(FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), other, *more))
-        assert finding.reason.startswith("NetworkFence cephfs fences 10.0.0.0/30") and not finding.repair
+        assert (
+            finding.reason.startswith("NetworkFence cephfs fences 10.0.0.0/30")
+            and not finding.repair
+        )
 
 
 @pytest.mark.parametrize(
@@ -222,7 +304,10 @@ def test_a_fence_of_another_driver_is_in_nobodys_way_unless_it_is_fenced() -> No
     [
         (node("a", "10.0.0.1", ready="Unknown"), "its Ready is Unknown"),
         (node("a", "10.0.0.1", ready="False"), "its Ready is False"),
-        (node("a", "10.0.0.1", annotations={ANNOTATION: "whatever"}), "a ledger says that it is fenced"),
+        (
+            node("a", "10.0.0.1", annotations={ANNOTATION: "whatever"}),
+            "a ledger says that it is fenced",
+        ),
         (node("a"), "it has no InternalIP"),
         (node("a", "10.0.0.2"), "10.0.0.2/32 is an address of b too"),
         (node("a", "10.0.0.1", "10.0.0.2"), "10.0.0.2/32 is an address of b too"),
@@ -231,16 +316,26 @@ def test_a_fence_of_another_driver_is_in_nobodys_way_unless_it_is_fenced() -> No
 def test_refused_nodes(item: dict[str, Any], reason: str) -> None:
     cluster = FakeCluster(item, node("b", "10.0.0.2"), endpoint("provisioner"))
     finding = only(cluster, nodes=["a"])
-    assert finding.verdict == "refuse" and finding.named and reason in finding.reason and not finding.repair
+    assert (
+        finding.verdict == "refuse"
+        and finding.named
+        and reason in finding.reason
+        and not finding.repair
+    )
 
 
 def test_a_ledger_without_annotation_counts_too() -> None:
     ledger = (
-        '{"version": 1, "node": "a", "node_uid": "u", "boot_id": "b", "method": "ceph", "phase": "fenced", "cluster_id": "c1", "fsid": "f",'
-        ' "addresses": [], "entries": [], "network_fences": [], "source": {}, "volumes": [], "unverified": false, "cordoned": true,'
-        ' "tainted": false, "by": "me", "run": "r", "at": "2026-01-01T00:00:00Z", "revision": 1}'
+        '{"version": 1, "node": "a", "node_uid": "u", "boot_id": "b", "method": "ceph", "phase": '
+        '"fenced", "cluster_id": "c1", "fsid": "f", "addresses": [], "entries": [], '
+        '"network_fences": [], "source": {}, "volumes": [], "unverified": false, "cordoned": true, '
+        '"tainted": false, "by": "me", "run": "r", "at": "2026-01-01T00:00:00Z", "revision": 1}'
     )
-    meta = {"name": "storage-ops-fence-a", "namespace": "storage-ops", "labels": {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}}
+    meta = {
+        "name": "storage-ops-fence-a",
+        "namespace": "storage-ops",
+        "labels": {"app.kubernetes.io/managed-by": "storage-ops-runbooks"},
+    }
     kept = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"ledger": ledger}}
     cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), kept)
     assert "a ledger says that it is fenced" in only(cluster).reason
@@ -257,28 +352,48 @@ def test_a_ledger_without_annotation_counts_too() -> None:
     ],
 )
 def test_what_ceph_has_blocked_already(entry: str, kind: str, address: str, refused: bool) -> None:
-    finding = only(FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner")), ceph=reading(entry, kind, address))
+    finding = only(
+        FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner")),
+        ceph=reading(entry, kind, address),
+    )
     assert (finding.verdict == "refuse") is refused
     assert finding.evidence["blocklist"] == "read"
     assert entry in finding.reason or not refused
 
 
 def test_a_range_shared_with_another_node() -> None:
-    cluster = FakeCluster(node("a", "10.0.0.1"), node("b", "10.0.0.2"), node("c", "10.1.0.1"), endpoint("provisioner"))
-    verdicts = {finding.name: finding.verdict for finding in planned(cluster, addresses={"a": "10.0.0.0/24"}).findings}
+    cluster = FakeCluster(
+        node("a", "10.0.0.1"), node("b", "10.0.0.2"), node("c", "10.1.0.1"), endpoint("provisioner")
+    )
+    verdicts = {
+        finding.name: finding.verdict
+        for finding in planned(cluster, addresses={"a": "10.0.0.0/24"}).findings
+    }
     assert verdicts == {"a": "refuse", "b": "refuse", "c": "repair"}
 
 
 def test_no_more_than_max_repairs() -> None:
-    cluster = FakeCluster(*(node(f"n{number}", f"10.0.0.{number}") for number in range(1, 5)), endpoint("provisioner"))
+    cluster = FakeCluster(
+        *(node(f"n{number}", f"10.0.0.{number}") for number in range(1, 5)), endpoint("provisioner")
+    )
     plan = planned(cluster, max_repairs=2)
-    assert [finding.verdict for finding in plan.findings] == ["repair", "repair", "refuse", "refuse"]
+    assert [finding.verdict for finding in plan.findings] == [
+        "repair",
+        "repair",
+        "refuse",
+        "refuse",
+    ]
     assert "max_repairs is 2" in plan.refusals[0].reason
 
 
 def test_a_big_cluster_is_planned_in_no_time() -> None:
-    nodes = [node(f"n{number:04}", f"10.{number // 250}.0.{number % 250}") for number in range(2000)]
-    fences = [fence(f"storage-ops-n{number:04}", f"10.{number // 250}.0.{number % 250}/32") for number in range(1990)]
+    nodes = [
+        node(f"n{number:04}", f"10.{number // 250}.0.{number % 250}") for number in range(2000)
+    ]
+    fences = [
+        fence(f"storage-ops-n{number:04}", f"10.{number // 250}.0.{number % 250}/32")
+        for number in range(1990)
+    ]
     assert len(planned(FakeCluster(*nodes, *fences, endpoint("provisioner"))).findings) == 10
 
 
@@ -286,11 +401,23 @@ def test_a_big_cluster_is_planned_in_no_time() -> None:
     ("items", "params", "said"),
     [
         ([node("a", "10.0.0.1")], {}, "has no NetworkFences: install CSI-Addons"),
-        ([node("a", "10.0.0.1"), endpoint("x", driver="other")], {}, f"no CSIAddonsNode has driver {DRIVER}.*there are other"),
-        ([endpoint("x", capability="service.NODE_SERVICE")], {}, "has the capability network_fence.NETWORK_FENCE"),
+        (
+            [node("a", "10.0.0.1"), endpoint("x", driver="other")],
+            {},
+            f"no CSIAddonsNode has driver {DRIVER}.*there are other",
+        ),
+        (
+            [endpoint("x", capability="service.NODE_SERVICE")],
+            {},
+            "has the capability network_fence.NETWORK_FENCE",
+        ),
         ([endpoint("x")], {"nodes": ["a"]}, "there is no node a"),
         ([endpoint("x")], {"addresses": {"a": ["10.0.0.1"]}}, "there is no node a"),
-        ([endpoint("x"), class_item("other")], BY_CLASS, "no NetworkFenceClass ceph; there are other"),
+        (
+            [endpoint("x"), class_item("other")],
+            BY_CLASS,
+            "no NetworkFenceClass ceph; there are other",
+        ),
         ([endpoint("x"), class_item(cluster_id="")], BY_CLASS, "lacks the parameters clusterID"),
     ],
 )
@@ -337,18 +464,42 @@ def race(change: Any) -> Plan:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda cluster: cluster.objects[path_of(node("a"))]["status"]["conditions"][0].update(status="Unknown"), "no longer Ready"),
-        (lambda cluster: cluster.objects[path_of(node("a"))]["metadata"].update(annotations={ANNOTATION: "{}"}), "is being fenced"),
-        (lambda cluster: cluster.objects[path_of(node("a"))]["status"].update(addresses=[]), "has other addresses"),
+        (
+            lambda cluster: cluster.objects[path_of(node("a"))]["status"]["conditions"][0].update(
+                status="Unknown"
+            ),
+            "no longer Ready",
+        ),
+        (
+            lambda cluster: cluster.objects[path_of(node("a"))]["metadata"].update(
+                annotations={ANNOTATION: "{}"}
+            ),
+            "is being fenced",
+        ),
+        (
+            lambda cluster: cluster.objects[path_of(node("a"))]["status"].update(addresses=[]),
+            "has other addresses",
+        ),
         (lambda cluster: cluster.remove(node("a")), "the node is gone"),
-        (lambda cluster: cluster.add(node("a", "10.0.0.1")), "the node is gone, or another one has its name"),
-        (lambda cluster: cluster.add(fence("new", "10.0.0.1/32", state=FENCED)), "NetworkFence new is Fenced now"),
-        (lambda cluster: cluster.add(fence("storage-ops-a", "10.0.0.1/32")), "made by somebody else meanwhile"),
+        (
+            lambda cluster: cluster.add(node("a", "10.0.0.1")),
+            "the node is gone, or another one has its name",
+        ),
+        (
+            lambda cluster: cluster.add(fence("new", "10.0.0.1/32", state=FENCED)),
+            "NetworkFence new is Fenced now",
+        ),
+        (
+            lambda cluster: cluster.add(fence("storage-ops-a", "10.0.0.1/32")),
+            "made by somebody else meanwhile",
+        ),
     ],
 )
 def test_what_has_changed_since_the_plan_is_refused(change: Any, said: str) -> None:
     plan = race(change)
-    assert [finding.verdict for finding in plan.findings] == ["refuse"] and said in plan.findings[0].reason
+    assert [finding.verdict for finding in plan.findings] == ["refuse"] and said in plan.findings[
+        0
+    ].reason
 
 
 def test_one_that_nobody_acts_on_fails_and_stays() -> None:
