@@ -176,3 +176,31 @@ def test_portal_loss(volumes: Node) -> None:
     anew(mounts, UID, "pv-a", 1)
     anew(mounts, OTHER_UID, "pv-b", 2)
     assert turned(mounts.repair()) == {}
+
+
+@pytest.mark.variation
+def test_write_protected_by_the_array(volumes: Node) -> None:
+    """Read again it can be, but a workload that is moved would be no better off.
+
+    The kernel does not notice the protection, so the device itself does not look read-only.
+    """
+    node, mounts = volumes, Mounts(volumes, volumes=False)
+    before = set(node.sh("ls /dev/mapper").split())
+    node.labctl("scsi-debug load 1 64")
+    (name,) = set(node.sh("ls /dev/mapper").split()) - before
+    node.sh(f"mkfs.ext4 -q /dev/mapper/{name}")
+    mounts.csi(f"stage pv-a /dev/mapper/{name} , publish {UID} pv-a")
+    node.sh(f"echo A > {mounts.point}/data; sync -f {mounts.point}")
+    assert mounts.repair().findings == []
+    protect = "echo {} > /sys/module/scsi_debug/parameters/wp"
+    node.sh(protect.format(1))
+    turn(mounts, mounts.point)
+    (finding,) = mounts.repair().findings
+    assert (finding["control"], finding["verdict"]) == ("STOR-08", "refuse")
+    assert "the array has it write-protected" in finding["reason"]
+    assert not finding["evidence"]["device_read_only"] and "workload" not in finding
+    node.sh(protect.format(0))
+    (finding,) = mounts.repair().findings
+    assert finding["verdict"] == "report" and "can be read again" in finding["reason"]
+    mounts.csi(f"unpublish {UID} pv-a , unstage pv-a")
+    node.labctl("scsi-debug unload")

@@ -29,6 +29,9 @@ _FROM_DEVICE, _NO_DATA = -3, -1
 _DRIVER_SENSE = 0x08
 
 TEST_UNIT_READY = bytes(6)
+# MODE SENSE(6) of all pages, of which the header is enough, as the kernel asks when it finds a disk
+# (drivers/scsi/sd.c, sd_read_write_protect_flag).
+MODE_SENSE = bytes((0x1A, 0, 0x3F, 0, 4, 0))
 LUN_NOT_SUPPORTED = "05/25/00"
 _GOOD = "good"
 # A unit attention is news, told once per command; an array with much to tell needs a few questions.
@@ -138,6 +141,28 @@ def converse(send: CommandSender, report_luns: bool) -> dict[str, Any]:
         status, data = _repeat(send, bytes((0xA0, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0)), 8192)
         answer["luns"] = parse_report_luns(data) if status == _GOOD else None
     return answer
+
+
+def write_protected(device: str, timeout: float) -> bool | None:
+    """Whether the LUN below the device node ``device`` may not be written; None if it does not say.
+
+    The kernel does not notice when an array sets or lifts the protection: ``ro`` in sysfs is of the
+    time when the disk was found. A multipath device hands the question on to one of its paths.
+    ``timeout`` (seconds) and where to call it: as for ``ask``.
+    """
+    fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return says_write_protected(lambda cdb, length: _sg_io(fd, cdb, length, timeout))
+    except OSError:
+        return None  # no SCSI disk
+    finally:
+        os.close(fd)
+
+
+def says_write_protected(send: CommandSender) -> bool | None:
+    """WP in the DEVICE-SPECIFIC PARAMETER of the mode parameter header (SBC-4); None as above."""
+    status, data = _repeat(send, MODE_SENSE, 4)
+    return bool(data[2] & 0x80) if status == _GOOD and len(data) > 2 else None
 
 
 def _repeat(send: CommandSender, cdb: bytes, length: int) -> tuple[str, bytes]:

@@ -24,6 +24,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import 
     block,
     btrfs,
     multipath,
+    scsi,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipath import Daemon
@@ -139,7 +140,7 @@ def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing
             _counted_errors(host, name),
             tuple(paths),
             # A read of what is known not to answer would only hang.
-            tuple(obstacles or _unreadable(host, name, timeout)),
+            tuple(obstacles or _unreadable(host, name, timeout) or _protected(host, name, timeout)),
         )
 
     found = {device: [look(name) for name in below] for device, below in names.items()}
@@ -242,6 +243,15 @@ def _unreadable(host: Host, name: str, timeout: float) -> list[str]:
     reply = host.bounded(reading, timeout)
     problem = reply.problem or reply.value
     return [f"{name} cannot be read: {problem}"] if problem else []
+
+
+def _protected(host: Host, name: str, timeout: float) -> list[str]:
+    """Why the device cannot be written although it can be read; empty if nothing says so."""
+    reply = host.bounded(
+        lambda: scsi.write_protected(host.path(f"/dev/{name}"), timeout), timeout + 1
+    )
+    said = "the array has it write-protected: lift that first" if reply.value else reply.problem
+    return [f"{name} cannot be written: {said}"] if said else []
 
 
 def _kernel_log(host: Host) -> list[str]:

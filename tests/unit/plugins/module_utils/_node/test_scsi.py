@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -151,7 +153,9 @@ class Disk:
         self.answers = answers
 
     def __call__(self, cdb: bytes, length: int) -> tuple[str, bytes]:
-        name = {0x00: "ready", 0x12: "vpd" if cdb[1] else "inquiry", 0xA0: "luns"}[cdb[0]]
+        name = {0x00: "ready", 0x12: "vpd" if cdb[1] else "inquiry", 0xA0: "luns", 0x1A: "mode"}[
+            cdb[0]
+        ]
         answers = self.answers[name]
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
@@ -208,3 +212,23 @@ def test_a_unit_attention_is_asked_past() -> None:
 def test_vpd_page_that_proves_nothing(vpd: tuple[str, bytes], expected: str) -> None:
     answer = ask(ready=[("good", b"")], inquiry=[("good", STANDARD)], vpd=[vpd])
     assert (answer.vpd, answer.wwids) == (expected, ())
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([("good", bytes.fromhex("03008000"))], True),
+        ([("good", bytes.fromhex("03001000"))], False),
+        ([("06/2a/01", b""), ("good", bytes.fromhex("0b009008"))], True),
+        ([("05/20/00", b"")], None),
+        ([("good", b"\x03\x00")], None),
+        ([("DID_NO_CONNECT", b"\x03\x00\x80\x00")], None),
+    ],
+)
+def test_write_protection(answers: list[tuple[str, bytes]], expected: bool | None) -> None:
+    assert scsi.says_write_protected(Disk(mode=answers)) is expected
+
+
+def test_what_is_no_scsi_disk_says_nothing_of_protection(tmp_path: Path) -> None:
+    (tmp_path / "disk").write_bytes(bytes(512))
+    assert scsi.write_protected(str(tmp_path / "disk"), 1) is None
