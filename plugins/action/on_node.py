@@ -1,0 +1,77 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Runs on the controller, between Ansible and what a host says that is less trusted than it.
+
+Ansible takes variables of a result (``ansible_facts``, which count more than a role's defaults and
+the inventory) and artifacts (``ansible_stats``, which AWX makes extra variables of the next job of
+a workflow) from whatever answers in place of the module, and so from root on that host. With
+``delegate_to`` the variables are those of the host of the play, as localhost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.plugins.action.normal import ActionModule as Normal
+
+OWN_NAMES = ("on_node", "storage_ops.runbooks.on_node")
+# What ansible-core acts on in a result, besides what it drops itself (C.INTERNAL_RESULT_KEYS,
+# _ansible_*).
+ORDERS = ("ansible_facts", "ansible_stats", "add_host", "add_group")
+SPEC: dict[str, dict[str, Any]] = {
+    "module": {"type": "str", "required": True},
+    "arguments": {"type": "dict", "default": {}},
+}
+
+
+class ActionModule(Normal):  # type: ignore[misc]
+    """The action of this file, and of all modules that do not run on the controller
+    (meta/runtime.yml).
+    """
+
+    def run(
+        self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Run the module, and keep what it says of itself."""
+        if self._task.action not in OWN_NAMES:
+            result: dict[str, Any] = super().run(tmp, task_vars)
+            return without_orders(result, _interpreter(self))
+        _ok, params = self.validate_argument_spec(argument_spec=SPEC)
+        task = self._task.copy()
+        task.action, task.args = params["module"], params["arguments"]
+        loader = self._shared_loader_obj.action_loader
+        name = task.action if loader.has_plugin(task.action) else "ansible.builtin.normal"
+        action = loader.get(
+            name,
+            task=task,
+            connection=self._connection,
+            play_context=self._play_context,
+            loader=self._loader,
+            templar=self._templar,
+            shared_loader_obj=self._shared_loader_obj,
+        )
+        return without_orders(action.run(task_vars=task_vars), _interpreter(action))
+
+
+def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[str, Any]:
+    """A result that sets nothing but the Python that the controller itself has found on the host.
+
+    What it says of the host is the value ``facts``, and no variable.
+    """
+    kept = {key: value for key, value in result.items() if key not in ORDERS}
+    if isinstance(result.get("ansible_facts"), dict):
+        kept["facts"] = {
+            key: value for key, value in result["ansible_facts"].items() if key not in interpreter
+        }
+    return {**kept, "ansible_facts": interpreter} if interpreter else kept
+
+
+def _interpreter(action: ActionBase) -> dict[str, Any]:
+    """What ActionBase._execute_module adds to a result, so that no later task looks for
+    it again.
+    """
+    key, found = action._discovered_interpreter_key, action._discovered_interpreter
+    return {key: found} if key and found else {}
