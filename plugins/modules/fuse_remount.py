@@ -458,6 +458,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     OPTIONS_SPEC,
     FuseRecovery,
     fuse_options,
+    options_of,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
     BOUNDS,
@@ -472,7 +473,7 @@ def main() -> None:
     module = AnsibleModule(
         supports_check_mode=True, **OPTIONS_SPEC.merge(KUBELET, BOUNDS, REFUSAL).to_kwargs()
     )
-    params: dict[str, Any] = module.params
+    params: dict[str, Any] = options_of(module)
     run(module, lambda: FuseRecovery(make_host(params), fuse_options(params)), params["strict"])
 
 

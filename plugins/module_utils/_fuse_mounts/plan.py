@@ -192,6 +192,7 @@ class Service:
 
     ``limits``: properties of its unit, by which the program has less than root's rights and a
     bounded share of the node.
+    ``secrets``: what the program knows and may say.
     """
 
     argv: tuple[str, ...]
@@ -202,6 +203,7 @@ class Service:
     foreground: bool = True
     as_is: bool = False
     limits: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -1055,7 +1057,10 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
         return None, list(dict.fromkeys([*problems, str(error)]))
     drivers = {driver for driver, _handle in recovery.handles} | {entry.driver} - {""}
     known = state.limits.get(min(drivers), Limits()) if len(drivers) == 1 else Limits()
-    service = replace(service, as_is=not state.systemd, limits=_limits(entry, recipe, known))
+    secrets = tuple(filter(None, entry.credentials.values()))
+    service = replace(
+        service, as_is=not state.systemd, limits=_limits(entry, recipe, known), secrets=secrets
+    )
     return service, problems + _shown_secrets(entry, recipe, service)
 
 

@@ -46,6 +46,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.
     Pod,
     PodFolder,
     Recovery,
+    Service,
     State,
     Step,
     Superblock,
@@ -93,6 +94,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount
 _STEP_SECONDS = 5.0
 # Of one filesystem in one mount namespace. A tenant may have 100,000 in his own (fs.mount-max).
 _MOST_COPIES = 1000
+_HIDDEN = "(hidden)"
 # A shorter line of a configuration file, as "[x]", tells nothing.
 _SECRET_LINE = 8
 # linux/sched.h, linux/fs.h, linux/mount.h
@@ -182,6 +184,22 @@ def fuse_options(params: dict[str, Any]) -> Options:
             "volumes": _with_credentials(volumes, params.get("credentials") or {}),
         }
     )
+
+
+def options_of(module: Any) -> dict[str, Any]:
+    """The options of an AnsibleModule, which no longer masks the credentials in its result.
+
+    Ansible masks every text of theirs wherever it occurs in the findings of all volumes, and their
+    Secrets are written by tenants: one of the text "refuse" would hide each verdict from what
+    counts them. So the options that Ansible adds to the result have none, and what a volume's own
+    program says is scrubbed where it comes from (``FuseRecovery.apply``).
+    """
+    given = dict(module.params)
+    credentials = given["credentials"] or {}
+    module.params["credentials"] = dict.fromkeys(credentials, _HIDDEN)
+    parts = [secrets for secrets in credentials.values() if isinstance(secrets, dict)]
+    module.no_log_values -= {str(text) for secrets in parts for text in secrets.values()}
+    return given
 
 
 def _with_credentials(volumes: tuple[Volume, ...], given: dict[str, Any]) -> tuple[Volume, ...]:
@@ -449,7 +467,7 @@ class FuseRecovery:
         try:
             steps[action.verb](action, step)
         except StorageOpsError as error:
-            raise type(error)(self._scrubbed(str(error))) from None
+            raise type(error)(_scrubbed(str(error), step.recovery.service)) from None
 
     def undo(self, action: Action) -> Action | None:
         """A mount point that was emptied gets the new mount; a new mount that is nowhere in use
@@ -503,13 +521,6 @@ class FuseRecovery:
         finally:
             # Taking back had a time of its own.
             host.deadline = self._deadline
-
-    def _scrubbed(self, text: str) -> str:
-        for volume in self._options.volumes:
-            for secret in sorted(filter(None, volume.credentials.values()), key=len, reverse=True):
-                for form in _spellings(secret):
-                    text = text.replace(form, "********")
-        return text
 
     def _recheck(self, recovery: Recovery, seconds: float) -> None:
         """It must still be as it was planned for: the same mounts on top, and broken at a second
@@ -962,6 +973,17 @@ class FuseRecovery:
             f"{target.point} lists, and is of the new filesystem {', '.join(devices)}"
             for target in recovery.targets
         ]
+
+
+def _scrubbed(text: str, service: Service | None) -> str:
+    """Without the secrets of the program that may have said it.
+
+    Those of others would hide what it is about.
+    """
+    for secret in sorted(service.secrets if service else (), key=len, reverse=True):
+        for form in _spellings(secret):
+            text = text.replace(form, "********")
+    return text
 
 
 def _spellings(secret: str) -> list[str]:

@@ -149,7 +149,11 @@ def _first(told: Mapping[str, str], names: Iterable[str]) -> str:
 
 
 def credentials_of(data: Mapping[str, str], keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The credentials in the data of a Secret; keys are compared as they are."""
+    """The credentials in the data of a Secret; keys are compared as they are.
+
+    None, if one of them is no text: whoever may write it keeps no other volume from its repair, and
+    no other endpoint takes the place of what was meant.
+    """
     found = {}
     if _FILE in keys:
         # Whoever may write the Secret would have root run what a program's configuration can say.
@@ -162,9 +166,8 @@ def credentials_of(data: Mapping[str, str], keys: Mapping[str, Sequence[str]]) -
         if key is not None:
             try:
                 found[name] = b64decode(data[key], validate=True).decode().strip()
-            except (binascii.Error, UnicodeDecodeError) as error:
-                # What it is instead is not to be seen.
-                raise StorageOpsError(f"the key {key} of a Secret is no text in base64") from error
+            except (binascii.Error, UnicodeDecodeError):
+                return {}
     return found
 
 

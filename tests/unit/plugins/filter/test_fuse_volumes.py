@@ -18,9 +18,6 @@ from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import
 from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import (
     fuse_volumes as told,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
-)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
     OPTIONS_SPEC,
     fuse_options,
@@ -258,14 +255,25 @@ def test_options(text: str, words: list[str]) -> None:
 
 
 def test_errors_show_no_secret() -> None:
-    with pytest.raises(StorageOpsError) as caught:
-        credentials_of({"accessKeyID": "planted!"}, KEYS)
-    assert "planted" not in str(caught.value)
     with pytest.raises(AnsibleFilterError, match="cannot be taken apart"):
         fuse_volumes([volume(parameters={"options": "'"})])
     with pytest.raises(AnsibleFilterError, match="not what csi_volume_info"):
         fuse_volumes([{"volume": "x", "driver": "d"}])
     assert list(FilterModule().filters()) == ["fuse_volumes"]
+
+
+@pytest.mark.parametrize("planted", ["planted!", b64encode(b"\xff").decode()])
+def test_a_secret_that_is_no_text_is_its_own_volumes_problem(planted: str) -> None:
+    """The filter failed, and so the run for each volume of the node."""
+    broken = {
+        "metadata": {"namespace": "evil", "name": "s3"},
+        "data": {**OURS["data"], "accessKeyID": planted},
+    }
+    theirs = volume(volume="pv-2", handle="x", secret={"namespace": "evil", "name": "s3"})
+    found = told([volume(), theirs], secrets=[OURS, broken], credential_keys=KEYS)
+    assert found["credentials"] == {"pv-1": {"access_key": "AK", "secret_key": "SK"}}
+    # Half of what it says would be another server's mount.
+    assert found["volumes"][1]["endpoint"] == ""
 
 
 def test_no_secret_gives_a_whole_file() -> None:

@@ -215,8 +215,8 @@ def test_a_secret_is_written_for_root_alone_and_never_through_a_link(tmp_path: P
 
 def test_no_error_tells_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"secret_key": "s3cr3t", "file": "[x]\nsecret_access_key = b\\ack'slash\n"}
-    volume = Volume("pvc-1", region="eu", credentials=keys)
-    recovery = fuse.FuseRecovery(host(tmp_path), Options(volumes=(volume,)))
+    service = fuse.Service((), (), secrets=tuple(keys.values()))
+    recovery = fuse.FuseRecovery(host(tmp_path), Options())
 
     def failing(*_args: Any) -> None:
         raise ActionFailed(
@@ -225,7 +225,9 @@ def test_no_error_tells_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         )
 
     monkeypatch.setattr(recovery, "_clean_up", failing)
-    action = fuse.Action("clean_up", "x", [], Step(Recovery("abc", "/name", (), ())))
+    action = fuse.Action(
+        "clean_up", "x", [], Step(Recovery("abc", "/name", (), (), service=service))
+    )
     with pytest.raises(ActionFailed, match=r"^cannot use \*{8} in eu, nor ") as caught:
         recovery.apply(action)
     assert not any(part in str(caught.value) for part in ("s3cr3t", "ack", "slash"))
@@ -259,6 +261,46 @@ def test_no_log_of_a_node_has_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pvc-1" in "".join(said) and "TOPSECRET" not in "".join(said)
     (volume,) = fuse.fuse_options(module.params).volumes
     assert volume.credentials == SECRETS
+
+
+def test_no_secret_of_a_tenant_hides_a_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ansible masks what is secret in all of a result: of this one nothing was left to
+    be counted.
+    """
+    hostile = {
+        "access_key": "refuse",
+        "secret_key": "STOR-0",
+        "session_token": "major",
+        "endpoint": "e",
+    }
+    arguments = {
+        "volumes": [{"volume": "pvc-1"}],
+        "credentials": {"pvc-1": {**hostile, "other": "TOPSECRET"}},
+    }
+    monkeypatch.setattr(
+        basic, "_ANSIBLE_ARGS", json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
+    )
+    monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
+    module = basic.AnsibleModule(**fuse.OPTIONS_SPEC.to_kwargs())
+    given = fuse.options_of(module)
+    assert fuse.fuse_options(given).volumes[0].credentials["access_key"] == "refuse"
+    found = {
+        "control": "STOR-05",
+        "severity": "major",
+        "verdict": "refuse",
+        "reason": "of another tenant",
+    }
+    with pytest.raises(SystemExit):
+        module.exit_json(findings=[found])
+    said = capsys.readouterr().out
+    result = json.loads(said)
+    assert result["findings"] == [found]
+    assert (
+        result["invocation"]["module_args"]["credentials"] == {"pvc-1": "(hidden)"}
+        and "TOPSECRET" not in said
+    )
 
 
 def namespaces(tmp_path: Path, **texts: str) -> Host:
