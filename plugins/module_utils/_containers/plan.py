@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
+    ERROR,
     HUNG,
     OK,
     Answer,
@@ -115,7 +116,8 @@ class Container:
     mounts.
     ``pid``: one of its processes. ``name``: by the runtime, or by the cluster. ``serves``: it hands
     its own mounts on to the node.
-    ``grace_period``: seconds that its pod gives it to end.
+    ``grace_period``: seconds that its pod gives it to end. ``problem``: why its mounts are not
+    known.
     """
 
     id: str
@@ -130,6 +132,17 @@ class Container:
     grace_period: int = GRACE_SECONDS
     known: tuple[Known, ...] = ()
     elsewhere: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def unasked(self) -> str:
+        """Why it may have a dead mount although none is known; empty if it has none."""
+        silent = [
+            copy.answer.text
+            for copy in self.copies
+            if copy.answer.state == ERROR and not copy.answer.error
+        ]
+        return "" if self.dead or self.hung else self.problem or next(iter(silent), "")
 
     @property
     def dead(self) -> tuple[Copy, ...]:
@@ -218,6 +231,9 @@ def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[st
                 finding.reason,
                 f"max_repairs is {options.max_repairs}: run again for it, or raise that",
             )
+    findings += [
+        _judge_unasked(state, container) for container in state.containers if container.unasked
+    ]
     return findings, [
         _pod(state, [container for container, _finding in group], options)
         for group in moved.values()
@@ -299,6 +315,30 @@ def _judge(state: State, container: Container, options: Options) -> Finding:
     else:
         finding.repair = [_action(state, container, options)]
     return finding
+
+
+def _judge_unasked(state: State, container: Container) -> Finding:
+    """Whoever is in it decides how its mounts look and how long they take: it is told, and ends
+    nothing.
+    """
+    return Finding(
+        control="STOR-05",
+        severity="minor",
+        kind="container",
+        name=container.title,
+        namespace=container.namespace,
+        node=state.node,
+        summary="whether it still has a dead mount is not known",
+        verdict="report",
+        reason=f"{container.unasked}: run again, with a longer deadline "
+        "if there is too much to be asked",
+        runbook=RUNBOOK,
+        evidence={
+            "container": container.id,
+            "pod": container.pod,
+            "process": f"{container.command} (pid {container.pid})",
+        },
+    )
 
 
 def _evidence(copy: Copy) -> dict[str, Any]:

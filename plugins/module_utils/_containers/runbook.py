@@ -70,6 +70,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
     HUNG,
     OK,
     Answer,
+    opened_itself,
     probe_folders,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
@@ -177,32 +178,44 @@ class StaleContainers:
             known = tuple(entry for entry in self._options.containers if entry.pod == pod)
             if self._options.containers and not known:
                 continue
+            command = self._host.read(f"/proc/{pid}/comm") or ""
             try:
                 table = read_table(self._host, str(pid))
-            except StorageOpsError:
-                # It has ended meanwhile.
+            except StorageOpsError as error:
+                # It has ended meanwhile; or whoever is in it keeps its mounts from being read.
                 if self._host.exists(f"/proc/{pid}"):
-                    raise
+                    found.append(
+                        Container(container, pod, pid, command, (), known=known, problem=str(error))
+                    )
                 continue
             copies = tuple(
                 Copy(point, table_device(table, point), Answer(ERROR))
                 for point in fuse_points(table)
             )
             if copies:
-                command = self._host.read(f"/proc/{pid}/comm") or ""
                 found.append(Container(container, pod, pid, command, copies, known=known))
         return found
 
     def _ask(self, containers: Sequence[Container]) -> list[Container]:
-        """The containers with what their mounts answer."""
-        questions = [
-            (container.pid, copy.point) for container in containers for copy in container.copies
-        ]
-        answers = iter(look_into(self._host, questions, self._options.probe_timeout))
+        """The containers with what their mounts answer.
+
+        Of a file system each container is asked once: it may have any number of mounts of it, and
+        a server that hangs is one for all of them.
+        """
+        questions = {
+            (container.id, copy.device): (container.pid, copy.point)
+            for container in containers
+            for copy in reversed(container.copies)
+        }
+        replies = look_into(self._host, list(questions.values()), self._options.probe_timeout)
+        answers = {question: answer for question, (answer, _device) in zip(questions, replies)}
         return [
             replace(
                 container,
-                copies=tuple(replace(copy, answer=next(answers)[0]) for copy in container.copies),
+                copies=tuple(
+                    replace(copy, answer=answers[container.id, copy.device])
+                    for copy in container.copies
+                ),
             )
             for container in containers
         ]
@@ -579,22 +592,12 @@ def _list(root: str, point: str) -> str:
             inner = os.open(name, os.O_PATH | os.O_DIRECTORY | flags, dir_fd=folder)
             os.close(folder)
             folder = inner
-        name = names[-1] if names else "."
-        try:
-            opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | flags, dir_fd=folder)
-        except NotADirectoryError:
-            # A subPath may be a file; to open anything else may wait, or do something.
-            if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-                raise
-            opened = os.open(name, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=folder)
-        try:
+        with opened_itself(names[-1] if names else ".", folder) as opened:
             status = os.fstat(opened)
             os.fstatvfs(opened)
             if stat.S_ISDIR(status.st_mode):
                 with os.scandir(opened) as entries:
                     next(entries, None)
-        finally:
-            os.close(opened)
         return f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
     finally:
         os.close(folder)

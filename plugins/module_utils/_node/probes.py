@@ -10,11 +10,12 @@ is well.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,20 +87,36 @@ def probe_folders(host: Host, paths: Sequence[str], timeout: float) -> list[Answ
 
 def _list(path: str) -> None:
     """Read the first entry of a folder."""
+    with opened_itself(path) as found:
+        if stat.S_ISDIR(os.fstat(found).st_mode):
+            # It has a descriptor of its own.
+            with os.scandir(found) as entries:
+                next(entries, None)
+
+
+@contextlib.contextmanager
+def opened_itself(path: str, folder: int | None = None) -> Iterator[int]:
+    """A folder or a file to be read, no link and nothing else; ``folder``: the open one that it is
+    in.
+
+    To open a pipe or a device may wait, or do something: a watchdog that was opened and closed
+    resets the machine. So what was looked at is what is opened, whoever exchanges it in between.
+    """
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | flags, dir_fd=folder)
     except NotADirectoryError:
-        # To open a pipe or a device may wait, or do something.
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise
-        os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
-        return
+        found = os.open(path, os.O_PATH | flags, dir_fd=folder)
+        try:
+            if not stat.S_ISREG(os.fstat(found).st_mode):
+                raise
+            opened = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        finally:
+            os.close(found)
     try:
-        # It has a descriptor of its own.
-        with os.scandir(folder) as entries:
-            next(entries, None)
+        yield opened
     finally:
-        os.close(folder)
+        os.close(opened)
 
 
 def _judge(reply: Reply, step: str) -> Answer:

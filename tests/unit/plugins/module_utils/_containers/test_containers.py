@@ -9,6 +9,7 @@ What needs real ones is in tests/vm and tests/faults.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -59,6 +60,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
     ERROR,
     OK,
     Answer,
+    opened_itself,
 )
 
 UID = "5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"
@@ -97,6 +99,78 @@ def test_folders_are_seen_as_a_process_sees_them(tmp_path: Path) -> None:
 def test_a_process_that_is_gone_is_an_error() -> None:
     ((answer, device),) = look_into(host(), [(2**22 + 1, "/")], 5)
     assert (answer.state, answer.error, device) == (ERROR, "ENOENT", "")
+
+
+def of_pod(tmp_path: Path, name: str, mountinfo: str) -> None:
+    """A process of a container in its own mount namespace."""
+    process = tmp_path / "proc" / name
+    (process / "ns").mkdir(parents=True)
+    (process / "comm").write_text(f"of{name}\n")
+    (process / "cgroup").write_text(f"0::/kubepods/pod{UID}/{int(name):064x}\n")
+    os.symlink(f"mnt:[{name}]", process / "ns/mnt")
+    (process / "mountinfo").write_text(mountinfo)
+
+
+ROOT = "1 0 0:1 / / rw - overlay overlay rw\n"
+
+
+def test_each_file_system_of_a_container_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By 100,000 binds of a mount that hangs a tenant used up the time of all, and none was found
+    dead.
+    """
+    crowd = "".join(
+        f"{number} 1 0:50 / /m/{number} rw - fuse.s3fs x rw\n" for number in range(2, 2000)
+    )
+    of_pod(tmp_path, "7", ROOT + crowd + "5000 1 0:51 / /other rw - fuse.s3fs x rw\n")
+    of_pod(tmp_path, "8", ROOT + "2 1 0:50 / /data rw - fuse.s3fs x rw\n")
+    asked: list[tuple[int, str]] = []
+
+    def asking(
+        _host: Host, questions: Sequence[tuple[int, str]], _timeout: float
+    ) -> list[tuple[Answer, str]]:
+        asked.extend(questions)
+        return [(Answer(OK), "0:50")] * len(questions)
+
+    monkeypatch.setattr(containers, "look_into", asking)
+    audit = StaleContainers(host(str(tmp_path)), options())
+    found = audit._ask(audit._containers())
+    assert asked == [(7, "/other"), (7, "/m/2"), (8, "/data")]
+    assert {copy.answer.state for container in found for copy in container.copies} == {OK}
+
+
+def test_a_container_that_hides_its_mounts_keeps_no_other_from_its_repair(tmp_path: Path) -> None:
+    """By a mount or two that come and go, in a user namespace of its own."""
+    of_pod(
+        tmp_path, "7", "1 0 0:1 / / rw - overlay overlay rw\n9 8 0:1 / /x rw - overlay overlay rw\n"
+    )
+    of_pod(tmp_path, "8", ROOT + "2 1 0:50 / /data rw - fuse.s3fs x rw\n")
+    first, second = StaleContainers(host(str(tmp_path)), options())._containers()
+    assert "do not hang together" in first.problem and "do not hang together" in first.unasked
+    assert second.copies and not second.problem
+
+
+def test_what_was_looked_at_is_what_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant may have a watchdog's device in the container: a mere open and close resets the
+    node.
+    """
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "device").symlink_to("/dev/null")
+    real, opened = os.fstat, []
+
+    def exchanging(descriptor: int) -> os.stat_result:
+        found = real(descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(tmp_path / "device", tmp_path / "file")
+        return found
+
+    monkeypatch.setattr(os, "fstat", exchanging)
+    with opened_itself(str(tmp_path / "file")) as descriptor:
+        opened.append(os.read(descriptor, 9))
+    assert opened == [b"x"] and os.path.islink(tmp_path / "file")
 
 
 def test_only_the_fuse_file_system_that_a_process_gets_counts() -> None:

@@ -26,6 +26,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.p
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
+    ERROR,
     HUNG,
     OK,
     Answer,
@@ -128,6 +129,38 @@ def test_who_takes_longer_to_end_than_there_is_time() -> None:
 def test_a_mount_that_answers_is_no_finding_whatever_else_is_wrong() -> None:
     well = replace(COPY, answer=Answer(OK), host=HostMount(problem="unknown"))
     assert judged(container(well, known=None), runtime=NO_CRICTL) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {
+                "copies": (
+                    replace(
+                        COPY, answer=Answer(ERROR, "listing", text="no answer before the deadline")
+                    ),
+                )
+            },
+            "no answer before",
+        ),
+        (
+            {"copies": (), "problem": "/proc/7/mountinfo was another one each time"},
+            "was another one",
+        ),
+    ],
+)
+def test_what_could_not_be_asked_is_told(changes: dict[str, Any], reason: str) -> None:
+    """It looked as if all was well, however many mounts were dead."""
+    finding = only(replace(container(), **changes))
+    assert (finding.control, finding.severity, finding.verdict) == ("STOR-05", "minor", "report")
+    assert reason in finding.reason
+
+
+def test_an_error_of_the_file_system_itself_is_an_answer() -> None:
+    assert (
+        judged(container(replace(COPY, answer=Answer(ERROR, "listing", "EACCES", "denied")))) == []
+    )
 
 
 def test_a_liveness_probe_that_covers_the_mount_comes_first() -> None:
