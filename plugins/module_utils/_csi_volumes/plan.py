@@ -11,7 +11,7 @@ cannot make. Pure: no I/O here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -55,6 +55,8 @@ _HIDDEN = "(hidden)"
 _REFERENCE = re.compile(r"^csi\.storage\.k8s\.io/|secret-?(name|namespace|ref)", re.IGNORECASE)
 # What external-provisioner puts in for these in the parameters that name a Secret.
 _TEMPLATE = re.compile(r"\$\{(?P<name>[^}]*)\}")
+# linux/limits.h
+_PATH_MAX = 4096
 # Words of a command line, whatever shell reads it.
 _WORD = re.compile(r"[^\s'\"`;|&<>()=$]+")
 
@@ -279,17 +281,22 @@ def _probed(container: dict[str, Any], paths: list[str]) -> set[str]:
     A probe by HTTP or TCP need not notice.
     """
     command = ((container.get("livenessProbe") or {}).get("exec") or {}).get("command") or []
-    found = set()
-    for word in (word for part in command for word in _WORD.findall(part)):
-        # What lies in a mount within the mount tells of that one alone.
-        found.add(
-            max(
-                (path for path in paths if f"{word}/".startswith(f"{path.rstrip('/')}/")),
-                key=len,
-                default="",
-            )
-        )
-    return found - {""}
+    # Each word and each path is a tenant's, and there may be 100,000 of them: none is compared with
+    # all others.
+    by_name = {path.rstrip("/"): path for path in sorted(paths, key=len) if len(path) <= _PATH_MAX}
+    words = {word for part in command for word in _WORD.findall(part) if len(word) <= _PATH_MAX}
+    # What lies in a mount within the mount tells of that one alone.
+    found = {_longest(word.rstrip("/"), by_name) for word in words if word.startswith("/")}
+    return {by_name[name] for name in found if name is not None}
+
+
+def _longest(word: str, names: Collection[str]) -> str | None:
+    """Of these paths, without their last slash, the longest that a path is in."""
+    while word not in names:
+        if not word:
+            return None
+        word = word.rpartition("/")[0]
+    return word
 
 
 def pick_class(item: dict[str, Any]) -> StorageClass:
