@@ -26,6 +26,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     all_mounts,
+    each_mount,
     swap_devices,
 )
 
@@ -44,6 +45,15 @@ _REMOTE = (
     "virtiofs",
     "autofs",
 )
+
+# What any user can mount in a user namespace (FS_USERNS_MOUNT in the kernel's sources), with any
+# words for its source; none of it is on a disk.
+_ANYBODYS = (
+    *("binfmt_misc", "bpf", "cgroup", "cgroup2", "devpts", "fuse", "mqueue", "overlay"),
+    *("proc", "ramfs", "sysfs", "tmpfs"),
+)
+# Where the kubelet binds folders of volumes, which their users name.
+_SUBPATHS = "/volume-subpaths/"
 
 # linux/loop.h: struct loop_info64 begins with the device that the backing file is on, its inode,
 # and the device that it is.
@@ -99,6 +109,7 @@ class UsesByDevice:
                 kernel_names[source] = host.resolve(source).rpartition("/")[2]
             return kernel_names.get(source, "")
 
+        with_nodes = _filesystems_with_nodes(host)
         for mount in all_mounts(host):
             where = f"{mount.point} in the mount namespace of pid {mount.pid}"
             # No block device has the major number 0, and a tenant may have any number of such
@@ -106,9 +117,9 @@ class UsesByDevice:
             if not mount.device.startswith("0:"):
                 self._by_dev.setdefault(mount.device, []).append(f"mounted at {where}")
             # btrfs shows a device number of its own, so the source counts too.
-            if name_of(mount.source):
+            if mount.fstype.partition(".")[0] not in _ANYBODYS and name_of(mount.source):
                 self._by_name.setdefault(name_of(mount.source), []).append(f"mounted at {where}")
-            if mount.fstype in ("devtmpfs", "tmpfs") and mount.root != "/":
+            if mount.root != "/" and (mount.fstype == "devtmpfs" or mount.device in with_nodes):
                 self._by_name.setdefault(mount.root.rpartition("/")[2], []).append(
                     f"its device node is bound at {where}"
                 )
@@ -131,6 +142,22 @@ class UsesByDevice:
             for use in (*self._by_dev.get(dev, ()), *self._by_name.get(name, ()))
         ]
         return list(dict.fromkeys([*found, *self._unknown]))
+
+
+def _filesystems_with_nodes(host: Host) -> set[str]:
+    """major:minor of each tmpfs that is the node's /dev, or from which it has bound something by
+    itself.
+
+    A driver binds devices from the /dev of its container. A tenant's tmpfs, as an emptyDir in
+    memory, may have folders of any name.
+    """
+    found = each_mount(host.read("/proc/1/mountinfo") or "", "1")
+    return {
+        mount.device
+        for mount in found
+        if mount.fstype == "tmpfs"
+        and (mount.point == "/dev" or (mount.root != "/" and _SUBPATHS not in mount.point))
+    }
 
 
 def loop_backings(host: Host) -> dict[str, tuple[tuple[str, ...], str]]:

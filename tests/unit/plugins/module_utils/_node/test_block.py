@@ -290,3 +290,32 @@ def test_a_folder_of_a_devices_name_is_not_its_node(tmp_path: Path) -> None:
     (tmp_path / "proc/1/ns/mnt").symlink_to("mnt:[1]")
     uses = usage.UsesByDevice(Host(Deadline(60), 10, str(tmp_path)))
     assert uses.of({"sda": "8:0"}) == []
+
+
+def test_a_tenant_cannot_have_a_disk_look_used(tmp_path: Path) -> None:
+    """By the name of a folder in memory (an emptyDir with a subPath), or of a source in a user
+    namespace of his own.
+    """
+    pod = "/var/lib/kubelet/pods/5b9ba8a1-4f1b-4c7e-9d2b-1f2f5d0f3c11"
+    node = [
+        "1 0 254:0 / / rw - ext4 /dev/vda rw",
+        f"2 1 0:60 / {pod}/volumes/kubernetes.io~empty-dir/m rw - tmpfs tmpfs rw",
+        f"3 1 0:60 /sda {pod}/volume-subpaths/m/main/0 rw - tmpfs tmpfs rw",
+        # A driver's own.
+        "4 1 0:61 /sdb /var/lib/kubelet/dev/pod rw - tmpfs tmpfs rw",
+    ]
+    container = [
+        "9 8 0:60 /sda /sda rw - tmpfs tmpfs rw",
+        "8 0 0:70 / / rw - overlay /dev/sda rw",
+        "7 8 0:71 / /x rw - fuse.x /dev/sda rw",
+    ]
+    for name, lines in {"1": node, "7": container}.items():
+        put(tmp_path, f"proc/{name}/mountinfo", "\n".join(lines) + "\n")
+        (tmp_path / f"proc/{name}/ns").mkdir()
+        (tmp_path / f"proc/{name}/ns/mnt").symlink_to(f"mnt:[{name}]")
+    put(tmp_path, "dev/sda", "")
+    uses = usage.UsesByDevice(Host(Deadline(60), 10, str(tmp_path)))
+    assert uses.of({"sda": "8:0"}) == []
+    assert uses.of({"sdb": "8:16"}) == [
+        "its device node is bound at /var/lib/kubelet/dev/pod in the mount namespace of pid 1"
+    ]
