@@ -70,7 +70,7 @@ def outcome(
     counts = dict.fromkeys(COUNTS, 0)
     left = []
     for finding in findings:
-        others = finding["object"]["name"] in repaired
+        others = _named(finding["object"]) in repaired
         verdict, undone = ("repair", "") if others else (finding["verdict"], _undone(finding))
         if verdict == "repair":
             counts["would_be_repaired" if check or undone else "repaired"] += 1
@@ -145,8 +145,12 @@ def _undone(finding: Mapping[str, Any]) -> str:
 
 def _text(finding: Mapping[str, Any]) -> str:
     thing = finding["object"]
-    name = f"{thing['namespace']}/{thing['name']}" if thing.get("namespace") else thing["name"]
-    return f"{thing['kind']} {name}: {finding['reason'] or finding['summary']}"
+    return f"{thing['kind']} {_named(thing)}: {finding['reason'] or finding['summary']}"
+
+
+def _named(thing: Mapping[str, Any]) -> str:
+    """Namespaces may have objects of the same name, and a tenant chooses the names in one."""
+    return f"{thing['namespace']}/{thing['name']}" if thing.get("namespace") else str(thing["name"])
 
 
 def _first(texts: Sequence[str]) -> list[str]:

@@ -28,8 +28,9 @@ options:
     elements: dict
     default: []
   repaired:
-    description: Names of objects of O(findings) that were, or in check mode would be, repaired by
-      other means than by the module.
+    description:
+      - Names of objects of O(findings) that were, or in check mode would be, repaired by other
+        means than by the module. Of what is in a namespace they are C(namespace/name).
     type: list
     elements: str
     default: []

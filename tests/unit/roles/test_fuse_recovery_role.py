@@ -172,3 +172,23 @@ def test_containers_are_waited_for_where_the_role_moves_the_pods(
     given: dict[str, Any], wanted: str
 ) -> None:
     assert str(role("containers_timeout", **given)) == wanted
+
+
+def test_a_pod_that_was_moved_speaks_for_no_other_of_its_name() -> None:
+    def found(namespace: str, uid: str) -> dict[str, Any]:
+        thing = {"kind": "container", "namespace": namespace, "name": "web-0/main", "node": "n1"}
+        return {"object": thing, "evidence": {"pod": uid}, "verdict": "refuse"}
+
+    cut = {
+        "object": {"kind": "container", "name": "x/main"},
+        "evidence": {"cut": "too long"},
+        "verdict": "refuse",
+    }
+    told = {
+        "pods": [{"uid": "1", "name": "web-0", "namespace": "evil"}],
+        "findings": [found("evil", "1"), found("shop", "2"), cut],
+    }
+    given = {"fuse_recovery_containers_result": told, "fuse_recovery_restart_pods": True}
+    assert list(role("done", **given)) == ["evil/web-0/main"]
+    assert list(role("done", fuse_recovery_containers_result=told)) == []
+    assert list(role("done", fuse_recovery_restart_pods=True)) == []

@@ -67,6 +67,18 @@ def test_counts(check: bool, name: str) -> None:
     assert told["left"] == ["map mpathb: in use"] * 2
 
 
+def test_what_is_repaired_in_one_namespace_is_not_so_in_another() -> None:
+    """A tenant may give his pod the name of another's."""
+    theirs = {
+        **REFUSED,
+        "object": {"kind": "container", "namespace": "evil", "name": "web-0/main", "node": "n1"},
+    }
+    mine = {**theirs, "object": {**theirs["object"], "namespace": "shop"}}
+    said = conclude([outcome([theirs, mine], False, False, ["evil/web-0/main"])], False)
+    assert said["failing"] and said["outcome"]["left"] == ["container shop/web-0/main: in use"]
+    assert conclude([outcome([mine], False, False, ["web-0/main"])], False)["failing"]
+
+
 def test_what_was_only_planned_is_left_by_a_run_that_repairs() -> None:
     """The task that found it was in check mode, and the one that concludes is not."""
     step = {"action": "flush_map", "target": "mpathb"}
