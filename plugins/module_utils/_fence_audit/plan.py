@@ -73,6 +73,13 @@ _CONTRADICTED = (
 )
 
 
+# Who is Ready may claim any address; who is lost may write again by it.
+_MAY_BE_OF = (
+    "perhaps somebody has fenced {0} by hand, which is not Ready and has an address in it: leave "
+    "it until that host is off, whatever {1} says of its own addresses"
+)
+
+
 class Options(NamedTuple):
     """What the user asked for. ``grace``: seconds that a node must be Unknown to be lost."""
 
@@ -561,8 +568,8 @@ def _stray_fences(state: State) -> list[Finding]:
     """NetworkFences that are in force for a node that is back, and that its ledger does
     not name.
     """
-    ours = {
-        (ledger.node, fence.name)
+    owners = {
+        fence.name: ledger.node
         for ledger in state.ledgers.values()
         for fence in ledger.network_fences
     }
@@ -570,33 +577,52 @@ def _stray_fences(state: State) -> list[Finding]:
     for fence in state.fences or ():
         if fence.state != FENCED:
             continue
-        nodes = [
+        covered = [
             name
             for name, host in state.hosts.items()
-            if state.ready(name)
-            and (name, fence.name) not in ours
-            and any(covers(fence, address) for address in host.addresses)
+            if any(covers(fence, address) for address in host.addresses)
         ]
+        nodes = [name for name in covered if state.ready(name) and name != owners.get(fence.name)]
         if nodes:
             found.append(
-                _report(
-                    "STOR-17",
-                    "major",
-                    "NetworkFence",
-                    fence.name,
-                    nodes[0],
-                    f"NetworkFence {fence.name} is Fenced and covers "
-                    f"{', '.join(nodes[:3])}, which is Ready",
-                    "no ledger names it, so whoever set it has to take it back, once the node was "
-                    "rebooted: patch spec.fenceState to Unfenced and wait for the message "
-                    f"{MESSAGES[UNFENCED]!r}. Do not delete it: that "
-                    "leaves Ceph's blocklist as it is",
-                    nodes=nodes,
-                    cidrs=list(fence.cidrs),
-                    status=fence.status,
-                )
+                _stray_fence(fence, nodes, owners.get(fence.name, ""), _lost_of(covered, state))
             )
     return found
+
+
+def _lost_of(nodes: Iterable[str], state: State) -> list[str]:
+    return sorted(name for name in nodes if not state.ready(name))
+
+
+def _stray_fence(fence: NetworkFence, nodes: list[str], owner: str, lost: list[str]) -> Finding:
+    """Each kubelet says itself which addresses it has: one that claims another's shall not have
+    that one unfenced.
+    """
+    if owner:
+        reason = (
+            f"it is the fence of {owner}, by its ledger, and stays until {owner} is released. If "
+            f"{nodes[0]} really has an address in it, volumes of this Ceph fail there"
+        )
+    elif lost:
+        reason = _MAY_BE_OF.format(", ".join(lost[:3]), nodes[0])
+    else:
+        reason = (
+            "no ledger names it, so whoever set it has to take it back, once the node was "
+            "rebooted: patch spec.fenceState to Unfenced and wait for the message "
+            f"{MESSAGES[UNFENCED]!r}. Do not delete it: that leaves Ceph's blocklist as it is"
+        )
+    return _report(
+        "STOR-17",
+        "major",
+        "NetworkFence",
+        fence.name,
+        nodes[0],
+        f"NetworkFence {fence.name} is Fenced and covers {', '.join(nodes[:3])}, which is Ready",
+        reason,
+        nodes=nodes,
+        cidrs=list(fence.cidrs),
+        status=fence.status,
+    )
 
 
 def _stray_entries(state: State, ceph: Reading) -> list[Finding]:
@@ -622,7 +648,10 @@ def _stray_entries(state: State, ceph: Reading) -> list[Finding]:
 def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
     range_ = "range " if entry.kind == "range" else ""
     remove = untrusted.shown_command(f"ceph osd blocklist {range_}rm {{entry}}", entry=entry.entry)
-    if any(state.ready(node) for node in nodes):
+    ready, lost = [node for node in nodes if state.ready(node)], _lost_of(nodes, state)
+    if ready and lost:
+        reason = _MAY_BE_OF.format(", ".join(lost[:3]), ready[0])
+    elif ready:
         reason = (
             f"whoever set it has to remove it, once the node was rebooted: {remove}. Until "
             "then volumes of this Ceph fail there"

@@ -675,6 +675,33 @@ def test_the_taint_without_a_ledger() -> None:
     assert audit(world(node("a", "Unknown", LONG_AGO, "", "boot-1", TAINT)))["findings"] == []
 
 
+def test_a_node_that_claims_the_address_of_another_has_no_fence_taken_back() -> None:
+    """What a kubelet says of its addresses is its own word; a fence that goes is two writers of one
+    volume.
+    """
+    liar = node("b", address="10.0.0.1")
+    result = audit(world(LOST, liar, network_fence(), ledger=BY_OBJECT))
+    (finding,) = (one for one in result["findings"] if one["object"]["kind"] == "NetworkFence")
+    assert (
+        "it is the fence of a, by its ledger, and stays" in finding["reason"]
+        and "Unfenced" not in finding["reason"]
+    )
+    by_hand = only(
+        audit(world(LOST, liar, network_fence())),
+        "STOR-17",
+        "major",
+        "leave it until that host is off",
+    )
+    assert "Unfenced" not in by_hand["reason"] and "fenced a by hand" in by_hand["reason"]
+    entry = only(
+        audit(world(LOST, liar), ceph=reading(blocked("10.0.0.1"))),
+        "STOR-17",
+        "major",
+        "leave it until that host is off",
+    )
+    assert "blocklist rm" not in entry["reason"]
+
+
 def test_a_network_fence_that_covers_a_ready_node() -> None:
     words = ("NetworkFence fence-a is Fenced and covers a", "Do not delete it")
     finding = only(
