@@ -128,7 +128,7 @@ def read_result(
         row.reason = said + _last_words(result.get("module_stderr"))
         return row
     try:
-        row.findings = [_read_finding(finding, row.name) for finding in findings]
+        row.findings = [_read_finding(finding, row) for finding in findings]
         row.reasons = {
             str(control): clean.line(why, _MAX_REASON)
             for control, why in left_out.items()
@@ -159,12 +159,15 @@ def _last_words(stderr: Any) -> str:
     )
 
 
-def _read_finding(raw: Mapping[str, Any], host: str) -> dict[str, Any]:
+def _read_finding(raw: Mapping[str, Any], row: Row) -> dict[str, Any]:
+    """A node tells nothing of the cluster: it would have another one fenced, by the command that
+    goes with it.
+    """
     thing, repair = raw["object"], raw.get("repair") or []
     finding = {
         "control": clean.line(raw["control"], 50),
         "severity": clean.line(raw["severity"], 50),
-        "host": host,
+        "host": row.name,
         "object": {
             key: clean.line(thing.get(key) or "", 500)
             for key in ("kind", "namespace", "name", "node")
@@ -176,11 +179,8 @@ def _read_finding(raw: Mapping[str, Any], host: str) -> dict[str, Any]:
         "runbook": clean.line(raw.get("runbook") or "", 200),
         "repair": [_read_action(action) for action in repair[: clean.MAX_ITEMS]],
     }
-    if (
-        finding["severity"] not in SEVERITIES
-        or finding["verdict"] not in _VERDICTS
-        or finding["control"] not in ("", *CONTROLS)
-    ):
+    known = finding["control"] in ("", *KINDS[row.kind])
+    if finding["severity"] not in SEVERITIES or finding["verdict"] not in _VERDICTS or not known:
         raise ValueError(f"{finding['control']} {finding['severity']} {finding['verdict']}")
     return finding
 
@@ -217,9 +217,7 @@ def read_report(report: Any, file: str) -> Part:
         run = report["run"]
         rows = {host["name"]: _read_host(host) for host in report["hosts"]}
         for finding in report["findings"]:
-            rows[finding["host"]].findings.append(
-                _read_finding(finding, rows[finding["host"]].name)
-            )
+            rows[finding["host"]].findings.append(_read_finding(finding, rows[finding["host"]]))
         scope = run["scope"]
         controls = tuple(control for control in CONTROLS if control in scope["controls"])
         return Part(

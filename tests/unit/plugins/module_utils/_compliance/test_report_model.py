@@ -98,6 +98,24 @@ def test_what_cannot_be_read_is_not_assessed(returned: Any, reason: str) -> None
     assert not history.trend([], report), "and it was no perfect night"
 
 
+def test_a_node_tells_nothing_of_another() -> None:
+    """Beside a finding stands the command that repairs it: here one that fences the
+    node it names.
+    """
+    lost = {
+        **finding("STOR-16", "critical"),
+        "object": {"kind": "Node", "name": "victim", "node": "victim"},
+    }
+    row = model.read_result("liar", "node", {"findings": [lost]})
+    assert (
+        row
+        and row.findings == []
+        and row.reason.startswith("what it returned is not what an audit returns")
+    )
+    row = model.read_result("cluster", "cluster", {"findings": [lost]})
+    assert row and len(row.findings) == 1
+
+
 def test_some_controls_that_could_not_be_read() -> None:
     """What was found counts all the same, and of the control that was cut short only
     what failed.
