@@ -249,6 +249,28 @@ def test_changes_whatever_they_are(payload: Any) -> None:
     assert list(SOURCE["follow"](chunks, SOURCE["Wanted"]()))[-1][1]
 
 
+def test_one_namespace_does_not_keep_the_others_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    """A tenant may write events about any number of pods that need not be there, and each was a run
+    of a playbook.
+    """
+    now = [1000.0]
+    watcher = SOURCE["Watcher"]({"pods_per_namespace": 3}, print)
+    watcher._shares = SOURCE["Shares"](3, lambda: now[0])
+
+    def said(namespace: str, pod: str, reason: str = "FailedMount") -> bool:
+        return bool(
+            watcher._is_wanted({"namespace": namespace, "pod": pod, "reason": reason, "node": ""})
+        )
+
+    assert [said("evil", f"p-{number}") for number in range(10)] == [True] * 3 + [False] * 7
+    assert said("shop", "web-0") and said("evil", "p-0", "FailedAttachVolume")
+    assert [record.getMessage() for record in caplog.records] == [
+        "events of more than 3 pods of namespace evil were dropped"
+    ]
+    now[0] += 1800
+    assert said("evil", "p-9")
+
+
 def test_said_once() -> None:
     now = [0.0]
     recent = SOURCE["Recent"](60, lambda: now[0])

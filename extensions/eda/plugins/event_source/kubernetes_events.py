@@ -63,6 +63,14 @@ options:
     description: Seconds for which the same reason for the same pod is not said again.
     type: float
     default: 60
+  pods_per_namespace:
+    description:
+      - Of how many pods of a namespace the events are handed on within half an hour; of others they
+        are dropped, with a warning, and Kubernetes repeats them as long as their cause is there.
+      - Whoever may write events in a namespace can name any number of pods there, and each makes a
+        run that all others wait for.
+    type: int
+    default: 20
 """
 
 EXAMPLES = r"""
@@ -81,6 +89,8 @@ PAUSE, MAX_PAUSE = 1.0, 60.0
 # An event is a few kilobytes.
 MAX_LINE = 1 << 20
 MAX_REMEMBERED = 10_000
+# As long as the rulebooks do not look at the same pod again.
+SHARE_SECONDS = 1800
 
 # What a change or an event that is none raises: a time in the year 0, say, which the API stores.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -111,6 +121,33 @@ class Recent:
         self._said.move_to_end(key)
         if len(self._said) > MAX_REMEMBERED:
             self._said.popitem(last=False)
+        return True
+
+
+class Shares:
+    """Of which pods of each namespace something was said within the last half hour."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._clock = most, clock
+        self._pods: dict[str, dict[str, float]] = {}
+        self._warned: dict[str, float] = {}
+
+    def allows(self, namespace: str, pod: str) -> bool:
+        """Its namespace has not used up its share; now the pod is one of those."""
+        now = self._clock()
+        known = self._pods.get(namespace, {})
+        pods = {name: said for name, said in known.items() if now - said < SHARE_SECONDS}
+        self._pods[namespace] = pods
+        if pod not in pods and len(pods) >= self._most:
+            if now - self._warned.get(namespace, -SHARE_SECONDS) >= SHARE_SECONDS:
+                self._warned[namespace] = now
+                LOG.warning(
+                    "events of more than %d pods of namespace %s were dropped",
+                    self._most,
+                    namespace,
+                )
+            return False
+        pods.setdefault(pod, now)
         return True
 
 
@@ -214,6 +251,7 @@ class Watcher:
         listed = re.split(r"[,\s]+", reasons.strip()) if isinstance(reasons, str) else reasons
         self._wanted = Wanted(tuple(listed), float(args.get("lasting_seconds", 120)))
         self._recent = Recent(float(args.get("quiet_seconds", 60)))
+        self._shares = Shares(int(args.get("pods_per_namespace", 20)))
         self._stopped = threading.Event()
         self._response: Any = None
         self.failed: Exception | None = None
@@ -236,9 +274,7 @@ class Watcher:
                     LOG.info("watching the warnings about pods from now on")
                 for seen, kept in follow(self._watch(list_events, version), self._wanted):
                     version, pause = seen, PAUSE
-                    if kept and self._recent.is_new(
-                        (kept["namespace"], kept["pod"], kept["reason"])
-                    ):
+                    if kept and self._is_wanted(kept):
                         self._say(kept)
                 # One that ends at once must not be asked for in a tight loop.
                 self._stopped.wait(PAUSE)
@@ -258,6 +294,11 @@ class Watcher:
                 version = "" if status == 410 else version
                 self._stopped.wait(pause)
                 pause = min(2 * pause, MAX_PAUSE)
+
+    def _is_wanted(self, kept: dict[str, str]) -> bool:
+        """It is new, and of a namespace that has not had its share."""
+        about = kept["namespace"], kept["pod"]
+        return self._shares.allows(*about) and self._recent.is_new((*about, kept["reason"]))
 
     def stop(self) -> None:
         """End the thread soon."""
