@@ -270,11 +270,7 @@ def _kernel_log(host: Host) -> list[str]:
                     continue  # what was next has been overwritten meanwhile
                 except BlockingIOError:
                     return lines
-                # "priority,number,microseconds,flags;message", then lines with keys that begin with
-                # a blank.
-                head, _semicolon, message = record.partition("\n")[0].partition(";")
-                with contextlib.suppress(IndexError, ValueError):
-                    lines.append(f"[{int(head.split(',')[2]) / 1e6:.1f}] {message}")
+                lines += kernel_line(record)
         finally:
             os.close(log)
 
@@ -283,6 +279,22 @@ def _kernel_log(host: Host) -> list[str]:
         raise StorageOpsError(f"the kernel's log cannot be read: {reply.problem}")
     said: list[str] = reply.value
     return said
+
+
+def kernel_line(record: str) -> list[str]:
+    """The line of a record of /dev/kmsg with its second since boot; none of what a process wrote
+    there.
+
+    "priority,number,microseconds,flags;message", then lines with keys that begin with a blank. The
+    priority has the facility above its three lowest bits, 0 for the kernel; whoever else claims
+    that becomes 1 (kernel/printk/printk.c, devkmsg_write).
+    """
+    head, _semicolon, message = record.partition("\n")[0].partition(";")
+    with contextlib.suppress(IndexError, ValueError):
+        priority, _number, microseconds = head.split(",")[:3]
+        if int(priority) >> 3 == 0:
+            return [f"[{int(microseconds) / 1e6:.1f}] {message}"]
+    return []
 
 
 def since_mounted(log: Iterable[str], *names: str) -> list[str]:
@@ -297,4 +309,7 @@ def since_mounted(log: Iterable[str], *names: str) -> list[str]:
 
 
 def _is_of(forms: Iterable[re.Pattern[str]], line: str, names: Iterable[str]) -> bool:
-    return any(match["name"] in names for form in forms for match in [form.search(line)] if match)
+    # A message begins so. Within one may stand what a tenant has written, as the name of the
+    # program that crashed (arch/x86/mm/fault.c, show_signal_msg; mm/memory.c, print_vma_addr).
+    message = line.partition("] ")[2]
+    return any(match["name"] in names for form in forms for match in [form.match(message)] if match)

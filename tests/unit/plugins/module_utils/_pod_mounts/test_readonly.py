@@ -22,6 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.multipa
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
     Backing,
     joined,
+    kernel_line,
     paths_below,
     read_names,
     since_mounted,
@@ -89,6 +90,35 @@ def test_only_what_was_said_since_it_was_mounted(line: str) -> None:
     assert since_mounted([TURNED, line], "dm-1") == []
     assert since_mounted([line, TURNED], "dm-1") == [TURNED]
     assert since_mounted([TURNED, line.replace("dm-1", "dm-2")], "dm-1") == [TURNED]
+
+
+@pytest.mark.parametrize("said", [TURNED, MOUNTED, "[1.0] XFS (dm-1): Unmounting Filesystem"])
+def test_a_tenant_says_nothing_of_a_filesystem(said: str) -> None:
+    """By a program of that name that crashes: it had the volume of another moved, or its fault
+    hidden.
+    """
+    message = said.partition("] ")[2]
+    crash = (
+        "[25.0] x[123]: segfault at 0 ip 0000563c4c0b1139 sp 00007ffd error 4 in "
+        f"{message}[563c4c0b1000+1000]"
+    )
+    assert since_mounted([crash], "dm-1") == []
+    assert since_mounted([TURNED, crash], "dm-1") == [TURNED]
+
+
+@pytest.mark.parametrize(
+    ("record", "lines"),
+    [
+        ("4,812,20000000,-;EXT4-fs (dm-1): x\n SUBSYSTEM=block\n", ["[20.0] EXT4-fs (dm-1): x"]),
+        ("4,812,20000000,-,caller=T1;a;b\n", ["[20.0] a;b"]),
+        # A process wrote it.
+        ("12,813,20000000,-;EXT4-fs (dm-1): x\n", []),
+        ("no record", []),
+        ("4,x;y", []),
+    ],
+)
+def test_only_the_kernels_own_words_count(record: str, lines: list[str]) -> None:
+    assert kernel_line(record) == lines
 
 
 def test_the_last_lines_are_kept() -> None:
