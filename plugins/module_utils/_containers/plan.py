@@ -205,7 +205,9 @@ def pods_to_restart(state: State, options: Options) -> list[dict[str, Any]]:
 
 
 def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[str, Any]]]:
-    broken = [container for container in state.containers if container.dead or container.hung]
+    broken = _in_turns(
+        [container for container in state.containers if container.dead or container.hung]
+    )
     findings = [_judge(state, container, options) for container in broken]
     moved: dict[str, list[tuple[Container, Finding]]] = {}
     for container, finding in zip(broken, findings):
@@ -238,6 +240,18 @@ def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[st
         _pod(state, [container for container, _finding in group], options)
         for group in moved.values()
     ]
+
+
+def _in_turns(containers: list[Container]) -> list[Container]:
+    """The first of each namespace, then the second, so that none uses up max_repairs and the
+    deadline.
+    """
+    before: Counter[str] = Counter()
+    turns = []
+    for container in containers:
+        turns.append((before[container.namespace], container))
+        before[container.namespace] += 1
+    return [container for _turn, container in sorted(turns, key=lambda item: item[0])]
 
 
 def _outages(state: State, broken: list[Container]) -> dict[str, str]:
