@@ -62,10 +62,13 @@ def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[
     What it says of the host is the value ``facts``, and no variable.
     """
     kept = {key: value for key, value in result.items() if key not in ORDERS}
-    if isinstance(result.get("ansible_facts"), dict):
-        kept["facts"] = {
-            key: value for key, value in result["ansible_facts"].items() if key not in interpreter
-        }
+    said = result.get("ansible_facts")
+    facts = (
+        {key: value for key, value in said.items() if key not in interpreter}
+        if isinstance(said, dict)
+        else {}
+    )
+    kept |= {"facts": facts} if facts else {}
     return {**kept, "ansible_facts": interpreter} if interpreter else kept
 
 

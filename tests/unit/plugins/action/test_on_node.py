@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.storage_ops.runbooks.plugins.action.on_node import without_orders
+
 COLLECTION = Path(__file__).resolve().parents[4]
 RUNTIME = yaml.safe_load((COLLECTION / "meta/runtime.yml").read_text(encoding="utf-8"))
 REMOTE = [*RUNTIME["action_groups"]["node"], *RUNTIME["action_groups"]["ceph"]]
@@ -128,6 +130,30 @@ def test_a_module_of_another_collection_does_what_it_does(tmp_path: Path) -> Non
     task = through("ansible.builtin.copy", dest=str(file), content="{{ 40 + 2 }}", mode="0640")
     answered(tmp_path, task, hostile=False)
     assert file.read_text(encoding="utf-8") == "42" and file.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(
+    ("said", "interpreter", "kept"),
+    [
+        (
+            {"ansible_facts": {"p": "/python"}},
+            {"p": "/python"},
+            {"ansible_facts": {"p": "/python"}},
+        ),
+        (
+            {"ansible_facts": {"p": "/evil", "x": 1}},
+            {"p": "/python"},
+            {"facts": {"x": 1}, "ansible_facts": {"p": "/python"}},
+        ),
+        ({"ansible_facts": ["x"], "add_host": {"host_name": "h"}, "add_group": "g"}, {}, {}),
+        ({"ansible_stats": {"data": {"x": 1}}}, {}, {}),
+    ],
+)
+def test_what_is_kept_of_a_result(
+    said: dict[str, Any], interpreter: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    """The Python that the controller has found on the host is its own word."""
+    assert without_orders({"changed": False, **said}, interpreter) == {"changed": False, **kept}
 
 
 def test_no_role_for_nodes_lets_a_result_in() -> None:
