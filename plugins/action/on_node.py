@@ -17,10 +17,16 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as Normal
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+
 OWN_NAMES = ("on_node", "storage_ops.runbooks.on_node")
 # What ansible-core acts on in a result, besides what it drops itself (C.INTERNAL_RESULT_KEYS,
 # _ansible_*).
 ORDERS = ("ansible_facts", "ansible_stats", "add_host", "add_group")
+# What Ansible prints of a result as it is, where a terminal would obey it; all else it prints as
+# JSON.
+PRINTED = ("msg", "warnings", "deprecations", "diff", "exception")
+MOST = 500_000
 SPEC: dict[str, dict[str, Any]] = {
     "module": {"type": "str", "required": True},
     "arguments": {"type": "dict", "default": {}},
@@ -62,6 +68,14 @@ def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[
     What it says of the host is the value ``facts``, and no variable.
     """
     kept = {key: value for key, value in result.items() if key not in ORDERS}
+    for key in set(PRINTED) & set(kept):
+        kept[key] = untrusted.clean(kept[key], MOST)
+    if not isinstance(kept.get("exception", ""), str):
+        # An object since ansible-core 2.19, with the module's own traceback in it.
+        event = getattr(kept["exception"], "event", None)
+        kept["exception"] = untrusted.clean(
+            str(getattr(event, "formatted_traceback", "") or "no traceback"), MOST
+        )
     said = result.get("ansible_facts")
     facts = (
         {key: value for key, value in said.items() if key not in interpreter}

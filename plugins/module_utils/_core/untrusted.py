@@ -167,14 +167,14 @@ def shown(text: str, most: int = MAX_SHOWN, lines: bool = False) -> str:
     return "".join(char if char.isprintable() or char in kept else _escaped(char) for char in text)
 
 
-def clean(value: Any) -> Any:
-    """A result with every text in it shown, keys as well."""
+def clean(value: Any, most: int = MAX_SHOWN) -> Any:
+    """A result with every text in it shown, keys as well; ``most``: characters of each."""
     if isinstance(value, str):
-        return shown(value, lines=True)
+        return shown(value, most, lines=True)
     if isinstance(value, dict):
-        return {clean(key): clean(item) for key, item in value.items()}
+        return {clean(key, most): clean(item, most) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [clean(item) for item in value]
+        return [clean(item, most) for item in value]
     return value
 
 

@@ -44,15 +44,17 @@ SEEN = {
     "facts": "{{ node_release_old_machine_confirmed_off | default('unset') }}",
     "all": "{{ ansible_facts }}",
     "result": "{{ answer.msg | default('') }}",
+    # By which the report knows that an audit ended on its way.
+    "ended": "{{ answer.exception is defined }}",
 }
 
 
 def answered(
-    folder: Path, task: dict[str, Any], hostile: bool = True
+    folder: Path, task: dict[str, Any], hostile: bool = True, answer: dict[str, Any] = ANSWER
 ) -> tuple[dict[str, Any], str]:
     """What the controller keeps of an answer: seen by the next task, and all that was printed."""
     evil = folder / "python"
-    evil.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(ANSWER)}\nEND\n", encoding="utf-8")
+    evil.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(answer)}\nEND\n", encoding="utf-8")
     evil.chmod(0o755)
     interpreter = str(evil) if hostile else sys.executable
     seen = folder / "seen.json"
@@ -91,7 +93,7 @@ def answered(
         command, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(seen.read_text(encoding="utf-8")), done.stdout
+    return json.loads(seen.read_text(encoding="utf-8")), done.stdout + done.stderr
 
 
 def test_the_defaults_of_a_module_are_its_own(tmp_path: Path) -> None:
@@ -154,6 +156,24 @@ def test_what_is_kept_of_a_result(
 ) -> None:
     """The Python that the controller has found on the host is its own word."""
     assert without_orders({"changed": False, **said}, interpreter) == {"changed": False, **kept}
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_no_terminal_obeys_a_result(tmp_path: Path, failed: bool) -> None:
+    """Ansible prints warnings, differences and errors as they come."""
+    evil = "x\x1b]0;evil\x07"
+    said = {
+        "failed": failed,
+        "msg": evil,
+        "exception": evil,
+        "warnings": [evil],
+        "deprecations": [{"msg": evil, "version": "9"}],
+    }
+    diff = [{"before": "", "after": f"{evil}\n", "before_header": evil}]
+    task = {"storage_ops.runbooks.ceph_client_info": {}, "ignore_errors": True, "diff": True}
+    seen, printed = answered(tmp_path, task, answer={"changed": True, **said, "diff": diff})
+    assert str(seen["ended"]) == "True"
+    assert "\x1b]0;evil" not in printed and "x\\x1b]0;evil" in printed
 
 
 def test_no_role_for_nodes_lets_a_result_in() -> None:
