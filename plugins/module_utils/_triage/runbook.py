@@ -317,14 +317,11 @@ class Triage:
                     "events", {namespace}, pick_message, f"involvedObject.uid={uid}"
                 )
             ]
-        uids = {uid for _namespace, uid in objects}
 
         def wanted(item: dict[str, Any]) -> tuple[str, Message] | None:
-            return (
-                pick_message(item)
-                if (item.get("involvedObject") or {}).get("uid") in uids
-                else None
-            )
+            # Whoever may write events in one namespace says nothing of the pods of another.
+            about = item["metadata"].get("namespace"), (item.get("involvedObject") or {}).get("uid")
+            return pick_message(item) if about in objects else None
 
         return self._of_namespaces(
             "events",

@@ -1223,6 +1223,18 @@ def test_whatever_the_objects_say(
     assert bool(findings) == (deleted or phase in ("Pending", "Unknown", "Running"))
 
 
+def test_nobody_speaks_for_the_pods_of_another_namespace() -> None:
+    """Of many pods the events are read by namespace, and an event may name the uid of any pod."""
+    stuck = [pod(f"web-{number}") for number in range(30)]
+    said = event("FailedMount", "rpc error: desc = stat /x: transport endpoint is not connected")
+    forged = {**said, "metadata": {"name": "forged", "namespace": "evil"}}
+    objects = (*FINE, *stuck, pod("x", namespace="evil"))
+    assert {finding.control for finding in triage(*objects, forged)} == {
+        finding.control for finding in triage(*objects)
+    }
+    assert "STOR-05" in {finding.control for finding in triage(*objects, said)}
+
+
 def test_a_pod_that_says_nothing_of_itself() -> None:
     seen = pick_seen({"metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": {}})
     assert (seen.since, seen.started, seen.waiting) == (None, None, ())
