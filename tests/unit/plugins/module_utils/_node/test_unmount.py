@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import (
     bind,
+    call_libc,
+    mount_id,
     replace,
     unmount,
 )
@@ -57,6 +61,43 @@ def test_number_of_another_mount(host: Host, tmp_path: Path) -> None:
     assert there is not None
     with pytest.raises(NotStarted, match="another mount"):
         unmount(host, mount_at(f"{tmp_path}/mount", there.id), str(tmp_path))
+
+
+def test_only_this_very_mount_is_the_topmost(host: Host, tmp_path: Path) -> None:
+    """Of two that are alike, the number tells; of two with one number, what they are of."""
+    there = read_table(host, "self").holding(str(tmp_path.resolve()))
+    assert there is not None
+    changes: list[dict[str, Any]] = [
+        {"id": there.id + 1},
+        {"point": f"{there.point}/x"},
+        {"device": "0:9999"},
+        {"root": "/other"},
+        {"fstype": "fuse.other"},
+        {"source": "other"},
+    ]
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text("")
+    folder = os.open(tmp_path.parent, os.O_PATH)
+    try:
+        assert unmount_module._is_top(host, there, folder, tmp_path.name)
+        for change in changes:
+            another = dataclasses.replace(there, **change)
+            assert not unmount_module._is_top(host, another, folder, tmp_path.name)
+        # Nor is one that the kernel lists no more.
+        listless = Host(Deadline(30), 5, str(tmp_path))
+        assert not unmount_module._is_top(listless, there, folder, tmp_path.name)
+    finally:
+        os.close(folder)
+
+
+def test_the_number_of_a_mount_is_read_without_opening_what_is_there(tmp_path: Path) -> None:
+    """To open may ask a dead server; and a link may lead into another mount."""
+    (tmp_path / "link").symlink_to("/proc")
+    with socket.socket(socket.AF_UNIX) as server:
+        # No process can open a socket by its path.
+        server.bind(str(tmp_path / "socket"))
+        numbers = [mount_id(str(tmp_path / name)) for name in ("socket", "link")]
+    assert numbers == [mount_id(str(tmp_path))] * 2 != [mount_id("/proc")] * 2
 
 
 @pytest.mark.parametrize("point", ["../outside", "link/mount", "gone/mount", "gone"])
@@ -134,13 +175,34 @@ def test_bind_holds_what_it_has_looked_at(
     assert (tmp_path / "found").read_text(encoding="ascii") == f"mount {wanted}"
 
 
+def test_a_bind_needs_to_know_what_it_would_show(host: Host, tmp_path: Path) -> None:
+    """A source whose mount the kernel does not list may already be there, or be another."""
+    for folder in ("source/folder", "root/point", "proc/self"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text("")
+    listless = Host(Deadline(30), 5, str(tmp_path))
+    with pytest.raises(NotStarted, match="which mount it is in cannot be told"):
+        replace(listless, [], "/source/folder", "/source", "/root/point", "/root")
+
+
+def test_what_the_c_library_refuses_is_an_error() -> None:
+    """It returns -1 and sets errno: who does not look takes a refusal for a success."""
+    call_libc("access", b"/", os.F_OK)
+    with pytest.raises(FileNotFoundError):
+        call_libc("access", b"/no/such/file", os.F_OK)
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The system calls are only written down; a mount is refused where a file says so."""
 
     def noting(function: str, *arguments: Any) -> None:
         with open(tmp_path / "calls", "a", encoding="ascii") as file:
-            file.write(f"{function}\n")
+            if function == "umount2":
+                point, flags = os.path.realpath(os.fsdecode(arguments[0])), arguments[1]
+                file.write(f"umount2 {os.path.relpath(point, tmp_path.resolve())} {flags}\n")
+            else:
+                file.write(f"{function}\n")
         if function == "mount" and (tmp_path / "refuse").exists():
             raise OSError(errno.ENOMEM, "no memory")
 
@@ -153,27 +215,72 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def made(calls: Path) -> list[str]:
+    """The system calls, one a line."""
+    noted = calls / "calls"
+    return noted.read_text(encoding="ascii").splitlines() if noted.exists() else []
+
+
+# linux/fs.h, linux/mount.h: UMOUNT_NOFOLLOW, and that with MNT_DETACH.
+TAKEN, TAKEN_LAZILY = "umount2 root/point 8", "umount2 root/point 10"
+
+
+@pytest.mark.parametrize(("lazy", "call"), [({}, TAKEN), ({"lazy": True}, TAKEN_LAZILY)])
+def test_a_mount_in_use_is_taken_off_only_where_that_is_asked_for(
+    host: Host, calls: Path, lazy: dict[str, bool], call: str
+) -> None:
+    """Else the kernel refuses it; and in either case it follows no link."""
+    unmount(host, mount_at(f"{calls}/root/point", 7), f"{calls}/root", **lazy)
+    assert made(calls) == [call]
+
+
+def test_a_refusal_of_the_kernel_is_told(
+    host: Host, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(_function: str, *_arguments: Any) -> None:
+        raise OSError(errno.EBUSY, "busy")
+
+    mount = mount_at(f"{calls}/root/point", 7)
+    monkeypatch.setattr(unmount_module, "call_libc", busy)
+    with pytest.raises(ActionFailed, match="a process is inside, or another mount lies on it"):
+        unmount(host, mount, f"{calls}/root")
+
+
+def test_a_child_that_does_not_come_back_has_proven_nothing(
+    host: Host, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the mount went is not known, so it is no success and no "not started"."""
+    monkeypatch.setattr(unmount_module, "call_libc", lambda *_arguments: os._exit(1))
+    with pytest.raises(ActionFailed, match="the probe died"):
+        unmount(host, mount_at(f"{calls}/root/point", 7), f"{calls}/root")
+
+
 @pytest.mark.parametrize(
-    ("numbers", "refuse", "error", "made"),
+    ("numbers", "refuse", "error", "expected"),
     [
-        ([7, 8], False, None, ["umount2", "umount2", "mount"]),
+        ([7, 8], False, None, [TAKEN_LAZILY, TAKEN_LAZILY, "mount"]),
         ([100, 7], False, "another mount lies there now, or none", []),
         (
             [7, 100],
             False,
             "1 of 2 dead mounts were taken off, and nothing was put in their place: another mount",
-            ["umount2"],
+            [TAKEN_LAZILY],
         ),
         (
             [7],
             True,
             "1 of 1 dead mounts were taken off, and nothing was put in their place: no memory",
-            ["umount2", "mount"],
+            [TAKEN_LAZILY, "mount"],
         ),
     ],
 )
 def test_layers_go_and_another_mount_comes(
-    host: Host, calls: Path, numbers: list[int], refuse: bool, error: str | None, made: list[str]
+    host: Host,
+    calls: Path,
+    numbers: list[int],
+    refuse: bool,
+    error: str | None,
+    expected: list[str],
 ) -> None:
     """In one go; when it breaks off half way, that is told."""
     if refuse:
@@ -183,6 +290,6 @@ def test_layers_go_and_another_mount_comes(
     if error is None:
         replace(host, layers, *places)
     else:
-        with pytest.raises(ActionFailed if made else NotStarted, match=error):
+        with pytest.raises(ActionFailed if expected else NotStarted, match=error):
             replace(host, layers, *places)
-    assert ((calls / "calls").read_text().split() if (calls / "calls").exists() else []) == made
+    assert made(calls) == expected
