@@ -161,8 +161,9 @@ class Container:
 
     @property
     def restart_policy(self) -> str:
-        """Of the container; empty if nobody says."""
-        return next((entry.restart_policy for entry in self.known if entry.restart_policy), "")
+        """Of the container; empty if it is not said, or not the same everywhere."""
+        said = {entry.restart_policy for entry in self.known if entry.restart_policy}
+        return said.pop() if len(said) == 1 else ""
 
     @property
     def probed(self) -> bool:
@@ -424,20 +425,21 @@ def obstacles(state: State, container: Container, options: Options) -> tuple[lis
             "the kubelet would not start it again"
         )
     elif not _waits(container, options) and (options.method == "probe" or state.runtime.problem):
-        reasons.append(
-            "no liveness probe covers the mount"
-            if options.method == "probe"
-            else "no liveness probe covers the mount, and the container runtime cannot be asked: "
-            f"{state.runtime.problem}"
-        )
-    elif options.method == "cri" and state.runtime.problem:
-        reasons.append(f"the container runtime cannot be asked: {state.runtime.problem}")
+        reasons.append(_no_way(state.runtime, container, options))
     elif not _waits(container, options) and stop_seconds(container, options) >= options.deadline:
         blockers.append(
             f"it may take {stop_seconds(container, options)} s to end, and the deadline is "
             f"{options.deadline:g} s: raise that, or set stop_timeout"
         )
     return blockers, reasons
+
+
+def _no_way(runtime: Runtime, container: Container, options: Options) -> str:
+    """Why neither the kubelet nor the runtime is to start it again: of each that may be used."""
+    probe = "liveness_timeout is 0" if container.probed else "no liveness probe covers the mount"
+    asked = f"the container runtime cannot be asked: {runtime.problem}"
+    ways = {"probe": [probe], "cri": [asked]}
+    return ", and ".join(ways.get(options.method, [probe, asked]))
 
 
 def _waits(container: Container, options: Options) -> bool:

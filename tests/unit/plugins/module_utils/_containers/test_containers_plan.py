@@ -46,20 +46,17 @@ NO_CRICTL = Runtime(problem="crictl is not on this node (option crictl)")
 
 
 def container(
-    *copies: Copy, known: Known | None = KNOWN, number: int = 0, **changes: Any
+    *copies: Copy,
+    known: Known | None = KNOWN,
+    known_by: tuple[Known, ...] = (),
+    number: int = 0,
+    **changes: Any,
 ) -> Container:
+    """``known_by``: in place of ``known``, where more than one entry is about it."""
+    said = known_by or ((known,) if known else ())
     mounts = copies or (COPY,)
-    made = Container(
-        f"{number:064x}",
-        UID,
-        100 + number,
-        "web",
-        mounts,
-        "main",
-        "shop",
-        "web-0",
-        known=(known,) if known else (),
-    )
+    names = "main", "shop", "web-0"
+    made = Container(f"{number:064x}", UID, 100 + number, "web", mounts, *names, known=said)
     return replace(made, **changes)
 
 
@@ -102,6 +99,7 @@ def test_a_container_whose_mount_is_dead_is_stopped_by_the_runtime() -> None:
     ]
     (mount,) = finding.evidence["mounts"]
     assert (mount["device"], mount["host_device"], mount["volume"]) == ("0:50", "0:60", "pv-1")
+    assert (mount["answer"], mount["host_answer"]) == (GONE.text, OK)
     assert pods(container()) == []
 
 
@@ -176,6 +174,11 @@ def test_a_liveness_probe_that_covers_the_mount_comes_first() -> None:
     ]
     elsewhere = container(known=replace(KNOWN, probe=True, mount_path="/other"))
     assert [action.verb for action in only(elsewhere).repair] == ["stop_container"]
+    # A restart is good for all of its mounts, so one that is covered is enough.
+    other = replace(KNOWN, mount_path="/other")
+    two = COPY, replace(COPY, point="/other")
+    both = replace(covered, copies=two, known=(other, *covered.known))
+    assert [action.verb for action in only(both).repair] == ["await_liveness_probe"]
 
 
 @pytest.mark.parametrize(
@@ -247,6 +250,66 @@ def test_a_restart_policy_that_is_not_known_is_no_evidence() -> None:
         assert pods(container(known=known)) == []
 
 
+def test_restart_policies_that_disagree_are_no_evidence() -> None:
+    """Whoever is right: where it is not Always, a container that is ended stays so."""
+    once = replace(KNOWN, restart_policy="Never")
+    for known in ((KNOWN, once), (once, KNOWN)):
+        finding = only(container(known_by=known))
+        assert "its restart policy is not known" in finding.reason
+        assert finding.verdict == "refuse"
+    unsaid = replace(KNOWN, restart_policy="")
+    assert only(container(known_by=(unsaid, KNOWN))).verdict == "repair"
+
+
+def test_a_pod_is_not_restarted_while_something_else_is_in_the_way() -> None:
+    """Its new containers would get a dead mount again, or others lose what it serves."""
+    once = replace(KNOWN, restart_policy="Never")
+    for blocked in (
+        container(known=once, serves=True),
+        container(replace(COPY, host=replace(HOST, device="")), known=once),
+    ):
+        assert only(blocked).verdict == "refuse"
+        assert pods(blocked) == []
+
+
+def test_claims_of_a_pod_are_those_of_its_dead_mounts() -> None:
+    """What answers is no reason to restart it, and what has no claim no name to tell."""
+    once = replace(KNOWN, restart_policy="Never")
+    known = (
+        once,
+        replace(once, mount_path="/well", claim="well"),
+        replace(once, mount_path="/plain", claim=""),
+    )
+    mounts = COPY, replace(COPY, point="/well", answer=Answer(OK)), replace(COPY, point="/plain")
+    (pod,) = pods(container(*mounts, known_by=known))
+    assert pod["claims"] == ["data"]
+
+
+@pytest.mark.parametrize(
+    ("probe", "options", "reason"),
+    [
+        (
+            False,
+            {},
+            "no liveness probe covers the mount, and the container runtime cannot be asked: crictl",
+        ),
+        (False, {"method": "probe"}, "no liveness probe covers the mount, so"),
+        (True, {"method": "cri"}, "the container runtime cannot be asked: crictl"),
+        (
+            True,
+            {"liveness_timeout": 0},
+            "liveness_timeout is 0, and the container runtime cannot be asked: crictl",
+        ),
+        (True, {"method": "probe", "liveness_timeout": 0}, "liveness_timeout is 0, so"),
+    ],
+)
+def test_why_no_one_can_restart_it(probe: bool, options: dict[str, Any], reason: str) -> None:
+    """Each way that was allowed, and what is wrong with just that."""
+    finding = only(container(known=replace(KNOWN, probe=probe)), runtime=NO_CRICTL, **options)
+    assert finding.verdict == "refuse"
+    assert finding.reason.startswith(reason)
+
+
 def test_nobody_to_restart_it() -> None:
     for runtime, options in (
         (NO_CRICTL, {}),
@@ -264,6 +327,7 @@ def test_nobody_to_restart_it() -> None:
 def test_a_hung_mount_is_not_one_that_a_restart_is_for() -> None:
     finding = only(container(replace(COPY, answer=Answer(HUNG))))
     assert (finding.control, finding.verdict) == ("STOR-06", "refuse")
+    assert finding.summary == "it still has a hung mount at /data"
     assert "abort_hung_connections" in finding.reason
     assert pods(container(replace(COPY, answer=Answer(HUNG)))) == []
 
@@ -285,6 +349,7 @@ def test_each_namespace_has_its_turn() -> None:
 def test_a_majority_is_refused_unless_it_is_accepted() -> None:
     well = replace(COPY, answer=Answer(OK))
     node = [container(number=number) for number in range(3)] + [container(well, number=3)]
+    assert plan(State("node1", tuple(node[:3]), CRICTL), Options()).findings[0].verdict == "refuse"
     for count in (1, 2, 3):
         assert {
             finding.verdict for finding in judged(*node[:count], accept_majority_broken=False)
@@ -308,10 +373,19 @@ def test_one_tenants_dead_containers_keep_no_other_from_its_restart() -> None:
     evil = [container(number=number, namespace="evil") for number in range(4)]
     good = [container(number=5), container(well, number=6)]
     found = judged(*evil, *good, accept_majority_broken=False)
+<<<<<<< ours
     assert {(finding.namespace, finding.verdict) for finding in found} == {
         ("evil", "refuse"),
         ("shop", "repair"),
     }
+=======
+    assert [finding.verdict for finding in found] == ["refuse"] * 4 + ["repair"]
+    # Nor is it an outage where all of one tenant's are dead, and half of the node's.
+    others = [container(well, number=number, namespace="evil") for number in (1, 2)]
+    mine = [container(number=number) for number in (3, 4)]
+    found = judged(*others, *mine, accept_majority_broken=False)
+    assert [finding.verdict for finding in found] == ["repair"] * 2
+>>>>>>> theirs
     # Nor does one with many that are well lift the guard of another.
     many = [container(well, number=10 + number, namespace="evil") for number in range(3)]
     both = [container(number=5), container(number=6), container(number=7), container(number=8)]
