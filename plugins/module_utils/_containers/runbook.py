@@ -148,6 +148,9 @@ class StaleContainers:
         self._root = options.kubelet_root
         self._pods: list[dict[str, Any]] = []
         self._plan = Plan([])
+        # By id: those of the first look, and which old one a new one has proven the restart of.
+        self._before: frozenset[str] = frozenset()
+        self._proofs: dict[str, str] = {}
         # All wait for the kubelet at the same time.
         self._patience: Deadline | None = None
 
@@ -161,20 +164,21 @@ class StaleContainers:
         host.require_root()
         require_host_namespace(host)
         self._root = find_root(host, self._options.kubelet_root)
-        containers = self._ask(self._containers()) if self._root else []
+        processes = list(_container_processes(host)) if self._root else []
+        self._before = frozenset(container for container, _pod, _pid in processes)
+        containers = self._ask(self._containers(processes))
         if any(container.dead or container.hung for container in containers):
             self._runtime = find_runtime(host, self._options)
             containers = self._described(containers)
         return State(host.name, tuple(containers), self._runtime)
 
-    def _containers(self, only: str = "") -> list[Container]:
-        """Containers with FUSE mounts that are asked for, their mounts not asked yet; ``only``: the
-        one with this id.
+    def _containers(self, processes: Iterable[tuple[str, str, int]]) -> list[Container]:
+        """Those with FUSE mounts that were asked for, their mounts not asked yet.
+
+        ``processes``: as by _container_processes.
         """
         found = []
-        for container, pod, pid in _container_processes(self._host):
-            if only not in ("", container):
-                continue
+        for container, pod, pid in processes:
             known = tuple(entry for entry in self._options.containers if entry.pod == pod)
             if self._options.containers and not known:
                 continue
@@ -377,7 +381,8 @@ class StaleContainers:
             raise ActionFailed(result.describe())
 
     def _still_stale(self, container: Container) -> None:
-        found = self._described(self._ask(self._containers(container.id)))
+        same = [one for one in _container_processes(self._host) if one[0] == container.id]
+        found = self._described(self._ask(self._containers(same)))
         if not found:
             raise NotStarted("the container has ended meanwhile; run again")
         if not found[0].dead:
@@ -446,7 +451,9 @@ class StaleContainers:
         ]
         doubt = "the kubelet has not started it again"
         for container, pod, pid in found:
-            if pod != old.pod:
+            # Where the runtime gives no names, its other containers may have the same mounts.
+            taken = container in self._before or self._proofs.get(container, old.id) != old.id
+            if pod != old.pod or taken:
                 continue
             said = inspect(self._host, self._runtime, container)
             if said and old.name and said.name != old.name:
@@ -464,6 +471,7 @@ class StaleContainers:
             if doubts:
                 doubt = f"{container[:12]} runs, but {doubts[0]}"
                 continue
+            self._proofs[container] = old.id
             return "", [
                 f"{pure.shown(point)} in container {container[:12]} (pid {pid}) can be listed, and "
                 f"is {device} as {pure.shown(path)} is"

@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.r
     look_into,
     table_device,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    Deadline,
+    Reply,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -58,6 +61,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
     ERROR,
+    HUNG,
     OK,
     Answer,
     opened_itself,
@@ -88,12 +92,22 @@ def test_folders_are_seen_as_a_process_sees_them(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     os.symlink("/etc", tmp_path / "link")
     os.mkfifo(tmp_path / "pipe")
-    names = ["folder", "file", "link", "link/ssl", "pipe", "nothing"]
+    # To open a pipe would wait for whoever writes to it, also where it stands for a folder.
+    names = ["folder", "file", "link", "link/ssl", "pipe", "nothing", "pipe/inside"]
     answers = look_into(host(), [(os.getpid(), f"{tmp_path}/{name}") for name in names], 5)
-    assert [answer.state for answer, _device in answers] == [OK, OK, ERROR, ERROR, ERROR, ERROR]
+    assert [answer.state for answer, _device in answers] == [OK, OK, *[ERROR] * 5]
     device = os.stat(tmp_path).st_dev
     assert answers[0][1] == answers[1][1] == f"{os.major(device)}:{os.minor(device)}"
     assert answers[5][0].error == "ENOENT"
+
+
+def test_only_what_had_all_its_time_is_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that could not be started, or died, says nothing of the mount."""
+    replies = [Reply(problem="no answer", timed_out=True, left=7), Reply(problem="the probe died")]
+    monkeypatch.setattr(containers, "call_each", lambda *_arguments: replies)
+    answers = [answer for answer, _device in look_into(host(), [(1, "/a"), (1, "/b")], 5)]
+    assert [(answer.state, answer.left) for answer in answers] == [(HUNG, 7), (ERROR, 0)]
+    assert [answer.text for answer in answers] == ["no answer", "the probe died"]
 
 
 def test_a_process_that_is_gone_is_an_error() -> None:
@@ -190,6 +204,9 @@ def test_only_the_fuse_file_system_that_a_process_gets_counts() -> None:
     assert [table_device(table, point) for point in ("/hidden", "/disk", "/data/sub", "/")] == [
         ""
     ] * 4
+    # Of a process in a chroot, the mount that its root is in is not listed.
+    inside = MountTable(parse_mountinfo(lines[1], "1"))
+    assert [table_device(inside, point) for point in ("/data", "/other")] == ["0:50", ""]
 
 
 def test_the_runtime_is_the_one_that_was_given_or_the_only_one(tmp_path: Path) -> None:
@@ -273,6 +290,8 @@ class TestNaming:
         known: list[dict[str, Any]],
         mounts: list[dict[str, Any]] | None = None,
         name: str = "main",
+        points: tuple[str, ...] = ("/data",),
+        root: str = "/var/lib/kubelet",
     ) -> Container:
         entries = [{"pod": UID, "mount_path": "/data", **entry} for entry in known]
         given = options(containers=entries)
@@ -283,9 +302,9 @@ class TestNaming:
                 json.dumps({"status": {"metadata": {"name": name}, "mounts": mounts}})
             )
             runbook._runtime = Runtime((script(tmp_path, f"cat {answer}"),))
-        container = Container(
-            "c" * 64, UID, 1, "web", (Copy("/data", "0:50", Answer(DEAD)),), known=given.containers
-        )
+        runbook._root = root
+        copies = tuple(Copy(point, "0:50", Answer(DEAD)) for point in points)
+        container = Container("c" * 64, UID, 1, "web", copies, known=given.containers)
         return runbook._named(container)
 
     def test_by_the_runtime(self, tmp_path: Path) -> None:
@@ -308,10 +327,15 @@ class TestNaming:
         ]
         found = self.named(tmp_path, known)
         assert (found.name, found.restart_policy, found.copies[0].host.path) == ("main", "", PATH)
+        # One that is about another id is not about this one, also where it is the only one.
+        other = self.named(tmp_path, [{"container": "main", "id": "d" * 64, "host_path": PATH}])
+        assert (other.known, other.copies[0].host.path) == ((), "")
 
     def test_by_its_path_where_no_other_container_has_the_same(self, tmp_path: Path) -> None:
         assert self.named(tmp_path, [{"container": "main", "host_path": PATH}]).name == "main"
         assert self.named(tmp_path, [{"container": "main"}, {"container": "side"}]).known == ()
+        elsewhere = {"container": "side", "mount_path": "/other"}
+        assert self.named(tmp_path, [{"container": "main"}, elsewhere]).name == "main"
         assert (
             "neither the cluster nor the runtime"
             in self.named(tmp_path, [{"container": "main"}]).copies[0].host.problem
@@ -329,6 +353,23 @@ class TestNaming:
     def test_what_is_no_csi_volume_of_its_own_pod(self, tmp_path: Path, path: str) -> None:
         found = self.named(tmp_path, [{}], [{"containerPath": "/data", "hostPath": path}])
         assert "no CSI volume of its own pod" in found.copies[0].host.problem
+
+    def test_each_mount_by_its_own_path(self, tmp_path: Path) -> None:
+        """Else one would be compared with the node's mount of another volume."""
+        second = PATH.replace("pv-1", "pv-2")
+        entries = [{"mount_path": "/more", "host_path": second}, {"host_path": PATH}]
+        found = self.named(tmp_path, entries, points=("/data", "/more"))
+        assert [copy.host.path for copy in found.copies] == [PATH, second]
+
+    def test_by_a_link_to_the_kubelets_folder(self, tmp_path: Path) -> None:
+        """The runtime has the path that the kubelet was given, and mountinfo where that leads."""
+        mounts = [{"containerPath": "/data", "hostPath": PATH}]
+        real = PATH.replace("/var/lib/kubelet", "/data/kubelet")
+        found = self.named(tmp_path, [{}], mounts, root="/data/kubelet")
+        assert (found.copies[0].host.path, found.copies[0].host.problem) == (real, "")
+        mounts = [{"containerPath": "/data", "hostPath": real}]
+        found = self.named(tmp_path, [{}], mounts, root="/data/kubelet")
+        assert (found.copies[0].host.path, found.copies[0].host.problem) == (real, "")
 
     def test_by_a_path_that_is_written_otherwise(self, tmp_path: Path) -> None:
         found = self.named(
@@ -360,6 +401,8 @@ class TestNaming:
             {"containerPath": "/pods", "hostPath": "/x", "propagation": "PROPAGATION_BIDIRECTIONAL"}
         ]
         assert self.named(tmp_path, [{}], mounts).serves
+        plain = {"containerPath": "/data", "hostPath": PATH}
+        assert self.named(tmp_path, [{}], [plain, *mounts]).serves
         assert not self.named(
             tmp_path,
             [{}],
@@ -408,6 +451,10 @@ def test_a_container_is_that_of_a_process_with_a_view_of_its_own(tmp_path: Path)
     process("21", "2", "c" * 64)
     process("22", "2", "c" * 64)
     process("30", "1", "d" * 64)
+    # Of a service with a view of its own, and one that ends meanwhile.
+    process("40", "4", "")
+    process("41", "5", "")
+    (tmp_path / "proc/41/cgroup").unlink()
     assert list(containers._container_processes(host(str(tmp_path)))) == [("c" * 64, UID, 21)]
 
 
@@ -422,7 +469,7 @@ class Watching(StaleContainers):
         self.now = now
         self.looks = 0
 
-    def _containers(self, only: str = "") -> list[Container]:
+    def _containers(self, processes: Iterable[tuple[str, str, int]]) -> list[Container]:
         return self.now
 
     def _ask(self, containers: Sequence[Container]) -> list[Container]:
@@ -441,6 +488,14 @@ NODE_HAS = HostMount(PATH, "pv-1", "0:60", Answer(OK))
 STALE = Container(
     "c" * 64, UID, 1, "web", (Copy("/data", "0:50", Answer(DEAD), NODE_HAS),), known=(KNOWN,)
 )
+
+
+def test_a_restart_policy_that_is_another_one_by_now_is_looked_at_again() -> None:
+    """Its name may have been told by the runtime meanwhile, and so which entry is about it."""
+    once = replace(STALE, known=(replace(KNOWN, restart_policy="Never"),))
+    runbook = Watching([once], method="cri")
+    with pytest.raises(NotStarted, match="meanwhile its restart policy is Never"):
+        runbook.apply(Action("stop_container", STALE.title, ["false"], STALE))
 
 
 @pytest.mark.parametrize(
@@ -484,6 +539,15 @@ def test_plans_count_in_check_mode_only() -> None:
     given = {**DEFAULTS, "kubelet_root": "/var/lib/kubelet", "planned_paths": [PATH]}
     assert container_options(given, check_mode=True).planned_paths == (PATH,)
     assert container_options(given, check_mode=False).planned_paths == ()
+    assert container_options(given).planned_paths == ()
+
+
+def test_what_the_module_leaves_out_is_what_the_plan_takes_for_granted() -> None:
+    """No guard is off, and no probe there, unless that is said."""
+    assert options() == Options()
+    fields = OPTIONS_SPEC.options["containers"]["options"]
+    defaults = {name: option["default"] for name, option in fields.items() if "default" in option}
+    assert Known("", "", **defaults) == Known("", "")
 
 
 def test_what_is_left_out_of_a_container_is_empty() -> None:

@@ -288,11 +288,7 @@ def test_claims_of_a_pod_are_those_of_its_dead_mounts() -> None:
 @pytest.mark.parametrize(
     ("probe", "options", "reason"),
     [
-        (
-            False,
-            {},
-            "no liveness probe covers the mount, and the container runtime cannot be asked: crictl",
-        ),
+        (False, {}, "no liveness probe covers the mount, and the container runtime"),
         (False, {"method": "probe"}, "no liveness probe covers the mount, so"),
         (True, {"method": "cri"}, "the container runtime cannot be asked: crictl"),
         (

@@ -227,7 +227,10 @@ TAKEN, TAKEN_LAZILY = "umount2 root/point 8", "umount2 root/point 10"
 
 @pytest.mark.parametrize(("lazy", "call"), [({}, TAKEN), ({"lazy": True}, TAKEN_LAZILY)])
 def test_a_mount_in_use_is_taken_off_only_where_that_is_asked_for(
-    host: Host, calls: Path, lazy: dict[str, bool], call: str
+    host: Host,
+    calls: Path,
+    lazy: dict[str, bool],
+    call: str,
 ) -> None:
     """Else the kernel refuses it; and in either case it follows no link."""
     unmount(host, mount_at(f"{calls}/root/point", 7), f"{calls}/root", **lazy)
@@ -235,7 +238,9 @@ def test_a_mount_in_use_is_taken_off_only_where_that_is_asked_for(
 
 
 def test_a_refusal_of_the_kernel_is_told(
-    host: Host, calls: Path, monkeypatch: pytest.MonkeyPatch
+    host: Host,
+    calls: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def busy(_function: str, *_arguments: Any) -> None:
         raise OSError(errno.EBUSY, "busy")
@@ -247,7 +252,9 @@ def test_a_refusal_of_the_kernel_is_told(
 
 
 def test_a_child_that_does_not_come_back_has_proven_nothing(
-    host: Host, calls: Path, monkeypatch: pytest.MonkeyPatch
+    host: Host,
+    calls: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whether the mount went is not known, so it is no success and no "not started"."""
     monkeypatch.setattr(unmount_module, "call_libc", lambda *_arguments: os._exit(1))
