@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     runbook as fuse,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import (
+    CONNECTIONS,
+    PRIVATE,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
@@ -37,21 +42,26 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
     MountTable,
     parse_mountinfo,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import OK, Answer
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    DEAD,
+    OK,
+    Answer,
+)
 
 _MNT_DETACH = 2
 
 
 class FuseNode(Host):
-    """Mounts of the node's own namespace in memory, so that a child has a copy of its own; the rest
-    in files.
+    """Mounts of the node's own namespace in memory, so that a child has a copy; the rest in files.
 
     ``mounts``: the node's. ``answers``: device -> what it answers in place of ok. ``commands``: all
     that were run; ``calls``: what was asked of the kernel. ``steps``: called with each command,
     each call, each file and each wait before it is done. ``said``: what a command says in place of
     what it does. ``made``: what a service mounts, at the folder that it is given; None for nothing.
-    ``units``: services that run. ``inspected``: container -> what the runtime says of it.
-    ``restarts``: what follows after a container was stopped.
+    ``folders``: in what it mounts. ``deaf``: devices whose connection cannot be aborted.
+    ``units``: services that run. ``asked_for``: functions of the C library, by a child.
+    ``inspected``: container -> what the runtime says of it. ``restarts``: what follows when one is
+    stopped.
     """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, seconds: float = 600) -> None:
@@ -64,6 +74,9 @@ class FuseNode(Host):
         self.steps: list[Callable[[str], object]] = []
         self.said: dict[str, CommandResult] = {}
         self.made: dict[str, Any] | None = {"device": "0:60"}
+        self.folders: tuple[str, ...] = ("sub",)
+        self.deaf: set[str] = set()
+        self.asked_for: list[str] = []
         self.units: set[str] = set()
         self.inspected: dict[str, dict[str, Any]] = {}
         self.restarts: Callable[[str], object] = lambda _container: None
@@ -160,8 +173,11 @@ class FuseNode(Host):
             unit = next(word for word in argv if word.startswith("--unit=")).partition("=")[2]
             self.units.add(unit)
             if self.made is not None:
-                folder = next(word for word in argv if word.endswith("/mount"))
+                ours = [word for word in argv if word.startswith(PRIVATE)]
+                folder = next(word for word in ours if word.endswith("/mount"))
                 self.add(mount(100 + len(self.commands), folder, **self.made))
+                for name in self.folders:
+                    (self.root / folder[1:] / name).mkdir(parents=True)
         elif argv[:2] == ["systemctl", "stop"]:
             self.units.discard(argv[2])
         elif argv[:2] == ["systemctl", "show"]:
@@ -189,7 +205,13 @@ class FuseNode(Host):
 
     def probe(self, paths: Sequence[str]) -> list[Answer]:
         devices = [[layer.device for layer in self.layers(path)] for path in paths]
-        return [self.answers.get(found[-1] if found else "", Answer(OK)) for found in devices]
+        return [self._answer(found[-1] if found else "") for found in devices]
+
+    def _answer(self, device: str) -> Answer:
+        connection = f"{CONNECTIONS}/{device.partition(':')[2]}"
+        if device not in self.deaf and self.read(f"{connection}/abort") == "1":
+            return Answer(DEAD, "statvfs", "ENOTCONN", "not connected")
+        return self.answers.get(device, Answer(OK))
 
     def look(self, questions: Sequence[tuple[int, str]]) -> list[tuple[Answer, str]]:
         """Folders as processes see them."""
@@ -203,10 +225,11 @@ class FuseNode(Host):
         return found
 
     def call_libc(self, function: str, *arguments: bytes | int | None) -> None:
-        """As a child asks for, of a namespace of its own."""
+        """As a child asks for that has a copy of this node; else all would lose the mount."""
+        self.asked_for.append(function)
         if function != "umount2":
-            self._before(function)
             return
+        assert self.asked_for[:2] == ["unshare", "mount"], "the mounts are still those of all"
         assert isinstance(arguments[0], bytes) and isinstance(arguments[1], int)
         point = os.path.realpath(arguments[0].decode())[len(os.path.realpath(self.root)) :]
         assert arguments[1] & _MNT_DETACH, "it would be refused while a process is inside"
@@ -218,6 +241,10 @@ class FuseNode(Host):
         if self.layers(one.point)[-1:] != [one]:
             raise NotStarted(f"unmount {one.point!r}: another mount lies there now, or none")
         self.mounts.remove(one)
+        if one.point.startswith(f"{PRIVATE}/") and not self.layers(one.point):
+            # What was in the folder was in the filesystem.
+            shutil.rmtree(self.root / one.point[1:])
+            (self.root / one.point[1:]).mkdir()
 
     def bind(self, source: str, trusted: str, point: str, root: str) -> None:
         self._call(f"bind {source} {point}")
@@ -238,7 +265,11 @@ class FuseNode(Host):
     ) -> None:
         for one in layers:
             self.unmount(one, root, lazy=True)
-        self.bind(source, trusted, point, root)
+        # Where mount points are peers it may have come by itself.
+        wanted, there = MountTable(self.mounts).holding(source), self.layers(point)[-1:]
+        inside = source[len(wanted.point) :] or "/" if wanted else ""
+        if not wanted or [(one.device, one.root) for one in there] != [(wanted.device, inside)]:
+            self.bind(source, trusted, point, root)
 
 
 def mount(number: int, point: str, device: str = "0:50", **more: Any) -> Mount:

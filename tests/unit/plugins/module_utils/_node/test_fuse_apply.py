@@ -1,0 +1,1181 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is done to dead mounts, what is read right before it, what a failure leaves, and what proves
+a repair.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    CommandResult,
+    Deadline,
+    Reply,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    ActionFailed,
+    Finding,
+    Plan,
+    Prevented,
+    run,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    runbook as fuse,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.limits import Limits
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import (
+    CONNECTIONS,
+    PRIVATE,
+    Options,
+    Pod,
+    Recovery,
+    State,
+    Step,
+    Target,
+    Volume,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import Mount
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    DEAD,
+    ERROR,
+    HUNG,
+    OK,
+    Answer,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._node.fuse_node import (
+    FuseNode,
+    mount,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._node.test_fuse_plan import (
+    DRIVER,
+    HANDLE,
+    POD_FOLDER,
+    PUBLISH,
+    PV,
+    STAGE_FOLDER,
+    STAGING,
+    SUBPATH,
+    UID,
+    VOLUME,
+)
+from ansible_collections.storage_ops.runbooks.tests.unit.support.storage_node import (
+    Module,
+)
+
+POINTS = (STAGING, PUBLISH, SUBPATH)
+OLD, NEW = "0:50", "0:60"
+GONE = Answer(DEAD, "statvfs", "ENOTCONN", "Transport endpoint is not connected")
+STUCK = Answer(HUNG, "listing", text="no answer within 5.0 s", left=99)
+REPLACED = [("mount", "done"), *[("replace_mount", "done")] * 3, ("clean_up", "done")]
+UNDONE = [("mount", "failed"), *[("replace_mount", "skipped")] * 3, ("clean_up", "skipped")]
+UNDONE += [("stop_service", "done")]
+
+
+class Killed(BaseException):
+    """As by SIGKILL: nothing is taken back."""
+
+
+class _Watched(fuse.FuseRecovery):
+    """Something happens after the plan, and before the proof."""
+
+    meanwhile: Callable[[], object]
+    late: Callable[[], object]
+
+    def plan(self, state: State) -> Plan:
+        plan = super().plan(state)
+        self.meanwhile()
+        return plan
+
+    def verify(self, finding: Finding) -> list[str]:
+        self.late()
+        return super().verify(finding)
+
+
+class Scene:
+    """A volume with three mounts, of which the server is gone."""
+
+    def __init__(self, node: FuseNode) -> None:
+        self.node = node
+        note = {"driverName": DRIVER, "volumeHandle": HANDLE}
+        node.put(f"{STAGE_FOLDER[1:]}/vol_data.json", json.dumps(note))
+        node.put(f"{POD_FOLDER[1:]}/vol_data.json", json.dumps({**note, "specVolID": PV}))
+        for one in (mount(10, STAGING), mount(11, PUBLISH), mount(12, SUBPATH, root="/sub")):
+            node.add(one)
+        node.answers[OLD] = GONE
+
+    def repair(
+        self,
+        meanwhile: Callable[[], object] = bool,
+        late: Callable[[], object] = bool,
+        **given: Any,
+    ) -> Module:
+        """Run fuse_remount, as the module does.
+
+        ``meanwhile``: called after the plan; ``late``: before the proof.
+        """
+        module = Module()
+        options = {"volumes": (VOLUME,), "accept_majority_broken": True, **given}
+        runbook = _Watched(self.node, Options(**options))
+        runbook.meanwhile, runbook.late = meanwhile, late
+        try:
+            run(module, lambda: runbook, False)
+        except SystemExit:
+            assert module.failed
+        return module
+
+    def kill(self, begins: str) -> None:
+        """A run that is killed right before this."""
+
+        def die() -> None:
+            raise Killed
+
+        self.node.at(begins, die)
+        with pytest.raises(Killed):
+            self.repair()
+
+    def devices(self) -> list[list[str]]:
+        return self.node.devices(*POINTS)
+
+    def top(self, point: str) -> Mount:
+        return self.node.layers(point)[-1]
+
+    def ran(self, begins: str) -> list[str]:
+        return [line for line in self.node.commands if line.startswith(begins)]
+
+    def left(self) -> list[str]:
+        """The folders of repairs."""
+        return self.node.names(PRIVATE)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(FuseNode(tmp_path, monkeypatch))
+
+
+UNTOUCHED, RENEWED = [[OLD]] * 3, [[NEW]] * 3
+
+
+def test_a_new_mount_takes_the_place_of_the_dead_ones(scene: Scene) -> None:
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == REPLACED
+    assert scene.devices() == RENEWED
+    assert [scene.top(point).root for point in POINTS] == ["/", "/", "/sub"]
+    # Its server is the one that was started, and lives on without a trace of the repair.
+    assert (len(scene.node.units), scene.left(), scene.ran("systemctl stop")) == (1, [], [])
+    (finding,) = module.result["findings"]
+    wanted = [f"{point} lists, and is of the new filesystem {NEW}" for point in POINTS]
+    assert finding["evidence"]["proof"] == wanted
+    assert [line for line in scene.node.calls if "lazy" not in line and "umount" in line] == []
+
+
+def test_where_all_answer_nothing_else_is_looked_at(scene: Scene) -> None:
+    scene.node.answers.clear()
+    module = scene.repair()
+    assert (module.result["findings"], module.result["stale"]) == ([], [])
+    assert scene.node.commands == scene.left() == []
+    assert "1 FUSE mounts below /var/lib/kubelet, and all of them answer" in module.result["msg"]
+
+
+def test_a_machine_without_a_kubelet_has_no_such_mounts(scene: Scene) -> None:
+    kubelet = scene.node.root / "var/lib/kubelet"
+    kubelet.rename(kubelet.parent / "away")
+    module = scene.repair()
+    assert module.result["findings"] == []
+    assert "there is no /var/lib/kubelet, and so no FUSE mount" in module.result["msg"]
+
+
+@pytest.mark.parametrize("missing", ["root", "namespace"])
+def test_what_is_not_the_nodes_view_is_no_evidence(
+    scene: Scene,
+    missing: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_host: FuseNode) -> None:
+        raise StorageOpsError("not the node's: no root")
+
+    if missing == "root":
+        monkeypatch.setattr(FuseNode, "require_root", refuse)
+    else:
+        scene.node.process(30, "python3", namespace="30")
+        (scene.node.root / "proc/self").unlink()
+        (scene.node.root / "proc/self").symlink_to("30")
+    module = scene.repair()
+    assert module.failed and "not the node's" in module.result["msg"]
+    assert scene.devices() == UNTOUCHED
+
+
+def test_a_run_that_has_read_nothing_names_no_container(scene: Scene) -> None:
+    assert fuse.FuseRecovery(scene.node, Options()).facts() == {}
+
+
+# right before
+
+
+def other_on_top(scene: Scene) -> None:
+    scene.node.add(mount(77, STAGING, "0:77"))
+
+
+def gone(scene: Scene) -> None:
+    scene.node.mounts.remove(scene.top(PUBLISH))
+
+
+def same_number(scene: Scene) -> None:
+    one = scene.top(PUBLISH)
+    scene.node.mounts[scene.node.mounts.index(one)] = replace(one, device="0:77")
+
+
+def another_beneath(scene: Scene) -> None:
+    one = scene.top(PUBLISH)
+    scene.node.mounts.remove(one)
+    scene.node.add(mount(77, PUBLISH, "0:77"))
+    scene.node.add(one)
+
+
+def well_again(scene: Scene) -> None:
+    scene.node.answers[OLD] = Answer(OK)
+
+
+def slow(scene: Scene) -> None:
+    scene.node.answers[OLD] = Answer(ERROR, "statvfs", "EIO", "Input/output error")
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "reason"),
+    [
+        (other_on_top, f"other mounts are at {STAGING} than were planned for"),
+        (gone, f"other mounts are at {PUBLISH} than were planned for"),
+        (same_number, f"other mounts are at {PUBLISH} than were planned for"),
+        (another_beneath, f"other mounts are at {PUBLISH} than were planned for"),
+        (well_again, f"{SUBPATH} answers by now: ok"),
+        (slow, f"{SUBPATH} answers by now: Input/output error"),
+    ],
+)
+def test_nothing_is_begun_where_the_mounts_have_changed(
+    scene: Scene,
+    meanwhile: Callable[[Scene], None],
+    reason: str,
+) -> None:
+    module = scene.repair(meanwhile=lambda: meanwhile(scene))
+    assert f"mount was not started: {reason}" in module.reasons
+    assert (scene.node.commands, scene.node.calls, scene.left()) == ([], [], [])
+
+
+def test_dead_layers_on_each_other_go_together(scene: Scene) -> None:
+    scene.node.answers["0:51"] = GONE
+    scene.node.add(mount(20, PUBLISH, "0:51"))
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert scene.devices() == RENEWED
+
+
+def test_a_repair_that_lacks_the_time_for_its_end_is_not_begun(scene: Scene) -> None:
+    """A mount that may come up, three looks, and as many replacements as there are points."""
+    module = scene.repair(remount_timeout=100_000)
+    assert module.failed
+    assert "less than 100035 s are left of the deadline" in module.result["msg"]
+    assert module.outcomes[0] == ("mount", "skipped")
+    assert (scene.node.commands, scene.left(), scene.devices()) == ([], [], UNTOUCHED)
+
+
+TARGET = Target(PUBLISH, "publish", (mount(11, PUBLISH),), "/", ("nosuid",), 0)
+
+
+@pytest.mark.parametrize("verb", ["replace_mount", "adopt_mount", "unmount", "wait_unstaged"])
+def test_each_step_needs_time_of_its_own(scene: Scene, verb: str) -> None:
+    """Half of a replacement leaves a pod without its volume."""
+    scene.node.deadline = Deadline(0)
+    runbook = fuse.FuseRecovery(scene.node, Options())
+    step = Step(Recovery("abc", "/name", (OLD,), (TARGET,), ready=STAGING), TARGET)
+    with pytest.raises(Prevented, match="are left of the deadline"):
+        runbook.apply(Action(verb, PUBLISH, [], step))
+    assert (scene.node.calls, scene.devices()) == ([], UNTOUCHED)
+
+
+# a new mount that is none
+
+
+def fails(**result: Any) -> Callable[[Scene], None]:
+    given: dict[str, Any] = {"rc": None, "stdout": "", "stderr": "", "seconds": 0.0, **result}
+
+    def prepare(scene: Scene) -> None:
+        scene.node.said["systemd-run"] = CommandResult(("systemd-run",), **given)
+
+    return prepare
+
+
+def makes(**made: Any) -> Callable[[Scene], None]:
+    def prepare(scene: Scene) -> None:
+        scene.node.made = {"device": NEW, **made}
+
+    return prepare
+
+
+def nothing(scene: Scene) -> None:
+    scene.node.made = None
+
+
+def ends_at_once(scene: Scene) -> None:
+    scene.node.made = None
+    scene.node.at("wait", scene.node.units.clear)
+
+
+def answers_badly(scene: Scene) -> None:
+    scene.node.answers[NEW] = Answer(ERROR, "listing", "EACCES", "Permission denied")
+
+
+def lacks_the_folder(scene: Scene) -> None:
+    scene.node.folders = ()
+
+
+def has_a_link_for_it(scene: Scene) -> None:
+    scene.node.folders = ("other",)
+
+    def link(line: str) -> None:
+        for folder in (scene.node.root / PRIVATE[1:]).glob("*/mount"):
+            if line.startswith("wait"):
+                (folder / "sub").symlink_to("other")
+
+    scene.node.steps.append(link)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        (fails(rc=1, stderr="Unit exists"), "no FUSE mount came up: Unit exists"),
+        (fails(problem="not installed"), "no FUSE mount came up: not installed"),
+        (nothing, "no FUSE mount came up within 30 s"),
+        (ends_at_once, "no FUSE mount came up within 30 s"),
+        (makes(fstype="tmpfs"), "no FUSE mount came up within 30 s"),
+        (answers_badly, "the new mount does not list: Permission denied"),
+        (makes(fstype="fuse.other"), "the new mount is a fuse.other, not fuse.s3fs"),
+        (makes(super_options=("rw",)), "the new mount lacks allow_other"),
+        (makes(device=OLD), "the new mount does not list"),
+        (lacks_the_folder, "what a subPath shows cannot be shown again"),
+        (has_a_link_for_it, "what a subPath shows cannot be shown again"),
+    ],
+)
+def test_a_new_mount_that_is_none_is_taken_back(
+    scene: Scene,
+    prepare: Callable[[Scene], None],
+    said: str,
+) -> None:
+    """Before any dead one is touched; its server goes, its folder, and its secret."""
+    prepare(scene)
+    module = scene.repair()
+    assert module.failed
+    assert said in module.result["msg"]
+    assert module.outcomes == UNDONE
+    # That is the end of this object's repair, not of the run.
+    assert module.result["undone"] == [STAGING]
+    assert (scene.devices(), scene.node.units, scene.left()) == (UNTOUCHED, set(), [])
+
+
+def test_a_mount_that_lists_although_its_program_says_nothing(scene: Scene) -> None:
+    """systemd-run waits as long as a program that forks does, and that may be the mount's life."""
+    fails(problem="no answer within 30.0 s, abandoned as pid 7")(scene)
+
+    def start(line: str) -> None:
+        if line.startswith("systemd-run"):
+            scene.node._command(line.split())
+
+    scene.node.steps.append(start)
+    assert scene.repair().outcomes == REPLACED
+
+
+def test_what_the_program_said_last_is_told(scene: Scene) -> None:
+    scene.node.made = None
+    said = "first\n  second  \n\n"
+    scene.node.said["journalctl"] = CommandResult(("journalctl",), 0, said, "", 0.0)
+    assert ".service: first | second)" in scene.repair().result["msg"]
+    scene.node.said["journalctl"] = CommandResult(("journalctl",), 1, said, "", 0.0)
+    assert "first" not in scene.repair().result["msg"]
+
+
+@pytest.mark.parametrize("prepare", [bool, nothing])
+def test_a_secret_is_there_only_while_the_program_starts(
+    scene: Scene,
+    prepare: Callable[[Scene], object],
+) -> None:
+    prepare(scene)
+    seen: list[tuple[str, int]] = []
+
+    def look(line: str) -> None:
+        if line.startswith("systemd-run"):
+            (file,) = (scene.node.root / PRIVATE[1:]).glob("*/credentials")
+            seen.append((file.read_text(), file.stat().st_mode & 0o777))
+        # Right after it, before anything else may go wrong.
+        elif line.startswith("umount"):
+            assert list((scene.node.root / PRIVATE[1:]).glob("*/credentials")) == []
+
+    scene.node.steps.append(look)
+    scene.repair()
+    assert seen == [("AKIDEXAMPLE:s3cr3t-key\n", 0o600)]
+    assert scene.left() == []
+
+
+def test_a_volume_without_a_secret_has_no_file_of_one(scene: Scene) -> None:
+    command = ("s3fs", "{source}", "{target}")
+    files: list[Path] = []
+
+    def look(line: str) -> None:
+        if line.startswith("systemd-run"):
+            files.extend((scene.node.root / PRIVATE[1:]).glob("*/credentials"))
+
+    scene.node.steps.append(look)
+    module = scene.repair(volumes=(replace(VOLUME, command=command, credentials={}),))
+    assert (module.outcomes, files) == (REPLACED, [])
+
+
+# what a failure leaves
+
+
+def refuse(scene: Scene, begins: str) -> None:
+    """The kernel does not do this."""
+
+    def refusing() -> None:
+        raise ActionFailed("no memory")
+
+    scene.node.at(begins, refusing)
+
+
+def test_a_point_that_was_emptied_gets_the_new_mount(scene: Scene) -> None:
+    """What was begun cannot be taken back: the dead mount is gone."""
+    refuse(scene, "bind")
+    module = scene.repair()
+    assert module.failed
+    assert module.outcomes == [
+        ("mount", "done"),
+        ("replace_mount", "failed"),
+        *[("replace_mount", "skipped")] * 2,
+        ("clean_up", "skipped"),
+        ("bind_mount", "done"),
+    ]
+    assert scene.devices() == [[NEW], [OLD], [OLD]]
+    assert f"{STAGING} is the new mount" in module.result["msg"]
+    # And its server goes on, since there it is in use.
+    assert len(scene.node.units) == 1
+
+
+def test_where_a_mount_is_there_by_now_none_is_put_on_it(scene: Scene) -> None:
+    """As of a kubelet that has staged the volume again."""
+    refuse(scene, "bind")
+
+    def staged(line: str) -> None:
+        if line.startswith("bind") and not scene.node.layers(STAGING):
+            scene.node.add(mount(77, STAGING, "0:77"))
+
+    scene.node.steps.insert(0, staged)
+    module = scene.repair()
+    assert module.outcomes[-1] == ("bind_mount", "done")
+    assert scene.devices() == [["0:77"], [OLD], [OLD]]
+
+
+def test_a_point_that_kept_its_dead_mount_is_left_as_it_is(scene: Scene) -> None:
+    refuse(scene, "umount")
+    module = scene.repair()
+    assert module.failed
+    assert scene.devices() == UNTOUCHED
+    assert [line for line in scene.node.calls if line.startswith("bind")] == []
+    # What is left of it is told: its folder, and a server that may be in use.
+    (key,) = scene.left()
+    assert f"{PRIVATE}/{key} is still there" in module.result["msg"]
+    assert "its new program may still run" in module.result["msg"]
+    assert ("stop_service", "done") not in module.outcomes
+
+
+def test_a_later_point_that_fails_leaves_the_earlier_ones_well(scene: Scene) -> None:
+    scene.node.at("bind", lambda: scene.node.add(mount(77, PUBLISH, "0:77")))
+    module = scene.repair()
+    assert module.failed
+    assert f"another mount lies at {PUBLISH} by now" in module.result["msg"]
+    assert scene.devices() == [[NEW], [OLD, "0:77"], [OLD]]
+    assert ("bind_mount", "done") not in module.outcomes
+
+
+def test_a_failure_costs_the_next_repair_no_time(scene: Scene) -> None:
+    """What takes it back has time of its own, and no more than that."""
+    before = scene.node.deadline
+    scene.node.made = None
+    assert scene.repair().result["undone"] == [STAGING]
+    assert scene.node.deadline is before
+
+
+def test_what_cannot_be_removed_is_told(scene: Scene) -> None:
+    def fill(line: str) -> None:
+        for folder in (scene.node.root / PRIVATE[1:]).glob("*"):
+            if line.startswith("systemd-run"):
+                (folder / "mine/file").mkdir(parents=True)
+
+    scene.node.steps.append(fill)
+    module = scene.repair()
+    assert module.failed
+    assert "could not be removed: something in it is in use" in module.result["msg"]
+    assert scene.devices() == RENEWED
+    assert module.outcomes[-1] == ("clean_up", "failed")
+
+
+def test_a_folder_that_cannot_be_made_is_told(scene: Scene) -> None:
+    scene.node.put(f"{PRIVATE[1:]}", "a file")
+    module = scene.repair()
+    assert module.failed
+    assert "could not be made: " in module.result["msg"]
+    assert (scene.ran("systemd-run"), scene.devices()) == ([], UNTOUCHED)
+
+
+# what proves a repair
+
+
+def comes_back(scene: Scene) -> None:
+    """The same mount, by its number."""
+    scene.node.add(mount(11, PUBLISH))
+
+
+def errs(scene: Scene) -> None:
+    scene.node.answers[NEW] = Answer(ERROR, "statvfs", "EIO", "Input/output error")
+
+
+def covered(scene: Scene) -> None:
+    scene.node.add(mount(77, PUBLISH, "0:77", fstype="tmpfs"))
+
+
+def emptied(scene: Scene) -> None:
+    scene.node.mounts.remove(scene.top(PUBLISH))
+
+
+def dead_again(scene: Scene) -> None:
+    emptied(scene)
+    scene.node.add(mount(77, PUBLISH, OLD))
+
+
+def changed(**changes: Any) -> Callable[[Scene], None]:
+    def change(scene: Scene) -> None:
+        one = scene.top(PUBLISH)
+        scene.node.mounts[scene.node.mounts.index(one)] = replace(one, **changes)
+
+    return change
+
+
+def stacked(scene: Scene) -> None:
+    scene.node.add(replace(scene.top(PUBLISH), id=77))
+
+
+def kept(scene: Scene) -> None:
+    scene.node.put(f"{PRIVATE[1:]}/{scene.node.commands[0].split('fuse-')[1][:12]}/x", "")
+
+
+@pytest.mark.parametrize(
+    ("late", "doubt"),
+    [
+        (comes_back, f"the dead mount is still at {PUBLISH}"),
+        (errs, f"{PUBLISH} does not answer: Input/output error"),
+        (covered, f"{PUBLISH} has no new mount"),
+        (emptied, f"{PUBLISH} has no new mount"),
+        (dead_again, f"{PUBLISH} has no new mount"),
+        (changed(root="/sub"), f"{PUBLISH} is not stacked, or does not show, what it did"),
+        (stacked, f"{PUBLISH} is not stacked, or does not show, what it did"),
+        (changed(options=("rw",)), f"{PUBLISH} is not mounted nosuid"),
+        (changed(device="0:61"), "its mounts are of different filesystems: 0:60, 0:61"),
+        (kept, "is still there"),
+    ],
+)
+def test_what_contradicts_a_repair_is_no_proof(
+    scene: Scene,
+    late: Callable[[Scene], None],
+    doubt: str,
+) -> None:
+    module = scene.repair(late=lambda: late(scene))
+    assert module.failed
+    assert f"the repair of {STAGING} is not proven" in module.result["msg"]
+    assert doubt in module.result["msg"]
+    assert set(module.outcomes) == set(REPLACED)
+
+
+def test_where_the_dead_filesystem_is_left_is_told(scene: Scene) -> None:
+    """Outside of the kubelet's folder it is none of ours, and the node is not clean of it."""
+    scene.node.add(mount(30, "/srv/copy", root="/sub"))
+    (finding,) = scene.repair().result["findings"]
+    assert "the dead filesystem is still mounted at /srv/copy" in finding["evidence"]["proof"]
+
+
+def test_containers_that_keep_the_dead_mount_are_handed_on(scene: Scene) -> None:
+    """As they are after the repair: one that has ended meanwhile is none of them."""
+    for pid in (20, 21):
+        scene.node.container(pid, f"{pid:064x}", UID, mount(5, "/data", OLD))
+    module = scene.repair(late=lambda: scene.node.end(20))
+    stale = [(entry["pid"], entry["pod"], entry["device"]) for entry in module.result["stale"]]
+    assert stale == [(21, UID, OLD)]
+    (finding,) = module.result["findings"]
+    waiting = f"still seen by {21:064x} at /data, until that is restarted"
+    assert waiting in finding["evidence"]["proof"]
+
+
+# read-only and the like
+
+
+def read_only(scene: Scene) -> None:
+    """The pod's own mount was."""
+    one = scene.top(PUBLISH)
+    scene.node.mounts[scene.node.mounts.index(one)] = replace(one, options=("ro", "nosuid"))
+
+
+def test_a_mount_that_was_read_only_is_so_again(scene: Scene) -> None:
+    """Its flags are not those of the filesystem, so they are taken from a bind that has them."""
+    read_only(scene)
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert scene.devices() == RENEWED
+    assert ["ro" in scene.top(point).options for point in POINTS] == [False, True, False]
+    assert len(scene.ran("mount --bind -o ro ")) == 1
+    assert scene.left() == []
+
+
+def test_a_subpath_that_was_read_only_shows_its_own_folder(scene: Scene) -> None:
+    one = scene.top(SUBPATH)
+    scene.node.mounts[scene.node.mounts.index(one)] = replace(one, options=("ro", "nosuid"))
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert ("ro" in scene.top(SUBPATH).options, scene.top(SUBPATH).root) == (True, "/sub")
+
+
+def test_flags_that_the_kernel_does_not_give_stop_the_repair(scene: Scene) -> None:
+    """Else a pod could write what it may only read."""
+    read_only(scene)
+    scene.node.said["mount --bind"] = CommandResult(("mount",), 32, "", "no memory", 0.0)
+    module = scene.repair()
+    assert module.failed
+    assert "no memory" in module.result["msg"]
+    assert scene.devices() == [[NEW], [OLD], [OLD]]
+    # Nor does it help that mount(8) says it is done.
+    scene.node.said["mount --bind"] = CommandResult(("mount",), 0, "", "", 0.0)
+    assert scene.repair().failed
+    assert scene.devices() == [[NEW], [OLD], [OLD]]
+
+
+@pytest.mark.parametrize("change", [{"options": ("rw", "nosuid")}, {"device": "0:61"}])
+def test_a_bind_that_a_killed_run_left_half_made_is_made_again(
+    scene: Scene,
+    change: dict[str, Any],
+) -> None:
+    read_only(scene)
+
+    def half(line: str) -> None:
+        if line.startswith("bind") and line.endswith(STAGING):
+            (key,) = scene.left()
+            scene.node.add(replace(scene.top(STAGING), **change))
+            one = scene.node.mounts.pop()
+            scene.node.add(replace(one, id=78, point=f"{PRIVATE}/{key}/ro"))
+
+    scene.node.steps.append(lambda line: half(line) if scene.node.layers(STAGING) else None)
+    scene.node.at(f"umount {STAGING}", lambda: half(f"bind {STAGING}"))
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert (scene.devices(), "ro" in scene.top(PUBLISH).options) == (RENEWED, True)
+
+
+# interrupted runs
+
+
+def test_a_run_that_was_killed_is_finished_by_the_next(scene: Scene) -> None:
+    """With the mount that it made, which others may use by now; the empty point comes first."""
+    scene.kill("bind")
+    assert scene.devices() == [[], [OLD], [OLD]]
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert scene.devices() == RENEWED
+    assert (len(scene.ran("systemd-run")), len(scene.node.units), scene.left()) == (1, 1, [])
+    assert scene.ran("systemctl stop") == []
+
+
+def test_a_point_that_got_another_mount_meanwhile_keeps_it(scene: Scene) -> None:
+    scene.kill("bind")
+    module = scene.repair(meanwhile=lambda: scene.node.add(mount(77, STAGING, "0:77")))
+    assert f"other mounts are at {STAGING} than were planned for" in module.reasons
+    assert scene.devices() == [["0:77"], [OLD], [OLD]]
+
+
+def test_a_point_that_is_gone_by_now_gets_none(scene: Scene) -> None:
+    """The kubelet has removed the pod."""
+    scene.kill(f"bind {PRIVATE}")
+    scene.node.mounts.remove(scene.top(PUBLISH))
+    scene.node.mounts.remove(scene.top(SUBPATH))
+    for point in (PUBLISH, SUBPATH):
+        (scene.node.root / point[1:]).rmdir()
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert scene.devices() == [[NEW], [], []]
+
+
+def test_a_new_mount_that_is_not_in_use_yet_is_made_again(scene: Scene) -> None:
+    """In the same unit, so that must be stopped first: its program may be the reason."""
+    scene.kill("wait")
+    (unit,) = scene.node.units
+    scene.node.commands.clear()
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    first, second = scene.node.commands[:2]
+    assert first == f"systemctl stop {unit}"
+    assert second.startswith("systemd-run") and unit in second
+    assert (scene.devices(), scene.left(), scene.node.units) == (RENEWED, [], {unit})
+
+
+def test_without_systemd_no_service_is_stopped(scene: Scene) -> None:
+    scene.kill("wait")
+    (scene.node.root / "run/systemd/system").rmdir()
+    scene.node.answers.clear()
+    assert scene.repair().outcomes == [("clean_up", "done")]
+    assert (scene.ran("systemctl stop"), scene.left()) == ([], [])
+
+
+def test_what_was_not_tidied_up_is(scene: Scene) -> None:
+    """Its service serves the repaired mounts by now."""
+    scene.kill(f"umount {PRIVATE}")
+    assert scene.devices() == RENEWED
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == [("clean_up", "done")]
+    assert (scene.devices(), scene.left(), len(scene.node.units)) == (RENEWED, [], 1)
+    (finding,) = module.result["findings"]
+    assert "is gone" in finding["evidence"]["proof"][0]
+
+
+def test_a_new_mount_whose_server_dies_before_it_is_used(scene: Scene) -> None:
+    """It is asked like any other, and is none that the rest could get."""
+    scene.kill("bind")
+    (unit,) = scene.node.units
+    scene.node.answers[NEW] = GONE
+    scene.node.made = {"device": "0:61"}
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert scene.devices() == [["0:61"]] * 3
+    # In the unit of what was begun, mounts that are in use may live.
+    assert unit in scene.node.units and len(scene.node.units) == 2
+    assert scene.left() == []
+
+
+def test_what_is_left_without_a_mount_is_not_asked(scene: Scene) -> None:
+    """Its folder is one of the node's own, and answers for that."""
+    scene.kill("systemd-run")
+    asked: list[str] = []
+    probe = scene.node.probe
+
+    def probing(paths: Any) -> list[Answer]:
+        asked.extend(paths)
+        return probe(paths)
+
+    scene.node.probe = probing  # type: ignore[method-assign]
+    scene.node.answers.clear()
+    scene.repair()
+    assert [path for path in asked if path.startswith(PRIVATE)] == []
+
+
+# a mount that is there already
+
+
+def staged_again(scene: Scene, **changes: Any) -> None:
+    """The driver has renewed its own mount, as for a new pod."""
+    scene.node.mounts.remove(scene.top(STAGING))
+    scene.node.add(replace(mount(40, STAGING, NEW), **changes))
+    (scene.node.root / STAGING[1:] / "sub").mkdir()
+
+
+ADOPTED = [("adopt_mount", "done"), *[("replace_mount", "done")] * 2, ("clean_up", "done")]
+
+
+def test_what_the_driver_has_mounted_again_is_used(scene: Scene) -> None:
+    staged_again(scene)
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == ADOPTED
+    assert (scene.devices(), scene.ran("systemd-run"), scene.left()) == (RENEWED, [], [])
+
+
+def renewed_is(**changes: Any) -> Callable[[Scene], None]:
+    def change(scene: Scene) -> None:
+        one = scene.top(STAGING)
+        scene.node.mounts[scene.node.mounts.index(one)] = replace(one, **changes)
+
+    return change
+
+
+def taken_away(scene: Scene) -> None:
+    scene.node.mounts.remove(scene.top(STAGING))
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "reason"),
+    [
+        (taken_away, f"the new mount at {STAGING} is gone"),
+        (renewed_is(fstype="ext4"), f"the new mount at {STAGING} is gone"),
+        (renewed_is(device=OLD), f"the new mount at {STAGING} is gone"),
+        (errs, f"the new mount at {STAGING} does not answer any more: Input/output error"),
+        (renewed_is(super_options=("rw",)), "the new mount lacks allow_other"),
+        (well_again, f"{SUBPATH} answers by now"),
+    ],
+)
+def test_a_mount_that_is_no_longer_what_it_was_is_not_used(
+    scene: Scene,
+    meanwhile: Callable[[Scene], None],
+    reason: str,
+) -> None:
+    staged_again(scene)
+    module = scene.repair(meanwhile=lambda: meanwhile(scene))
+    assert f"adopt_mount was not started: {reason}" in module.reasons
+    assert (scene.node.calls, scene.left()) == ([], [])
+
+
+def test_a_mount_without_the_folder_of_a_subpath_is_not_used(scene: Scene) -> None:
+    staged_again(scene)
+    (scene.node.root / STAGING[1:] / "sub").rmdir()
+    module = scene.repair()
+    assert module.failed
+    assert "what a subPath shows cannot be shown again" in module.result["msg"]
+    assert module.outcomes[0] == ("adopt_mount", "failed")
+    # What was noted goes; the driver's own mount is none of ours.
+    assert module.outcomes[-1] == ("clean_up", "done")
+    assert (scene.devices(), scene.left()) == ([[NEW], [OLD], [OLD]], [])
+
+
+def test_what_was_begun_is_still_noted_if_it_fails_again(scene: Scene) -> None:
+    """Without the note, the next run would not know of the empty point."""
+    scene.kill("bind")
+    (key,) = scene.left()
+    (scene.node.root / PRIVATE[1:] / key / "mount/sub").rmdir()
+    module = scene.repair()
+    assert module.failed
+    assert "what a subPath shows cannot be shown again" in module.result["msg"]
+    assert scene.left() == [key]
+    assert fuse._note(scene.node, key)["begun"] is True
+
+
+# servers that hang
+
+ABORT = f"{CONNECTIONS}/50/abort"
+
+
+def hang(scene: Scene, fusectl: bool = True) -> None:
+    scene.node.answers[OLD] = STUCK
+    if fusectl:
+        scene.node.put(ABORT[1:], "")
+        scene.node.put(f"{CONNECTIONS[1:]}/50/waiting", "3\n")
+
+
+def test_the_connection_of_a_server_that_hangs_is_cut(scene: Scene) -> None:
+    hang(scene)
+    module = scene.repair(abort_hung_connections=True)
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == [REPLACED[0], ("abort_connection", "done"), *REPLACED[1:]]
+    assert scene.node.read(ABORT) == "1"
+    (finding,) = module.result["findings"]
+    assert finding["evidence"]["connections"] == {OLD: "connection 50: 3 requests wait"}
+    assert scene.ran("mount -t fusectl") == []
+
+
+def test_fusectl_is_mounted_where_it_is_not(scene: Scene) -> None:
+    hang(scene, fusectl=False)
+    scene.node.at("mount -t fusectl", lambda: scene.node.put(ABORT[1:], ""))
+    module = scene.repair(abort_hung_connections=True)
+    assert not module.failed, module.result["msg"]
+    assert scene.ran("mount -t fusectl") == [f"mount -t fusectl fusectl {CONNECTIONS}"]
+    (finding,) = module.result["findings"]
+    assert finding["evidence"]["connections"] == {OLD: "connection 50: fusectl is not mounted"}
+
+
+def not_mounted(scene: Scene) -> None:
+    (scene.node.root / ABORT[1:]).unlink()
+    (scene.node.root / CONNECTIONS[1:] / "50/waiting").unlink()
+    (scene.node.root / CONNECTIONS[1:] / "50").rmdir()
+    scene.node.said["mount -t"] = CommandResult(("mount",), 32, "", "no fusectl", 0.0)
+
+
+def no_connection(scene: Scene) -> None:
+    (scene.node.root / ABORT[1:]).unlink()
+    (scene.node.root / ABORT[1:]).mkdir()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "said", "cut"),
+    [
+        (lambda scene: scene.node.deaf.add(OLD), "it still hangs after its connection was", True),
+        (not_mounted, "no fusectl", True),
+        (no_connection, "IsADirectoryError", True),
+        (well_again, "does not hang at a second look: ok", False),
+        (slow, "does not hang at a second look: Input/output error", False),
+    ],
+)
+def test_a_connection_that_is_not_cut_keeps_its_mounts(
+    scene: Scene,
+    prepare: Callable[[Scene], None],
+    said: str,
+    cut: bool,
+) -> None:
+    """What was not written is lost with it, so one that answers by now is never cut."""
+    hang(scene)
+    scene.node.at("wait", lambda: prepare(scene))
+    module = scene.repair(abort_hung_connections=True)
+    assert module.failed
+    assert said in module.result["msg"]
+    assert ("the connection to its server was cut" in module.result["msg"]) is cut
+    assert (scene.devices(), scene.left(), scene.node.units) == (UNTOUCHED, [], set())
+    assert cut or scene.node.read(ABORT) == ""
+
+
+# below other mounts
+
+
+def bury(scene: Scene, *devices: str) -> None:
+    """Of other filesystems below the dead one, none of which is mounted anywhere else."""
+    top = scene.top(PUBLISH)
+    scene.node.mounts.remove(top)
+    for number, device in enumerate(devices):
+        scene.node.add(mount(80 + number, PUBLISH, device))
+    scene.node.add(top)
+
+
+@pytest.mark.parametrize("buried", [("0:51",), ("0:51", "0:52"), ("0:51", "0:52", "0:53")])
+def test_what_lies_below_a_dead_mount_is_asked_for_us_alone(
+    scene: Scene,
+    buried: tuple[str, ...],
+) -> None:
+    """Where it is dead as well it goes, too; the node's own mounts stay while it is asked."""
+    bury(scene, *buried)
+    scene.node.answers.update(dict.fromkeys(buried, GONE))
+    before = list(scene.node.mounts)
+    state = fuse.FuseRecovery(scene.node, Options()).gather()
+    assert {device: state.answers[device].state for device in buried} == dict.fromkeys(buried, DEAD)
+    assert scene.node.mounts == before
+    assert scene.repair().outcomes == REPLACED
+    assert scene.devices() == RENEWED
+
+
+def test_what_lies_well_below_a_dead_mount_stays(scene: Scene) -> None:
+    bury(scene, "0:51")
+    state = fuse.FuseRecovery(scene.node, Options()).gather()
+    assert state.answers["0:51"] == Answer(OK)
+    assert scene.repair().outcomes == REPLACED
+    assert scene.devices() == [[NEW], ["0:51", NEW], [NEW]]
+
+
+def test_what_cannot_be_asked_below_another_is_not_dead(
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bury(scene, "0:51")
+    scene.node.answers["0:51"] = GONE
+    table = fuse.read_table(scene.node, "1")
+    runbook = fuse.FuseRecovery(scene.node, Options())
+    runbook._root = "/var/lib/kubelet"
+    (below, *_rest) = scene.node.layers(PUBLISH)
+    assert runbook._ask_below(table, below).state == DEAD
+    assert runbook._ask_below(table, mount(99, PUBLISH)).state == ERROR
+    monkeypatch.setattr(scene.node, "bounded", lambda *_more: Reply(problem="the probe died"))
+    assert runbook._ask_below(table, below) == Answer(ERROR, text="the probe died")
+
+
+# mount points that are peers
+
+
+@pytest.mark.parametrize(
+    ("comes", "error"),
+    [
+        ([], ""),
+        ([mount(90, PUBLISH, NEW)], ""),
+        ([mount(90, PUBLISH, NEW, root="/sub")], "another mount lies at"),
+        ([mount(90, PUBLISH, "0:61")], "another mount lies at"),
+    ],
+)
+def test_a_mount_that_came_with_that_of_a_peer_is_kept(
+    scene: Scene,
+    comes: list[Mount],
+    error: str,
+) -> None:
+    """The dead one went with the peer's; what came in its place must be just the new one."""
+
+    def follow() -> None:
+        scene.node.mounts.remove(scene.top(PUBLISH))
+        for one in comes:
+            scene.node.add(one)
+
+    scene.node.at("bind", follow)
+    module = scene.repair()
+    assert error in module.result["msg"]
+    assert module.failed is bool(error)
+    assert scene.devices()[1] == ([comes[0].device] if comes else [NEW])
+
+
+# left to the kubelet
+
+POD = Pod(UID, "shop", "web-0", terminating=True)
+KUBELET: dict[str, Any] = {
+    "strategy": "kubelet",
+    "volumes": (replace(VOLUME, pods=(POD,)),),
+    "containers_timeout": 20.0,
+}
+LEFT = [("wait_for_containers", "done"), *[("unmount", "done")] * 2, ("wait_unstaged", "done")]
+
+
+def runs(scene: Scene, pid: int = 20) -> None:
+    scene.node.process(pid, "web", f"kubepods/pod{UID}/{pid:064x}")
+
+
+def unstage(scene: Scene) -> None:
+    scene.node.mounts.remove(scene.top(STAGING))
+
+
+def wanted_no_more(scene: Scene) -> None:
+    """The kubelet has removed the folders of the pod."""
+    folder = scene.node.root / POD_FOLDER[1:]
+    folder.rename(scene.node.root / "away")
+
+
+def test_the_dead_mounts_of_a_pod_that_goes_are_taken_off(scene: Scene) -> None:
+    runs(scene)
+    scene.node.at("wait 20", lambda: scene.node.end(20))
+    scene.node.at("wait 60", lambda: unstage(scene))
+    module = scene.repair(**KUBELET)
+    assert not module.failed, module.result["msg"]
+    assert module.outcomes == LEFT
+    assert scene.devices() == [[], [], []]
+    # A process may still be inside of what is dead.
+    assert scene.node.calls == [f"umount {point} lazy" for point in (PUBLISH, SUBPATH)]
+    (finding,) = module.result["findings"]
+    assert finding["evidence"]["proof"][0] == f"{STAGING} has no dead mount any more"
+    assert scene.node.commands == []
+
+
+def test_what_the_kubelet_has_unstaged_already_needs_no_time(scene: Scene) -> None:
+    scene.node.at(f"umount {SUBPATH}", lambda: unstage(scene))
+    module = scene.repair(**KUBELET, unstage_timeout=0)
+    assert module.outcomes == LEFT
+    assert scene.devices() == [[], [], []]
+
+
+def test_what_the_kubelet_has_forgotten_is_taken_off(scene: Scene) -> None:
+    scene.node.at("wait 60", lambda: wanted_no_more(scene))
+    module = scene.repair(**KUBELET)
+    assert not module.failed, module.result["msg"]
+    assert scene.devices() == [[], [], []]
+    assert f"umount {STAGING} lazy" in scene.node.calls
+
+
+def test_what_the_kubelet_still_wants_is_left_to_it(scene: Scene) -> None:
+    """And that it has not come is told; what was taken off of its pod is no half of a repair."""
+    module = scene.repair(**KUBELET)
+    assert module.failed
+    assert f"it still has folders for the pods {UID}" in module.result["msg"]
+    assert module.result["undone"] == [STAGING]
+    assert scene.devices() == [[OLD], [], []]
+
+
+def test_a_container_that_comes_up_meanwhile_keeps_its_mount(scene: Scene) -> None:
+    """Looked at right before each; other processes are none of its pod's."""
+    scene.node.process(30, "sshd", "system.slice/ssh.service")
+    module = scene.repair(meanwhile=lambda: runs(scene), **{**KUBELET, "containers_timeout": 0.0})
+    assert "containers of its pods run: web (pid 20)" in module.reasons
+    assert scene.devices() == UNTOUCHED
+
+
+def test_containers_that_stay_keep_their_mounts(scene: Scene) -> None:
+    runs(scene)
+    module = scene.repair(**KUBELET)
+    assert "containers of its pods still run after 20 s: web (pid 20)" in module.reasons
+    assert scene.devices() == UNTOUCHED
+
+
+def test_a_dead_mount_that_went_with_a_peer_is_no_failure(scene: Scene) -> None:
+    scene.node.at(f"umount {PUBLISH}", lambda: scene.node.mounts.remove(scene.top(SUBPATH)))
+    scene.node.at("wait 60", lambda: unstage(scene))
+    module = scene.repair(**KUBELET)
+    assert not module.failed, module.result["msg"]
+    assert scene.node.calls == [f"umount {PUBLISH} lazy"]
+
+
+def test_a_dead_mount_that_came_back_is_no_proof(scene: Scene) -> None:
+    scene.node.at("wait 60", lambda: unstage(scene))
+    module = scene.repair(late=lambda: comes_back(scene), **KUBELET)
+    assert module.failed
+    assert f"the dead mount is still at {PUBLISH}" in module.result["msg"]
+
+
+# what the plan is told
+
+
+def test_the_limits_of_a_driver_are_read_where_its_mount_is_made(
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of every driver that the notes or the user name."""
+    asked: list[set[str]] = []
+
+    def limits(_host: FuseNode, _root: str, drivers: set[str]) -> dict[str, Limits]:
+        asked.append(set(drivers))
+        return {driver: Limits(256 * 2**20, 64) for driver in drivers}
+
+    monkeypatch.setattr(fuse.driver_limits, "read", limits)
+    other = Volume("pvc-9", driver="other.example.com", sources=("b",))
+    assert scene.repair(volumes=(VOLUME, other)).outcomes == REPLACED
+    assert asked == [{DRIVER, "other.example.com"}]
+    (command,) = scene.ran("systemd-run")
+    assert "--property=MemoryMax=256M" in command
+    fuse.FuseRecovery(scene.node, Options(strategy="kubelet")).gather()
+    assert len(asked) == 1
+
+
+def test_a_mount_of_the_drivers_own_is_told_with_who_may_serve_it(scene: Scene) -> None:
+    """It would stay dead; a process that has no FUSE device open serves none."""
+    scene.node.mounts.remove(scene.top(STAGING))
+    scene.node.add(mount(40, "/var/lib/driver/pv"))
+    for pid, opens in ((30, "/dev/fuse"), (31, "/dev/null")):
+        scene.node.process(pid, "mount-s3", f"kubepods/pod{UID}/{pid:064x}")
+        (scene.node.root / f"proc/{pid}/fd/3").symlink_to(opens)
+    module = scene.repair()
+    (finding,) = module.result["findings"]
+    assert finding["evidence"]["servers"] == [f"mount-s3 (pid 30) of pod {UID}"]
+    assert "the driver's own mount at /var/lib/driver/pv" in module.reasons
+    assert scene.devices() == [[], [OLD], [OLD]]
+
+
+def test_what_could_not_be_read_is_no_answer(
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No server, and no folder of a pod, are evidence; not to know is none."""
+    monkeypatch.setattr(scene.node, "bounded", lambda *_more: Reply(problem="no answer"))
+    with pytest.raises(StorageOpsError, match="open files of processes could not be read"):
+        fuse._servers(scene.node)
+    with pytest.raises(StorageOpsError, match="folders below /k could not be listed"):
+        fuse._pod_folders(scene.node, "/k")
+
+
+def test_only_what_is_not_there_is_absent(scene: Scene, tmp_path: Path) -> None:
+    """A dead mount is something, and so is what cannot be told."""
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    long = "x" * 300
+    paths = ["/file", "/link", "/gone", "/file/inside", f"/{long}"]
+    assert fuse._absent(scene.node, paths) == ["/gone", "/file/inside"]
+
+
+def test_processes_of_pods(scene: Scene) -> None:
+    other = "0a1b2c3d-1111-2222-3333-777777777777"
+    runs(scene)
+    scene.node.process(21, "side", f"kubepods/pod{UID}/{21:064x}")
+    scene.node.process(22, "db", f"kubepods/pod{other}/{22:064x}")
+    # One that ends meanwhile.
+    (scene.node.root / "proc/21/comm").unlink()
+    (scene.node.root / "proc/1/cgroup").unlink()
+    assert fuse._running(scene.node, [UID]) == ["web (pid 20)", " (pid 21)"]
+    # Without pods there is none to wait for.
+    assert fuse._running(scene.node, []) == []
