@@ -21,7 +21,8 @@ description:
     by itself. Else the container runtime is told to stop it, by C(crictl), and the kubelet starts
     it again. Its pod stays.
   - A restart is proven by a new container of the same name in the same pod that can list the
-    folder, on the file system that the node has there.
+    folder, on the file system that the node has there. Where the container runtime cannot be asked
+    for its name, it is one that did not run before.
   - Refuses when the node's mount does not answer either, when it is not known which volume a mount
     is, when it is no CSI volume of the container's own pod (a CSI driver sees those of all pods),
     when the container mounts for others, and when the kubelet would not start it again. Pods that
@@ -87,6 +88,7 @@ options:
         description:
           - V(Always), V(OnFailure) or V(Never).
           - Only with V(Always) a container is started again for sure.
+          - Where entries of the same container differ, it counts as not known.
         type: str
         default: ''
   method:
