@@ -209,7 +209,10 @@ def test_only_the_fuse_file_system_that_a_process_gets_counts() -> None:
     assert [table_device(inside, point) for point in ("/data", "/other")] == ["0:50", ""]
 
 
-def test_the_runtime_is_the_one_that_was_given_or_the_only_one(tmp_path: Path) -> None:
+def test_the_runtime_is_the_one_that_was_given_or_the_only_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     crictl = script(tmp_path, "true")
     root = tmp_path / "root"
     (root / "run/containerd").mkdir(parents=True)
@@ -232,6 +235,8 @@ def test_the_runtime_is_the_one_that_was_given_or_the_only_one(tmp_path: Path) -
     (root / "etc").mkdir()
     (root / "etc/crictl.yaml").touch()
     assert find_runtime(host(str(root)), given).command == (crictl, "--timeout", "10s")
+    monkeypatch.setenv("PATH", f"/no/such/folder:{tmp_path}")
+    assert find_runtime(host(str(root)), options(crictl="crictl")).command[0] == crictl
     assert "is not on this node" in find_runtime(host(), options(crictl="/no/such/crictl")).problem
     assert "is not on this node" in find_runtime(host(), options(crictl="no-such-crictl")).problem
 

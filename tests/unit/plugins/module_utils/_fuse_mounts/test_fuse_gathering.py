@@ -55,6 +55,22 @@ def test_an_audit_has_the_defaults() -> None:
     assert options == Options(probe_timeout=2.0, kubelet_root="/k", max_repairs=1_000_000)
 
 
+def test_what_the_module_leaves_out_is_what_the_plan_takes_for_granted() -> None:
+    """No guard is off unless that is said, and no pod is one that goes."""
+
+    def defaults(spec: dict[str, Any]) -> dict[str, Any]:
+        return {name: given["default"] for name, given in spec.items() if "default" in given}
+
+    entries = fuse.OPTIONS_SPEC.options["volumes"]["options"]
+    assert fuse.fuse_options(defaults(fuse.OPTIONS_SPEC.options)) == Options()
+    (volume,) = fuse.fuse_options({"volumes": [{**defaults(entries), "volume": "a"}]}).volumes
+    assert volume == Volume("a")
+    assert Pod("u", **defaults(entries["pods"]["options"])) == Pod("u")
+    assert fuse.OPTIONS_SPEC.options["credentials"]["no_log"] is True
+    least = fuse.fuse_options({"volumes": [{"volume": "a", "memory_max": 64, "tasks_max": 16}]})
+    assert (least.volumes[0].memory_max, least.volumes[0].tasks_max) == (64, 16)
+
+
 def test_volumes_as_ansible_hands_them_over() -> None:
     entry = dict.fromkeys(Volume.__dataclass_fields__)
     entry.update({"volume": "pvc-1", "sources": ["a"], "paths": ["/a/"]})
@@ -108,8 +124,10 @@ def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
     recovery = Recovery(
         "abc", "/name", ("0:5",), (TARGET,), "fuse.s3fs", "bucket-a", ("allow_other",)
     )
-    fuse.FuseRecovery(host(tmp_path), Options())._record(recovery, begun=True)
     folder = tmp_path / "run/storage_ops/fuse/abc"
+    # Also where another has made it.
+    folder.mkdir(parents=True, mode=0o755)
+    fuse.FuseRecovery(host(tmp_path), Options())._record(recovery, begun=True)
     assert (folder.stat().st_mode & 0o777, (folder / "plan.json").stat().st_mode & 0o777) == (
         0o700,
         0o600,
@@ -366,3 +384,5 @@ def test_folders_of_pods(tmp_path: Path) -> None:
         (uid, "pvc-1", "d", "h"),
         (uid, "pvc-2", "", ""),
     ]
+    # A node whose kubelet has had no pod has no folder of them.
+    assert fuse._pod_folders(host(tmp_path), "/var/lib/other") == ()

@@ -183,6 +183,8 @@ class FuseNode(Host):
         elif argv[:2] == ["systemctl", "show"]:
             return 0, "active" if argv[-1] in self.units else "inactive"
         elif argv[:3] == ["mount", "--bind", "-o"]:
+            if not os.path.isdir(self.path(argv[5])):
+                return 32, f"mount point {argv[5]} does not exist"
             top = self.layers(argv[4])[-1]
             flags = (*argv[3].split(","), *(word for word in top.options if word != "rw"))
             self.add(replace(top, id=200 + len(self.commands), point=argv[5], options=flags))

@@ -144,6 +144,25 @@ def test_one_of_many_is_enough_to_ask(scene: Scene) -> None:
     assert scene.stopped() == [old]
 
 
+def test_each_is_looked_at_again_by_its_own_id(scene: Scene) -> None:
+    """Another one of its pod that is well says nothing of it."""
+    scene.start("side", NEW)
+    old = scene.start("main", OLD)
+    module = scene.repair({"container": "main"}, {"container": "side"})
+    assert module.outcomes == RESTARTED
+    assert scene.stopped() == [old]
+
+
+def test_containers_that_were_not_asked_for_outvote_none(scene: Scene) -> None:
+    """That they are well does not say that what is down is no outage."""
+    scene.volume(OTHER)
+    scene.start("main", OLD)
+    scene.start("web", NEW, OTHER)
+    module = scene.repair(accept_majority_broken=False)
+    assert "1 of 1 containers with FUSE mounts have a dead one" in module.reasons
+    assert scene.stopped() == []
+
+
 def test_a_hung_one_is_named_and_left_alone(scene: Scene) -> None:
     scene.start("main", OLD)
     scene.node.answers[OLD] = Answer(HUNG, "listing", text="no answer")
@@ -184,6 +203,15 @@ def test_a_run_stays_with_the_containers_that_were_given(scene: Scene) -> None:
     module = scene.repair()
     assert list(module.verdicts) == [f"{UID}/main"]
     assert scene.stopped() == [main]
+
+
+def test_one_that_was_given_by_a_link_only_is_told(scene: Scene) -> None:
+    """Its mounts have other paths, so which one is meant is not known; it is dead all the same."""
+    scene.start("main", OLD)
+    module = scene.repair({"container": "main", "mount_path": "/var/run/data"})
+    assert module.verdicts == {f"{UID}/main": "refuse"}
+    assert "by the paths that were given (/var/run/data)" in module.reasons
+    assert scene.stopped() == []
 
 
 def test_without_any_given_all_are_looked_at(scene: Scene) -> None:

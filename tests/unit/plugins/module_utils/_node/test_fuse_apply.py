@@ -221,6 +221,16 @@ def test_a_run_that_has_read_nothing_names_no_container(scene: Scene) -> None:
     assert fuse.FuseRecovery(scene.node, Options()).facts() == {}
 
 
+def test_a_point_with_a_link_on_its_way_is_left_alone(scene: Scene) -> None:
+    """Who may write there could lead the repair elsewhere."""
+    folder = scene.node.root / POD_FOLDER[1:]
+    folder.rename(folder.parent / "away")
+    folder.symlink_to("away")
+    module = scene.repair()
+    assert "it is a link, or no folder" in module.reasons
+    assert (scene.node.commands, scene.devices()) == ([], UNTOUCHED)
+
+
 # right before
 
 
@@ -427,7 +437,8 @@ def test_a_secret_is_there_only_while_the_program_starts(
 
 
 def test_a_volume_without_a_secret_has_no_file_of_one(scene: Scene) -> None:
-    command = ("s3fs", "{source}", "{target}")
+    """By a program of the user's own, too, which is looked for like any other."""
+    command = ("my-mount", "{source}", "{target}")
     files: list[Path] = []
 
     def look(line: str) -> None:
@@ -836,6 +847,16 @@ def test_a_mount_that_is_no_longer_what_it_was_is_not_used(
     assert (scene.node.calls, scene.left()) == ([], [])
 
 
+def test_what_is_used_is_read_only_where_the_pods_own_mount_was(scene: Scene) -> None:
+    """The bind that it is taken from lies in a folder of the repair's own, also here."""
+    read_only(scene)
+    staged_again(scene)
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
+    assert [("ro" in scene.top(point).options) for point in POINTS] == [False, True, False]
+    assert (scene.devices(), scene.left()) == (RENEWED, [])
+
+
 def test_a_mount_without_the_folder_of_a_subpath_is_not_used(scene: Scene) -> None:
     staged_again(scene)
     (scene.node.root / STAGING[1:] / "sub").rmdir()
@@ -930,6 +951,8 @@ def test_a_connection_that_is_not_cut_keeps_its_mounts(
     assert ("the connection to its server was cut" in module.result["msg"]) is cut
     assert (scene.devices(), scene.left(), scene.node.units) == (UNTOUCHED, [], set())
     assert cut or scene.node.read(ABORT) == ""
+    # What is taken back is the mount that was made, once.
+    assert module.outcomes[6:] == [("stop_service", "done")]
 
 
 # below other mounts
@@ -1062,6 +1085,16 @@ def test_what_the_kubelet_has_unstaged_already_needs_no_time(scene: Scene) -> No
     assert scene.devices() == [[], [], []]
 
 
+def test_what_is_unstaged_by_now_is_not_waited_for(scene: Scene) -> None:
+    unstage(scene)
+    scene.node.deadline = Deadline(0)
+    target = Target(STAGING, "staging", (mount(10, STAGING),), "/", ("nosuid",), 0)
+    step = Step(Recovery("abc", "/name", (OLD,), (target,)), target)
+    runbook = fuse.FuseRecovery(scene.node, Options())
+    runbook.apply(Action("wait_unstaged", STAGING, [], step))
+    assert scene.node.calls == []
+
+
 def test_what_the_kubelet_has_forgotten_is_taken_off(scene: Scene) -> None:
     scene.node.at("wait 60", lambda: wanted_no_more(scene))
     module = scene.repair(**KUBELET)
@@ -1125,7 +1158,8 @@ def test_the_limits_of_a_driver_are_read_where_its_mount_is_made(
 
     monkeypatch.setattr(fuse.driver_limits, "read", limits)
     other = Volume("pvc-9", driver="other.example.com", sources=("b",))
-    assert scene.repair(volumes=(VOLUME, other)).outcomes == REPLACED
+    mine = replace(VOLUME, driver="")
+    assert scene.repair(volumes=(mine, other)).outcomes == REPLACED
     assert asked == [{DRIVER, "other.example.com"}]
     (command,) = scene.ran("systemd-run")
     assert "--property=MemoryMax=256M" in command
