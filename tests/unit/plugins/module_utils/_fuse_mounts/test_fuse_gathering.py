@@ -251,6 +251,13 @@ def test_no_error_tells_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not any(part in str(caught.value) for part in ("s3cr3t", "ack", "slash"))
 
 
+def test_what_tells_nothing_is_not_hidden() -> None:
+    """A short line is the head of a section, or a word that errors have anyway."""
+    forms = fuse._spellings("[x]\nsecret_access_key = abcdefghij\nregion = eu\n")
+    assert "abcdefghij" in forms
+    assert not {"[x]", "eu"} & set(forms)
+
+
 SECRETS = {
     "file": "[x]\nsecret_access_key = TOPSECRET1\n",
     "a": "back\\TOPSECRET2",

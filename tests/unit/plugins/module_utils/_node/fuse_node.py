@@ -60,8 +60,8 @@ class FuseNode(Host):
     what it does. ``made``: what a service mounts, at the folder that it is given; None for nothing.
     ``folders``: in what it mounts. ``deaf``: devices whose connection cannot be aborted.
     ``units``: services that run. ``asked_for``: functions of the C library, by a child.
-    ``inspected``: container -> what the runtime says of it. ``restarts``: what follows when one is
-    stopped.
+    ``waits``: whether what was waited for came at once. ``inspected``: container -> what the
+    runtime says of it. ``restarts``: what follows when one is stopped.
     """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, seconds: float = 600) -> None:
@@ -78,6 +78,7 @@ class FuseNode(Host):
         self.deaf: set[str] = set()
         self.asked_for: list[str] = []
         self.units: set[str] = set()
+        self.waits: list[bool] = []
         self.inspected: dict[str, dict[str, Any]] = {}
         self.restarts: Callable[[str], object] = lambda _container: None
         self.process(1, "init")
@@ -156,7 +157,8 @@ class FuseNode(Host):
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
         self._before(f"wait {seconds:g}")
-        return condition()
+        self.waits.append(condition())
+        return self.waits[-1]
 
     def run(self, argv: Sequence[str], timeout: float | None = None) -> CommandResult:
         line = " ".join(argv)

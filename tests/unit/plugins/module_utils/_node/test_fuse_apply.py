@@ -221,6 +221,21 @@ def test_a_run_that_has_read_nothing_names_no_container(scene: Scene) -> None:
     assert fuse.FuseRecovery(scene.node, Options()).facts() == {}
 
 
+def test_only_where_the_kubelet_unstages_it_gets_the_time(scene: Scene) -> None:
+    """Else less is enough."""
+    staged = replace(TARGET, kind="staging", point=STAGING, take=(mount(10, STAGING),))
+    runbook = fuse.FuseRecovery(scene.node, Options(unstage_timeout=100_000))
+    runbook._root = "/var/lib/kubelet"
+    recovery = Recovery("abc", "/name", (OLD,), (staged, TARGET), pods=(UID,))
+    with pytest.raises(Prevented, match="less than 100005 s"):
+        runbook.apply(Action("unmount", PUBLISH, [], Step(recovery, TARGET)))
+    only = replace(recovery, targets=(TARGET,))
+    runbook.apply(Action("unmount", PUBLISH, [], Step(only, TARGET)))
+    forgotten = replace(recovery, pods=())
+    runbook.apply(Action("unmount", STAGING, [], Step(forgotten, staged)))
+    assert scene.devices() == [[], [], [OLD]]
+
+
 def test_a_point_with_a_link_on_its_way_is_left_alone(scene: Scene) -> None:
     """Who may write there could lead the repair elsewhere."""
     folder = scene.node.root / POD_FOLDER[1:]
@@ -403,6 +418,20 @@ def test_a_mount_that_lists_although_its_program_says_nothing(scene: Scene) -> N
 
     scene.node.steps.append(start)
     assert scene.repair().outcomes == REPLACED
+
+
+@pytest.mark.parametrize(
+    ("prepare", "over"),
+    [(bool, True), (nothing, False), (ends_at_once, True)],
+)
+def test_a_mount_is_waited_for_as_long_as_its_program_runs(
+    scene: Scene,
+    prepare: Callable[[Scene], object],
+    over: bool,
+) -> None:
+    prepare(scene)
+    scene.repair()
+    assert scene.node.waits == [over]
 
 
 def test_what_the_program_said_last_is_told(scene: Scene) -> None:
@@ -912,6 +941,16 @@ def test_fusectl_is_mounted_where_it_is_not(scene: Scene) -> None:
     assert scene.ran("mount -t fusectl") == [f"mount -t fusectl fusectl {CONNECTIONS}"]
     (finding,) = module.result["findings"]
     assert finding["evidence"]["connections"] == {OLD: "connection 50: fusectl is not mounted"}
+
+
+def test_a_connection_that_is_gone_is_told(scene: Scene) -> None:
+    """Where fusectl is mounted, to mount it again would not bring it back."""
+    hang(scene, fusectl=False)
+    scene.node.add(mount(60, CONNECTIONS, "0:44", fstype="fusectl"))
+    module = scene.repair(abort_hung_connections=True)
+    assert module.failed
+    assert "FileNotFoundError" in module.result["msg"]
+    assert scene.ran("mount -t fusectl") == []
 
 
 def not_mounted(scene: Scene) -> None:
