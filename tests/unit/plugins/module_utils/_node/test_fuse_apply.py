@@ -563,6 +563,8 @@ def test_what_cannot_be_removed_is_told(scene: Scene) -> None:
     module = scene.repair()
     assert module.failed
     assert "could not be removed: something in it is in use" in module.result["msg"]
+    # That all points have the new mount is well, and nothing to be told as left.
+    assert "is the new mount" not in module.result["msg"]
     assert scene.devices() == RENEWED
     assert module.outcomes[-1] == ("clean_up", "failed")
 
@@ -704,25 +706,25 @@ def test_flags_that_the_kernel_does_not_give_stop_the_repair(scene: Scene) -> No
     assert scene.devices() == [[NEW], [OLD], [OLD]]
 
 
-@pytest.mark.parametrize("change", [{"options": ("rw", "nosuid")}, {"device": "0:61"}])
-def test_a_bind_that_a_killed_run_left_half_made_is_made_again(
+@pytest.mark.parametrize(("device", "flag"), [(NEW, "rw"), ("0:61", "ro")])
+def test_a_bind_that_a_killed_run_left_is_used_only_if_it_is_whole(
     scene: Scene,
-    change: dict[str, Any],
+    device: str,
+    flag: str,
 ) -> None:
+    """mount(8) makes it in two steps; and it may be of a mount before this one."""
     read_only(scene)
 
-    def half(line: str) -> None:
-        if line.startswith("bind") and line.endswith(STAGING):
-            (key,) = scene.left()
-            scene.node.add(replace(scene.top(STAGING), **change))
-            one = scene.node.mounts.pop()
-            scene.node.add(replace(one, id=78, point=f"{PRIVATE}/{key}/ro"))
+    def leave() -> None:
+        (key,) = scene.left()
+        folder = f"{PRIVATE}/{key}/ro"
+        scene.node.add(mount(78, folder, device, options=(flag, "nosuid")))
 
-    scene.node.steps.append(lambda line: half(line) if scene.node.layers(STAGING) else None)
-    scene.node.at(f"umount {STAGING}", lambda: half(f"bind {STAGING}"))
+    scene.node.at(f"umount {STAGING}", leave)
     module = scene.repair()
     assert not module.failed, module.result["msg"]
     assert (scene.devices(), "ro" in scene.top(PUBLISH).options) == (RENEWED, True)
+    assert scene.left() == []
 
 
 # interrupted runs
@@ -737,6 +739,16 @@ def test_a_run_that_was_killed_is_finished_by_the_next(scene: Scene) -> None:
     assert scene.devices() == RENEWED
     assert (len(scene.ran("systemd-run")), len(scene.node.units), scene.left()) == (1, 1, [])
     assert scene.ran("systemctl stop") == []
+
+
+def test_an_empty_point_with_a_link_on_its_way_gets_no_mount(scene: Scene) -> None:
+    scene.kill("bind")
+    folder = scene.node.root / STAGE_FOLDER[1:]
+    folder.rename(folder.parent / "away")
+    folder.symlink_to("away")
+    module = scene.repair()
+    assert "it is a link, or no folder" in module.reasons
+    assert scene.devices() == [[], [OLD], [OLD]]
 
 
 def test_a_point_that_got_another_mount_meanwhile_keeps_it(scene: Scene) -> None:
@@ -817,7 +829,8 @@ def test_what_is_left_without_a_mount_is_not_asked(scene: Scene) -> None:
 
     scene.node.probe = probing  # type: ignore[method-assign]
     scene.node.answers.clear()
-    scene.repair()
+    module = scene.repair()
+    assert not module.failed, module.result["msg"]
     assert [path for path in asked if path.startswith(PRIVATE)] == []
 
 
@@ -1204,6 +1217,18 @@ def test_the_limits_of_a_driver_are_read_where_its_mount_is_made(
     assert "--property=MemoryMax=256M" in command
     fuse.FuseRecovery(scene.node, Options(strategy="kubelet")).gather()
     assert len(asked) == 1
+
+
+def test_volumes_of_the_same_driver_that_answer_say_that_it_is_no_outage(scene: Scene) -> None:
+    """By the kubelet's notes of them, which are read although nothing is wrong with them."""
+    for number in (2, 3):
+        folder = POD_FOLDER.replace(PV, f"pvc-{number}")
+        note = {"driverName": DRIVER, "volumeHandle": f"b{number}", "specVolID": f"pvc-{number}"}
+        scene.node.put(f"{folder[1:]}/vol_data.json", json.dumps(note))
+        scene.node.add(mount(70 + number, f"{folder}/mount", f"0:7{number}"))
+    mine = replace(VOLUME, endpoint="", options=("url=https://s3",))
+    module = scene.repair(accept_majority_broken=False, volumes=(mine,))
+    assert module.outcomes == REPLACED
 
 
 def test_a_mount_of_the_drivers_own_is_told_with_who_may_serve_it(scene: Scene) -> None:
