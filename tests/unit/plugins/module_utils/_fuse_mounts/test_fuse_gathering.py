@@ -251,6 +251,24 @@ def test_no_error_tells_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not any(part in str(caught.value) for part in ("s3cr3t", "ack", "slash"))
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"a": "abcdefgh", "b": "abcdefghTOPSECRET"},
+        {"a": "abcdefghTOPSECRET", "b": "abcdefgh"},
+        {"file": "abcdefgh\nabcdefghTOPSECRET\n"},
+        {"file": "abcdefghTOPSECRET\nabcdefgh\n"},
+    ],
+)
+def test_a_secret_that_begins_like_another_is_hidden_as_a_whole(
+    tmp_path: Path,
+    keys: dict[str, str],
+) -> None:
+    volume = Volume("pvc-1", credentials=keys)
+    recovery = fuse.FuseRecovery(host(tmp_path), Options(volumes=(volume,)))
+    assert recovery._scrubbed("no abcdefghTOPSECRET, nor abcdefgh") == "no ********, nor ********"
+
+
 def test_what_tells_nothing_is_not_hidden() -> None:
     """A short line is the head of a section, or a word that errors have anyway."""
     forms = fuse._spellings("[x]\nsecret_access_key = abcdefghij\nregion = eu\n")
@@ -391,5 +409,10 @@ def test_folders_of_pods(tmp_path: Path) -> None:
         (uid, "pvc-1", "d", "h"),
         (uid, "pvc-2", "", ""),
     ]
+    # Of a pod whose folder leads to that of another, none is its own.
+    linked = tmp_path / "var/lib/kubelet/pods/0a1b2c3d-1111-2222-3333-888888888888"
+    linked.mkdir()
+    (linked / "volumes").symlink_to(volumes)
+    assert fuse._pod_folders(host(tmp_path), "/var/lib/kubelet") == found
     # A node whose kubelet has had no pod has no folder of them.
     assert fuse._pod_folders(host(tmp_path), "/var/lib/other") == ()
