@@ -149,7 +149,7 @@ def test_each_file_system_of_a_container_is_asked_once(
 
     monkeypatch.setattr(containers, "look_into", asking)
     audit = StaleContainers(host(str(tmp_path)), options())
-    found = audit._ask(audit._containers())
+    found = audit._ask(audit._containers([("7" * 64, "7", 7), ("8" * 64, "8", 8)]))
     assert asked == [(7, "/other"), (7, "/m/2"), (8, "/data")]
     assert {copy.answer.state for container in found for copy in container.copies} == {OK}
 
@@ -160,7 +160,8 @@ def test_a_container_that_hides_its_mounts_keeps_no_other_from_its_repair(tmp_pa
         tmp_path, "7", "1 0 0:1 / / rw - overlay overlay rw\n9 8 0:1 / /x rw - overlay overlay rw\n"
     )
     of_pod(tmp_path, "8", ROOT + "2 1 0:50 / /data rw - fuse.s3fs x rw\n")
-    first, second = StaleContainers(host(str(tmp_path)), options())._containers()
+    audit = StaleContainers(host(str(tmp_path)), options())
+    first, second = audit._containers([("7" * 64, "7", 7), ("8" * 64, "8", 8)])
     assert "do not hang together" in first.problem and "do not hang together" in first.unasked
     assert second.copies and not second.problem
 

@@ -369,19 +369,15 @@ def test_one_tenants_dead_containers_keep_no_other_from_its_restart() -> None:
     evil = [container(number=number, namespace="evil") for number in range(4)]
     good = [container(number=5), container(well, number=6)]
     found = judged(*evil, *good, accept_majority_broken=False)
-<<<<<<< ours
     assert {(finding.namespace, finding.verdict) for finding in found} == {
         ("evil", "refuse"),
         ("shop", "repair"),
     }
-=======
-    assert [finding.verdict for finding in found] == ["refuse"] * 4 + ["repair"]
     # Nor is it an outage where all of one tenant's are dead, and half of the node's.
     others = [container(well, number=number, namespace="evil") for number in (1, 2)]
     mine = [container(number=number) for number in (3, 4)]
     found = judged(*others, *mine, accept_majority_broken=False)
     assert [finding.verdict for finding in found] == ["repair"] * 2
->>>>>>> theirs
     # Nor does one with many that are well lift the guard of another.
     many = [container(well, number=10 + number, namespace="evil") for number in range(3)]
     both = [container(number=5), container(number=6), container(number=7), container(number=8)]

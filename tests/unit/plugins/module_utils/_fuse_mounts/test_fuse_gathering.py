@@ -261,12 +261,11 @@ def test_no_error_tells_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_secret_that_begins_like_another_is_hidden_as_a_whole(
-    tmp_path: Path,
     keys: dict[str, str],
 ) -> None:
-    volume = Volume("pvc-1", credentials=keys)
-    recovery = fuse.FuseRecovery(host(tmp_path), Options(volumes=(volume,)))
-    assert recovery._scrubbed("no abcdefghTOPSECRET, nor abcdefgh") == "no ********, nor ********"
+    service = fuse.Service((), (), secrets=tuple(keys.values()))
+    text = "no abcdefghTOPSECRET, nor abcdefgh"
+    assert fuse._scrubbed(text, service) == "no ********, nor ********"
 
 
 def test_what_tells_nothing_is_not_hidden() -> None:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -38,30 +37,27 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
-
-UID, OTHER_UID = "0a1b2c3d-1111-2222-3333-444455556666", "0a1b2c3d-1111-2222-3333-777777777777"
-PV, DRIVER, HANDLE = "pvc-1", "s3.csi.example.com", "bucket-a"
-DIGEST = hashlib.sha256(HANDLE.encode()).hexdigest()
-STAGE_FOLDER = f"{ROOT}/plugins/kubernetes.io/csi/{DRIVER}/{DIGEST}"
-STAGING = f"{STAGE_FOLDER}/globalmount"
-POD_FOLDER = f"{ROOT}/pods/{UID}/volumes/kubernetes.io~csi/{PV}"
-PUBLISH = f"{POD_FOLDER}/mount"
-SUBPATH = f"{ROOT}/pods/{UID}/volume-subpaths/{PV}/main/0"
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fuse_volumes import (
+    DIGEST,
+    DRIVER,
+    HANDLE,
+    KEYS,
+    OTHER_UID,
+    POD_FOLDER,
+    PUBLISH,
+    PV,
+    STAGE_FOLDER,
+    STAGING,
+    SUBPATH,
+    UID,
+    VOLUME,
+)
 
 OK, GONE = (
     Answer("ok"),
     Answer("dead", "statvfs", "ENOTCONN", "Transport endpoint is not connected"),
 )
 STUCK = Answer("hung", "listing", text="no answer within 5.0 s, abandoned as pid 99", left=99)
-KEYS = {"access_key": "AKIDEXAMPLE", "secret_key": "s3cr3t-key"}
-VOLUME = Volume(
-    volume=PV,
-    driver=DRIVER,
-    handle=HANDLE,
-    sources=("bucket-a",),
-    endpoint="https://s3",
-    credentials=KEYS,
-)
 NOTES = {
     f"{STAGE_FOLDER}/vol_data.json": VolumeNote(DRIVER, HANDLE),
     f"{POD_FOLDER}/vol_data.json": VolumeNote(DRIVER, HANDLE, PV, "n1"),

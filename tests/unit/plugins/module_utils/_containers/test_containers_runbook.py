@@ -34,7 +34,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
     HUNG,
     Answer,
 )
-from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._node.fuse_node import (
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fuse_node import (
     FuseNode,
     mount,
 )
@@ -239,8 +239,9 @@ def test_a_container_that_cannot_be_read_is_not_well(scene: Scene) -> None:
     scene.start("main", OLD)
     (scene.node.root / "proc/20/mountinfo").unlink()
     module = scene.repair()
-    assert module.failed
-    assert "/proc/20/mountinfo cannot be read" in module.result["msg"]
+    assert not module.failed
+    assert list(module.verdicts.values()) == ["report"]
+    assert "/proc/20/mountinfo cannot be read" in module.reasons
 
 
 def test_the_nodes_mount_is_looked_at_at_the_volumes_own_path(scene: Scene) -> None:

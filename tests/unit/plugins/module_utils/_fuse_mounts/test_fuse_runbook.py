@@ -54,11 +54,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes 
     OK,
     Answer,
 )
-from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._node.fuse_node import (
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fuse_node import (
     FuseNode,
     mount,
 )
-from ansible_collections.storage_ops.runbooks.tests.unit.plugins.module_utils._node.test_fuse_plan import (
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fuse_volumes import (
     DRIVER,
     HANDLE,
     POD_FOLDER,
@@ -410,7 +410,7 @@ def test_a_new_mount_that_is_none_is_taken_back(
 
 def test_a_mount_that_lists_although_its_program_says_nothing(scene: Scene) -> None:
     """systemd-run waits as long as a program that forks does, and that may be the mount's life."""
-    fails(problem="no answer within 30.0 s, abandoned as pid 7")(scene)
+    fails(problem="no answer within 30.0 s, abandoned as pid 7", timed_out=True)(scene)
 
     def start(line: str) -> None:
         if line.startswith("systemd-run"):
