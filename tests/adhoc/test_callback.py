@@ -82,13 +82,13 @@ def programs(request: pytest.FixtureRequest) -> Path:
     return Path(lowest("ansible")).parent
 
 
-def run(*command: str | Path) -> str:
+def run(*command: str | Path, callback: str = "storage_ops.runbooks.findings") -> str:
     """What is printed, as to a file."""
     environment = {
         **os.environ,
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1",
-        "ANSIBLE_STDOUT_CALLBACK": "storage_ops.runbooks.findings",
+        "ANSIBLE_STDOUT_CALLBACK": callback,
         "ANSIBLE_LIBRARY": str(Path(__file__).parent / "modules"),
     }
     python = f"ansible_python_interpreter={sys.executable}"
@@ -167,3 +167,45 @@ def test_playbook(programs: Path, tmp_path: Path) -> None:
     text = run(programs / "ansible-playbook", playbook)
     assert text.count("kernel module not_a_module: ") == 2, text
     assert "\nok: [localhost]\n\nPLAY RECAP" in text, text
+
+
+def test_no_result_is_a_template(programs: Path, tmp_path: Path) -> None:
+    """Jinja that a tenant or a node has written is text: where it is shown, and where
+    it is told.
+    """
+    done = tmp_path / "done"
+    evil = f"{{{{ 7 * 7 }}}} {{{{ lookup('ansible.builtin.pipe', 'touch {done}') }}}}"
+    result = json.loads(json.dumps(hostile(False)).replace(json.dumps(EVIL)[1:-1], evil))
+    assert result["findings"][0]["evidence"]["source"] == evil
+    # The words of a play are templates, so the text comes from a file. Behind a blank
+    # ansible-core 2.16 takes it for a text and not for a dictionary.
+    told = tmp_path / "told.json"
+    told.write_text(f" {json.dumps(result)}")
+    from_file = f"{{{{ lookup('ansible.builtin.file', '{told}') }}}}"
+    tasks = [
+        {"name": "Look", "says": {"result": from_file}, "register": "seen"},
+        {
+            "name": "Show it",
+            "ansible.builtin.import_role": {"name": "storage_ops.runbooks.show_findings"},
+            "vars": {"show_findings_result": "{{ seen }}"},
+        },
+        {
+            "name": "Note what is left, as a role does",
+            "storage_ops.runbooks.conclude": {"findings": "{{ seen.findings }}"},
+            "register": "__fuse_recovery_outcome",
+            "vars": {"__conclude_later": True},
+        },
+        {
+            "name": "Tell it, as a playbook does",
+            "storage_ops.runbooks.conclude": {"hosts": ["localhost"]},
+        },
+    ]
+    play = {"name": "Look", "hosts": "localhost", "gather_facts": False, "tasks": tasks}
+    playbook = tmp_path / "playbook.yml"
+    playbook.write_text(json.dumps([play]))
+    # This callback leaves the showing to the role.
+    text = run(programs / "ansible-playbook", playbook, callback="ansible.builtin.default")
+    shown, _head, told_left = text.partition("TASK [Tell it")
+    assert "  {{ 7 * 7 }} {{ lookup(" in shown and "  source: {{ 7 * 7 }} {{ lookup(" in shown, text
+    assert "1 left: localhost: FUSE mount {{ 7 * 7 }} {{ lookup(" in told_left, text
+    assert "49 " not in text and not done.exists(), text
