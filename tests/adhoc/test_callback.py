@@ -90,6 +90,8 @@ def run(*command: str | Path, callback: str = "storage_ops.runbooks.findings") -
         "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1",
         "ANSIBLE_STDOUT_CALLBACK": callback,
         "ANSIBLE_LIBRARY": str(Path(__file__).parent / "modules"),
+        # No cluster, whatever this machine has.
+        "K8S_AUTH_KUBECONFIG": "/nowhere/kubeconfig",
     }
     python = f"ansible_python_interpreter={sys.executable}"
     answer = subprocess.run(
@@ -176,7 +178,10 @@ def test_no_result_is_a_template(programs: Path, tmp_path: Path) -> None:
     done = tmp_path / "done"
     evil = f"{{{{ 7 * 7 }}}} {{{{ lookup('ansible.builtin.pipe', 'touch {done}') }}}}"
     result = json.loads(json.dumps(hostile(False)).replace(json.dumps(EVIL)[1:-1], evil))
-    assert result["findings"][0]["evidence"]["source"] == evil
+    finding = result["findings"][0]
+    assert finding["evidence"]["source"] == evil
+    names = dict.fromkeys(("kind", "namespace", "name"), evil)
+    finding["workload"] = {**names, "claims": [evil], "attachments": [evil]}
     # The words of a play are templates, so the text comes from a file. Behind a blank
     # ansible-core 2.16 takes it for a text and not for a dictionary.
     told = tmp_path / "told.json"
@@ -198,6 +203,19 @@ def test_no_result_is_a_template(programs: Path, tmp_path: Path) -> None:
         {
             "name": "Tell it, as a playbook does",
             "storage_ops.runbooks.conclude": {"hosts": ["localhost"]},
+            "ignore_errors": True,
+        },
+        {
+            "name": "Move it, which fails without a cluster",
+            "ansible.builtin.include_role": {
+                "name": "storage_ops.runbooks.attachment_repair",
+                "tasks_from": "move.yml",
+            },
+            "vars": {
+                "__attachment_repair_workload": "{{ seen.findings[0].workload }}",
+                "__attachment_repair_moved": 0,
+                "__attachment_repair_refused": ["{{ seen.msg }}"],
+            },
         },
     ]
     play = {"name": "Look", "hosts": "localhost", "gather_facts": False, "tasks": tasks}
@@ -205,7 +223,9 @@ def test_no_result_is_a_template(programs: Path, tmp_path: Path) -> None:
     playbook.write_text(json.dumps([play]))
     # This callback leaves the showing to the role.
     text = run(programs / "ansible-playbook", playbook, callback="ansible.builtin.default")
-    shown, _head, told_left = text.partition("TASK [Tell it")
+    shown, _head, rest = text.partition("TASK [Tell it")
+    told_left, _head, moved = rest.partition("TASK [Move it")
     assert "  {{ 7 * 7 }} {{ lookup(" in shown and "  source: {{ 7 * 7 }} {{ lookup(" in shown, text
     assert "1 left: localhost: FUSE mount {{ 7 * 7 }} {{ lookup(" in told_left, text
+    assert "}} could not be moved" in moved and "(refused before it: {{ 7 * 7 }}" in moved, text
     assert "49 " not in text and not done.exists(), text
