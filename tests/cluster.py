@@ -23,6 +23,7 @@ from lab.kubernetes.controlplane import ControlPlane
 from lab.kubernetes.kubelets import HEARTBEAT, HollowKubelet, KubeletStandIn
 from lab.kubernetes.proxy import Proxy
 from node import ANSIBLE_DEADLINE, COLLECTION, Outcome, environment
+from rights import account, granted, refusals, unused
 
 T = TypeVar("T")
 # Whose rights a run has: one of the lab's own, or the account that RBAC manifests make.
@@ -54,6 +55,7 @@ class Cluster:
         self.plane = plane
         self.api = plane.api()
         plane.apply(NAMESPACE)
+        self._begun = plane.asked_so_far
         self.attacher = Attacher(self.api)
         self._ends = contextlib.ExitStack()
         self._ends.enter_context(self.attacher)
@@ -86,12 +88,15 @@ class Cluster:
         self,
         name: str,
         check: bool = False,
-        user: User = "admin",
+        *,
+        user: User,
         proxy: Proxy | None = None,
         **extra_vars: Any,
     ) -> Played:
-        """Run one of our playbooks, or any by its path, as AWX does: authentication by environment,
-        answers as extra variables.
+        """Run one of our playbooks, or any by its path, as AWX does.
+
+        Authentication is by environment, answers are extra variables. The user is the account
+        that is shipped for it, unless a test says why not.
         """
         target = name if "/" in name else f"{COLLECTION}.{name}"
         command = [
@@ -121,6 +126,19 @@ class Cluster:
                 self._users[manifests] = self.plane.user_for(*manifests)
             user = self._users[manifests]
         return proxy.kubeconfig(user) if proxy else self.plane.kubeconfig(user)
+
+    def used(self, manifest: str, *rights: str, refused: bool = False) -> None:
+        """The account of an RBAC manifest has used these of its rights in this test.
+
+        The API server's audit log says so. Every right is named by such a call somewhere, in plain
+        words: tests/unit/tools/test_rights.py compares them with the manifests. ``refused``: this
+        test also has the account ask for what it may not.
+        """
+        events = self.plane.asked(account(manifest), self._begun)
+        allowed = granted(manifest)
+        missing, wrong = unused([allowed[right] for right in rights], events), refusals(events)
+        assert not missing, f"not used: {missing}"
+        assert refused == bool(wrong), f"refused: {wrong}"
 
     # what is around it
 

@@ -70,12 +70,12 @@ def start_if_it_can_be_had(plane: ControlPlane) -> None:
         pytest.skip(f"NOT TESTED: Kubernetes {plane.number} cannot be had here: {exc}")
 
 
-def control_plane(version: str, *arguments: str, audited: str = "") -> Iterator[ControlPlane]:
+def control_plane(version: str, *arguments: str) -> Iterator[ControlPlane]:
     """A control plane of a version, one per worker; where the version cannot be had, its tests are
     reported as not run.
     """
-    suffix = "-".join([*(["fast"] if arguments else []), *(["audited"] if audited else [])])
-    plane = ControlPlane(_name(suffix), version, audited=audited, controller_manager_args=arguments)
+    name = _name("fast" if arguments else "")
+    plane = ControlPlane(name, version, controller_manager_args=arguments)
     start_if_it_can_be_had(plane)
     yield plane
     plane.remove()

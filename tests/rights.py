@@ -6,22 +6,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
-from cluster import Cluster
-from lab.kubernetes.api import Object
 
 FILES = Path(__file__).resolve().parents[1] / "playbooks/files"
-AUDIT = FILES / "rbac-audit.yml"
-# Where the accounts are.
-HOME = "storage-ops"
 
 
 class Right(NamedTuple):
-    """A verb on a resource; ``name``: of one object only, ``space``: in one namespace only."""
+    """A verb on a resource; ``name``: of one object only, ``space``: in one namespace only.
+
+    Of a path that is no object (nonResourceURLs) the resource is the path, and nothing else is set.
+    """
 
     verb: str
     group: str
@@ -29,10 +27,10 @@ class Right(NamedTuple):
     space: str = ""
     name: str = ""
 
-    def allows(self, event: Object) -> bool:
+    def allows(self, event: dict[str, Any]) -> bool:
         """It is by this right that such a request passes."""
-        asked = event.get("objectRef") or {}
-        resource = "/".join(filter(None, (asked.get("resource"), asked.get("subresource"))))
+        asked = event.get("objectRef") or {"resource": event["requestURI"].partition("?")[0]}
+        resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
         return (
             (self.verb, self.group, self.resource)
             == (event["verb"], asked.get("apiGroup", ""), resource)
@@ -45,32 +43,33 @@ class Right(NamedTuple):
         return " ".join(filter(None, (self.verb, self.resource, where)))
 
 
-def granted(*manifests: Path) -> set[Right]:
-    """All that manifests allow; paths such as /version aside."""
-    roles = [
-        item
-        for manifest in manifests
-        for item in yaml.safe_load(manifest.read_text())["items"]
-        if item["kind"] in ("ClusterRole", "Role")
-    ]
-    return {
+def granted(manifest: str) -> dict[str, Right]:
+    """All that a manifest allows, by what a test calls it."""
+    items = yaml.safe_load((FILES / manifest).read_text())["items"]
+    found = [
         Right(verb, group, resource, role["metadata"].get("namespace", ""), name)
-        for role in roles
+        for role in items
+        if role["kind"] in ("ClusterRole", "Role")
         for rule in role["rules"]
-        for group in rule.get("apiGroups", [])
-        for resource in rule["resources"]
+        for group in rule.get("apiGroups", [""])
+        for resource in rule.get("resources") or rule["nonResourceURLs"]
         for verb in rule["verbs"]
         for name in rule.get("resourceNames") or [""]
-    }
-
-
-def unused(cluster: Cluster, account: str, rights: Iterable[Right]) -> set[str]:
-    """What the account could do, and did not. Nothing that it asked for may have been refused."""
-    events = cluster.plane.asked(account)
-    refused = [
-        (event["verb"], event["requestURI"])
-        for event in events
-        if event.get("responseStatus", {}).get("code") == 403
     ]
-    assert events and not refused, refused
-    return {str(right) for right in rights if not any(right.allows(event) for event in events)}
+    return {str(right): right for right in found}
+
+
+def account(manifest: str) -> str:
+    """Whose rights these are: what only an option needs has no account of its own."""
+    return f"storage-ops-{manifest.removesuffix('.yml').split('-')[1]}"
+
+
+def unused(rights: Collection[Right], events: list[dict[str, Any]]) -> list[str]:
+    """Which of these rights no such request took."""
+    return [str(right) for right in rights if not any(right.allows(event) for event in events)]
+
+
+def refusals(events: list[dict[str, Any]]) -> list[str]:
+    """What was asked for without a right."""
+    found = [event for event in events if event.get("responseStatus", {}).get("code") == 403]
+    return [f"{event['verb']} {event['requestURI']}" for event in found]

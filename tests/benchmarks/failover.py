@@ -57,7 +57,7 @@ def by_playbook(scenario: Failover, **options: int) -> None:
         **options,
     }
     extra = {"lost_node": NODE_A, **{f"node_fence_{key}": value for key, value in role.items()}}
-    played = scenario.cluster.playbook("fail_over_volumes", **extra)
+    played = scenario.cluster.playbook("fail_over_volumes", user="admin", **extra)
     if played.rc:
         sys.exit(played.text)
 

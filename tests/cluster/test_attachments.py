@@ -155,6 +155,13 @@ def test_the_collision_is_predicted_found_and_cleaned(old: Cluster) -> None:
     cluster.wait(
         lambda: cluster.api.find("PersistentVolume", victim.volume) is None, "the volume is gone"
     )
+    cluster.used(
+        "rbac-repair.yml",
+        "delete volumeattachments",
+        "list persistentvolumes",
+        "list csidrivers",
+        "get leases kube-system/kube-controller-manager",
+    )
 
 
 def test_the_current_version_has_no_collision(current: Cluster) -> None:

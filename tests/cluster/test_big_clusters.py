@@ -12,7 +12,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from lab.kubernetes.build import CURRENT, OLD
 from lab.kubernetes.controlplane import ControlPlane
 from lab.kubernetes.proxy import Proxy
 from node import Outcome
+from rights import FILES
 from selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import (
@@ -44,7 +44,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options
     make_cluster,
 )
 
-AUDITOR = Path(__file__).parents[2] / "playbooks/files/rbac-audit.yml"
+AUDITOR, REPAIRER = FILES / "rbac-audit.yml", FILES / "rbac-repair.yml"
 # Suspects on more nodes than are asked for their pods one by one, and of each kind more than are
 # read one by one. The pods are more than the buffers between two programs take.
 LOAD = load.Load(nodes=800, volumes=800, pods=4_000, broken=200)
@@ -284,19 +284,19 @@ def test_a_list_that_a_slow_client_cannot_read_at_once(lab: Lab) -> None:
     assert {request.path.partition("&")[0] for request in proxy.requests} == {f"{PODS}?limit=500"}
 
 
+QUICK: dict[str, Any] = {
+    "min_age": 0,
+    "observation_seconds": 1,
+    "deadline": patient(240),
+    "request_timeout": patient(60),
+}
+
+
 def audit(lab: Lab, proxy: Proxy) -> Outcome:
     """Both observations of everything that looks wrong, with exactly the rights that
     are shipped.
     """
-    return lab.ansible(
-        "volumeattachment_info",
-        user=AUDITOR,
-        proxy=proxy,
-        min_age=0,
-        observation_seconds=1,
-        deadline=patient(240),
-        request_timeout=patient(60),
-    )
+    return lab.ansible("volumeattachment_info", user=AUDITOR, proxy=proxy, **QUICK)
 
 
 def whole_lists(proxy: Proxy, resource: str) -> list[str]:
@@ -352,9 +352,21 @@ def test_pods_are_read_once_and_what_comes_and_goes_is_seen(lab: Lab) -> None:
 
     at_the_second_look(proxy, come_and_go)
     with traffic(lab, k8s.path("Pod", "app-003999", "bulk-99")):
-        found = audit(lab, proxy)
+        # So many are an outage, and none is repaired.
+        options = {"user": REPAIRER, "check": True, **QUICK}
+        found = lab.ansible("volumeattachment_repair", proxy=proxy, **options)
     only_the_first_is_missing(found)
+    assert not found.outcomes
     assert whole_lists(proxy, "pods") == ["resourceVersion=0"]
+    lab.used(
+        "rbac-repair.yml",
+        "watch volumeattachments",
+        "watch persistentvolumes",
+        "watch persistentvolumeclaims",
+        "watch nodes",
+        "watch pods",
+        "list csinodes",
+    )
 
 
 @pytest.mark.parametrize("action", [{"cut": 0.0}, {"status": 403}, {"reset": True}], ids=str)
@@ -369,5 +381,16 @@ def test_without_a_watch_it_finds_the_same(lab: Lab, action: dict[str, Any]) -> 
     finally:
         lab.api.delete(k8s.path_of(stays), grace=0)
     only_the_first_is_missing(found)
+    if "cut" in action:
+        # It comes to the API server, and its answer does not come back.
+        lab.used(
+            "rbac-audit.yml",
+            "watch volumeattachments",
+            "watch persistentvolumes",
+            "watch persistentvolumeclaims",
+            "watch nodes",
+            "watch pods",
+            "list csinodes",
+        )
     pages = [query.partition("&")[0] for query in whole_lists(proxy, "pods")]
     assert pages == ["resourceVersion=0", *["limit=500"] * (LOAD.pods // 500 + 1)]

@@ -20,6 +20,7 @@ from lab.kubernetes.api import path
 
 DRIVER = "ru.yandex.s3.csi"
 RBAC = Path(__file__).parents[2] / "playbooks" / "files" / "rbac-audit.yml"
+REPAIRER = RBAC.with_name("rbac-repair.yml")
 STAGE = "csi.storage.k8s.io/node-stage-secret-"
 SECRET = "0b1fa7e4planted"
 
@@ -108,13 +109,14 @@ def test_from_provisioner_to_path(request: pytest.FixtureRequest, fixture: str) 
     assert [entry["volume"] for entry in found.result["unused"]] == ["pv-idle"]
     assert SECRET not in json.dumps(found.result)
 
-    everywhere = cluster.ansible(
-        "csi_volume_info", user=RBAC, check=True, claims=["default/web", "default/other"]
-    )
+    # Before a repair its account asks, too.
+    options = {"claims": ["default/web", "default/other"]}
+    everywhere = cluster.ansible("csi_volume_info", user=REPAIRER, check=True, **options)
     assert [(entry["volume"], len(entry["pods"])) for entry in everywhere.result["volumes"]] == [
         ("pv-other", 0),
         ("pv-web", 2),
     ]
+    cluster.used("rbac-repair.yml", "list storageclasses")
     # Which host has the mounts of a pod that is older than its node?
     time.sleep(1.1)
     api.delete(path("Node", "n2"))

@@ -62,6 +62,27 @@ def test_a_deployment_is_moved_once_and_proven(cluster: Cluster) -> None:
         cluster.ansible("workload_reattach", check=True, user=REPAIR, **given),
     ):
         assert not again.failed and not again.changed and again.findings == [], again.msg
+    cluster.used(
+        "rbac-repair.yml",
+        "get /version",
+        "get persistentvolumes",
+        "get persistentvolumeclaims",
+        "list persistentvolumeclaims",
+        "get volumeattachments",
+        "list volumeattachments",
+        "list pods",
+        "create pods/eviction",
+        "get deployments",
+        "list deployments",
+        "list statefulsets",
+        "get replicasets",
+        "get nodes",
+        "list nodes",
+        "patch nodes",
+        "list leases storage-ops",
+        "create leases storage-ops",
+        "delete leases storage-ops",
+    )
 
 
 @both
@@ -94,6 +115,7 @@ def test_a_stateful_set_is_moved(cluster: Cluster) -> None:
     assert run.finding("db")["object"]["kind"] == "StatefulSet"
     assert db.attachment()["metadata"]["uid"] != old and not db.pods() & pods and db.node() != node
     no_trace(cluster)
+    cluster.used("rbac-repair.yml", "get statefulsets")
 
 
 @both
@@ -109,6 +131,11 @@ def test_a_stateful_set_is_scaled_down_and_up(cluster: Cluster) -> None:
     assert db.attachment()["metadata"]["uid"] != old and not db.pods() & pods
     assert (cluster.api.find("StatefulSet", "db") or {})["spec"]["replicas"] == 1
     no_trace(cluster)
+    cluster.used(
+        "rbac-repair-scale-down.yml",
+        "patch statefulsets",
+        "list horizontalpodautoscalers",
+    )
 
 
 @both

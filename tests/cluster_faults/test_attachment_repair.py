@@ -445,7 +445,7 @@ def test_the_prefix_of_new_volumes(
     }
 
     def play(check: bool = False, user: User = PROVISIONING) -> Played:
-        return cluster.playbook(PLAYBOOK, check, user, **given)
+        return cluster.playbook(PLAYBOOK, check, user=user, **given)
 
     def now() -> list[str] | None:
         found = cluster.api.find("Deployment", "unity-controller", "csi-unity") or {}
@@ -464,6 +464,12 @@ def test_the_prefix_of_new_volumes(
     again = play()
     assert again.rc == 0 and "| CHANGED" not in again.text, again.text
     assert now() == wanted
+    cluster.used(
+        "rbac-repair-provisioner.yml",
+        "get deployments csi-unity/unity-controller",
+        "patch deployments csi-unity/unity-controller",
+        refused=True,
+    )
 
 
 def test_the_prefix_in_a_custom_resource(control_plane_current: Cluster) -> None:
@@ -487,7 +493,7 @@ def test_the_prefix_in_a_custom_resource(control_plane_current: Cluster) -> None
     named["handles"] = [HANDLE.format("csivol")]
     # A survey sends it as text.
     for given, changed in ((json.dumps(named), True), (named, False)):
-        run = cluster.playbook(PLAYBOOK, **QUICK, attachment_repair_provisioner=given)
+        run = cluster.playbook(PLAYBOOK, user="admin", **QUICK, attachment_repair_provisioner=given)
         assert run.rc == 0 and ("| CHANGED" in run.text) == changed, run.text
         assert (cluster.api.find("ConfigMap", "rack") or {})["metadata"]["annotations"] == {
             "rack/prefix": "csivolxxxxx"

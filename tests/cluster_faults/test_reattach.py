@@ -127,6 +127,7 @@ def test_what_tolerates_a_cordon_is_scaled_when_that_is_accepted(cluster: Cluste
     assert web.attachment()["metadata"]["uid"] != old and not web.pods() & pods
     assert (cluster.api.find("Deployment", "web") or {})["spec"]["replicas"] == 1
     no_trace(cluster)
+    cluster.used("rbac-repair-scale-down.yml", "patch deployments")
 
 
 def test_scaling_takes_rights_of_its_own(cluster: Cluster) -> None:
@@ -233,6 +234,36 @@ def test_an_owner_that_makes_nothing_again(cluster: Cluster) -> None:
         assert api.get(where)
     run = reattach(cluster, accept_unknown_owners=True, ready_timeout=2)
     assert run.failed and "0 of 1 new pods are Ready" in run.msg and api.get(where) is None
+
+
+def test_a_replication_controller_makes_its_pod_again(cluster: Cluster) -> None:
+    web = Workload(cluster, "web", "ReplicationController")
+    pods, node = web.pods(), web.node()
+    run = reattach(cluster)
+    assert not run.failed, run.msg
+    assert not web.pods() & pods and web.node() != node
+    no_trace(cluster)
+    cluster.used("rbac-repair.yml", "get replicationcontrollers")
+
+
+def test_the_next_pod_of_that_name_is_not_evicted(cluster: Cluster) -> None:
+    """A StatefulSet has made its pod again before the eviction comes, which is for the old one."""
+    db = Workload(cluster, "db", "StatefulSet")
+    old, proxy = db.pods(), cluster.proxy()
+    new: set[str] = set()
+
+    def replace() -> None:
+        cluster.api.delete(path("Pod", "db-0"), grace=0)
+        new.update(cluster.wait(lambda: db.pods() - old, "the next pod"))
+
+    rule = proxy.on("POST", "/eviction$", times=1, before=replace)
+    run = reattach(cluster, "db", proxy=proxy)
+    assert rule.matched and not run.failed, run.msg
+    assert ("evict_pod", "done") in run.outcomes
+    db.wait_ready()
+    assert db.pods() == new and not new & old
+    no_trace(cluster)
+    cluster.used("rbac-repair.yml", "get pods")
 
 
 def test_the_second_eviction_fails(cluster: Cluster) -> None:

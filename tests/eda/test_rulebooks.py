@@ -307,6 +307,7 @@ def test_kubernetes_events(
         assert running.text.count(ANSWER) == 2
         assert "pod default/web" in running.text
     assert not (tmp_path / "owned").exists()
+    cluster.used("rbac-events.yml", "list events", "watch events")
 
 
 def test_repair_without_a_namespace_is_refused(

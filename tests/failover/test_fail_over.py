@@ -19,6 +19,7 @@ from fencing import FAIL_OVER, OUT_OF_SERVICE, RELEASE, USER, Fencing
 from lab.common import patient
 from lab.kubernetes.addons.addons import Addons
 from node import COLLECTION, environment
+from rights import FILES
 
 ADDRESS = ADDRESSES[NODE_A]
 
@@ -92,6 +93,29 @@ def test_volumes_one_by_one(failover_1_20: Failover) -> None:
     fencing = Fencing(failover_1_20)
     moved(failover_1_20, fencing, f"{ADDRESS}:0/0")
     assert OUT_OF_SERVICE not in failover_1_20.taints(NODE_A)
+    failover_1_20.cluster.used(
+        "rbac-fence.yml",
+        "get /version",
+        "get /apis",
+        "get nodes",
+        "list nodes",
+        "patch nodes",
+        "get volumeattachments",
+        "list volumeattachments",
+        "delete volumeattachments",
+        "get persistentvolumes",
+        "get persistentvolumeclaims",
+        "list pods",
+        "delete pods",
+        "get configmaps storage-ops",
+        "list configmaps storage-ops",
+        "create configmaps storage-ops",
+        "patch configmaps storage-ops",
+        "get leases storage-ops",
+        "create leases storage-ops",
+        "patch leases storage-ops",
+        "delete leases storage-ops",
+    )
 
 
 @pytest.mark.smoke
@@ -137,11 +161,16 @@ def test_network_fence(failover_current: Failover, addons: Addons) -> None:
     Its release leaves the NetworkFence, Unfenced.
     """
     scene, fencing = failover_current, Fencing(failover_current)
-    addons.create(f"storage-ops-{NODE_A}", f"{ADDRESS}/32")
+    addons.make_class("ceph")
+    addons.create(f"storage-ops-{NODE_A}", f"{ADDRESS}/32", class_name="ceph")
     moved(scene, fencing, f"cidr:{ADDRESS}:0/32")
     ledger = fencing.ledger
     assert ledger and ledger["method"] == "network_fence" and not ledger["unverified"]
     assert addons.get(f"storage-ops-{NODE_A}")["spec"]["fenceState"] == "Fenced"
+    audit = {"user": FILES / "rbac-audit.yml", "controls": ["STOR-16", "STOR-17"]}
+    seen = scene.cluster.ansible("cluster_storage_info", **audit)
+    assert not seen.failed, seen.msg
+    scene.cluster.used("rbac-audit.yml", "list networkfences", "list networkfenceclasses")
 
     scene.recover(rebooted=True)
     run = fencing.release()
@@ -149,6 +178,14 @@ def test_network_fence(failover_current: Failover, addons: Addons) -> None:
     fencing.nothing_left()
     assert scene.storage.ceph.blocklist() == {}
     assert addons.get(f"storage-ops-{NODE_A}")["spec"]["fenceState"] == "Unfenced"
+    scene.cluster.used(
+        "rbac-fence.yml",
+        "get networkfences",
+        "list networkfences",
+        "patch networkfences",
+        "list networkfenceclasses",
+        "delete configmaps storage-ops",
+    )
 
 
 @pytest.mark.variation

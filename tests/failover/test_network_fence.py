@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from failover import ADDRESSES, NODE_A, NODE_B, Failover
-from lab.kubernetes.addons.addons import FENCES, Addons
+from lab.kubernetes.addons.addons import FENCES, GROUP, Addons
 from node import Outcome
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
@@ -35,6 +35,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options
 )
 
 RBAC = Path(__file__).parents[2] / "playbooks/files/rbac-fence.yml"
+AUDITOR = RBAC.with_name("rbac-audit.yml")
 # What prepare_network_fences takes, too.
 PREPARING = (RBAC, RBAC.with_name("rbac-fence-prepare.yml"))
 ADDRESS = ADDRESSES[NODE_A]
@@ -66,8 +67,33 @@ def find(api: Cluster, name: str) -> NetworkFence:
 
 def test_a_cluster_without_csi_addons_has_none(failover_current: Failover, api: Cluster) -> None:
     assert network_fence.list_fences(api) is None
-    answer = failover_current.cluster.ansible("network_fence_prepare", network_fence_class="ceph")
+    options = {"user": PREPARING, "network_fence_class": "ceph"}
+    answer = failover_current.cluster.ansible("network_fence_prepare", **options)
     assert answer.failed and "install CSI-Addons" in answer.msg, answer
+
+
+def test_a_cluster_with_other_csi_addons(failover_current: Failover, api: Cluster) -> None:
+    """The API server has no list of NetworkFences, and says so where it says what it has."""
+    cluster = failover_current.cluster
+    group, version = GROUP.split("/")
+    names = {"plural": "others", "singular": "other", "kind": "Other", "listKind": "OtherList"}
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    served = {"name": version, "served": True, "storage": True, "schema": schema}
+    spec = {"group": group, "scope": "Cluster", "names": names, "versions": [served]}
+    cluster.api.create(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"others.{group}"},
+            "spec": spec,
+        }
+    )
+    cluster.wait(lambda: cluster.api.get(f"/apis/{GROUP}"), "the group is served")
+    assert network_fence.list_fences(api) is None
+    seen = cluster.ansible("cluster_storage_info", user=AUDITOR, controls=["STOR-16"])
+    assert not seen.failed and "not_assessed" not in seen.result, seen.msg
+    cluster.used("rbac-fence.yml", "get /apis/csiaddons.openshift.io/v1alpha1")
+    cluster.used("rbac-audit.yml", "get /apis/csiaddons.openshift.io/v1alpha1")
 
 
 @pytest.mark.smoke
@@ -366,7 +392,7 @@ def test_the_playbook(failover_current: Failover, addons: Addons) -> None:
     }
     answers |= {**ceph, "network_fence_ceph_host": "localhost", "network_fence_strict": "true"}
     play = failover_current.cluster.playbook
-    assert play("prepare_network_fences", **answers).rc != 0, "no target"
+    assert play("prepare_network_fences", user=PREPARING, **answers).rc != 0, "no target"
     dry = play("prepare_network_fences", check=True, user=PREPARING, **answers, target="cluster")
     assert dry.rc == 0 and "planned" in dry.text, dry.text
     assert not failover_current.api.call("GET", FENCES)["items"]
@@ -375,3 +401,5 @@ def test_the_playbook(failover_current: Failover, addons: Addons) -> None:
     assert len(failover_current.api.call("GET", FENCES)["items"]) == 2
     again = play("prepare_network_fences", user=PREPARING, **answers, network_fence_nodes=NODE_A)
     assert again.rc == 0 and "nothing to do: 1 node" in again.text, again.text
+    cluster = failover_current.cluster
+    cluster.used("rbac-fence-prepare.yml", "create networkfences", "list csiaddonsnodes")

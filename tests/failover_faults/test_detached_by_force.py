@@ -46,3 +46,4 @@ def test_detached_by_force(failover_current: Failover) -> None:
     fenced_at = scene.content()
     time.sleep(2)
     assert scene.content() == fenced_at <= scene.writer.acknowledged + 1
+    scene.cluster.used("rbac-fence.yml", "list persistentvolumes")

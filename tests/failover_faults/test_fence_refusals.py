@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from failover import ADDRESSES, NODE_A, NODE_B, Failover
+from fencing import RBAC
 from lab.kubernetes.api import path
 from node import Outcome
 from reattach import kill_module
@@ -63,9 +64,8 @@ def fence(
     **options: Any,
 ) -> Outcome:
     options = {"node": NODE_A, "run_id": uuid.uuid4().hex, "state": state, **QUICK, **options}
-    return scenario.cluster.ansible(
-        "node_fence", check=check, **options, **({"ceph": ceph} if ceph else {})
-    )
+    options |= {"user": RBAC, **({"ceph": ceph} if ceph else {})}
+    return scenario.cluster.ansible("node_fence", check=check, **options)
 
 
 def traces(scenario: Failover) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_a_node_that_is_not_lost(failover_current: Failover) -> None:
 def test_who_waits_for_the_volumes(lost: Failover) -> None:
     """Kubernetes has no attachment for the new pod yet; it says Multi-Attach in an event."""
     lost.wait_waiting()
-    (finding,) = lost.cluster.ansible("node_fence_info", grace_seconds=1).findings
+    (finding,) = lost.cluster.ansible("node_fence_info", user=RBAC, grace_seconds=1).findings
     (pod,) = lost.pods(NODE_B)
     assert finding["evidence"]["waiting_elsewhere"] == [
         f"pv-db on {NODE_B} for pod default/{pod['metadata']['name']}"
@@ -285,16 +285,8 @@ def test_killed_right_after_a_write(lost: Failover, method: str, where: str) -> 
     proxy = lost.cluster.proxy()
     ceph = read(lost)
     proxy.on(method, where, first=1, times=1, after=lambda: kill_module(module="node_fence"))
-    killed = lost.cluster.ansible(
-        "node_fence",
-        proxy=proxy,
-        node=NODE_A,
-        run_id="killed",
-        state="intended",
-        ceph=ceph,
-        lease_seconds=2,
-        **QUICK,
-    )
+    options = {"node": NODE_A, "run_id": "killed", "state": "intended", "ceph": ceph, **QUICK}
+    killed = lost.cluster.ansible("node_fence", user=RBAC, proxy=proxy, lease_seconds=2, **options)
     assert killed.failed and "findings" not in killed.result
     assert traces(lost)["lease"] and traces(lost)["ledger"]
     run = fence(lost, ceph, lease_timeout=30, run_id="next")

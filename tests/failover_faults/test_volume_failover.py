@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from cluster import Cluster, fresh
 from failover import HEARTBEAT, IMPATIENT
+from fencing import RBAC
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import OK, Behaviour
@@ -162,7 +163,8 @@ class Lost:
     def run(self, check: bool = False, proxy: Proxy | None = None, **options: Any) -> Outcome:
         """Our module."""
         given = {"ceph": self.reading(), **QUICK, **options}
-        return self.cluster.ansible("volume_failover", check=check, proxy=proxy, node="a", **given)
+        given |= {"user": RBAC, "node": "a"}
+        return self.cluster.ansible("volume_failover", check=check, proxy=proxy, **given)
 
     def reading(self) -> dict[str, Any]:
         """What Ceph would say of the fence."""
@@ -442,6 +444,7 @@ def test_a_new_pod_that_cannot_mount(lost_current: Lost) -> None:
     assert lost.attached() == {("pv-db", "b")} and lost.ledger()["phase"] == "fenced"
     lost.kubelets._run = start  # type: ignore[method-assign]
     assert done(lost.run()) == [ATTACH, READY, RECORD]
+    lost.cluster.used("rbac-fence.yml", "list events")
     converged(lost)
 
 

@@ -20,7 +20,9 @@ from lab.kubernetes import api as k8s
 from lab.kubernetes import faults
 from lab.kubernetes.api import path
 from node import ANSIBLE_DEADLINE, COLLECTION, environment
+from rights import FILES
 
+REPAIRER = FILES / "rbac-repair.yml"
 # In a test nobody waits for as long as in a cluster.
 QUICK = {
     "triage_stuck_seconds": "1",
@@ -67,7 +69,7 @@ def test_only_what_triage_has_named(control_plane_1_20: Cluster) -> None:
 
     def respond(rc: int = 0, check: bool = False, **answers: Any) -> str:
         scope = {"triage_namespace": "default", "triage_pod": "web", **QUICK}
-        played = cluster.playbook("respond", check=check, **scope, **answers)
+        played = cluster.playbook("respond", check=check, user=REPAIRER, **scope, **answers)
         assert played.rc == rc, played.text
         return played.text
 
@@ -90,6 +92,15 @@ def test_only_what_triage_has_named(control_plane_1_20: Cluster) -> None:
     assert there() == [True, True]
     respond(**allowed, respond_rehearsed=[left.attachment])
     assert there() == [False, True]
+    nothing = cluster.ansible("pod_volume_info", user=REPAIRER, namespace="kube-public")
+    assert not nothing.failed, nothing.msg
+    cluster.used(
+        "rbac-repair.yml",
+        "get csidrivers",
+        "get csinodes",
+        "list events",
+        "get namespaces",
+    )
 
 
 @pytest.mark.parametrize(

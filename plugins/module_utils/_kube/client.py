@@ -80,7 +80,7 @@ _AUDITED = {
 }
 # Of these no audit gets a single one, nor all of these.
 _NAMED = {"leases"}
-_LISTED = {"networkfences", "networkfenceclasses", "pods"}
+_LISTED = {"configmaps", "networkfences", "networkfenceclasses", "pods"}
 # The manifest that has a right, by verb and resource ("": any verb).
 _GIVEN = {
     ("create", "networkfences"): "rbac-fence-prepare.yml",

@@ -42,6 +42,7 @@ KINDS: Mapping[str, tuple[str, str, bool]] = {
     "CSINode": (STORAGE, "csinodes", False),
     "Deployment": ("apps/v1", "deployments", True),
     "ReplicaSet": ("apps/v1", "replicasets", True),
+    "ReplicationController": ("v1", "replicationcontrollers", True),
     "StatefulSet": ("apps/v1", "statefulsets", True),
     "DaemonSet": ("apps/v1", "daemonsets", True),
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets", True),
@@ -370,12 +371,11 @@ def workload(
     namespace: str = "default",
     **more: Any,
 ) -> Object:
-    """A Deployment, StatefulSet or DaemonSet whose pods mount these claims."""
+    """A Deployment, StatefulSet, DaemonSet or ReplicationController with pods for these claims."""
     labels = {"app": name}
-    spec: Object = {
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": pod_spec(claims, **more)},
-    }
+    selector: Object = labels if kind == "ReplicationController" else {"matchLabels": labels}
+    template = {"metadata": {"labels": labels}, "spec": pod_spec(claims, **more)}
+    spec: Object = {"selector": selector, "template": template}
     if kind != "DaemonSet":
         spec["replicas"] = replicas
     if kind == "Deployment":

@@ -34,6 +34,8 @@ from .build import VERSIONS, Binaries, binaries, locate
 from .process import Process
 
 START_DEADLINE = 90.0
+# The namespace of the collection's accounts: what they ask for is in the API server's audit log.
+AUDITED = "storage-ops"
 # user -> (name, groups) as the API server knows them.
 USERS = {
     "admin": ("admin", "system:masters"),
@@ -53,9 +55,9 @@ LEFT_ALONE = (
 
 
 class ControlPlane:
-    """A control plane by name and version. Its folder holds all it has; several run side by side.
+    """A control plane by name and version.
 
-    ``audited``: a namespace; what its service accounts ask for is in the API server's audit log.
+    Its folder holds all it has; several run side by side.
     """
 
     def __init__(
@@ -67,11 +69,10 @@ class ControlPlane:
         controller_manager: bool = True,
         scheduler: bool = True,
         tied: bool = True,
-        audited: str = "",
         apiserver_args: Sequence[str] = (),
         controller_manager_args: Sequence[str] = (),
     ) -> None:
-        self.name, self.version, self.tied, self.audited = name, version, tied, audited
+        self.name, self.version, self.tied = name, version, tied
         self.number = locate(version).version
         self.folder = cache_dir() / "clusters" / f"{name}-{version}"
         self.leader_elect, self.controller_manager, self.scheduler = (
@@ -353,13 +354,9 @@ class ControlPlane:
         _wait_ready(ready, process)
 
     def _audit_arguments(self) -> list[str]:
-        if not self.audited:
-            return []
         policy = self.folder / "audit-policy.json"
-        rules: list[Object] = [
-            {"level": "Metadata", "userGroups": [f"system:serviceaccounts:{self.audited}"]},
-            {"level": "None"},
-        ]
+        accounts = [f"system:serviceaccounts:{AUDITED}"]
+        rules: list[Object] = [{"level": "Metadata", "userGroups": accounts}, {"level": "None"}]
         stages = ["RequestReceived"]
         policy.write_text(
             json.dumps(
@@ -371,17 +368,24 @@ class ControlPlane:
                 }
             )
         )
-        return [f"--audit-policy-file={policy}", f"--audit-log-path={self._audit_log}"]
+        # It is read from where a test has begun, so it must not begin anew (megabytes).
+        size = "--audit-log-maxsize=100000"
+        return [f"--audit-policy-file={policy}", f"--audit-log-path={self._audit_log}", size]
 
     @property
     def _audit_log(self) -> Path:
         return self.folder / "audit.log"
 
-    def asked(self, account: str) -> list[Object]:
+    @property
+    def asked_so_far(self) -> int:
+        """Where in the audit log is what will be asked from now on."""
+        return self._audit_log.stat().st_size if self._audit_log.exists() else 0
+
+    def asked(self, account: str, since: int = 0) -> list[Object]:
         """What a service account has asked for, as the audit log has it (audit.k8s.io/v1 Event)."""
-        user = f"system:serviceaccount:{self.audited}:{account}"
+        user = f"system:serviceaccount:{AUDITED}:{account}"
         # The last line may be half written.
-        lines = self._audit_log.read_text().split("\n")[:-1]
+        lines = self._audit_log.read_bytes()[since:].split(b"\n")[:-1]
         return [event for event in map(json.loads, lines) if event["user"]["username"] == user]
 
     def stop_apiserver(self, number: int = signal.SIGKILL) -> None:
