@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 from lab.common import patient
-from selection import lowest
 
 MODULE = "storage_ops.runbooks.iscsi_module_check"
 EVIL = "mnt\x1b[31m\x9b2J\u202e"
@@ -72,14 +71,6 @@ def hostile(fails: bool) -> dict[str, Any]:
         "diff": diff,
         "exception": EVIL,
     }
-
-
-@pytest.fixture(params=["current", "lowest"])
-def programs(request: pytest.FixtureRequest) -> Path:
-    """Where the programs of an ansible-core are."""
-    if request.param == "current":
-        return Path(sys.executable).parent
-    return Path(lowest("ansible")).parent
 
 
 def run(*command: str | Path, callback: str = "storage_ops.runbooks.findings") -> str:
