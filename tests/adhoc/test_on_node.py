@@ -51,11 +51,13 @@ def answered(
     folder: Path,
     task: dict[str, Any],
     hostile: bool = True,
-    answer: dict[str, Any] = ANSWER,
+    answer: dict[str, Any] | None = None,
 ) -> tuple[dict[str, Any], str]:
     """What the controller keeps of an answer: seen by the next task, and all that was printed."""
     evil = folder / "python"
-    evil.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(answer)}\nEND\n", encoding="utf-8")
+    evil.write_text(
+        f"#!/bin/sh\ncat <<'END'\n{json.dumps(answer or ANSWER)}\nEND\n", encoding="utf-8"
+    )
     evil.chmod(0o755)
     interpreter = str(evil) if hostile else sys.executable
     seen = folder / "seen.json"
