@@ -12,8 +12,10 @@ a workflow) from whatever answers in place of the module, and so from root on th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as Normal
 
@@ -43,7 +45,7 @@ class ActionModule(Normal):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Run the module, and keep what it says of itself."""
         if self._task.action not in OWN_NAMES:
-            result: dict[str, Any] = super().run(tmp, task_vars)
+            result: dict[str, Any] = answered(lambda: super(ActionModule, self).run(tmp, task_vars))
             return without_orders(result, _interpreter(self))
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
         task = self._task.copy()
@@ -59,7 +61,22 @@ class ActionModule(Normal):  # type: ignore[misc]
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        return without_orders(action.run(task_vars=task_vars), _interpreter(action))
+        result = answered(lambda: action.run(task_vars=task_vars))
+        return without_orders(result, _interpreter(action))
+
+
+def answered(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What an action returns, also where the host cannot be reached.
+
+    Before ansible-core 2.19 the text of a failed connection is a template, if an action raises it
+    (TaskExecutor._execute takes only what is returned for unsafe). Whoever answers at the host's
+    address writes it, even before ssh has seen the key: "Bad remote protocol version
+    identification: ...".
+    """
+    try:
+        return run()
+    except AnsibleConnectionFailure as error:
+        return {"unreachable": True, "msg": str(error)}
 
 
 def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[str, Any]:

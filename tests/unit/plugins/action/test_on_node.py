@@ -11,13 +11,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from selection import lowest
 
 from ansible_collections.storage_ops.runbooks.plugins.action.on_node import without_orders
 
@@ -102,6 +105,76 @@ def test_the_defaults_of_a_module_are_its_own(tmp_path: Path) -> None:
     defaults = {"module_defaults": {"storage_ops.runbooks.nfs_mount_check": {"no_such_option": 1}}}
     _seen, printed = answered(tmp_path, {**task, **defaults}, hostile=False)
     assert "no_such_option" in printed
+
+
+@pytest.mark.parametrize("core", ["current", "lowest"])
+@pytest.mark.parametrize("by", ["storage_ops.runbooks.ceph_client_info", "on_node"])
+def test_who_answers_in_place_of_ssh_writes_no_template(tmp_path: Path, core: str, by: str) -> None:
+    """At the host's address, before ssh has seen a key: with ansible-core 2.16 the words that ssh
+    shows of it ran on the controller.
+    """
+    done = tmp_path / "done"
+    server = socket.create_server(("127.0.0.1", 0))
+    # What follows "SSH-" is no version; ssh shows a hundred characters of it.
+    said = f"SSH-{{{{ lookup('pipe', 'echo >{done.name}') }}}}"
+
+    def answer() -> None:
+        while True:
+            try:
+                connection, _address = server.accept()
+            except OSError:
+                return
+            connection.sendall(f"{said}\r\n".encode())
+            connection.close()
+
+    threading.Thread(target=answer, daemon=True).start()
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars": {"ansible_connection": "local"},
+        "tasks": [
+            {
+                **({by: {}} if by != "on_node" else through("ansible.builtin.setup")),
+                "delegate_to": "node",
+                "register": "answer",
+                "ignore_unreachable": True,
+                "vars": {
+                    "ansible_connection": "ssh",
+                    "ansible_host": "127.0.0.1",
+                    "ansible_port": server.getsockname()[1],
+                    "ansible_python_interpreter": sys.executable,
+                },
+            },
+            {
+                "ansible.builtin.assert": {
+                    "that": ["answer.unreachable", "'lookup(' in answer.msg"],
+                    "fail_msg": "{{ answer.msg }}",
+                }
+            },
+        ],
+    }
+    playbook = tmp_path / "play.yml"
+    playbook.write_text(yaml.safe_dump([play], sort_keys=False), encoding="utf-8")
+    environment = {**os.environ, "ANSIBLE_HOME": str(tmp_path / "home")}
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    try:
+        ended = subprocess.run(
+            [
+                program if core == "current" else lowest("ansible-playbook"),
+                "-i",
+                "localhost,node,",
+                str(playbook),
+            ],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    finally:
+        server.close()
+    assert ended.returncode == 0 and not done.exists(), ended.stdout + ended.stderr
 
 
 def through(module: str, **arguments: Any) -> dict[str, Any]:
