@@ -12,6 +12,7 @@ a workflow) from whatever answers in place of the module, and so from root on th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,7 @@ class ActionModule(Normal):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Run the module, and keep what it says of itself."""
         if self._task.action not in OWN_NAMES:
+            escape(self)
             result: dict[str, Any] = answered(lambda: super(ActionModule, self).run(tmp, task_vars))
             return without_orders(result, _interpreter(self))
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
@@ -61,6 +63,7 @@ class ActionModule(Normal):  # type: ignore[misc]
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
+        escape(action)
         result = answered(lambda: action.run(task_vars=task_vars))
         return without_orders(result, _interpreter(action))
 
@@ -77,6 +80,38 @@ def answered(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return run()
     except AnsibleConnectionFailure as error:
         return {"unreachable": True, "msg": str(error)}
+
+
+def escape(action: Any) -> None:
+    """Have Ansible warn of nothing that a terminal would obey.
+
+    It warns of what a host says before, beside and after a module's JSON as it is, and of values
+    that no module may return (ActionBase._parse_returned_data, remove_internal_keys).
+    """
+    execute, parse = action._low_level_execute_command, action._parse_returned_data
+
+    def executed(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        said: dict[str, Any] = execute(*args, **kwargs)
+        texts = {stream: _as_json(said.get(stream) or "") for stream in ("stdout", "stderr")}
+        lines = {f"{stream}_lines": text.splitlines() for stream, text in texts.items()}
+        return {**said, **texts, **lines}
+
+    def parsed(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        data: dict[str, Any] = parse(*args, **kwargs)
+        for key in [key for key in data if key.startswith("_ansible_") or key in ORDERS[2:]]:
+            data[untrusted.shown(key)] = untrusted.clean(data.pop(key))
+        return data
+
+    action._low_level_execute_command, action._parse_returned_data = executed, parsed
+
+
+def _as_json(text: str) -> str:
+    """The same to who reads it as JSON, which may hold such characters in its strings only."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\r\t" else json.dumps(char)[1:-1] for char in text
+    )
 
 
 def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[str, Any]:

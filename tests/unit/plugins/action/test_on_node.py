@@ -52,12 +52,29 @@ SEEN = {
 }
 
 
+def program(core: str) -> str:
+    """ansible-playbook of an ansible-core."""
+    if core == "lowest":
+        return lowest("ansible-playbook")
+    return str(Path(sys.executable).with_name("ansible-playbook"))
+
+
 def answered(
-    folder: Path, task: dict[str, Any], hostile: bool = True, answer: dict[str, Any] = ANSWER
+    folder: Path,
+    task: dict[str, Any],
+    hostile: bool = True,
+    answer: dict[str, Any] = ANSWER,
+    beside: str = "",
+    core: str = "current",
 ) -> tuple[dict[str, Any], str]:
-    """What the controller keeps of an answer: seen by the next task, and all that was printed."""
+    """What the controller keeps of an answer: seen by the next task, and all that was printed.
+
+    ``beside``: what the host says after it, and as an error.
+    """
     evil = folder / "python"
-    evil.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(answer)}\nEND\n", encoding="utf-8")
+    said = f"cat <<'END'\n{json.dumps(answer, ensure_ascii=False)}\nEND\n"
+    said += f"printf '%s' '{beside}'\nprintf '%s' '{beside}' >&2\n" if beside else ""
+    evil.write_text(f"#!/bin/sh\n{said}", encoding="utf-8")
     evil.chmod(0o755)
     interpreter = str(evil) if hostile else sys.executable
     seen = folder / "seen.json"
@@ -86,12 +103,7 @@ def answered(
         "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
         "ANSIBLE_HOME": str(folder / "home"),
     }
-    command = [
-        str(Path(sys.executable).with_name("ansible-playbook")),
-        "-i",
-        "localhost,node,",
-        str(playbook),
-    ]
+    command = [program(core), "-i", "localhost,node,", str(playbook)]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
@@ -156,15 +168,9 @@ def test_who_answers_in_place_of_ssh_writes_no_template(tmp_path: Path, core: st
     playbook = tmp_path / "play.yml"
     playbook.write_text(yaml.safe_dump([play], sort_keys=False), encoding="utf-8")
     environment = {**os.environ, "ANSIBLE_HOME": str(tmp_path / "home")}
-    program = str(Path(sys.executable).with_name("ansible-playbook"))
     try:
         ended = subprocess.run(
-            [
-                program if core == "current" else lowest("ansible-playbook"),
-                "-i",
-                "localhost,node,",
-                str(playbook),
-            ],
+            [program(core), "-i", "localhost,node,", str(playbook)],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
@@ -247,6 +253,25 @@ def test_no_terminal_obeys_a_result(tmp_path: Path, failed: bool) -> None:
     seen, printed = answered(tmp_path, task, answer={"changed": True, **said, "diff": diff})
     assert str(seen["ended"]) == "True"
     assert "\x1b]0;evil" not in printed and "x\\x1b]0;evil" in printed
+
+
+@pytest.mark.parametrize("core", ["current", "lowest"])
+@pytest.mark.parametrize(
+    "task", [{"storage_ops.runbooks.ceph_client_info": {}}, through("ansible.builtin.setup")]
+)
+def test_no_terminal_obeys_what_ansible_warns_of(
+    tmp_path: Path, core: str, task: dict[str, Any]
+) -> None:
+    """Such as what comes after the JSON, and values that no module may return; the rest
+    is as it was.
+    """
+    evil = "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202e"
+    kept = "caf\u00e9\u00a0\U000e0001"
+    answer = {"changed": False, "msg": kept, "_ansible_x": evil, "add_host": evil}
+    seen, printed = answered(tmp_path, task, answer=answer, beside=f"evil {evil}", core=core)
+    assert seen["result"] == "caf\u00e9\\xa0\\U000e0001"
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(printed), printed
+    assert printed.count("ZXZpbA==") == 3, printed
 
 
 def test_no_role_for_nodes_lets_a_result_in() -> None:
