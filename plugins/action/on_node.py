@@ -12,8 +12,11 @@ a workflow) from whatever answers in place of the module, and so from root on th
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as Normal
 
@@ -43,7 +46,8 @@ class ActionModule(Normal):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Run the module, and keep what it says of itself."""
         if self._task.action not in OWN_NAMES:
-            result: dict[str, Any] = super().run(tmp, task_vars)
+            escape(self)
+            result: dict[str, Any] = answered(lambda: super(ActionModule, self).run(tmp, task_vars))
             return without_orders(result, _interpreter(self))
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
         task = self._task.copy()
@@ -59,7 +63,55 @@ class ActionModule(Normal):  # type: ignore[misc]
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        return without_orders(action.run(task_vars=task_vars), _interpreter(action))
+        escape(action)
+        result = answered(lambda: action.run(task_vars=task_vars))
+        return without_orders(result, _interpreter(action))
+
+
+def answered(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What an action returns, also where the host cannot be reached.
+
+    Before ansible-core 2.19 the text of a failed connection is a template, if an action raises it
+    (TaskExecutor._execute takes only what is returned for unsafe). Whoever answers at the host's
+    address writes it, even before ssh has seen the key: "Bad remote protocol version
+    identification: ...".
+    """
+    try:
+        return run()
+    except AnsibleConnectionFailure as error:
+        return {"unreachable": True, "msg": str(error)}
+
+
+def escape(action: Any) -> None:
+    """Have Ansible warn of nothing that a terminal would obey.
+
+    It warns of what a host says before, beside and after a module's JSON as it is, and of values
+    that no module may return (ActionBase._parse_returned_data, remove_internal_keys).
+    """
+    execute, parse = action._low_level_execute_command, action._parse_returned_data
+
+    def executed(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        said: dict[str, Any] = execute(*args, **kwargs)
+        texts = {stream: _as_json(said.get(stream) or "") for stream in ("stdout", "stderr")}
+        lines = {f"{stream}_lines": text.splitlines() for stream, text in texts.items()}
+        return {**said, **texts, **lines}
+
+    def parsed(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        data: dict[str, Any] = parse(*args, **kwargs)
+        for key in [key for key in data if key.startswith("_ansible_") or key in ORDERS[2:]]:
+            data[untrusted.shown(key)] = untrusted.clean(data.pop(key))
+        return data
+
+    action._low_level_execute_command, action._parse_returned_data = executed, parsed
+
+
+def _as_json(text: str) -> str:
+    """The same to who reads it as JSON, which may hold such characters in its strings only."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\r\t" else json.dumps(char)[1:-1] for char in text
+    )
 
 
 def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[str, Any]:

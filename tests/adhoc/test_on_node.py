@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +54,16 @@ def answered(
     task: dict[str, Any],
     hostile: bool = True,
     answer: dict[str, Any] | None = None,
+    beside: str = "",
 ) -> tuple[dict[str, Any], str]:
-    """What the controller keeps of an answer: seen by the next task, and all that was printed."""
+    """What the controller keeps of an answer: seen by the next task, and all that was printed.
+
+    ``beside``: what the host says after it, and as an error.
+    """
     evil = folder / "python"
-    evil.write_text(
-        f"#!/bin/sh\ncat <<'END'\n{json.dumps(answer or ANSWER)}\nEND\n", encoding="utf-8"
-    )
+    said = f"cat <<'END'\n{json.dumps(answer or ANSWER, ensure_ascii=False)}\nEND\n"
+    said += f"printf '%s' '{beside}'\nprintf '%s' '{beside}' >&2\n" if beside else ""
+    evil.write_text(f"#!/bin/sh\n{said}", encoding="utf-8")
     evil.chmod(0o755)
     interpreter = str(evil) if hostile else sys.executable
     seen = folder / "seen.json"
@@ -105,6 +111,71 @@ def test_the_defaults_of_a_module_are_its_own(programs: Path, tmp_path: Path) ->
     defaults = {"module_defaults": {"storage_ops.runbooks.nfs_mount_check": {"no_such_option": 1}}}
     _seen, printed = answered(programs, tmp_path, {**task, **defaults}, hostile=False)
     assert "no_such_option" in printed
+
+
+@pytest.mark.parametrize("by", ["storage_ops.runbooks.ceph_client_info", "on_node"])
+def test_who_answers_in_place_of_ssh_writes_no_template(
+    programs: Path, tmp_path: Path, by: str
+) -> None:
+    """At the host's address, before ssh has seen a key: with ansible-core 2.16 the words that ssh
+    shows of it ran on the controller.
+    """
+    done = tmp_path / "done"
+    server = socket.create_server(("127.0.0.1", 0))
+    # What follows "SSH-" is no version; ssh shows a hundred characters of it.
+    said = f"SSH-{{{{ lookup('pipe', 'echo >{done.name}') }}}}"
+
+    def answer() -> None:
+        while True:
+            try:
+                connection, _address = server.accept()
+            except OSError:
+                return
+            connection.sendall(f"{said}\r\n".encode())
+            connection.close()
+
+    threading.Thread(target=answer, daemon=True).start()
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars": {"ansible_connection": "local"},
+        "tasks": [
+            {
+                **({by: {}} if by != "on_node" else through("ansible.builtin.setup")),
+                "delegate_to": "node",
+                "register": "answer",
+                "ignore_unreachable": True,
+                "vars": {
+                    "ansible_connection": "ssh",
+                    "ansible_host": "127.0.0.1",
+                    "ansible_port": server.getsockname()[1],
+                    "ansible_python_interpreter": sys.executable,
+                },
+            },
+            {
+                "ansible.builtin.assert": {
+                    "that": ["answer.unreachable", "'lookup(' in answer.msg"],
+                    "fail_msg": "{{ answer.msg }}",
+                }
+            },
+        ],
+    }
+    playbook = tmp_path / "play.yml"
+    playbook.write_text(yaml.safe_dump([play], sort_keys=False), encoding="utf-8")
+    environment = {**os.environ, "ANSIBLE_HOME": str(tmp_path / "home")}
+    try:
+        ended = subprocess.run(
+            [str(programs / "ansible-playbook"), "-i", "localhost,node,", str(playbook)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=patient(120),
+            check=False,
+        )
+    finally:
+        server.close()
+    assert ended.returncode == 0 and not done.exists(), ended.stdout + ended.stderr
 
 
 def through(module: str, **arguments: Any) -> dict[str, Any]:
@@ -157,3 +228,21 @@ def test_no_terminal_obeys_a_result(programs: Path, tmp_path: Path, failed: bool
     )
     assert str(seen["ended"]) == "True"
     assert "\x1b]0;evil" not in printed and "x\\x1b]0;evil" in printed
+
+
+@pytest.mark.parametrize(
+    "task", [{"storage_ops.runbooks.ceph_client_info": {}}, through("ansible.builtin.setup")]
+)
+def test_no_terminal_obeys_what_ansible_warns_of(
+    programs: Path, tmp_path: Path, task: dict[str, Any]
+) -> None:
+    """Such as what comes after the JSON, and values that no module may return; the rest
+    is as it was.
+    """
+    evil = "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202e"
+    kept = "caf\u00e9\u00a0\U000e0001"
+    answer = {"changed": False, "msg": kept, "_ansible_x": evil, "add_host": evil}
+    seen, printed = answered(programs, tmp_path, task, answer=answer, beside=f"evil {evil}")
+    assert seen["result"] == "caf\u00e9\\xa0\\U000e0001"
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(printed), printed
+    assert printed.count("ZXZpbA==") == 3, printed

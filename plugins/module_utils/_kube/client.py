@@ -52,6 +52,8 @@ MAX_PAUSE = 5.0
 DOUBT_SECONDS = 30.0
 # How often a list begins anew because its continue token expired.
 RESTARTS = 3
+# Characters of a name (k8s.io/apimachinery/pkg/util/validation, DNS1123SubdomainMaxLength).
+_MAX_NAME = 253
 # Seconds that a watch lasts. An API server tells how far it is (a bookmark) only every minute, and
 # 2 s before it ends a watch, to which its clock for bookmarks adds up to 1.25 s:
 # k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime; cacher.go, dispatchEvents.
@@ -203,6 +205,19 @@ def path(
     return "/" + "/".join(quote(part, safe=":") for part in parts if part)
 
 
+def _could_be(path: str) -> bool:
+    """Kubernetes may have given all the names in a path to something.
+
+    A claim's spec.volumeName is any text of a tenant's, and an API server refuses others as a bad
+    request, or takes them for a subresource (k8s.io/apimachinery/pkg/api/validation/path/name.go,
+    IsValidPathSegmentName; no name is longer than a DNS subdomain).
+    """
+    names = [unquote(part) for part in path.split("/")]
+    return not any(
+        name in (".", "..") or {"/", "%"} & set(name) or len(name) > _MAX_NAME for name in names
+    )
+
+
 @dataclass(frozen=True)
 class Listing(Generic[T]):
     """What was picked from a list, and the version of the state that it shows."""
@@ -267,6 +282,8 @@ class Cluster:
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Object | None:
         """An object as etcd has it now; None when there is none."""
         request = _Request("GET", path, dict(query or {}))
+        if not _could_be(path):
+            return None
 
         def read(answer: Answer) -> Object:
             value = _read_object(answer)

@@ -13,6 +13,7 @@ it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -69,6 +70,8 @@ _LOST = (
 # A static pod is another object for its kubelet (pkg/kubelet/types/pod_update.go:
 # ConfigMirrorAnnotationKey).
 _MIRROR = "kubernetes.io/config.mirror"
+# A hash of its file in hexadecimal (pkg/kubelet/config/common.go, applyDefaults), or a uid.
+_UID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 # How node.status begins the names of CSI volumes.
 _CSI = "kubernetes.io/csi/"
@@ -208,13 +211,19 @@ def pick_seen(item: dict[str, Any]) -> Seen:
         pod.deleted - timedelta(seconds=item["metadata"].get("deletionGracePeriodSeconds") or 0)
         if pod.deleted
         else None,
-        (item["metadata"].get("annotations") or {}).get(_MIRROR) or "",
+        _mirror(item),
         tuple(
             _container(entry)
             for entry in status.get("containerStatuses") or []
             if not entry.get("ready")
         ),
     )
+
+
+def _mirror(item: dict[str, Any]) -> str:
+    """Any pod may be made with that annotation, and the text becomes a part of a selector."""
+    text = (item["metadata"].get("annotations") or {}).get(_MIRROR) or ""
+    return text if _UID.fullmatch(text) else ""
 
 
 def _why_it_waits(entry: Mapping[str, Any]) -> list[tuple[str, str]]:

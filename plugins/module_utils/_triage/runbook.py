@@ -293,7 +293,9 @@ class Triage:
     ) -> dict[str, tuple[Message, ...]]:
         """What is said of pods, and of claims that are not bound, by uid."""
         said: dict[str, list[Message]] = defaultdict(list)
-        mirrored = {seen.mirror: seen.pod.uid for seen in suspects if seen.mirror}
+        # Whose uid it is, is who it is about, whatever a pod says of itself.
+        known = {"", *(seen.pod.uid for seen in suspects), *(claim.uid for claim in claims)}
+        mirrored = {seen.mirror: seen.pod.uid for seen in suspects if seen.mirror not in known}
         pods = {
             (seen.pod.namespace, uid)
             for seen in suspects

@@ -264,6 +264,26 @@ class TestClock:
 
 
 class TestRequests:
+    @pytest.mark.parametrize(
+        "name", ["a%b", "a/b", "a/status", ".", "..", "../../../version", "%2e%2e", "a" * 254]
+    )
+    def test_a_name_that_nothing_can_have(self, server: Server, name: str) -> None:
+        """A tenant writes one into a claim, and no look at the cluster may end of that."""
+        refused = {
+            "kind": "Status",
+            "reason": "BadRequest",
+            "message": f'Name parameter invalid: "{name}"',
+            "code": 400,
+        }
+        client = cluster(server, says(refused, 400), says(refused, 400))
+        assert client.get(path("v1", "persistentvolumes", name)) is None
+        assert server.requests == []
+
+    @pytest.mark.parametrize("name", ["a" * 253, "system:node", "a..b"])
+    def test_a_name_that_something_may_have(self, server: Server, name: str) -> None:
+        client = cluster(server, says({"kind": "X", "metadata": {"name": name}}))
+        assert client.get(path("v1", "persistentvolumes", name))
+
     def test_get(self, server: Server) -> None:
         client = cluster(server, says(WEB), refuses(404))
         assert client.get(POD, {"resourceVersion": "0"}) == WEB

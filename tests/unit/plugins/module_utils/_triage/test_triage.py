@@ -987,6 +987,26 @@ def test_static_pod() -> None:
     assert "no event" in one(pod(), *FINE, told).summary
 
 
+def test_a_pod_that_says_it_is_static() -> None:
+    """Any pod may be made with the annotation: it is no selector, and takes no messages from
+    others.
+    """
+    told = event("FailedMount", "MountVolume: Fibre Channel volume device not found")
+    # A selector is looked at where there is something to select from.
+    other = event("Killing", "x", of="uid-other", metadata={"name": "e", "namespace": "evil"})
+    for text in ("x,evil", "x,metadata.name=y", "x y", "x" * 65, "", "uid-web-0", "uid-shop-data"):
+        evil = pod(
+            "evil",
+            namespace="evil",
+            metadata={"uid": "uid-evil", "annotations": {"kubernetes.io/config.mirror": text}},
+        )
+        for objects in ((pod(), evil), (evil, pod())):
+            found = {
+                finding.name: finding.control for finding in triage(*objects, *FINE, told, other)
+            }
+            assert found == {"web-0": "STOR-03", "evil": ""}
+
+
 def test_claim_that_waits_for_the_scheduler() -> None:
     words = "waiting for first consumer to be created before binding"
     waits = event("WaitForFirstConsumer", words, of="uid-shop-data", type="Normal")
