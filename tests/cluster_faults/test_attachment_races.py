@@ -24,7 +24,7 @@ from cluster import LOCAL, Cluster
 from lab.common import patient
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
-from lab.kubernetes.attacher import Behaviour
+from lab.kubernetes.attacher import OK, Behaviour
 from lab.kubernetes.faults import DRIVER
 from lab.kubernetes.proxy import Proxy
 from node import COLLECTION, Outcome, environment
@@ -368,11 +368,12 @@ def test_killed_before_the_deletion_and_run_again(cluster: Cluster) -> None:
 
 def test_killed_at_the_deletion_and_run_again(cluster: Cluster) -> None:
     proxy = cluster.proxy()
-    cluster.attacher.behave(DRIVER, Behaviour(slow=5))
+    cluster.attacher.behave(DRIVER, Behaviour(silent=True))
     killed(cluster, proxy, lambda blow: proxy.on("DELETE", NAME, times=1, after=blow))
     proxy.clear()
     while_held = run(cluster, proxy)
     assert not while_held.failed and not while_held.changed, while_held.msg
+    cluster.attacher.behave(DRIVER, OK)
     cluster.wait(lambda: not cluster.attachment_uids(), "the attacher lets go")
     again = run(cluster, proxy)
     assert not again.failed and not again.changed and again.findings == [], again.msg
