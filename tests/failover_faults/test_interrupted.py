@@ -176,8 +176,9 @@ def test_killed_at_each_write(fencing: Fencing) -> None:
 
 def test_two_operators_at_once(fencing: Fencing) -> None:
     """The second one waits for the first, and finds nothing left to do."""
+    # However long the first one takes.
     command = fencing.command(
-        FAIL_OVER, node_fence_lease_seconds="60", volume_failover_lease_seconds="60"
+        FAIL_OVER, node_fence_lease_seconds="600", node_fence_lease_timeout="900"
     )
     settings = fencing.settings()
     runs = [
