@@ -19,7 +19,7 @@ REAL = $(RUN) --lab --report pytest -v --durations=10 -n "$$(tests/tools/workers
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo docs test test-faults test-matrix prepare smoke faults lint format units sanity importer lock sbom molecule bench clean
+.PHONY: help demo docs test test-faults test-matrix prepare smoke faults lint format units mutants sanity importer lock sbom molecule bench clean
 
 help: ## show this
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -60,6 +60,9 @@ units: ## unit tests: here, then by ansible-test with the oldest Python, and wit
 
 sanity: ## ansible-test sanity with both ansible-cores
 	@tests/tools/ansible_test.sh sanity
+
+mutants: ## drop each refusal of the collection: a unit test must turn red; SHARE=K: those of share K
+	@$(RUN) python -P tests/tools/mutants.py --share=$(if $(SHARE),$(SHARE),all)
 
 importer: ## build the collection and import it as Galaxy would
 	@$(RUN) tests/tools/galaxy_import.sh

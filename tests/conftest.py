@@ -23,7 +23,7 @@ from hypothesis import settings
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 # A variation belongs to one share for good; the commit's hash chooses the share.
-SHARES = 12
+SHARES = 20
 
 
 @pytest.fixture

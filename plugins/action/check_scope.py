@@ -19,11 +19,14 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.answers import read
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
+SPECS = "meta/argument_specs.yml"
 # How alike a name is to one that exists, where its prefix is misspelt, too (difflib's ratio).
 ALIKE = 0.85
 # The same for the first and the last word of a name that lacks one in between.
@@ -34,10 +37,13 @@ SPEC: dict[str, dict[str, Any]] = {
     "prefixes": {"type": "list", "elements": "str", "default": []},
     "given": {"type": "list", "elements": "str"},
     "playbooks": {"type": "list", "elements": "str"},
+    "role": {"type": "str"},
+    "own": {"type": "list", "elements": "str", "default": []},
+    "unread": {"type": "list", "elements": "str", "default": []},
 }
 BOUNDS = {
     "required_together": [("given", "playbooks")],
-    "mutually_exclusive": [("given", "target")],
+    "mutually_exclusive": [("given", "target", "role")],
 }
 
 
@@ -62,6 +68,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         try:
             # With a target this runs once, and for a host that need not be one of it.
             refuse(known.unknown(variables if params["target"] is None else given, given))
+            if params["role"] is not None:
+                # ansible_check_mode knows of --check alone, not of a play's check_mode.
+                more = {"check": bool(self._task.check_mode), "changed": False}
+                return {**result, **self._options(params, variables), **more}
             if params["target"] is None:
                 return {**result, "changed": False}
             hosts, left_out = self._hosts(params["target"], variables)
@@ -75,9 +85,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 }
             )
         except StorageOpsError as error:
-            return {**result, "failed": True, "msg": str(error)}
+            return {**result, "failed": True, "msg": str(error), "code": error.code}
         said = f"the limit leaves out {', '.join(left_out)}" if left_out else f"{len(hosts)} hosts"
         return {**result, "changed": False, "hosts": hosts, "left_out": left_out, "msg": said}
+
+    def _options(
+        self, params: Mapping[str, Any], variables: Mapping[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        spec = options_of(params["role"])
+        given = {
+            name: self._templar.template(variables[name]) for name in spec if name in variables
+        }
+        return answered(params["role"], given, params["own"], params["unread"])
 
     def _hosts(self, target: Any, variables: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """The hosts of the target that the run has, and those that ``--limit`` takes away."""
@@ -90,7 +109,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
         parts = split(target)
         if not parts:
-            raise StorageOpsError(
+            raise BadOption(
                 "target is required and must not be empty: name the hosts, for example -e "
                 "target=worker01"
             )
@@ -102,7 +121,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             # a second operator too.
             if not name or name[0] in "!&" or not match(f"{name},"):
                 near = _meant(name.lstrip("!&"), names)
-                raise StorageOpsError(f"No host of the inventory matches {part}{near}")
+                raise StorageOpsError(
+                    f"No host of the inventory matches {part}{near}", code="not_found"
+                )
         hosts = match(",".join(parts))
         in_run = set(variables.get("ansible_play_hosts_all", []))
         kept, left_out = (
@@ -115,7 +136,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 if hosts
                 else f"no host matches all of {','.join(parts)}"
             )
-            raise StorageOpsError(f"No host is left: {why}")
+            raise StorageOpsError(f"No host is left: {why}", code="not_found")
         return kept, left_out
 
 
@@ -199,12 +220,33 @@ class Known:
         return sorted(name for name in self.names if name.startswith(self.prefixes))
 
 
+def options_of(role: str) -> dict[str, dict[str, Any]]:
+    """The options of a role by their variables, as documented."""
+    specs = yaml_load((ROLES / role / SPECS).read_text(encoding="utf-8"))
+    options: dict[str, dict[str, Any]] = specs["argument_specs"]["main"]["options"]
+    return options
+
+
+def answered(
+    role: str, given: Mapping[str, Any], own: Collection[str], unread: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """What was given for the options of a role: for its module, and for the role alone."""
+    begin = len(role) + 1
+    spec = {name: option for name, option in options_of(role).items() if name[begin:] not in unread}
+    values = {name[begin:]: value for name, value in read(spec, given).items()}
+    ours = {name: value for name, value in values.items() if name in own}
+    return {
+        "own": ours,
+        "options": {name: value for name, value in values.items() if name not in ours},
+    }
+
+
 def _handed_on(given: Iterable[str], playbooks: Iterable[str]) -> dict[str, Any]:
     """Refuse variables that were given for runs of these playbooks, which they do not know."""
     try:
         refuse(Known.of(ROLES, playbooks).strangers(given))
     except StorageOpsError as error:
-        return {"failed": True, "msg": str(error)}
+        return {"failed": True, "msg": str(error), "code": error.code}
     return {"changed": False}
 
 
@@ -228,7 +270,7 @@ def refuse(unknown: Mapping[str, list[str]]) -> None:
     """End the run for variables that nothing knows."""
     if unknown:
         told = ", ".join(f"{name}{_said(near)}" for name, near in unknown.items())
-        raise StorageOpsError(f"Nothing was touched, since there is no variable {told}")
+        raise BadOption(f"Nothing was touched, since there is no variable {told}")
 
 
 def split(target: Any) -> list[str]:

@@ -39,6 +39,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.s
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 
@@ -109,9 +110,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 }
             return {**result, **request.write(request.rows(task_vars or {}))}
         except StorageOpsError as error:
-            return {**result, "failed": True, "msg": str(error)}
+            return {**result, "failed": True, "msg": str(error), "code": error.code}
         except OSError as error:
-            return {**result, "failed": True, "msg": f"the report could not be written: {error}"}
+            said = f"the report could not be written: {error}"
+            return {**result, "failed": True, "msg": said, "code": "file_unusable"}
 
 
 class Request:
@@ -129,14 +131,14 @@ class Request:
         self.exceptions = make_exceptions(_parsed(params["exceptions"]), now.date())
         self.slice = _slice(params["slice"].strip())
         if params["keep"] < 1:
-            raise StorageOpsError(
+            raise BadOption(
                 "keep must be 1 or more: the last run is what the next one is compared with"
             )
         if not params["formats"]:
-            raise StorageOpsError("formats must name at least one format")
+            raise BadOption("formats must name at least one format")
         self.cluster = params["cluster"].strip()
         if not self.cluster:
-            raise StorageOpsError(
+            raise BadOption(
                 "cluster must not be empty: it tells the fleets of one Prometheus apart"
             )
         self.started = params["started"] or now.strftime(model.TIME)
@@ -161,9 +163,7 @@ class Request:
         if "prometheus" in self.paths and params["prometheus_file"]:
             self.paths["prometheus"] = os.path.abspath(params["prometheus_file"])
             if not self.paths["prometheus"].endswith(".prom"):
-                raise StorageOpsError(
-                    "prometheus_file must end in .prom: node_exporter reads no other"
-                )
+                raise BadOption("prometheus_file must end in .prom: node_exporter reads no other")
         for path in self.paths.values():
             files.check(path)
 
@@ -178,7 +178,7 @@ class Request:
         asked, told = self.scope, parts[0].scope
         for name, default in Scope().to_result().items():
             if asked.to_result()[name] not in (default, told.to_result()[name]):
-                raise StorageOpsError(
+                raise BadOption(
                     f"{name} cannot differ from what the inputs asked for: what they left out is "
                     "in none of them"
                 )
@@ -194,7 +194,8 @@ class Request:
         hostvars = task_vars.get("hostvars")
         if hostvars is None or not hasattr(hostvars, "raw_get"):
             raise StorageOpsError(
-                "the results of the hosts cannot be read: this ansible-core keeps them elsewhere"
+                "the results of the hosts cannot be read: this ansible-core keeps them elsewhere",
+                code="unexpected_error",
             )
         nodes = []
         for name in dict.fromkeys(self.params["hosts"]):
@@ -275,7 +276,7 @@ def _parsed(given: Any) -> Any:
     try:
         return yaml_load(str.__str__(given)) or []
     except Exception as error:  # of PyYAML, or of how deep it can look
-        raise StorageOpsError(f"exceptions are no YAML: {str(error).splitlines()[0]}") from error
+        raise BadOption(f"exceptions are no YAML: {str(error).splitlines()[0]}") from error
 
 
 def _slice(given: str) -> tuple[int, int] | None:
@@ -283,7 +284,7 @@ def _slice(given: str) -> tuple[int, int] | None:
         return None
     found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", given)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise StorageOpsError(f"slice must be number/count, as in 2/5, and is {given!r}")
+        raise BadOption(f"slice must be number/count, as in 2/5, and is {given!r}")
     return int(found[1]), int(found[2])
 
 
@@ -291,7 +292,7 @@ def _time(given: str) -> datetime:
     try:
         return datetime.strptime(given, model.TIME).replace(tzinfo=timezone.utc)
     except ValueError as error:
-        raise StorageOpsError(
+        raise BadOption(
             f"started must be a time as 2026-12-31T23:59:59Z, and is {given!r}"
         ) from error
 

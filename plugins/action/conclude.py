@@ -24,6 +24,8 @@ COUNTS = ("repaired", "would_be_repaired", "refused", "reported")
 SPEC: dict[str, dict[str, Any]] = {
     "findings": {"type": "list", "elements": "dict", "default": []},
     "repaired": {"type": "list", "elements": "str", "default": []},
+    "left": {"type": "list", "elements": "str", "default": []},
+    "not_assessed": {"type": "list", "elements": "str", "default": []},
     "hosts": {"type": "list", "elements": "str", "default": []},
     "strict": {"type": "bool", "default": False},
     "audit": {"type": "bool", "default": False},
@@ -46,7 +48,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
         variables = task_vars or {}
         check = bool(self._task.check_mode)
-        outcomes = [outcome(params["findings"], check, params["strict"], params["repaired"])]
+        outcomes = [
+            outcome(
+                params["findings"],
+                check,
+                params["strict"],
+                params["repaired"],
+                params["left"],
+                params["not_assessed"],
+            )
+        ]
         outcomes += [_outcome_of(host, variables) for host in params["hosts"]]
         said = conclude(outcomes, check or params["audit"])
         later = bool(variables.get(LATER, False)) and not params["hosts"]
@@ -61,14 +72,20 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
 
 def outcome(
-    findings: Iterable[Mapping[str, Any]], check: bool, strict: bool, repaired: Sequence[str] = ()
+    findings: Iterable[Mapping[str, Any]],
+    check: bool,
+    strict: bool,
+    repaired: Sequence[str] = (),
+    refused: Sequence[str] = (),
+    not_assessed: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What became of findings, and in ``left`` what is as broken as before.
 
     A hint (``info``) is nothing that is broken.
+    ``refused``, ``not_assessed``: what else is, or was not looked at, as texts.
     """
-    counts = dict.fromkeys(COUNTS, 0)
-    left = []
+    counts = {**dict.fromkeys(COUNTS, 0), "refused": len(refused)}
+    left = _shown(refused)
     for finding in findings:
         others = _named(finding["object"]) in repaired
         verdict, undone = ("repair", "") if others else (finding["verdict"], _undone(finding))
@@ -79,7 +96,7 @@ def outcome(
         elif verdict == "refuse" or (verdict == "report" and finding["severity"] != "info"):
             counts["refused" if verdict == "refuse" else "reported"] += 1
             left.append(untrusted.shown(_text(finding)[:MAX_CHARACTERS]))
-    return {**counts, "left": left, "not_assessed": [], "strict": strict}
+    return {**counts, "left": left, "not_assessed": _shown(not_assessed), "strict": strict}
 
 
 def conclude(outcomes: Sequence[Mapping[str, Any]], only_looked: bool) -> dict[str, Any]:
@@ -126,7 +143,7 @@ def _outcome_of(host: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **summed,
         "left": left,
-        "not_assessed": [],
+        "not_assessed": [f"{host}: {text}" for each in own for text in each["not_assessed"]],
         "strict": any(each["strict"] for each in own),
     }
 
@@ -151,6 +168,10 @@ def _text(finding: Mapping[str, Any]) -> str:
 def _named(thing: Mapping[str, Any]) -> str:
     """Namespaces may have objects of the same name, and a tenant chooses the names in one."""
     return f"{thing['namespace']}/{thing['name']}" if thing.get("namespace") else str(thing["name"])
+
+
+def _shown(texts: Iterable[str]) -> list[str]:
+    return [untrusted.shown(text[:MAX_CHARACTERS]) for text in texts]
 
 
 def _first(texts: Sequence[str]) -> list[str]:

@@ -30,6 +30,9 @@ ORDERS = ("ansible_facts", "ansible_stats", "add_host", "add_group")
 # JSON.
 PRINTED = ("msg", "warnings", "deprecations", "diff", "exception")
 MOST = 500_000
+# What the controller takes in of a module's answer (characters). Our own modules return a tenth of
+# it; beyond it, parsing and showing would cost the controller more than any node is worth.
+MOST_TAKEN = 10_000_000
 SPEC: dict[str, dict[str, Any]] = {
     "module": {"type": "str", "required": True},
     "arguments": {"type": "dict", "default": {}},
@@ -48,7 +51,7 @@ class ActionModule(Normal):  # type: ignore[misc]
         if self._task.action not in OWN_NAMES:
             escape(self)
             result: dict[str, Any] = answered(lambda: super(ActionModule, self).run(tmp, task_vars))
-            return without_orders(result, _interpreter(self))
+            return as_run(without_orders(result, _interpreter(self)))
         _ok, params = self.validate_argument_spec(argument_spec=SPEC)
         task = self._task.copy()
         task.action, task.args = params["module"], params["arguments"]
@@ -91,7 +94,7 @@ def escape(action: Any) -> None:
     execute, parse = action._low_level_execute_command, action._parse_returned_data
 
     def executed(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        said: dict[str, Any] = execute(*args, **kwargs)
+        said: dict[str, Any] = _within_bounds(execute(*args, **kwargs))
         texts = {stream: _as_json(said.get(stream) or "") for stream in ("stdout", "stderr")}
         lines = {f"{stream}_lines": text.splitlines() for stream, text in texts.items()}
         return {**said, **texts, **lines}
@@ -103,6 +106,22 @@ def escape(action: Any) -> None:
         return data
 
     action._low_level_execute_command, action._parse_returned_data = executed, parsed
+
+
+def _within_bounds(said: dict[str, Any]) -> dict[str, Any]:
+    """The answer of a host, or in its place a failure that says that it is too long."""
+    size = sum(len(said.get(stream) or "") for stream in ("stdout", "stderr"))
+    if size <= MOST_TAKEN:
+        return said
+    why = (
+        f"the host answered with {size} characters, and {MOST_TAKEN} are taken from a module: "
+        "whoever is root there may send anything"
+    )
+    # As a module says that it failed. The temporary folder is removed by the same way, and its
+    # answer is not looked at.
+    answer = json.dumps({"failed": True, "msg": why}) + "\n"
+    lines = {"stdout_lines": answer.splitlines(), "stderr_lines": []}
+    return {**said, "rc": 1, "stdout": answer, "stderr": "", **lines}
 
 
 def _as_json(text: str) -> str:
@@ -136,6 +155,13 @@ def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[
     )
     kept |= {"facts": facts} if facts else {}
     return {**kept, "ansible_facts": interpreter} if interpreter else kept
+
+
+def as_run(result: dict[str, Any]) -> dict[str, Any]:
+    """The same of a module of this collection: each of them supports check mode, so what has run
+    was not skipped. A playbook takes what was skipped for what was not wanted.
+    """
+    return {key: value for key, value in result.items() if key != "skipped"}
 
 
 def _interpreter(action: ActionBase) -> dict[str, Any]:

@@ -143,7 +143,8 @@ def _notes(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         _note(
             "refused" if finding["verdict"] == "refuse" else "reported",
-            f"{_object(finding)}: {finding['reason']}",
+            f"{_object(finding)}: {finding['reason']}"
+            + (f" [{finding['code']}]" if finding.get("code") else ""),
         )
         for finding in told
     ]

@@ -38,7 +38,7 @@ options:
 
     JUDGING = r"""
 options:
-  min_age:
+  min_age_seconds:
     description:
       - Seconds that a VolumeAttachment must be old before it can be called left over.
       - Also the seconds after which one that is being deleted is reported.

@@ -50,7 +50,7 @@ options:
       - present
       - absent
     default: present
-  expire_seconds:
+  expiry_seconds:
     description:
       - Seconds after which Ceph drops an entry by itself. Always sent, since Ceph's own default is
         one hour.
@@ -60,7 +60,7 @@ options:
     default: 31536000
   renew_below:
     description:
-      - Share of O(expire_seconds) that an entry must last from now on; one that is there for less
+      - Share of O(expiry_seconds) that an entry must last from now on; one that is there for less
         is renewed, whoever has made it. One that lasts longer is left as it is. At most 0.9.
       - Ceph cannot prolong an entry. It takes the command, answers with the new end, and keeps the
         old one. So the entry is removed and added, while another entry that hits just the same
@@ -148,6 +148,12 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 fsid:
   description: Id of the cluster.
   returned: when the blocklist could be read
@@ -222,6 +228,11 @@ entries:
       type: str
       returned: always
       sample: "2027-11-21T11:57:57Z"
+refused:
+  description: Names of the objects for whose refusal the task failed.
+  returned: when it failed for nothing else
+  type: list
+  elements: str
 findings:
   description: Entries that are not as wanted.
   returned: always
@@ -255,6 +266,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is refused, with the next step.
       type: str
@@ -322,7 +339,7 @@ WANTED = ArgumentSpec(
     {
         "entries": {"type": "list", "elements": "str", "required": True},
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        "expire_seconds": {"type": "int", "default": 31_536_000},
+        "expiry_seconds": {"type": "int", "default": 31_536_000},
         "renew_below": {"type": "float", "default": 0.5},
         "protected_addresses": {"type": "list", "elements": "str", "default": []},
         "accept_daemons": {"type": "bool", "default": False},

@@ -52,6 +52,12 @@ msg:
   returned: always
   type: str
   sample: "nothing to do: 1 Ceph client on worker01: krbd /dev/rbd0 rbd/csi-vol-1"
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 clients:
   description: What the node shows.
   returned: success
@@ -64,8 +70,8 @@ clients:
       returned: always
       sample: 1f3b1c5e-7a02-4a5e-8a6d-0f3d0c1f2b3a
     problem:
-      description: Why there may be more clients than were found. Unless it is empty, nobody may
-        conclude that none is left.
+      description: Why there may be more clients than were found. Unless it is empty, it must not be
+        concluded that none is left.
       type: str
       returned: always
     clients:

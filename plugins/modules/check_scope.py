@@ -22,6 +22,8 @@ description:
     name of a role.
   - With O(target) it fails if a part of it matches no host, also if that is a part to be left out,
     as V(!worker01).
+  - With O(role) it fails if a value is none that the role's option can have, as V(flase) for a
+    switch, and returns the options.
   - Runs on the controller, and connects to no host.
 options:
   target:
@@ -54,6 +56,22 @@ options:
     description: The playbooks of this collection that O(given) is for.
     type: list
     elements: str
+  role:
+    description:
+      - The role of this collection that begins. Its options are read, and returned.
+      - A survey sends strings. What the role documents as a list, a dictionary, a switch or a
+        number, becomes one, and an empty string, list or dictionary stands for the default.
+    type: str
+  own:
+    description: Of O(role), the options that its module does not have. They are returned apart.
+    type: list
+    elements: str
+    default: []
+  unread:
+    description: Of O(role), the options that are not returned, as those with credentials in them.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.action
@@ -73,6 +91,12 @@ EXAMPLES = r"""
     variables: [my_playbook_reason]
   run_once: true
 
+- name: Refuse variables that no role has, and read the options of this one
+  storage_ops.runbooks.check_scope:
+    role: residual_paths
+    own: [strict]
+  register: __residual_paths
+
 - name: Refuse variables for a job template that its jobs would not know
   storage_ops.runbooks.check_scope:
     given: "{{ my_template.extra_vars | list }}"
@@ -80,6 +104,12 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: bad_option
 hosts:
   description: The hosts of the target that the play has.
   returned: with O(target)
@@ -90,4 +120,18 @@ left_out:
   returned: with O(target)
   type: list
   elements: str
+options:
+  description:
+    - By its name without that of the role, the value of each option that is neither in O(own) nor
+      in O(unread). One that has neither an answer nor a default is left out.
+  returned: with O(role)
+  type: dict
+check:
+  description: Whether the role runs in check mode, by C(--check) or by a play, block or task.
+  returned: with O(role)
+  type: bool
+own:
+  description: The same of those in O(own).
+  returned: with O(role)
+  type: dict
 """

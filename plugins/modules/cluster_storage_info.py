@@ -16,19 +16,28 @@ description:
   - STOR-11 VolumeAttachments that no pod needs any more, STOR-12 volumes that hit the 68-character
     name collision, STOR-13 volumes that are attached and missing from their node's
     C(volumesAttached), STOR-14 VolumeAttachments without what their driver needs, STOR-15 pods that
-    wait for a volume that nobody attaches; see M(storage_ops.runbooks.volumeattachment_info).
+    wait for a volume that is not attached; see M(storage_ops.runbooks.volumeattachment_repair).
   - STOR-16 volumes of a lost node that are still held, STOR-17 fences that were left behind; see
     M(storage_ops.runbooks.node_fence_info).
   - Each list of the API is read once for all of them. What may not be read, or cannot be, is told
     in RV(not_assessed) for the controls that need it, and the others are looked at all the same;
     the task fails then.
-  - For single objects, nodes and namespaces use M(storage_ops.runbooks.volumeattachment_info), and
-    for pods that are stuck M(storage_ops.runbooks.pod_volume_info).
+  - A node that M(storage_ops.runbooks.workload_reattach) still keeps new pods off, as after it was
+    killed, is reported with the command that finishes it, by every control that reads nodes (all
+    but STOR-12 and STOR-14).
+  - VolumeAttachments of a healthy cluster are read by five requests that its API server answers
+    from memory. Pods are read only where something is suspicious, and where they are pending. Where
+    much is suspicious, a watch tells what has changed in the long lists since they were read;
+    without the right to watch they are read again.
+  - For pods that are stuck use M(storage_ops.runbooks.pod_volume_info).
 requirements:
   - The rights of C(playbooks/files/rbac-audit.yml) in this collection.
 options:
   controls:
-    description: Controls to run, at least one. What the others need is not read.
+    description:
+      - Controls to run, at least one. What the others need is not read.
+      - With O(names), O(drivers), O(nodes) or O(namespaces) neither STOR-16 nor STOR-17 can be one
+        of them, since these are about whole nodes.
     type: list
     elements: str
     choices:
@@ -69,14 +78,17 @@ options:
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._attachments
   - storage_ops.runbooks._attachments.judging
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 seealso:
-  - module: storage_ops.runbooks.volumeattachment_info
+  - module: storage_ops.runbooks.volumeattachment_repair
   - module: storage_ops.runbooks.node_fence_info
   - module: storage_ops.runbooks.pod_volume_info
   - module: storage_ops.runbooks.node_storage_info
+  - plugin: storage_ops.runbooks.safe_volume_name_prefix
+    plugin_type: filter
 """
 
 EXAMPLES = r"""
@@ -93,6 +105,16 @@ EXAMPLES = r"""
     controls:
       - STOR-16
       - STOR-17
+
+- name: Find attachments of one node that an old version of a driver made
+  storage_ops.runbooks.cluster_storage_info:
+    controls:
+      - STOR-14
+    nodes:
+      - worker01
+    required_metadata:
+      csi.example.com:
+        - publishInfo
 """
 
 RETURN = r"""
@@ -101,6 +123,12 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 would be repaired
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 findings:
   description: What is wrong, most severe first.
   returned: always
@@ -149,6 +177,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is repaired, refused or only reported, with the next step.
       type: str
@@ -169,6 +203,10 @@ not_assessed:
   returned: when there are any
   type: dict
   sample: {"STOR-11": "cannot list volumeattachments"}
+not_assessed_codes:
+  description: The same controls, and why by a code as in RV(code).
+  returned: when there are any
+  type: dict
 actions:
   description: Always empty; what a repair would do is in each finding.
   returned: always
@@ -211,7 +249,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.runbook import (
-    JUDGING,
+    SCOPE,
     VolumeAttachments,
     make_options,
 )
@@ -221,6 +259,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     report_parts,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit.runbook import (
@@ -246,6 +285,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.shared_
 CONTROLS = [f"STOR-{number}" for number in range(11, 18)]
 _ATTACHMENTS = frozenset(CONTROLS[:5])
 _FENCES = frozenset(CONTROLS[5:])
+_ATTACHMENTS_ONLY = ("names", "drivers", "nodes", "namespaces")
 WANTED = ArgumentSpec(
     {
         "controls": {"type": "list", "elements": "str", "choices": CONTROLS, "default": CONTROLS},
@@ -258,12 +298,19 @@ WANTED = ArgumentSpec(
 
 def make_parts(cluster: Cluster, params: Mapping[str, Any]) -> list[Part]:
     """The parts, in the order in which they are read."""
-    shared = SharedLists(cluster)
     wanted = frozenset(params["controls"])
+    # Who reads a list alone need not keep all of it.
+    shared = SharedLists(cluster) if wanted & _ATTACHMENTS and wanted & _FENCES else cluster
     if not wanted:
-        raise StorageOpsError(
+        raise BadOption(
             "controls is empty, so nothing would be looked at; leave "
             "the option out to run all of them"
+        )
+    narrowed = [name for name in _ATTACHMENTS_ONLY if params[name]]
+    if narrowed and wanted & _FENCES:
+        raise StorageOpsError(
+            f"{', '.join(narrowed)}: STOR-16 and STOR-17 are about whole nodes, so leave them out "
+            "of controls"
         )
 
     def attachments(controls: frozenset[str]) -> Callable[[], Audit[Any]]:
@@ -280,7 +327,9 @@ def make_parts(cluster: Cluster, params: Mapping[str, Any]) -> list[Part]:
         return make_audit(shared, params)
 
     def blocklist() -> Audit[Any]:
-        raise StorageOpsError(f"Ceph's blocklist was not read: {params['ceph_problem']}")
+        raise StorageOpsError(
+            f"Ceph's blocklist was not read: {params['ceph_problem']}", code="ceph_not_read"
+        )
 
     parts = [
         # First, as its ledgers and the nodes must be of one moment; of what may be wrong with
@@ -299,7 +348,7 @@ def make_parts(cluster: Cluster, params: Mapping[str, Any]) -> list[Part]:
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
-        supports_check_mode=True, **WANTED.merge(PLACE, JUDGING, AUTH, BOUNDS).to_kwargs()
+        supports_check_mode=True, **WANTED.merge(PLACE, SCOPE, AUTH, BOUNDS).to_kwargs()
     )
     reveal(module)
     params: dict[str, Any] = module.params

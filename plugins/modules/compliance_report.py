@@ -250,6 +250,12 @@ msg:
   returned: always
   type: str
   sample: 3 open findings (1 critical, 2 major) on 2 of 40 hosts; 1 not assessed
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 failing:
   description: A control fails somewhere, or could not be assessed although it was to be.
   returned: without O(validate_only)

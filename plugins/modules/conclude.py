@@ -34,6 +34,16 @@ options:
     type: list
     elements: str
     default: []
+  left:
+    description: What else is as broken as before, and why, as a refused finding.
+    type: list
+    elements: str
+    default: []
+  not_assessed:
+    description: What the role could not look at, and why. Any run fails for it.
+    type: list
+    elements: str
+    default: []
   hosts:
     description: Hosts for which roles have concluded already, to sum up. Their findings are added
       to O(findings).
@@ -105,7 +115,7 @@ outcome:
       elements: str
       returned: always
     not_assessed:
-      description: The hosts that were not, the first 50.
+      description: The hosts that were not, and what else roles could not look at, the first 50.
       type: list
       elements: str
       returned: always

@@ -151,7 +151,7 @@ options:
       - The pods in RV(pods) count, too.
     type: int
     default: 10
-  accept_majority_broken:
+  accept_majority:
     description:
       - Accept that containers are restarted although more than half of those with FUSE mounts have
         a dead one.
@@ -193,12 +193,18 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 pods:
   description:
     - Pods that must be restarted as a whole, since a container of theirs with a dead mount cannot
       be restarted alone.
     - Empty where more than half of the containers have a dead mount, unless
-      O(accept_majority_broken).
+      O(accept_majority).
   returned: success, and when a refusal fails the task
   type: list
   elements: dict
@@ -225,6 +231,11 @@ pods:
       type: list
       elements: str
       returned: always
+refused:
+  description: Names of the objects for whose refusal the task failed.
+  returned: when it failed for nothing else
+  type: list
+  elements: str
 findings:
   description: Containers with a dead or hung FUSE mount.
   returned: always
@@ -261,6 +272,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is repaired or refused, with the next step.
       type: str

@@ -73,7 +73,7 @@ options:
       repaired.
     type: int
     default: 10
-  accept_majority_broken:
+  accept_majority:
     description:
       - Accept that more than half of the node's pod mounts, or of its volumes' filesystems, look
         broken at once.
@@ -116,6 +116,17 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
+refused:
+  description: Names of the objects for whose refusal the task failed.
+  returned: when it failed for nothing else
+  type: list
+  elements: str
 findings:
   description: What is wrong, most severe first.
   returned: always
@@ -154,6 +165,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is repaired, refused or only reported, with the next step.
       type: str
@@ -235,7 +252,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.r
 RISKS = ArgumentSpec(
     {
         "max_repairs": {"type": "int", "default": 10},
-        "accept_majority_broken": {"type": "bool", "default": False},
+        "accept_majority": {"type": "bool", "default": False},
     }
 )
 

@@ -13,14 +13,15 @@ author:
 description:
   - Joins provisioner, claim, volume, pods, nodes, paths, StorageClass and Secret. That is what a
     node needs to be told to repair the mounts of a volume (M(storage_ops.runbooks.fuse_remount),
-    M(storage_ops.runbooks.container_restart)). Changes nothing and judges nothing.
+    M(storage_ops.runbooks.container_restart)). Changes nothing, and judges no volume.
   - Volumes, claims, StorageClasses and pods are read whole, as etcd has them, or the task fails.
     What may not be read is an error and never nothing.
-  - A node of O(nodes) that was made again after one of its pods fails the task, since another host
-    may have the mounts of that pod.
+  - Where a node of O(nodes) was made again after one of its pods, the namespace of that pod is left
+    out, since another host may have its mounts.
   - It names Secrets, and never reads one. Attributes and parameters that look like credentials are
     hidden.
-  - A list that would be too long for AWX fails the task; it is never cut.
+  - Of a list that would be too long for AWX the largest namespaces are left out, whole, until the
+    others fit. Who is left out is in RV(left_out), and why in RV(findings).
   - Only volumes with a filesystem that are bound to a claim are listed; block volumes and inline
     volumes are not.
 requirements:
@@ -29,9 +30,8 @@ options:
   provisioners:
     description:
       - Only volumes of these provisioners or CSI drivers, compared whole.
-      - A volume matches by its driver, or by the annotation
-        C(volume.kubernetes.io/storage-provisioner) or
-        C(volume.beta.kubernetes.io/storage-provisioner) of its claim.
+      - A volume matches by its driver, or by its annotation C(pv.kubernetes.io/provisioned-by).
+        What its claim says of it does not count, since whoever owns that writes it.
     type: list
     elements: str
     default: []
@@ -88,6 +88,12 @@ msg:
   returned: always
   type: str
   sample: "nothing to do: 2 volumes of ru.yandex.s3.csi, mounted by 3 pods on worker01"
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 volumes:
   description: The volumes, by name.
   returned: success
@@ -276,8 +282,13 @@ containers:
   returned: success
   type: list
   elements: dict
+left_out:
+  description: The namespaces that RV(volumes), RV(unused) and RV(containers) have nothing of.
+  returned: success
+  type: list
+  elements: str
 findings:
-  description: Always empty, since nothing is judged.
+  description: One for each of RV(left_out), with why; C(verdict) is V(report).
   returned: always
   type: list
   elements: dict

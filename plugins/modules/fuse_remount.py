@@ -17,7 +17,7 @@ description:
   - Each FUSE filesystem is asked once, by C(statvfs) and a listing in a child process that is never
     waited for, since C(stat), C(mountpoint) and mountinfo say that all is well. A filesystem is one
     finding, with all mounts of it. Staging, publish and subPath mounts share one server.
-  - With O(strategy=remount) the volume is mounted anew in a private folder, by a systemd unit of
+  - With O(strategy=remount) the volume is remounted in a private folder, by a systemd unit of
     its own that outlives the connection of Ansible. When that mount lists, and is of the right type
     and, as far as mountinfo tells, of the same source as the dead one, it takes its place at each
     mount point. The dead layers are unmounted lazily and the new mount is bound there at once.
@@ -29,7 +29,7 @@ description:
     Only the dead layers go. A filesystem below them stays, and where a mount that answers lies on
     them, nothing is done.
   - A mount that the CSI driver has renewed at the staging path is used as it is; nothing is mounted
-    anew then.
+    again then.
   - Running containers keep the dead mount, unless it reaches them by mount propagation. RV(stale)
     lists them.
   - A run that was interrupted leaves a note in C(/run/storage_ops/fuse), and the next run finishes
@@ -48,7 +48,7 @@ options:
     default: []
   strategy:
     description:
-      - V(remount) mounts the volume anew; running pods stay. It needs O(volumes).
+      - V(remount) remounts the volume; running pods stay. It needs O(volumes).
       - V(kubelet) unmounts what is left behind by pods that are gone, and leaves the rest to the
         kubelet. It needs O(volumes[].pods).
     type: str
@@ -240,7 +240,7 @@ options:
       next run.
     type: int
     default: 10
-  accept_majority_broken:
+  accept_majority:
     description:
       - Accept repairs although more than half of the FUSE filesystems look broken, as after a
         restart of their driver.
@@ -267,7 +267,7 @@ EXAMPLES = r"""
   check_mode: true
   become: true
 
-- name: Mount a bucket anew
+- name: Remount a bucket
   storage_ops.runbooks.fuse_remount:
     volumes:
       - volume: pvc-7f3f2f0e-0000-1111-2222-333344445555
@@ -313,6 +313,17 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
+refused:
+  description: Names of the objects for whose refusal the task failed.
+  returned: when it failed for nothing else
+  type: list
+  elements: str
 findings:
   description: What is wrong, most severe first.
   returned: always
@@ -351,6 +362,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is repaired, refused or only reported, with the next step.
       type: str

@@ -52,7 +52,7 @@ options:
       LUN and every session is up.
     type: bool
     default: false
-  accept_majority_dead:
+  accept_majority:
     description:
       - Accept repairs although more than half of the node's maps look broken, as after all pods of
         a node have moved away; or, where disks in no map are broken, more than half of the LUNs of
@@ -108,6 +108,17 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
+refused:
+  description: Names of the objects for whose refusal the task failed.
+  returned: when it failed for nothing else
+  type: list
+  elements: str
 findings:
   description: What is wrong, most severe first.
   returned: always
@@ -142,6 +153,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is repaired, refused or only reported, with the next step.
       type: str
@@ -215,7 +232,7 @@ RISKS = ArgumentSpec(
         "max_repairs": {"type": "int", "default": 10},
         "fail_hung_readers": {"type": "bool", "default": False},
         "flush_empty_maps": {"type": "bool", "default": False},
-        "accept_majority_dead": {"type": "bool", "default": False},
+        "accept_majority": {"type": "bool", "default": False},
         "rescan_targets": {"type": "bool", "default": False},
     }
 )

@@ -147,6 +147,17 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
+refused:
+  description: Names of the objects for whose refusal the task failed.
+  returned: when it failed for nothing else
+  type: list
+  elements: str
 findings:
   description: Nodes that have no NetworkFence as it should be.
   returned: always
@@ -182,6 +193,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is made or refused, with the next step.
       type: str

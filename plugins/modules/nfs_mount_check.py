@@ -21,7 +21,7 @@ description:
     unit and by the running process. A program of NFSv3 that closes all files it might have open
     then takes minutes.
   - Changes nothing. The shares are mounted read-only in mount namespaces of their own, which end
-    with the mount, so that nobody else sees them. The kernel may load its NFS modules for it.
+    with the mount, so that no other process sees them. The kernel may load its NFS modules for it.
   - Linux lets no NFS mount begin as long as that of another server gets no answer. So while a
     server is being found out not to answer, for at most O(mount_timeout) at a time, other mounts of
     the node wait, as they do with any mount of that server.
@@ -90,7 +90,7 @@ options:
 attributes:
   check_mode:
     details: This module never changes anything. In check mode too it mounts the shares, where
-      nobody else sees them.
+      no other process sees them.
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._attributes.actiongroup_node
@@ -131,6 +131,12 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 only reported
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 findings:
   description: What is wrong, most severe first.
   returned: always
@@ -165,6 +171,12 @@ findings:
       type: str
       returned: always
       sample: report
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: The next step, with the exact C(mountOptions) or drop-in.
       type: str
@@ -185,6 +197,10 @@ not_assessed:
   returned: when there are any
   type: dict
   sample: {"STOR-09": "/run/storage_ops-nfs-4711 cannot be made"}
+not_assessed_codes:
+  description: The same controls, and why by a code as in RV(code).
+  returned: when there are any
+  type: dict
 actions:
   description: Always empty, since this module never changes anything.
   returned: always

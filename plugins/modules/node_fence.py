@@ -57,7 +57,7 @@ options:
         addresses. They must have been prepared.
       - V(ceph) writes into Ceph's blocklist, by M(storage_ops.runbooks.ceph_blocklist). Refused
         where a NetworkFence covers an address, since its controller undoes that whenever it starts.
-      - V(none) fences nobody, for a node that is proven to be off; needs O(node_confirmed_off).
+      - V(none) fences nothing, for a node that is proven to be off; needs O(node_confirmed_off).
       - V(auto) is V(network_fence) where a NetworkFence covers an address, else V(ceph), and never
         V(none).
       - A fence that was begun keeps its method, or becomes a stronger one; from V(ceph) it goes
@@ -111,7 +111,7 @@ options:
       - Addresses of the node on Ceph's network, where Ceph does not tell them, as after a power
         failure, or tells others.
       - They are fenced in any case, so be sure.
-      - Needed where a client holds an image at an address that nobody knows. Known are the
+      - Needed where a client holds an image at an address that is unknown. Known are the
         addresses of the node's status, those that ceph-csi noted for it, and those of a
         NetworkFence that was prepared with what the driver reported or the user gave. An unknown
         one is taken for the node's only if it has both an image of the node open and the lock on
@@ -173,7 +173,7 @@ options:
       - With V(method=network_fence) every C(clusterID) needs a NetworkFence that covers the node.
     type: str
     default: ''
-  accept_majority_lost:
+  accept_majority:
     description:
       - Fence although more than half of the nodes are not Ready. Then it is rather the control
         plane or its network that is cut off, and the nodes are at work. One of two is not more than
@@ -273,6 +273,12 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 entries:
   description:
     - What M(storage_ops.runbooks.ceph_blocklist) has to add or renew, with method V(ceph). Not
@@ -313,7 +319,7 @@ fence:
     boot_id:
       description:
         - The C(bootID) that its kubelet last reported, by which it is known whether the node was
-          rebooted since. A node that was, and is lost again, is judged anew, and what was fenced
+          rebooted since. A node that was, and is lost again, is judged again, and what was fenced
           before stays in C(entries) and C(network_fences).
       type: str
       returned: success
@@ -416,6 +422,11 @@ alone:
     - With O(state=held) it is read again, right before the entries are changed.
   returned: unless the module fails before it has read it, or with O(state=unlocked)
   type: bool
+refused:
+  description: Names of the objects for whose refusal the task failed.
+  returned: when it failed for nothing else
+  type: list
+  elements: str
 findings:
   description: The node, if it is fenced or refused; empty when its fence is as it should be.
   returned: always
@@ -451,6 +462,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Whom it fences, or why not, with the next step.
       type: str

@@ -98,6 +98,12 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 only reported
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 lost:
   description:
     - The nodes of O(nodes), or else every node that is not Ready.
@@ -187,6 +193,21 @@ lost:
       type: int
       returned: always
       sample: 0
+    neighbours:
+      description:
+        - Of nodes that are named in O(nodes) only, PersistentVolumes that other nodes have, two of
+          each, as C(pv) of C(volumes). Who has their images open is not this node, which
+          M(storage_ops.runbooks.node_fence) takes from what
+          M(storage_ops.runbooks.rbd_watcher_info) has read of them.
+        - Only those that are attached to one node, by a driver of this node's RBD volumes.
+      type: list
+      elements: dict
+      returned: always
+    neighbours_left_out:
+      description: How many other nodes have such volumes, too, since there are more than 100.
+      type: int
+      returned: always
+      sample: 0
 findings:
   description: What is wrong, most severe first.
   returned: always
@@ -221,6 +242,12 @@ findings:
       type: str
       returned: always
       sample: report
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: What it means, with the next step.
       type: str
@@ -231,7 +258,7 @@ findings:
       returned: always
       sample: storage_ops.runbooks.release_fenced_node
     repair:
-      description: Always empty; the playbook decides anew, from more evidence than this audit
+      description: Always empty; the playbook decides again, from more evidence than this audit
         reads.
       type: list
       elements: dict
@@ -242,6 +269,10 @@ not_assessed:
   returned: when there are any
   type: dict
   sample: {"STOR-16": "cannot list nodes"}
+not_assessed_codes:
+  description: The same controls, and why by a code as in RV(code).
+  returned: when there are any
+  type: dict
 actions:
   description: Always empty.
   returned: always

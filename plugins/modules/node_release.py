@@ -151,6 +151,12 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 fence:
   description:
     - The ledger of the node's fence as it is now, or, in check mode, would be. Empty when there is
@@ -163,6 +169,11 @@ fence:
     phase: releasing
     method: ceph
     entries: [{entry: 10.0.0.5, kind: address, ours: true}]
+refused:
+  description: Names of the objects for whose refusal the task failed.
+  returned: when it failed for nothing else
+  type: list
+  elements: str
 findings:
   description: The fence that is taken back or was refused; one for the node.
   returned: always
@@ -198,6 +209,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is released, refused or only reported, with the next step.
       type: str

@@ -20,7 +20,7 @@ description:
     runtimes that let containers open far too many files.
   - Only the code of the controls that are asked for is loaded, which is most of what an audit
     takes.
-  - For STOR-09 a share of each NFS server in use is mounted where nobody else sees it, and
+  - For STOR-09 a share of each NFS server in use is mounted where no other process sees it, and
     unmounted again; see M(storage_ops.runbooks.nfs_mount_check).
   - What cannot be read, as for missing rights, or since O(deadline) has passed, is told in
     RV(not_assessed) for the controls that need it. The others are looked at all the same, and the
@@ -113,6 +113,12 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 would be repaired
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 findings:
   description: What is wrong, most severe first.
   returned: always
@@ -147,6 +153,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is repaired, refused or only reported, with the next step.
       type: str
@@ -167,6 +179,10 @@ not_assessed:
   returned: when there are any
   type: dict
   sample: {"STOR-08": "the kernel's log cannot be read"}
+not_assessed_codes:
+  description: The same controls, and why by a code as in RV(code).
+  returned: when there are any
+  type: dict
 actions:
   description: Always empty; what a repair would do is in each finding.
   returned: always

@@ -50,12 +50,13 @@ EXAMPLES = r"""
 
 - name: Show it
   ansible.builtin.debug:
-    msg: "{{ gathered.facts.iscsi_iqn }}"
+    msg: "{{ gathered.facts.ansible_iscsi_iqn }}"
 """
 
 RETURN = r"""
 facts:
-  description: What the module returned as C(ansible_facts). All else is as the module returns it.
+  description: What the module returned as C(ansible_facts), by the names that it gives there, as
+    C(ansible_hostname). All else is as the module returns it.
   returned: if it returned some
   type: dict
 """

@@ -55,7 +55,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 seealso:
-  - module: storage_ops.runbooks.volumeattachment_info
+  - module: storage_ops.runbooks.cluster_storage_info
 """
 
 EXAMPLES = r"""
@@ -81,6 +81,12 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 only reported
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 findings:
   description:
     - One for each stuck pod, most severe first.
@@ -124,6 +130,12 @@ findings:
       type: str
       returned: always
       sample: report
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: The one command that repairs it; where no playbook does, where to look.
       type: str
@@ -150,6 +162,10 @@ not_assessed:
   returned: when there are any
   type: dict
   sample: {"STOR-15": "cannot list pods"}
+not_assessed_codes:
+  description: The same controls, and why by a code as in RV(code).
+  returned: when there are any
+  type: dict
 actions:
   description: Always empty.
   returned: always

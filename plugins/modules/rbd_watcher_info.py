@@ -136,6 +136,12 @@ msg:
   sample: >-
     nothing to do: 1 images with 1 watchers, 0 entries in the blocklist of
     e85137c6-a788-4727-9328-d29102331453
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 ceph:
   description: What was read. Other modules of this collection take it as it is.
   returned: when Ceph could be read
@@ -324,6 +330,12 @@ findings:
       type: str
       returned: always
       sample: report
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: What it means, with the next step.
       type: str
@@ -344,6 +356,10 @@ not_assessed:
   returned: when there are any
   type: dict
   sample: {"STOR-16": "ceph does not answer"}
+not_assessed_codes:
+  description: The same controls, and why by a code as in RV(code).
+  returned: when there are any
+  type: dict
 actions:
   description: Always empty.
   returned: always

@@ -191,6 +191,12 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
 fence:
   description: The ledger of the fence as it is then, or in check mode as it would be; see
     M(storage_ops.runbooks.node_fence).
@@ -203,6 +209,11 @@ left:
   type: list
   elements: str
   sample: [pvc-0b5c]
+refused:
+  description: Names of the objects for whose refusal the task failed.
+  returned: when it failed for nothing else
+  type: list
+  elements: str
 findings:
   description: One for the node with all that leaves it, one for each volume that stays, and one for
     each new pod that no node takes.
@@ -244,6 +255,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is detached or refused, with the next step.
       type: str

@@ -11,8 +11,8 @@ version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
 description:
-  - Runs the controls of M(storage_ops.runbooks.volumeattachment_info), and repairs what STOR-11
-    finds. The others are only reported, with the command that repairs them.
+  - Runs the controls STOR-11 to STOR-15 of M(storage_ops.runbooks.cluster_storage_info), and
+    repairs what STOR-11 finds. The others are only reported, with the command that repairs them.
   - Deletes a VolumeAttachment if no pod on its node needs the volume, nor its kubelet, nor the
     controller manager by C(volumesAttached), in two observations, and there is a sign that it is
     left over. Its PersistentVolume is released, failed, available or gone, or a pod on another node
@@ -43,7 +43,7 @@ options:
       the next run.
     type: int
     default: 10
-  accept_majority_broken:
+  accept_majority:
     description:
       - Accept repairs although more than half of a node's VolumeAttachments look left over, as
         after all pods of a node have moved away. Of up to three, each counts as most of them.
@@ -69,7 +69,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 seealso:
-  - module: storage_ops.runbooks.volumeattachment_info
+  - module: storage_ops.runbooks.cluster_storage_info
   - module: storage_ops.runbooks.workload_reattach
 """
 
@@ -94,6 +94,17 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
+refused:
+  description: Names of the objects for whose refusal the task failed.
+  returned: when it failed for nothing else
+  type: list
+  elements: str
 findings:
   description: What is wrong, most severe first.
   returned: always
@@ -142,6 +153,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is repaired, refused or only reported, with the next step.
       type: str
@@ -212,7 +229,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options
 RISKS = ArgumentSpec(
     {
         "max_repairs": {"type": "int", "default": 10},
-        "accept_majority_broken": {"type": "bool", "default": False},
+        "accept_majority": {"type": "bool", "default": False},
         "detach_timeout": {"type": "float", "default": 60.0},
         "strict": {"type": "bool", "default": False},
     }

@@ -6,7 +6,7 @@
 
 DOCUMENTATION = r"""
 module: workload_reattach
-short_description: Move the pods of claims, so that their volumes are detached and attached anew
+short_description: Move the pods of claims, so that their volumes are detached and reattached
 version_added: 0.1.0
 author:
   - The storage_ops.runbooks contributors (@storage-ops)
@@ -156,7 +156,7 @@ attributes:
     support: full
 seealso:
   - module: storage_ops.runbooks.volumeattachment_repair
-  - module: storage_ops.runbooks.volumeattachment_info
+  - module: storage_ops.runbooks.cluster_storage_info
 """
 
 EXAMPLES = r"""
@@ -169,7 +169,7 @@ EXAMPLES = r"""
   check_mode: true
   delegate_to: localhost
 
-- name: Have a volume attached anew
+- name: Have a volume reattached
   storage_ops.runbooks.workload_reattach:
     namespace: shop
     claims:
@@ -195,6 +195,17 @@ msg:
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
+refused:
+  description: Names of the objects for whose refusal the task failed.
+  returned: when it failed for nothing else
+  type: list
+  elements: str
 findings:
   description: What was moved or refused, and what earlier runs have left behind; one for all claims
     that are moved together and node.
@@ -230,6 +241,12 @@ findings:
       type: str
       returned: always
       sample: repair
+    code:
+      description: Why it is refused or has failed, by one of L(the codes,
+        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      type: str
+      returned: always
+      sample: ""
     reason:
       description: Why it is moved or refused, with the next step.
       type: str

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from selection import lowest
+from support.selection import lowest
 
 
 @pytest.fixture(params=["current", "lowest"])

@@ -203,6 +203,7 @@ def test_no_result_is_a_template(programs: Path, tmp_path: Path) -> None:
                 "tasks_from": "move.yml",
             },
             "vars": {
+                "__attachment_repair": {"options": {"max_repairs": 1}},
                 "__attachment_repair_workload": "{{ seen.findings[0].workload }}",
                 "__attachment_repair_moved": 0,
                 "__attachment_repair_refused": ["{{ seen.msg }}"],

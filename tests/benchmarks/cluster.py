@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from lab.kubernetes import load
 from lab.kubernetes.build import CURRENT, VERSIONS
 from lab.kubernetes.controlplane import ControlPlane
-from node import COLLECTION, environment
+from support.node import COLLECTION, environment
 
 # (nodes, volumes, pods, how many of each kind are broken)
 SIZES = ((5_000, 20_000, 50_000, (0, 10, 1_000)), (10_000, 40_000, 100_000, (0, 1_000)))
@@ -39,8 +39,9 @@ BY_HAND = [
 # Seconds between two observations. That is a choice, not a cost, and taken off.
 WINDOW = 1
 AUDIT = {
-    f"{COLLECTION}.volumeattachment_info": {
-        "min_age": 0,
+    f"{COLLECTION}.cluster_storage_info": {
+        "controls": [f"STOR-{number}" for number in range(11, 16)],
+        "min_age_seconds": 0,
         "observation_seconds": WINDOW,
         "deadline": 1800,
     }
@@ -140,7 +141,7 @@ def measure(plane: ControlPlane, broken: int, healthy: float, by_hand: bool) -> 
         f"  ansible-playbook with ping            {start.seconds:7.1f} s {start.megabytes:6.0f} MB"
     )
     print(
-        f"  volumeattachment_info, STOR-11 to 15  {seconds:7.1f} s {audit.megabytes:6.0f} MB",
+        f"  cluster_storage_info, STOR-11 to 15   {seconds:7.1f} s {audit.megabytes:6.0f} MB",
         flush=True,
     )
     print(

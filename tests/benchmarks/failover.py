@@ -9,7 +9,7 @@ A node with an RBD image open is lost, on a real control plane and a real Ceph, 
 replacement waits on another one. Measured from the first command to the volume's attachment there.
 By hand are the commands that an operator types, one after the other, without the time to read,
 think and type. Waiting is what remains when only the pod is deleted, by force: Kubernetes gives its
-volume up after six minutes, and fences nobody. Prints seconds and ratios of one run; asserts
+volume up after six minutes, and fences nothing. Prints seconds and ratios of one run; asserts
 nothing. How long a node has to be lost before the runbook acts is left out: that is a choice. Run
 with python -P: the folder has namesakes of the tests' modules.
 """
@@ -24,13 +24,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from cluster import LOCAL, fresh
-from failover import ADDRESSES, NODE_A, NODE_B, SOON_LOST, Failover
 from lab.ceph.cluster import Ceph
 from lab.kubernetes.build import CURRENT, VERSIONS
 from lab.kubernetes.controlplane import ControlPlane
-from node import environment
-from storage import fresh_storage
+from support.cluster import LOCAL, fresh
+from support.failover import ADDRESSES, NODE_A, NODE_B, SOON_LOST, Failover
+from support.node import environment
+from support.storage import fresh_storage
 
 # The controller manager gives a volume up after 6 min; a pod that could not have it tries again
 # within 2 min.

@@ -5,10 +5,10 @@
 """What a night costs: the compliance run on a fleet of 200 nodes, 7 of them with a fault, against
 the same looks as command tasks.
 
-The nodes are namespaces of this machine (see tests/fleet.py), so their own work is paid by it, too;
-both ways pay it alike. Prints wall time, memory of the controller's processes at 50 forks, and
-ratios of one run; then what becomes of it when one node hangs. Asserts nothing but what the report
-says. Run with python -P: the folder has namesakes of the tests' modules.
+The nodes are namespaces of this machine (see tests/support/fleet.py), so their own work is paid by
+it, too; both ways pay it alike. Prints wall time, memory of the controller's processes at 50 forks,
+and ratios of one run; then what becomes of it when one node hangs. Asserts nothing but what the
+report says. Run with python -P: the folder has namesakes of the tests' modules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fleet import Fleet, Run
+from support.fleet import Fleet, Run
 
 FAULTY = 7
 TIMEOUT = 60

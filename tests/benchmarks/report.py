@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from node import environment
 from playwright.sync_api import sync_playwright
+from support.node import environment
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 import sample

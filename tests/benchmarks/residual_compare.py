@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from lab.common import LabError
 from lab.vm import Vm
-from node import Node
+from support.node import Node
 
 COLUMNS = (
     "fault",

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.vm import Vm
-from node import COLLECTION, environment
+from support.node import COLLECTION, environment
 
 # (LUNs, how often each way is measured): with many disks a single round takes a minute, and its
 # noise matters less.

@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from fixtures import ceph, storage
+from support.fixtures import ceph, storage
 
 __all__ = ["ceph", "storage"]

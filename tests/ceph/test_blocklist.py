@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import COLLECTION
 from lab.ceph.client import Writer
 from lab.common import patient, wait
-from node import Outcome, environment
-from storage import Storage
+from support.cluster import COLLECTION
+from support.node import Outcome, environment
+from support.storage import Storage
 
 # As Ceph spells them in the OSD map.
 KINDS = {
@@ -157,7 +157,7 @@ def test_what_soon_ends_is_renewed_and_nothing_else(storage: Storage) -> None:
         after[name] > before[name] for name in after
     )
     # An entry that lasts longer than was asked for is not made shorter.
-    assert not blocklist(storage, *ending, expire_seconds=30 * DAY).changed
+    assert not blocklist(storage, *ending, expiry_seconds=30 * DAY).changed
 
 
 def test_ceph_does_not_prolong_an_entry_though_it_says_so(storage: Storage) -> None:

@@ -18,7 +18,7 @@ import pytest
 from lab.ceph.client import Visitor, Writer
 from lab.ceph.cluster import Ceph, CephError
 from lab.common import LabError, patient, wait
-from storage import Storage
+from support.storage import Storage
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from lab.ceph.client import Visitor, Writer
 from lab.common import patient, wait
-from node import Outcome
-from storage import Storage
+from support.node import Outcome
+from support.storage import Storage
 
 OBSERVED: dict[str, Any] = {"observations": 4, "observation_seconds": 4}
 

@@ -14,19 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster
 from lab.kubernetes import api as k8s
 from lab.kubernetes import faults
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.faults import COLLIDING_DRIVER, DRIVER
-from node import Outcome
-from selection import variation
+from support.cluster import Cluster
+from support.node import Outcome
+from support.selection import variation
 
 FILES = Path(__file__).parents[2] / "playbooks/files"
 AUDITOR, REPAIRER = FILES / "rbac-audit.yml", FILES / "rbac-repair.yml"
+CONTROLS = [f"STOR-{number}" for number in range(11, 16)]
 # Long enough to be observed twice, and short enough for a test.
-QUICK: dict[str, Any] = {"min_age": 1, "observation_seconds": 1}
+QUICK: dict[str, Any] = {"min_age_seconds": 1, "observation_seconds": 1}
 both = pytest.mark.parametrize("fixture", ["old", "current"])
 
 
@@ -51,7 +52,8 @@ def cluster(request: pytest.FixtureRequest, fixture: str) -> Cluster:
 
 def audit(cluster: Cluster, **options: Any) -> list[dict[str, Any]]:
     """What the audit finds."""
-    outcome = cluster.ansible("volumeattachment_info", user=AUDITOR, **{**QUICK, **options})
+    given = {"controls": CONTROLS, **QUICK, **options}
+    outcome = cluster.ansible("cluster_storage_info", user=AUDITOR, **given)
     assert not outcome.failed and not outcome.changed, outcome.msg
     return outcome.findings
 
@@ -61,7 +63,7 @@ def repair(cluster: Cluster, check: bool = False, **options: Any) -> Outcome:
 
     That most attachments of a node look left over, since there are so few, is accepted.
     """
-    given = {**QUICK, "detach_timeout": 10, "accept_majority_broken": True, **options}
+    given = {**QUICK, "detach_timeout": 10, "accept_majority": True, **options}
     return cluster.ansible("volumeattachment_repair", check, user=REPAIRER, **given)
 
 
@@ -193,7 +195,7 @@ def test_what_a_killed_controller_manager_left_is_cleaned(old: Cluster) -> None:
     assert "other waits for it" in strong["evidence"]["because"][0]
     # The only attachment of its node is most of them, and an audit is told no word that accepts
     # that.
-    assert strong["verdict"] == "refuse" and "set accept_majority_broken" in strong["reason"]
+    assert strong["verdict"] == "refuse" and "set accept_majority" in strong["reason"]
     repaired_four_ways(cluster, orphan.attachment)
     cluster.wait(lambda: phase(cluster, "elsewhere") == "Running", "the pod starts elsewhere")
 
@@ -281,7 +283,7 @@ def test_an_entry_that_only_comes_late_is_not_lost(cluster: Cluster) -> None:
         # The second observation asks for the attachment by its name.
         rule = proxy.on("GET", r"/volumeattachments/csi-", times=1, before=catch_up)
         outcome = cluster.ansible(
-            "volumeattachment_info", user=AUDITOR, proxy=proxy, **QUICK, controls=["STOR-13"]
+            "cluster_storage_info", user=AUDITOR, proxy=proxy, **QUICK, controls=["STOR-13"]
         )
         assert rule.matched and outcome.findings == []
     finally:
@@ -447,6 +449,6 @@ def test_what_looks_left_over_and_is_not(cluster: Cluster) -> None:
     for node in ("n1", "n2"):
         cluster.api.merge(path("Node", node) + "/status", {"status": {"volumesInUse": []}})
     before = cluster.attachment_uids()
-    outcome = repair(cluster, min_age=0)
+    outcome = repair(cluster, min_age_seconds=0)
     assert not outcome.failed and outcome.findings == [], outcome.msg
     assert cluster.attachment_uids() == before

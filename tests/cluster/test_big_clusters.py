@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from cluster import Cluster as Lab
-from fixtures import start_if_it_can_be_had
 from lab.common import patient
 from lab.kubernetes import api as k8s
 from lab.kubernetes import load
 from lab.kubernetes.build import CURRENT, OLD
 from lab.kubernetes.controlplane import ControlPlane
 from lab.kubernetes.proxy import Proxy
-from node import Outcome
-from rights import FILES
-from selection import variation
+from support.cluster import Cluster as Lab
+from support.fixtures import start_if_it_can_be_had
+from support.node import Outcome
+from support.rights import FILES
+from support.selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import (
     client as client_module,
@@ -285,7 +285,7 @@ def test_a_list_that_a_slow_client_cannot_read_at_once(lab: Lab) -> None:
 
 
 QUICK: dict[str, Any] = {
-    "min_age": 0,
+    "min_age_seconds": 0,
     "observation_seconds": 1,
     "deadline": patient(240),
     "request_timeout": patient(60),
@@ -296,7 +296,10 @@ def audit(lab: Lab, proxy: Proxy) -> Outcome:
     """Both observations of everything that looks wrong, with exactly the rights that
     are shipped.
     """
-    return lab.ansible("volumeattachment_info", user=AUDITOR, proxy=proxy, **QUICK)
+    controls = [f"STOR-{number}" for number in range(11, 16)]
+    return lab.ansible(
+        "cluster_storage_info", user=AUDITOR, proxy=proxy, controls=controls, **QUICK
+    )
 
 
 def whole_lists(proxy: Proxy, resource: str) -> list[str]:

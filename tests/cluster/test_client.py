@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster as Lab
 from lab.common import patient
 from lab.kubernetes import api as k8s
+from support.cluster import Cluster as Lab
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
     Cluster,

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster
 from lab.kubernetes import api as k8s
 from lab.kubernetes import faults
 from lab.kubernetes.api import path
 from lab.kubernetes.proxy import Proxy
+from support.cluster import Cluster
 
 AUDITOR = Path(__file__).parents[2] / "playbooks/files/rbac-audit.yml"
 # Long enough to be observed twice, and short enough for a test.
 QUICK: dict[str, Any] = {
-    "min_age": 1,
+    "min_age_seconds": 1,
     "observation_seconds": 1,
     "pending_seconds": 1,
     "grace_seconds": 1,

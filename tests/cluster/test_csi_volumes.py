@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
+from support.cluster import Cluster
 
 DRIVER = "ru.yandex.s3.csi"
 RBAC = Path(__file__).parents[2] / "playbooks" / "files" / "rbac-audit.yml"
@@ -122,7 +122,9 @@ def test_from_provisioner_to_path(request: pytest.FixtureRequest, fixture: str) 
     api.delete(path("Node", "n2"))
     api.create(k8s.node("n2"))
     again = cluster.ansible("csi_volume_info", user=RBAC, nodes=["n2"])
-    assert again.failed and "n2 was made again after its pod default/web-n2" in again.msg
+    assert not again.failed and again.result["left_out"] == ["default"], again.msg
+    (finding,) = again.result["findings"]
+    assert "n2 was made again after its pod default/web-n2" in finding["reason"]
     missing = cluster.ansible("csi_volume_info", user=RBAC, nodes=["n3"])
     assert missing.failed and "there is no node n3" in missing.msg
     # Somebody who may not read pods must not be told that there are none.
@@ -138,6 +140,34 @@ def test_from_provisioner_to_path(request: pytest.FixtureRequest, fixture: str) 
     )
     forbidden = cluster.wait(lambda: _failed(cluster), "the right is gone")
     assert "list pods" in forbidden and "rbac-audit.yml" in forbidden
+
+
+def test_a_tenant_with_thousands_of_mounts_hides_no_other(control_plane_current: Cluster) -> None:
+    """His pod need not even start: it names its node."""
+    cluster, api = control_plane_current, control_plane_current.api
+    api.create(k8s.namespace("evil"), k8s.node("n1"), *s3_volume("web"))
+    theirs, claim = s3_volume("huge")
+    claim["metadata"]["namespace"] = theirs["spec"]["claimRef"]["namespace"] = "evil"
+    api.create(theirs, claim)
+    for name, namespace in (("web", "default"), ("huge", "evil")):
+        where = path("PersistentVolumeClaim", name, namespace)
+        cluster.wait(
+            lambda where=where: (api.get(where) or {}).get("status", {}).get("phase") == "Bound",
+            f"{name} is bound",
+        )
+    pod = k8s.pod("huge", ["huge"], "n1", "evil")
+    pod["spec"]["containers"][0]["volumeMounts"] = [
+        {"name": "huge", "mountPath": f"/{number}"} for number in range(2000)
+    ]
+    api.create(pod, k8s.pod("web", ["web"], "n1"))
+    found = cluster.ansible("csi_volume_info", user=RBAC, provisioners=[DRIVER], nodes=["n1"])
+    assert not found.failed, found.msg
+    assert [volume["volume"] for volume in found.result["volumes"]] == ["pv-web"]
+    assert found.result["left_out"] == ["evil"] and "1 finding" in found.msg
+    alone = cluster.ansible("csi_volume_info", user=RBAC, namespaces=["evil"], nodes=["n1"])
+    assert (
+        alone.result["left_out"] == ["evil"] and "too long" in alone.result["findings"][0]["reason"]
+    )
 
 
 def _failed(cluster: Cluster) -> str:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster
 from lab.common import patient, wait
 from lab.kubernetes import api as k8s
 from lab.kubernetes import faults
@@ -24,6 +23,7 @@ from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.build import CURRENT, OLD
 from lab.kubernetes.controlplane import ControlPlane
+from support.cluster import Cluster
 
 DRIVER = "csi.example.com"
 ATTACHMENTS = path("VolumeAttachment")

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import pytest
-from cluster import Cluster
-from reattach import DRIVER, REPAIR, SCALING, TOLERANT, Workload, is_held, no_trace
+from support.cluster import Cluster
+from support.reattach import DRIVER, REPAIR, SCALING, TOLERANT, Workload, is_held, no_trace
 
 both = pytest.mark.parametrize("fixture", ["control_plane_1_20", "control_plane_current"])
 

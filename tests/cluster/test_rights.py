@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster import Cluster
 from lab.kubernetes import api as k8s
 from lab.kubernetes import faults
-from rights import FILES
+from support.cluster import Cluster
+from support.rights import FILES
 
 AUDIT = FILES / "rbac-audit.yml"
-QUICK: dict[str, Any] = {"min_age": 1, "observation_seconds": 1}
+QUICK: dict[str, Any] = {"min_age_seconds": 1, "observation_seconds": 1}
 
 
 def test_the_rights_of_the_audit(control_plane_1_20: Cluster) -> None:
@@ -38,7 +38,7 @@ def test_the_rights_of_the_audit(control_plane_1_20: Cluster) -> None:
 
     every = run("cluster_storage_info", pending_seconds=1, grace_seconds=1, **QUICK)
     assert "not_assessed" not in every.result and every.findings
-    run("volumeattachment_info", **QUICK)
+    run("cluster_storage_info", controls=["STOR-11"], nodes=["n1"], **QUICK)
     run("node_fence_info", nodes=["n1"])
     run("pod_volume_info", stuck_seconds=1, namespace="default", node="n1")
     api.create(k8s.namespace("quiet"))

@@ -21,7 +21,7 @@ from lab.common import cache_dir, patient, wait
 
 TOOLS = Path(__file__).parents[1] / "tools"
 CONFTEST = """
-from fixtures import ceph, plane_current
+from support.fixtures import ceph, plane_current
 """
 # The two are run at the same time, by workers of their own.
 TESTS = """

@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from fixtures import control_plane_1_20, control_plane_current, plane_1_20, plane_current
+from support.fixtures import control_plane_1_20, control_plane_current, plane_1_20, plane_current
 
 __all__ = ["control_plane_1_20", "control_plane_current", "plane_1_20", "plane_current"]

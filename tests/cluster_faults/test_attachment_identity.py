@@ -13,24 +13,24 @@ import time
 from typing import Any
 
 import pytest
-from cluster import Cluster
 from lab.kubernetes import api as k8s
 from lab.kubernetes import faults
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.faults import DRIVER
-from node import Outcome
-from reattach import REPAIR, Workload
-from selection import variation
+from support.cluster import Cluster
+from support.node import Outcome
+from support.reattach import REPAIR, Workload
+from support.selection import variation
 
 EBS = "ebs.csi.aws.com"
 DISK = "vol-0123456789abcdef0"
 # That every attachment of a node looks left over is accepted, so that it is no reason to refuse.
 QUICK: dict[str, Any] = {
-    "min_age": 1,
+    "min_age_seconds": 1,
     "observation_seconds": 1,
     "detach_timeout": 10,
-    "accept_majority_broken": True,
+    "accept_majority": True,
 }
 both = pytest.mark.parametrize(
     "fixture", ["control_plane_current", variation("control_plane_1_20")]
@@ -289,6 +289,6 @@ def test_a_single_attachment_is_most_of_them(control_plane_current: Cluster) -> 
     cluster.api.create(k8s.csi_driver(DRIVER))
     cluster.kubelets("n1", "n2", drivers=(DRIVER,))
     name = released(cluster)
-    refused(cluster, name, "1 of the 1 attachments", accept_majority_broken=False)
+    refused(cluster, name, "1 of the 1 attachments", accept_majority=False)
     done = repair(cluster)
     assert done.outcomes == [("delete_volumeattachment", "done")] and not done.failed, done.msg

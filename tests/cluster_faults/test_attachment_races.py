@@ -20,23 +20,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import LOCAL, Cluster
 from lab.common import patient
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import OK, Behaviour
 from lab.kubernetes.faults import DRIVER
 from lab.kubernetes.proxy import Proxy
-from node import COLLECTION, Outcome, environment
-from selection import variation
+from support.cluster import LOCAL, Cluster
+from support.node import COLLECTION, Outcome, environment
+from support.selection import variation
 
 REPAIRER = Path(__file__).parents[2] / "playbooks/files/rbac-repair.yml"
 # There is one attachment, so each that is left over is most of them.
 QUICK: dict[str, Any] = {
-    "min_age": 1,
+    "min_age_seconds": 1,
     "observation_seconds": 1,
     "detach_timeout": 10,
-    "accept_majority_broken": True,
+    "accept_majority": True,
 }
 HANDLE = "vol-a"
 NAME = k8s.attachment_name(HANDLE, DRIVER, "n1")

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import Cluster, Played, User, fresh
 from lab.kubernetes import api as k8s
 from lab.kubernetes import faults
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.build import OLD
 from lab.kubernetes.controlplane import ControlPlane
-from reattach import DRIVER, REPAIR, Workload, no_trace
-from selection import variation
+from support.cluster import Cluster, Played, User, fresh
+from support.reattach import DRIVER, REPAIR, Workload, no_trace
+from support.selection import variation
 
 # With what only attachment_repair_provisioner needs, as it is shipped for one driver.
 PROVISIONING = (REPAIR, REPAIR.with_name("rbac-repair-provisioner.yml"))
@@ -50,7 +50,7 @@ def play(cluster: Cluster, check: bool = False, name: str = PLAYBOOK, **given: A
 def test_missing_publish_info_is_repaired_workload_by_workload(
     control_plane_current: Cluster,
 ) -> None:
-    """3 of 40 attachments, 2 workloads, one of which can run on one node only: all are made anew,
+    """3 of 40 attachments, 2 workloads, one of which can run on one node only: all are recreated,
     the others are never touched.
     """
     cluster = control_plane_current
@@ -357,7 +357,7 @@ def test_a_lost_status_is_repaired_by_a_restart_of_the_leader(led: Cluster, inve
     }
 
     check = play(led, check=True, name=inventory, **given)
-    assert check.rc == 0 and "A restart makes it read the world anew" in check.text, check.text
+    assert check.rc == 0 and "A restart makes it read the world again" in check.text, check.text
     assert cluster_manager.pid == old
     run = play(led, name=inventory, **given)
     assert run.rc == 0, run.text
@@ -525,7 +525,7 @@ def test_without_a_target_nothing_is_looked_at(
         ),
         (
             {"attachment_repair_reattach_missing_metadata": "flase"},
-            "Only true or false may be given here",
+            "must be true or false, not 'flase'",
         ),
     ],
 )

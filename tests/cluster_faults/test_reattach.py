@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster import Cluster, User
 from lab.common import patient
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
-from node import Outcome
-from reattach import (
+from support.cluster import Cluster, User
+from support.node import Outcome
+from support.reattach import (
     DRIVER,
     REPAIR,
     SCALING,
@@ -32,7 +32,7 @@ from reattach import (
     leases,
     no_trace,
 )
-from selection import variation
+from support.selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import client
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
@@ -447,7 +447,7 @@ def test_a_cordon_after_a_killed_run_is_an_operators(cluster: Cluster) -> None:
 
 
 def test_another_run_is_at_work(cluster: Cluster) -> None:
-    """On another host, so nobody knows whether it lives, until its time is over."""
+    """On another host, so it is unknown whether it lives, until its time is over."""
     web = Workload(cluster, "web")
     pods = web.pods()
     node = leave_behind(cluster, process="another host", until="2999-01-01T00:00:00Z", by="awx-7")

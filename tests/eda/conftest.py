@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from fixtures import control_plane_current, plane_current
+from support.fixtures import control_plane_current, plane_current
 
 __all__ = ["control_plane_current", "plane_current"]

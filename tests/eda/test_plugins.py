@@ -120,6 +120,18 @@ def test_filter() -> None:
     assert len(FILTER["main"](flood)) == 100 and len(FILTER["main"](flood, max_alerts=7)) == 7
 
 
+def test_filter_gives_each_namespace_its_turn() -> None:
+    """A tenant with many broken pods, or many alerts that are none, keeps no other out of a
+    webhook.
+    """
+    evil = [firing(namespace="evil", pod=f"p{number}") for number in range(500)]
+    evil += [firing(namespace="{{ 1 }}", pod=f"p{number}") for number in range(500)]
+    alerts = [*evil, firing(namespace="shop", pod="web-0"), firing(namespace="bank", pod="db-0")]
+    found = FILTER["main"]({"payload": {"alerts": alerts}}, max_alerts=4)
+    told = [(event["alert"]["namespace"], event["alert"]["pod"]) for event in found]
+    assert told == [("evil", "p0"), ("shop", "web-0"), ("bank", "db-0"), ("evil", "p1")]
+
+
 def test_guide_routes_the_alerts_of_the_report() -> None:
     """What the guide tells Alertmanager to send has the alerts that this collection ships."""
     root = PLUGINS.parents[2]

@@ -24,11 +24,11 @@ from typing import Any
 
 import pytest
 import yaml
-from awx_stand_in import StandIn, serve
-from cluster import Cluster
 from lab.common import LabError, patient, wait
 from lab.kubernetes import api as k8s
-from node import COLLECTION, environment
+from support.awx_stand_in import StandIn, serve
+from support.cluster import Cluster
+from support.node import COLLECTION, environment
 
 DRIVER = "csi.example.com"
 FILES = Path(__file__).parents[2] / "playbooks" / "files"

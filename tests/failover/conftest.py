@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from csi_addons import addons
-from fixtures import (
+from support.csi_addons import addons
+from support.fixtures import (
     ceph,
     failover_1_20,
     failover_current,

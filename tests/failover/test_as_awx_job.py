@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from awx_jobs import Job, Launched
-from failover import ADDRESSES, NODE_A, NODE_B, Failover
-from fencing import LEASE, QUICK, RBAC, USER, Fencing
+from support.awx_jobs import Job, Launched
+from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
+from support.fencing import LEASE, QUICK, RBAC, USER, Fencing
 
 # What no survey asks for belongs into the inventory.
 TIMES = {

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from failover import ADDRESSES, NODE_B, Failover
+from support.failover import ADDRESSES, NODE_B, Failover
 
 AUDITOR = Path(__file__).parents[2] / "playbooks/files/rbac-audit.yml"
 

@@ -13,13 +13,13 @@ import subprocess
 import time
 
 import pytest
-from cluster import LOCAL
-from failover import ADDRESSES, NODE_A, NODE_B, Failover
-from fencing import FAIL_OVER, OUT_OF_SERVICE, RELEASE, USER, Fencing
 from lab.common import patient
 from lab.kubernetes.addons.addons import Addons
-from node import COLLECTION, environment
-from rights import FILES
+from support.cluster import LOCAL
+from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
+from support.fencing import FAIL_OVER, OUT_OF_SERVICE, RELEASE, USER, Fencing
+from support.node import COLLECTION, environment
+from support.rights import FILES
 
 ADDRESS = ADDRESSES[NODE_A]
 
@@ -145,8 +145,8 @@ def test_nothing_is_changed_that_could_not_be_brought_to_its_end(
     refused("as client.rbd. Grant mon 'allow r'")
     fencing.user = USER
     refused("is no host of the inventory", node_fence_ceph_host="ceph-amdin")
-    refused("Only true or false may be given here", node_fence_node_confirmed_off="flase")
-    refused("Only true or false may be given here", volume_failover_accept_unfenced_volumes="flase")
+    refused("must be true or false, not 'flase'", node_fence_node_confirmed_off="flase")
+    refused("must be true or false", volume_failover_accept_unfenced_volumes="flase")
     refused("volume_failover_detach must be one of", volume_failover_detach="all")
     assert fencing.state() == before and not scene.writer.error
     scene.storage.ceph.freeze()

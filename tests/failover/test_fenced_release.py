@@ -11,8 +11,8 @@ The node is a stand-in, so its reboot is another bootID in its status, which the
 from __future__ import annotations
 
 import pytest
-from failover import ADDRESSES, NODE_A, Failover
-from fencing import INVENTORY, OUT_OF_SERVICE, Fencing
+from support.failover import ADDRESSES, NODE_A, Failover
+from support.fencing import INVENTORY, OUT_OF_SERVICE, Fencing
 
 OURS = f"{ADDRESSES[NODE_A]}:0/0"
 # Entries of others: of Ceph's own making, when a lock is broken, and an operator's.
@@ -44,7 +44,7 @@ def test_release(failover_current: Failover) -> None:
             assert word in refusal.text, refusal.text
         assert fencing.state() == before
 
-    # Silent still; then back without a reboot, and nobody has looked on the node; then asked, which
+    # Silent still; then back without a reboot, and the node was not looked at; then asked, which
     # is another host here.
     refused(False, "not Ready")
     scene.recover()
@@ -52,12 +52,12 @@ def test_release(failover_current: Failover) -> None:
         refused(
             check,
             "was not rebooted since it was fenced",
-            "nobody has looked on the node",
+            "the node was not looked at",
             "Reboot the node",
         )
     variables = "ansible_connection=local ansible_become=false ansible_python_interpreter"
     fencing.inventory.write_text(f"{INVENTORY}{NODE_A} {variables}=/nowhere/python3\n")
-    refused(False, "nobody has looked on the node", "node-a could not be asked for its clients: ")
+    refused(False, "the node was not looked at", "node-a could not be asked for its clients: ")
     fencing.inventory.write_text(f"{INVENTORY}{NODE_A} {variables}=/usr/bin/python3\n")
     refused(False, "was not rebooted since it was fenced", "was read in another boot")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failover import ADDRESSES, NODE_A, NODE_B, Failover
 from lab.kubernetes.addons.addons import FENCES, GROUP, Addons
-from node import Outcome
+from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
+from support.node import Outcome
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     ActionFailed,

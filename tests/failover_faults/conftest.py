@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from fixtures import (
+from support.fixtures import (
     ceph,
     failover_1_20,
     failover_current,

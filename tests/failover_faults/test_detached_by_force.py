@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import time
 
-from failover import ADDRESSES, NODE_A, NODE_B, Failover
-from fencing import Fencing
 from lab.kubernetes.api import path
+from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
+from support.fencing import Fencing
 
 
 def test_detached_by_force(failover_current: Failover) -> None:

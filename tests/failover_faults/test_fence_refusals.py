@@ -12,12 +12,12 @@ import uuid
 from typing import Any
 
 import pytest
-from failover import ADDRESSES, NODE_A, NODE_B, Failover
-from fencing import RBAC
 from lab.kubernetes.api import path
-from node import Outcome
-from reattach import kill_module
-from selection import variation
+from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
+from support.fencing import RBAC
+from support.node import Outcome
+from support.reattach import kill_module
+from support.selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     OWN_NAMESPACE,
@@ -148,7 +148,7 @@ def test_a_node_that_lost_its_power(lost: Failover) -> None:
     lost.writer.close()
     lost.cluster.wait(lambda: not lost.watches(), "the watch is gone")
     gone = read(lost)
-    refused(lost, f"nobody knows from which address node {NODE_A} reaches Ceph", gone)
+    refused(lost, f"it is unknown from which address node {NODE_A} reaches Ceph", gone)
     refused(lost, "Set node_confirmed_off", gone, method="none")
     assert fence(lost, gone, check=True, fence_addresses=[A]).result["fence"]["source"] == {
         A: "fence_addresses"
@@ -252,7 +252,7 @@ def test_a_fence_is_proven_by_ceph_alone(lost: Failover) -> None:
         and unproven.result["fence"]["phase"] == "intended"
     )
     entries = [found["entry"] for found in begun.result["fence"]["entries"]]
-    assert not lost.storage.ansible("ceph_blocklist", entries=entries, expire_seconds=604800).failed
+    assert not lost.storage.ansible("ceph_blocklist", entries=entries, expiry_seconds=604800).failed
     proof = read(lost, observations=1, gone=entries)
     proven = fence(lost, proof, state="fenced", run_id="one")
     assert (

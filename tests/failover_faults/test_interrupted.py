@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from failover import ADDRESSES, NODE_A, NODE_B, Failover
-from fencing import DEADLINE, FAIL_OVER, RELEASE, Fencing, kill
+from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
+from support.fencing import DEADLINE, FAIL_OVER, RELEASE, Fencing, kill
 
 ENTRY = f"{ADDRESSES[NODE_A]}:0/0"
 CALLBACKS = Path(__file__).parent / "callbacks"

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from failover import ADDRESSES, NODE_A, NODE_B, Failover
-from fencing import Fencing
 from lab.kubernetes import api as k8s
+from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
+from support.fencing import Fencing
 
 ENTRY = f"{ADDRESSES[NODE_A]}:0/0"
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failover import ADDRESSES, NODE_A, NODE_B, Failover
 from lab.ceph.client import Writer
 from lab.kubernetes.api import path
-from node import Outcome
+from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
+from support.node import Outcome
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
@@ -185,7 +185,7 @@ def test_refused_until_the_old_client_is_proven_gone(fenced: Fenced) -> None:
     failover, writer = fenced.failover, fenced.failover.writer
     refused(fenced, f"{NODE_A} is not Ready (Ready=Unknown")
     failover.recover()
-    refused(fenced, "nobody has looked on the node")
+    refused(fenced, "the node was not looked at")
     mapped = {
         "kind": "krbd",
         "device": "/dev/rbd0",

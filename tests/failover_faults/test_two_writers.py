@@ -9,15 +9,17 @@ all of the node, or goes again.
 from __future__ import annotations
 
 import pytest
-from failover import ADDRESSES, NODE_A, NODE_B, Failover
-from fencing import Fencing
 from lab.ceph.client import Writer
 from lab.ceph.mirror import Mirror
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
-from selection import variation
+from support.failover import ADDRESSES, NODE_A, NODE_B, Failover
+from support.fencing import Fencing
+from support.selection import variation
 
 A, SECOND, SITE = ADDRESSES[NODE_A], "127.0.0.21", "127.0.0.13"
+# Where node B reaches Ceph, which Kubernetes does not know.
+THEIRS = "127.0.0.22"
 
 
 def freeze(scene: Failover, *writers: Writer) -> None:
@@ -45,7 +47,7 @@ def test_rbd_mirror_is_not_the_lost_node(failover_current: Failover) -> None:
         run = fencing.fail_over()
         assert (
             run.rc != 0
-            and f"nobody knows from which address node {NODE_A} reaches Ceph" in run.text
+            and f"it is unknown from which address node {NODE_A} reaches Ceph" in run.text
         ), run.text
         assert ceph.blocklist() == {} and scene.attached(NODE_A) and scene.attached(NODE_A, "log")
 
@@ -105,6 +107,27 @@ def test_what_nobody_sees_needs_the_fence_of_the_whole_node(failover_current: Fa
     run = fencing.fail_over()
     assert run.rc != 0 and "nothing shows from where pv-log is held" in run.text, run.text
     assert fencing.state() == before
+
+
+def test_a_kubelet_that_claims_where_another_node_reaches_ceph(failover_current: Failover) -> None:
+    """B writes to a volume of its own; the fence of A must not hit it."""
+    scene, fencing = failover_current, Fencing(failover_current)
+    scene.volume("theirs")
+    scene.api.create(k8s.pod("theirs", ["theirs"], NODE_B))
+    scene.cluster.wait(lambda: scene.attached(NODE_B, "theirs"), "B has a volume of its own", 60)
+    theirs = scene.client_opens("theirs", THEIRS)
+    scene.set_addresses(NODE_A, A, THEIRS)
+    scene.lose()
+    scene.wait_waiting()
+    run = fencing.fail_over()
+    assert run.rc == 0, run.text
+    assert set(scene.storage.ceph.blocklist()) == {f"{A}:0/0"} and scene.writer.error
+    written = theirs.acknowledged
+    scene.cluster.wait(
+        lambda: theirs.error or theirs.acknowledged > written + 1, "B writes, or is refused", 60
+    )
+    assert not theirs.error
+    assert f"is that of {THEIRS}:0/" in run.text, run.text
 
 
 # The module's own writes: the ledger says fenced, and nothing is detached yet; and the first thing

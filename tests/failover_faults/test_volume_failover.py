@@ -15,16 +15,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster import Cluster, fresh
-from failover import HEARTBEAT, IMPATIENT
-from fencing import RBAC
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import OK, Behaviour
 from lab.kubernetes.proxy import Proxy
-from node import Outcome
-from reattach import kill_module
-from selection import variation
+from support.cluster import Cluster, fresh
+from support.failover import HEARTBEAT, IMPATIENT
+from support.fencing import RBAC
+from support.node import Outcome
+from support.reattach import kill_module
+from support.selection import variation
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     Entry,

@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from fixtures import control_plane_1_20, node, plane_1_20, vm
+from support.fixtures import control_plane_1_20, node, plane_1_20, vm
 
 __all__ = ["control_plane_1_20", "node", "plane_1_20", "vm"]

@@ -10,8 +10,19 @@ import json
 from typing import Any
 
 import pytest
-from mounts import Kubelet, Volume, bindfs, die, layers, lists, mounts, remount, served, upload
-from node import Node
+from support.mounts import (
+    Kubelet,
+    Volume,
+    bindfs,
+    die,
+    layers,
+    lists,
+    mounts,
+    remount,
+    served,
+    upload,
+)
+from support.node import Node
 
 BINDFS = ["bindfs", "-f", "{options}", "{source}", "{target}"]
 
@@ -100,7 +111,7 @@ def test_stacked_dead_mounts_go_and_what_lies_below_stays(node: Node) -> None:
 
     assert (
         "3 of the node's 4 FUSE mounts of s3.csi.example.com look broken"
-        in remount(node, check=True, accept_majority_broken=False, **known(volume)).msg
+        in remount(node, check=True, accept_majority=False, **known(volume)).msg
     )
     planned = remount(node, check=True, **known(volume))
     assert sorted(finding["object"]["name"] for finding in planned.findings) == sorted(

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mounts import Kubelet, Volume, bindfs, die, layers, lists, mounts, remount
-from node import Node
+from support.mounts import Kubelet, Volume, bindfs, die, layers, lists, mounts, remount
+from support.node import Node
 
 OTHER_UID = "9a1b2c3d-1111-2222-3333-444455556666"
 FOLDER = "/var/lib/juicefs/volume/pvc-1-abcdef"

@@ -9,9 +9,21 @@ no secret is left.
 from __future__ import annotations
 
 import pytest
-from mounts import DRIVER, ROOT, Kubelet, Volume, apart, bindfs, die, layers, lists, remount, start
-from node import Node
-from selection import variation
+from support.mounts import (
+    DRIVER,
+    ROOT,
+    Kubelet,
+    Volume,
+    apart,
+    bindfs,
+    die,
+    layers,
+    lists,
+    remount,
+    start,
+)
+from support.node import Node
+from support.selection import variation
 
 SECRET = "pl4nted-s3cret"
 BINDFS = ["bindfs", "-f", "{options}", "{source}", "{target}"]
@@ -77,7 +89,7 @@ def test_killed(node: Node, when: str) -> None:
         "fuse_remount",
         False,
         "root",
-        apart({"volumes": known(volume), "accept_majority_broken": True}),
+        apart({"volumes": known(volume), "accept_majority": True}),
         pipelining="0",
     )
     assert failed, text
@@ -174,7 +186,7 @@ def test_one_tenants_volumes_keep_no_other_from_its_repair(node: Node) -> None:
     before = [layers(node, volumes[name].staging) for name in ("evil-1", "evil-2")]
 
     driver_container(node, "200M", "300")
-    guarded = remount(node, volumes=entries, accept_majority_broken=False)
+    guarded = remount(node, volumes=entries, accept_majority=False)
     assert not guarded.failed, guarded.msg
     verdicts = {
         name: guarded.finding(volumes[name].staging) for name in ("evil-1", "evil-2", "good-1")
@@ -216,7 +228,7 @@ def test_the_server_of_the_new_mount_dies_after_an_interruption(node: Node) -> N
         "fuse_remount",
         False,
         "root",
-        apart({"volumes": known(volume), "accept_majority_broken": True}),
+        apart({"volumes": known(volume), "accept_majority": True}),
         pipelining="0",
     )
     node.wait(lambda: node.sh("ls /run/killed", check=False) != "", "it was killed")

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from mounts import Kubelet, Volume, bindfs, die, layers, lists, mounts, remount, start
-from node import Node
+from support.mounts import Kubelet, Volume, bindfs, die, layers, lists, mounts, remount, start
+from support.node import Node
 
 
 def told(volume: Volume, *pods: dict[str, Any]) -> dict[str, Any]:

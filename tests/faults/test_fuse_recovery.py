@@ -19,16 +19,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster import LOCAL, Cluster, Played
-from containers import Pod, Runtime, mount, runtime
-from fixtures import fresh_node
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Api, Object, path
 from lab.kubernetes.kubelets import KubeletStandIn
 from lab.vm import Vm
-from mounts import DRIVER, Kubelet, Volume, bindfs, die, layers
-from node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
-from reattach import REPAIR, no_trace
+from support.cluster import LOCAL, Cluster, Played
+from support.containers import Pod, Runtime, mount, runtime
+from support.fixtures import fresh_node
+from support.mounts import DRIVER, Kubelet, Volume, bindfs, die, layers
+from support.node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
+from support.reattach import REPAIR, no_trace
 
 NODE = "node1"
 SECRET = "7b8c2f1eplanted"
@@ -43,7 +43,7 @@ SURVEY = {
     "fuse_recovery_restart_pods": "",
     "fuse_recovery_max_repairs": "5",
     # Its volume is the node's only one.
-    "fuse_recovery_accept_majority_broken": "true",
+    "fuse_recovery_accept_majority": "true",
 }
 
 
@@ -118,6 +118,20 @@ class Scene:
         server = bindfs(self.node, mine.stage(), f"/srv/{name}")
         self.published[uid] = (mine, mine.publish(uid=uid))
         return server, uid, pod, mine
+
+    def add_bare(self, name: str, namespace: str) -> tuple[int, str]:
+        """The same, but for a pod that nothing would make again: the server's pid, and the pod's
+        uid.
+        """
+        mine = Volume(Kubelet(self.node), f"pv-{name}")
+        volume, claim = k8s.volume(name, DRIVER, mine.handle, namespace, modes=("ReadWriteMany",))
+        self.api.create(k8s.namespace(namespace), volume, claim)
+        self.api.create(k8s.pod(name, [name], NODE, namespace))
+        where = path("Pod", name, namespace)
+        uid = str((self.api.get(where) or {})["metadata"]["uid"])
+        server = bindfs(self.node, mine.stage(), f"/srv/{name}")
+        self.published[uid] = (mine, mine.publish(uid=uid))
+        return server, uid
 
     def _running(self, app: str) -> tuple[str, str] | None:
         pods = [
@@ -324,6 +338,32 @@ def test_left_to_the_kubelet(scene: Scene) -> None:
 
 
 @pytest.mark.variation
+def test_a_tenant_whose_pod_cannot_be_moved_keeps_no_other_from_it(scene: Scene) -> None:
+    """His comes first; it stays, and the run fails at its end with the reason."""
+    node, before = scene.node, scene.pods()
+    theirs, uid = scene.add_bare("bare", "a-tenant")
+    scene.run_process()
+    die(node, scene.server)
+    die(node, theirs)
+    given = {
+        "fuse_recovery_strategy": "kubelet",
+        "fuse_recovery_move_timeout": "300",
+        "fuse_recovery_unstage_timeout": "20",
+    }
+    planned = scene.play(check=True, **given)
+    assert "planned: unmount" in planned.text, planned.text
+    assert f"planned: evict_pod default/{scene.pod}" in planned.text
+    assert scene.pods() == before
+    run = scene.play(**given)
+    assert run.rc != 0 and "left: node1: " in run.text, run.text
+    assert "namespace a-tenant: its pods were not moved: " in run.text
+    assert f"done: evict_pod default/{scene.pod}" in run.text
+    assert layers(node, scene.point) == [] and layers(node, scene.published[uid][1])
+    assert [place for _uid, place in scene.pods()] == ["n2"]
+    no_trace(scene.cluster)
+
+
+@pytest.mark.variation
 def test_without_the_cluster_only_the_node_is_repaired(scene: Scene) -> None:
     node = scene.node
     die(node, scene.server)
@@ -340,4 +380,4 @@ def test_without_the_cluster_only_the_node_is_repaired(scene: Scene) -> None:
     assert node.sh(f"ls {scene.point}") == "file\nsub"
     assert "Restart containers" not in done.text
     misspelt = scene.play(fuse_recovery_cluster="maybe")
-    assert misspelt.rc != 0 and "Only true or false" in misspelt.text
+    assert misspelt.rc != 0 and "must be true or false" in misspelt.text

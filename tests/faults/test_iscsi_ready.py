@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from node import Node
+from support.node import Node
 
 MODULES = "iscsi_tcp libiscsi_tcp libiscsi scsi_transport_iscsi"
 OURS = "/etc/modules-load.d/storage_ops-iscsi_tcp.conf"

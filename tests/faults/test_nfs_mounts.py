@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures import fresh_node
 from lab.state import READY, State
 from lab.vm import Vm
-from node import Node, Outcome
+from support.fixtures import fresh_node
+from support.node import Node, Outcome
 
 SHARE = "192.0.2.10:/srv/share"
 # Mounts take seconds on an emulated machine.

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from node import Node
+from support.node import Node
 
 # More than these, and a busy machine without KVM needs minutes only to make them; 4 more are always
 # there.

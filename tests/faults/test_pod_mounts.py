@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from fixtures import fresh_node
 from lab.common import patient
 from lab.state import READY, State
 from lab.vm import Vm
-from node import Node, Outcome
+from support.fixtures import fresh_node
+from support.node import Node, Outcome
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 OTHER_UID = "9a1b2c3d-1111-2222-3333-444455556666"
@@ -134,7 +134,7 @@ class Mounts:
         On a busy machine an emulated node takes long to read its processes.
         """
         given = {
-            "accept_majority_broken": True,
+            "accept_majority": True,
             "command_timeout": patient(30),
             "deadline": patient(300),
         }
@@ -366,7 +366,7 @@ def test_killed_in_the_middle(mounts: Mounts) -> None:
     )
     node.sh(f"setsid sh -c {node.quote(watch)} >/dev/null 2>&1 </dev/null &")
     failed, text = node._ad_hoc(
-        "csi_mount_repair", False, "root", {"accept_majority_broken": True}, pipelining="0"
+        "csi_mount_repair", False, "root", {"accept_majority": True}, pipelining="0"
     )
     assert failed and '"actions"' not in text, text
     assert 1 < mounts.layers() < 4
@@ -388,7 +388,7 @@ def test_most_of_the_node_looks_wrong(mounts: Mounts) -> None:
             + (f"&& mount --bind {mounts.wrong} {point}" if number else "")
         )
     node.sh(f"mount --make-private {mounts.point} && mount --bind {mounts.wrong} {mounts.point}")
-    mounts.refused("4 of the node's 6 pod mounts look broken at once", accept_majority_broken=False)
+    mounts.refused("4 of the node's 6 pod mounts look broken at once", accept_majority=False)
     run = mounts.repair(max_repairs=3)
     assert sorted(finding["verdict"] for finding in run.findings) == [
         "refuse",

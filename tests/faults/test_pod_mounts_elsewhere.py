@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from mounts import DRIVER, Kubelet, bindfs, die, layers, mounts
-from node import Node
+from support.mounts import DRIVER, Kubelet, bindfs, die, layers, mounts
+from support.node import Node
 
 
 def test_a_loop_device_on_a_file_of_the_staging_mount(node: Node) -> None:
@@ -54,14 +54,12 @@ def test_a_bind_from_a_private_folder(node: Node) -> None:
     assert node.ansible("csi_mount_repair", False, publish_from=said).findings == []
     said = {DRIVER: "staging"}
     # It is the only one of the node.
-    refused = node.ansible(
-        "csi_mount_repair", False, publish_from=said, accept_majority_broken=True
-    )
+    refused = node.ansible("csi_mount_repair", False, publish_from=said, accept_majority=True)
     assert (refused.finding(point)["severity"], refused.outcomes) == ("critical", [])
     assert "the volume is not below it" in refused.finding(point)["reason"]
     node.sh(f"umount {point} && mount --bind {volume.staging} {point}")
     node.sh(f"mount --make-private {point} && mount --bind {private} {point}")
-    run = node.ansible("csi_mount_repair", False, publish_from=said, accept_majority_broken=True)
+    run = node.ansible("csi_mount_repair", False, publish_from=said, accept_majority=True)
     assert (run.failed, run.outcomes) == (False, [("unmount", "done")]), run.msg
     assert [layer[0] for layer in layers(node, point)] == [layers(node, volume.staging)[0][0]]
 

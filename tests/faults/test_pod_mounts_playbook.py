@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster import LOCAL, Cluster, Played
 from faults.test_pod_mounts import Mounts, volumes
 from faults.test_pod_mounts_readonly import turn
-from fixtures import control_plane_current, plane_current
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Api, Object
 from lab.kubernetes.kubelets import KubeletStandIn
-from node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
-from reattach import REPAIR, no_trace
+from support.cluster import LOCAL, Cluster, Played
+from support.fixtures import control_plane_current, plane_current
+from support.node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
+from support.reattach import REPAIR, no_trace
 
 __all__ = ["control_plane_current", "plane_current", "volumes"]
 
@@ -36,7 +36,7 @@ SURVEY = {
     "pod_mounts_volumes": "",
     "pod_mounts_max_repairs": "",
     # Its volume is the node's only one.
-    "pod_mounts_accept_majority_broken": "true",
+    "pod_mounts_accept_majority": "true",
     "pod_mounts_strict": "false",
     "workload_reattach_scale_down": "",
 }
@@ -202,6 +202,28 @@ def test_wrong_mount_in_use(scene: Scene) -> None:
     assert again.rc == 0 and "none wrong or read-only by error" in again.text, again.text
     assert "evict_pod" not in again.text
     assert scene.pod == second
+
+
+@pytest.mark.variation
+def test_a_workload_that_cannot_be_moved_keeps_no_other_from_it(scene: Scene) -> None:
+    """The first of two volumes that turned read-only is none of this cluster's."""
+    mounts, node, first = scene.mounts, scene.node, scene.pod
+    uid = "0a1b2c3d-1111-2222-3333-444455556666"
+    mounts.csi(f"stage pv-a {mounts.devices[2]} , publish {uid} pv-a")
+    other = mounts.point_of(uid, "pv-a")
+    for number, point in ((1, scene.point), (2, other)):
+        node.sh(f"touch {point}/data && sync -f {point}")
+        mounts.break_device(number)
+        turn(mounts, point)
+        mounts.mend_device(number)
+    run = scene.play()
+    assert run.rc != 0, run.text
+    assert "left: node1: volume pv-a: its workload was not moved: The cluster has no" in run.text
+    assert "done: evict_pod default/web-" in run.text, run.text
+    scene.cluster.wait(lambda: bool(scene.kubelet.running), "the pod is back", 60)
+    assert scene.pod != first
+    node.sh(f"echo written > {scene.point}/data")
+    no_trace(scene.cluster)
 
 
 @pytest.mark.variation

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from faults.test_pod_mounts import LUN_SECTORS, OTHER_UID, UID, Mounts, volumes
 from lab.common import patient
-from node import Node, Outcome
+from support.node import Node, Outcome
 
 __all__ = ["volumes"]
 
@@ -59,7 +59,7 @@ def verdicts(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {volume: finding["verdict"] for volume, finding in found.items()}
 
 
-def anew(mounts: Mounts, uid: str, volume: str, lun: int) -> None:
+def again(mounts: Mounts, uid: str, volume: str, lun: int) -> None:
     """What becomes of a volume whose workload is moved: unmounted here, and mounted again."""
     mounts.csi(
         f"unpublish {uid} {volume} , unstage {volume} , stage {volume} {mounts.devices[lun]} , "
@@ -121,7 +121,7 @@ def test_error_below_ext4_xfs_and_btrfs(volumes: Node, btrfs: str) -> None:
     assert evidence["errors"]["write_errs"] != "0"
     assert mounts.table() == before
     for lun, (volume, uid) in zip(luns, VOLUMES_OF.items(), strict=True):
-        anew(mounts, uid, volume, lun)
+        again(mounts, uid, volume, lun)
     # The errors that btrfs counts stay, and say nothing of now.
     assert turned(mounts.repair()) == {}
 
@@ -173,8 +173,8 @@ def test_portal_loss(volumes: Node) -> None:
     }
     assert any("EXT4-fs" in line for line in found["pv-a"]["evidence"]["log"])
     assert any("XFS" in line for line in found["pv-b"]["evidence"]["log"])
-    anew(mounts, UID, "pv-a", 1)
-    anew(mounts, OTHER_UID, "pv-b", 2)
+    again(mounts, UID, "pv-a", 1)
+    again(mounts, OTHER_UID, "pv-b", 2)
     assert turned(mounts.repair()) == {}
 
 

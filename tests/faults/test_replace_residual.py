@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from cluster import LOCAL, Cluster, Played
 from lab.kubernetes import api as k8s
 from lab.kubernetes.api import Api, Object, path
 from lab.kubernetes.kubelets import KubeletStandIn
-from node import ANSIBLE_DEADLINE, COLLECTION, QUICK, Node, remote_environment
-from reattach import DRIVER, REPAIR, no_trace
+from support.cluster import LOCAL, Cluster, Played
+from support.node import ANSIBLE_DEADLINE, COLLECTION, QUICK, Node, remote_environment
+from support.reattach import DRIVER, REPAIR, no_trace
 
 NODE = "node1"
 NOT_FOUND = (
@@ -203,7 +203,7 @@ def make_scene(control_plane_1_20: Cluster, node: Node) -> Iterator[Callable[...
 def test_hidden_lun(make_scene: Callable[..., Scene]) -> None:
     """Planned, done, proven, and nothing left to do.
 
-    The pod need not be made anew: the kubelet tries again by itself.
+    The pod need not be recreated: the kubelet tries again by itself.
     """
     scene = make_scene()
     cluster, node = scene.cluster, scene.node

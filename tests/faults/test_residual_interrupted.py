@@ -9,8 +9,8 @@ nothing is lost.
 from __future__ import annotations
 
 import pytest
-from node import Node
-from selection import smoke, variation
+from support.node import Node
+from support.selection import smoke, variation
 
 # The parent of the command is the module itself.
 KILL = "kill -9 $PPID"

@@ -9,8 +9,8 @@ multipathd's JSON is none at times.
 from __future__ import annotations
 
 import pytest
-from node import Node
-from selection import variation
+from support.node import Node
+from support.selection import variation
 
 
 @pytest.mark.parametrize("alias", ["my disk", variation("dätä")])

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from node import Node
-from selection import variation
+from support.node import Node
+from support.selection import variation
 
 
 def mounted(node: Node, device: str) -> str:
@@ -80,7 +80,7 @@ def test_maps_in_use(node: Node, uses: tuple[Callable[[Node, str], str], ...]) -
     before = node.shape()
     # The risks that may be accepted are about readers that hang and about an outage, not about
     # users.
-    outcome = node.residual(fail_hung_readers=True, accept_majority_dead=True)
+    outcome = node.residual(fail_hung_readers=True, accept_majority=True)
     assert {finding["object"]["name"] for finding in outcome.findings} == set(reasons)
     for name, reason in reasons.items():
         assert outcome.finding(name)["verdict"] == "refuse"
@@ -129,7 +129,7 @@ def test_all_portals_down(node: Node) -> None:
         node.labctl(f"portal down {portal}")
     node.wait(lambda: "active ready" not in node.sh("multipath -ll"), "paths failed", 120)
     before = node.shape()
-    outcome = node.residual(accept_majority_dead=True, fail_hung_readers=True)
+    outcome = node.residual(accept_majority=True, fail_hung_readers=True)
     assert len(outcome.findings) == 4
     assert {finding["verdict"] for finding in outcome.findings} == {"refuse"}
     assert all("transport outage" in finding["reason"] for finding in outcome.findings)
@@ -264,7 +264,7 @@ def test_most_maps_dead_at_once(node: Node) -> None:
     name, _wwid = node.map_of(1)
     node.refused(name, "4 of the node's 6 maps look broken at once")
     node.refused(more[0], "4 of the node's 6 maps look broken at once", maps=[])
-    run = node.residual(accept_majority_dead=True)
+    run = node.residual(accept_majority=True)
     assert not run.failed, run.msg
     assert len(run.findings) == 4
     assert {outcome for _action, outcome in run.outcomes} == {"done"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from node import Node
+from support.node import Node
 
 CLEANED = [("flush_map", "done"), ("delete_path", "done"), ("delete_path", "done")]
 

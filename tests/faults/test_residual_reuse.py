@@ -9,7 +9,7 @@ inquiry (STOR-02).
 from __future__ import annotations
 
 import pytest
-from node import Node
+from support.node import Node
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from node import Node
+from support.node import Node
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_one_in_use_refuses_all(node: Node) -> None:
 @pytest.mark.variation
 def test_a_longer_cycle(node: Node) -> None:
     swap(node, 1, 2, 3)
-    run = node.residual(accept_majority_dead=True)
+    run = node.residual(accept_majority=True)
     assert not run.failed, run.msg
     repaired(node, 1, 2, 3)
     assert run.outcomes == [("flush_map", "done")] * 3 + [("replace_paths", "done")]

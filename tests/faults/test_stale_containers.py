@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from containers import UNIT, Pod, Runtime, mount, new_uid, runtime
-from fixtures import fresh_node
 from lab.vm import Vm
-from mounts import Kubelet, bindfs, die
-from node import Node
+from support.containers import UNIT, Pod, Runtime, mount, new_uid, runtime
+from support.fixtures import fresh_node
+from support.mounts import Kubelet, bindfs, die
+from support.node import Node
 
 
 class Scene:
@@ -117,7 +117,7 @@ def test_four_ways(scene: Scene) -> None:
     # Its probe must not be quicker than we are.
     node.sh(f"systemctl kill --signal STOP {UNIT}")
     scene.kill("web", "slave", "probed")
-    refused = node.ansible("container_restart", containers=everybody, accept_majority_broken=True)
+    refused = node.ansible("container_restart", containers=everybody, accept_majority=True)
     assert {finding["verdict"] for finding in refused.findings} == {"refuse"}
     assert "does not answer either" in refused.finding("web/main")["reason"]
     scene.renew("web", "slave", "probed")
@@ -127,7 +127,7 @@ def test_four_ways(scene: Scene) -> None:
     never = node.ansible(
         "container_restart",
         containers=scene.known("web", restart_policy="Never"),
-        accept_majority_broken=True,
+        accept_majority=True,
     )
     (pod,) = never.result["pods"]
     assert (pod["uid"], pod["name"], pod["claims"]) == (scene.pods["web"].uid, "web", ["web"])
@@ -171,7 +171,7 @@ def test_four_ways(scene: Scene) -> None:
     assert node.ansible(
         "container_restart",
         containers=scene.known("web"),
-        accept_majority_broken=True,
+        accept_majority=True,
         crictl="killer",
     ).failed
     node.wait(

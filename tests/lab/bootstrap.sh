@@ -45,7 +45,7 @@ install_packages() {
     say "installing ${#missing[@]} packages: ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
     apt-get update
-    # Ceph's packages have services, which nobody wants here: not now, and not after the next boot.
+    # Ceph's packages have services, which is not wanted here: not now, and not after the next boot.
     if [ ! -e "$policy" ]; then
         trap 'rm -f "$policy"' EXIT
         write_policy

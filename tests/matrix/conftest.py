@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from fixtures import machine, node
 from lab.vm import Vm
+from support.fixtures import machine, node
 
 __all__ = ["node"]
 

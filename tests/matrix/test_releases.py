@@ -19,7 +19,7 @@ from faults.test_residual_repair import (
     test_map_without_paths,
 )
 from faults.test_residual_reuse import reused, test_unused_map_is_replaced
-from node import Node
+from support.node import Node
 
 __all__ = [
     "reused",

@@ -419,7 +419,7 @@ def _waiting(dice: random.Random, node: str, number: int) -> dict[str, Any]:
         "pod",
         f"web-{number}",
         node,
-        f"has been waiting on {node} for 12 min: nobody attaches its volume pvc-{number}",
+        f"has been waiting on {node} for 12 min: its volume is not attached pvc-{number}",
         "report",
         "the controller manager attaches other volumes: look in its log for this one",
         namespace=dice.choice(["shop", "billing", "kube-system"]),

@@ -16,8 +16,8 @@ from typing import Any
 
 import sample
 from lab.common import patient
-from node import COLLECTION, environment
-from selection import lowest
+from support.node import COLLECTION, environment
+from support.selection import lowest
 
 # ssh for all, the controller included, to where nobody listens; and the names that the report
 # itself uses.

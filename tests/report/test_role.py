@@ -20,8 +20,8 @@ import pytest
 import sample
 from jsonschema import Draft202012Validator
 from lab.common import patient
-from node import environment
-from selection import lowest
+from support.node import environment
+from support.selection import lowest
 
 FILES = Path(__file__).parents[2] / "roles/compliance_report/files"
 SCHEMA = Draft202012Validator(json.loads((FILES / "report.schema.json").read_text()))
@@ -197,8 +197,8 @@ def test_refused_before_anything_runs(fleet: Fleet) -> None:
     for variables, said in (
         ({"compliance_report_select": "[?severity=='critical'"}, "select is not JMESPath"),
         ({"compliance_report_controls": "STOR-01,STOR-18"}, "STOR-18"),
-        ({"compliance_report_strict": "flase"}, "Only true or false"),
-        ({"compliance_report_partial": "nope"}, "Only true or false"),
+        ({"compliance_report_strict": "flase"}, "compliance_report_strict must be true or false"),
+        ({"compliance_report_partial": "nope"}, "not a valid boolean"),
     ):
         ran = fleet.run(**variables)
         assert ran.returncode == 2 and said in ran.stdout + ran.stderr, ran.stdout

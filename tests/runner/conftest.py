@@ -6,7 +6,14 @@
 
 from __future__ import annotations
 
-from fixtures import control_plane_1_20, control_plane_current, node, plane_1_20, plane_current, vm
+from support.fixtures import (
+    control_plane_1_20,
+    control_plane_current,
+    node,
+    plane_1_20,
+    plane_current,
+    vm,
+)
 
 __all__ = [
     "control_plane_1_20",

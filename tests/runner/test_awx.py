@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 import yaml
-from awx_jobs import BY_NAME, DATA, META, ROOT, SLICING, TEMPLATES, load, survey
-from awx_stand_in import ENCRYPTED, StandIn, serve
 from lab.common import patient
-from node import COLLECTION, environment
+from support.awx_jobs import BY_NAME, DATA, META, ROOT, SLICING, TEMPLATES, load, survey
+from support.awx_stand_in import ENCRYPTED, StandIn, serve
+from support.node import COLLECTION, environment
 
 from ansible_collections.storage_ops.runbooks.plugins.action.check_scope import Known
 
@@ -368,6 +368,7 @@ def test_configured_as_code(tmp_path: Path) -> None:
     launches(awx)
 
 
+@pytest.mark.variation
 def test_all_templates() -> None:
     """Every template, with nothing but what has to be given, in AWX's own execution environment;
     and a second time.
@@ -423,6 +424,7 @@ def test_an_empty_awx_in_check_mode() -> None:
     assert "awx.awx reads its address from CONTROLLER_HOST" in red(configure("", more=nowhere))
 
 
+@pytest.mark.variation
 def test_sync() -> None:
     """One that fails or does not start is told, with the project's name; the next run mends it, and
     gets what is new on the branch.

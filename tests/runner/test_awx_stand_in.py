@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from awx_stand_in import OBJECTS, RECORDED, StandIn, UnknownRequest, serve
+from support.awx_stand_in import OBJECTS, RECORDED, StandIn, UnknownRequest, serve
 
 
 def ask(awx: StandIn, method: str, path: str, body: Any = None, **query: str) -> tuple[int, Any]:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from awx_jobs import DATA, Job, Launched, load
-from cluster import Cluster
 from lab.kubernetes.api import path
 from lab.kubernetes.attacher import Behaviour
 from lab.kubernetes.proxy import Proxy
-from node import Node
-from reattach import REPAIR, Workload, is_held, leases, no_trace
+from support.awx_jobs import DATA, Job, Launched, load
+from support.cluster import Cluster
+from support.node import Node
+from support.reattach import REPAIR, Workload, is_held, leases, no_trace
 
 HUAWEI = "csi.huawei.com"
 CLEAN, ATTACHMENTS = "clean residual paths", "repair VolumeAttachments"

@@ -15,18 +15,18 @@ import time
 from typing import Any
 
 import pytest
-from cluster import LOCAL, Cluster
 from lab.kubernetes import api as k8s
 from lab.kubernetes import faults
 from lab.kubernetes.api import path
-from node import ANSIBLE_DEADLINE, COLLECTION, environment
-from rights import FILES
+from support.cluster import LOCAL, Cluster
+from support.node import ANSIBLE_DEADLINE, COLLECTION, environment
+from support.rights import FILES
 
 REPAIRER = FILES / "rbac-repair.yml"
 # In a test nobody waits for as long as in a cluster.
 QUICK = {
     "triage_stuck_seconds": "1",
-    "attachment_repair_min_age": "1",
+    "attachment_repair_min_age_seconds": "1",
     "attachment_repair_observation_seconds": "1",
 }
 
@@ -82,7 +82,7 @@ def test_only_what_triage_has_named(control_plane_1_20: Cluster) -> None:
     # Of one attachment on a node each is most of them.
     allowed = {
         "respond_repair": "STOR-04\nSTOR-11",
-        "attachment_repair_accept_majority_broken": "true",
+        "attachment_repair_accept_majority": "true",
     }
     rehearsed = respond(check=True, **allowed)
     assert re.search(rf'"respond_rehearsed": \[\s*"{left.attachment}"\s*\]', rehearsed), rehearsed

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from awx_jobs import Job
-from cluster import Cluster
 from lab.kubernetes import api as k8s
-from node import ANSIBLE_DEADLINE, COLLECTION, environment
+from support.awx_jobs import Job
+from support.cluster import Cluster
+from support.node import ANSIBLE_DEADLINE, COLLECTION, environment
 
 DRIVER = "csi.example.com"
 # The first task of every playbook with a target.

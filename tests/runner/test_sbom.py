@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 from lab.common import patient
-from node import environment
+from support.node import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 

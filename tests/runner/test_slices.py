@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from node import ANSIBLE_DEADLINE, COLLECTION, environment
-from selection import HAS_LOWEST, lowest
+from support.node import ANSIBLE_DEADLINE, COLLECTION, environment
+from support.selection import HAS_LOWEST, lowest
 
 CONTROLS = "STOR-04"
 COMMON = ("ansible_become=false", "ansible_python_interpreter={{ ansible_playbook_python }}")

@@ -47,11 +47,21 @@ with() {
     HOME=$home PATH=$core/bin:$path "$core/bin/ansible-test" "$@" --venv --color no
 }
 
+pythons=()
+for version in 3.9 3.10 3.11 3.12 3.13; do
+    if PATH=$path "python$version" -c "" 2>/dev/null; then
+        pythons+=("$version")
+    fi
+done
 controller=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 status=0
 case ${1:-} in
     sanity)
-        with "$venv" sanity || status=1
+        # What imports with the oldest and with the newest Python here imports with those between them.
+        with "$venv" sanity --skip-test import || status=1
+        for version in $(printf '%s\n' "${pythons[0]}" "${pythons[-1]}" | sort -u); do
+            with "$venv" sanity --test import --python "$version" || status=1
+        done
         # The rest would check the same files by the same rules again; what a module imports of the core is the same with every Python.
         [ ! -e "$venv_lowest" ] || with "$venv_lowest" sanity --test import --test validate-modules --python "$controller" || status=1
         ;;
@@ -60,12 +70,7 @@ case ${1:-} in
         # Python, on the controller the oldest ansible-core.
         core=$venv
         [ ! -e "$venv_lowest" ] || core=$venv_lowest
-        for version in 3.9 3.10 3.11 3.12 3.13; do
-            if PATH=$path "python$version" -c "" 2>/dev/null; then
-                with "$core" units --python "$version" tests/unit/plugins/module_utils/ || status=1
-                break
-            fi
-        done
+        with "$core" units --python "${pythons[0]}" tests/unit/plugins/module_utils/ || status=1
         if [ -e "$venv_lowest" ]; then
             with "$venv_lowest" units --python "$controller" tests/unit/plugins/{action,callback,filter}/ tests/unit/roles/ || status=1
         fi

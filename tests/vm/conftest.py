@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from fixtures import ceph, node, storage, vm
+from support.fixtures import ceph, node, storage, vm
 
 __all__ = ["ceph", "node", "storage", "vm"]

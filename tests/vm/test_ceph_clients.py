@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from lab.ceph.cluster import Ceph
 from lab.vm import SSH_OPTIONS
-from node import Node
-from storage import Storage
+from support.node import Node
+from support.storage import Storage
 
 IMAGE = "rbd/data"
 

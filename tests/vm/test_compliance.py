@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 import yaml
-from fleet import Fleet
-from mounts import Kubelet, mounts
-from node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
+from support.fleet import Fleet
+from support.mounts import Kubelet, mounts
+from support.node import ANSIBLE_DEADLINE, COLLECTION, Node, remote_environment
 
 # As a survey sends it.
 SURVEY = {

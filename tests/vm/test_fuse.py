@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""s3fs on a real S3 server dies under a volume: mounted anew by fuse_remount, or left to the
+"""s3fs on a real S3 server dies under a volume: remounted by fuse_remount, or left to the
 kubelet. The rest is in tests/faults.
 """
 
@@ -12,9 +12,20 @@ from collections.abc import Iterator
 
 import pytest
 from lab.ceph.gateway import Gateway
-from mounts import Bucket, Kubelet, bindfs, die, layers, lists, mounts, remount, start, verbose
-from node import Node
-from storage import Storage
+from support.mounts import (
+    Bucket,
+    Kubelet,
+    bindfs,
+    die,
+    layers,
+    lists,
+    mounts,
+    remount,
+    start,
+    verbose,
+)
+from support.node import Node
+from support.storage import Storage
 
 
 @pytest.fixture

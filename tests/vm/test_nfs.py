@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from faults.test_nfs_limit import HUGE, unlimited
 from faults.test_nfs_mounts import PATIENT, SHARE, left_behind, nfs, serve, states
-from node import Node
+from support.node import Node
 
 __all__ = ["nfs"]
 

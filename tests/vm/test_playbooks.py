@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from lab.common import patient
-from node import COLLECTION, Node
-from selection import variation
+from support.node import COLLECTION, Node
+from support.selection import variation
 
 CLEAN = f"{COLLECTION}.clean_residual_paths"
 LOAD = f"{COLLECTION}.load_iscsi_modules"
@@ -27,7 +27,7 @@ exec unshare -m sh -c '
     exec python3 "$@"
 ' sh "$@"
 """
-# What an AWX survey sends: everything is a string, and a question nobody answered is an empty one.
+# What an AWX survey sends: everything is a string, and an unanswered question is an empty one.
 SURVEY = {
     "target": "node1\n",
     "serial": "1",
@@ -41,7 +41,7 @@ SURVEY = {
     "residual_paths_max_repairs": "10",
     "residual_paths_fail_hung_readers": "false",
     "residual_paths_flush_empty_maps": "false",
-    "residual_paths_accept_majority_dead": "",
+    "residual_paths_accept_majority": "",
     "residual_paths_strict": "false",
 }
 
@@ -313,7 +313,7 @@ def test_misspelt_switch_is_refused(node: Node) -> None:
     before = node.shape()
     result = play(CLEAN, node.vm.inventory(), SURVEY | {"residual_paths_fail_hung_readers": "ture"})
     assert result.returncode != 0
-    assert "Only true or false may be given here" in result.stdout + result.stderr
+    assert "must be true or false, not 'ture'" in result.stdout + result.stderr
     assert node.shape() == before
 
 

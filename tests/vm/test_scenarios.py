@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 from faults.test_nfs_limit import unlimited
-from mounts import Kubelet, bindfs, die, mounts
-from node import QUICK, Node
-from selection import lowest
+from support.mounts import Kubelet, bindfs, die, mounts
+from support.node import QUICK, Node
+from support.selection import lowest
 
 
 @pytest.mark.smoke

@@ -17,11 +17,13 @@ from datetime import datetime
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     Finding,
     Plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import names
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
@@ -73,7 +75,7 @@ class Options:
     drivers: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
-    min_age: float = 300.0
+    min_age_seconds: float = 300.0
     observations: int = 2
     observation_seconds: float = 30.0
     pending_seconds: float = 120.0
@@ -81,7 +83,7 @@ class Options:
         default_factory=lambda: dict(REQUIRED_METADATA)
     )
     max_repairs: int = 10
-    accept_majority_broken: bool = False
+    accept_majority: bool = False
 
     def scope(self) -> list[tuple[str, tuple[str, ...]]]:
         """What the user narrowed the run down to."""
@@ -188,18 +190,20 @@ def suspects(seen: Observation, options: Options, now: datetime) -> list[Attachm
 def _is_suspect(seen: Observation, attachment: Attachment, options: Options, now: datetime) -> bool:
     wanted = options.controls
     return (
-        ("STOR-11" in wanted and may_be_orphan(seen, attachment, options.min_age, now))
+        ("STOR-11" in wanted and may_be_orphan(seen, attachment, options.min_age_seconds, now))
         or ("STOR-13" in wanted and may_lack_status(seen, attachment))
         or ("STOR-14" in wanted and bool(missing_metadata(attachment, options.required_metadata)))
     )
 
 
-def may_be_orphan(seen: Observation, attachment: Attachment, min_age: float, now: datetime) -> bool:
+def may_be_orphan(
+    seen: Observation, attachment: Attachment, min_age_seconds: float, now: datetime
+) -> bool:
     """By its node's status alone: old enough, not being deleted, and no kubelet that reports has it
     in use.
     """
     in_use = attachment.name in seen.in_use and seen.ready(attachment.node)
-    return not attachment.deleted and not in_use and age(now, attachment.created) >= min_age
+    return not attachment.deleted and not in_use and age(now, attachment.created) >= min_age_seconds
 
 
 def unproven(
@@ -214,7 +218,7 @@ def unproven(
         orphan = (
             "STOR-11" in options.controls
             and not needed
-            and may_be_orphan(seen, attachment, options.min_age, now)
+            and may_be_orphan(seen, attachment, options.min_age_seconds, now)
         )
         lost = "STOR-13" in options.controls and needed and may_lack_status(seen, attachment)
         if orphan or lost:
@@ -278,19 +282,25 @@ def plan(state: State, options: Options) -> Plan:
         found += _without_metadata(state, options)
     if "STOR-15" in options.controls:
         found += _never_attached(state, options)
-    if not options.accept_majority_broken:
+    if not options.accept_majority:
         _refuse_outages(state, found)
     found += _unfinished_moves(state)
-    wanted = Plan([finding for finding in found if _wants(state, finding, options)])
+    mine = [finding for finding in found if _wants(state, finding, options)]
+    wanted = Plan(in_turns(mine, _namespace))
     _join_workloads(found, wanted.findings)
     for finding in wanted.findings:
         finding.named = finding.kind == "VolumeAttachment" and finding.name in options.names
         if finding.named and finding.control == "STOR-11" and finding.verdict == "report":
-            finding.refuse(finding.reason)
+            finding.refuse(Reason("cause_unproven", finding.reason))
     for finding in [finding for finding in wanted.findings if finding.repair][
         options.max_repairs :
     ]:
-        finding.refuse(f"max_repairs is {options.max_repairs}: run again for this one, or raise it")
+        finding.refuse(
+            Reason(
+                "too_many_repairs",
+                f"max_repairs is {options.max_repairs}: run again for this one, or raise it",
+            )
+        )
     return wanted
 
 
@@ -305,6 +315,11 @@ def in_scope(seen: Observation, attachment: Attachment, options: Options) -> boo
     )
 
 
+def _namespace(finding: Finding) -> str:
+    """That of the pod or the claim; empty for what belongs to none."""
+    return finding.namespace or str(finding.evidence.get("claim", "")).partition("/")[0]
+
+
 def _wants(state: State, finding: Finding, options: Options) -> bool:
     """Whether the user's scope has the finding."""
     if finding.kind == "VolumeAttachment":
@@ -316,7 +331,7 @@ def _wants(state: State, finding: Finding, options: Options) -> bool:
         and _any_of(options.nodes, {finding.node, *evidence.get("attached_to", ())})
         and _any_of(
             options.namespaces,
-            {finding.namespace or str(evidence.get("claim", "")).partition("/")[0]},
+            {_namespace(finding)},
         )
     )
 
@@ -367,8 +382,12 @@ def _refuse_outages(state: State, found: list[Finding]) -> None:
         node = finding.node
         if finding.repair and (total[node] < _FEW or 2 * broken[node] > total[node]):
             finding.refuse(
-                f"{broken[node]} of the {total[node]} attachments of {node} look orphaned at once: "
-                "that may be an outage. If they are all left over, set accept_majority_broken"
+                Reason(
+                    "majority_broken",
+                    f"{broken[node]} of the {total[node]} attachments of {node} look orphaned at "
+                    "once: that may be an outage. If they are all left over, set "
+                    "accept_majority",
+                )
             )
 
 
@@ -376,8 +395,8 @@ def _refuse_outages(state: State, found: list[Finding]) -> None:
 
 
 def judge_attachments(state: State, options: Options) -> list[Finding]:
-    """Findings about the attachments that were observed to the end, and about those that somebody
-    has been deleting for long.
+    """Findings about the attachments that were observed to the end, and about those whose deletion
+    has been pending for long.
     """
     found: list[Finding | None] = []
     if "STOR-11" in options.controls:
@@ -406,12 +425,16 @@ def _history(state: State, name: str) -> list[Attachment]:
 def _held(state: State, attachment: Attachment, options: Options) -> Finding | None:
     """Somebody has been deleting it, and its attacher does not let go."""
     since = age(state.now, attachment.deleted)
-    if since < options.min_age or not attachment.finalizers:
+    if since < options.min_age_seconds or not attachment.finalizers:
         return None
     finding = _finding(state, attachment, "STOR-11", "major")
     finding.summary = f"{attachment.name} was deleted {_duration(since)} ago and is still there"
     finding.refuse(
-        f"its finalizer {', '.join(attachment.finalizers)} is held. {attacher_says(attachment)}"
+        Reason(
+            "attacher_stuck",
+            f"its finalizer {', '.join(attachment.finalizers)} is held. "
+            f"{attacher_says(attachment)}",
+        )
     )
     return finding
 
@@ -435,7 +458,7 @@ def _orphan(state: State, seen: list[Attachment], options: Options) -> Finding |
         return None
     if any(needed_by(observation, once) for observation, once in zip(state.observations, seen)):
         return None
-    if any(once.deleted or age(state.now, once.created) < options.min_age for once in seen):
+    if any(once.deleted or age(state.now, once.created) < options.min_age_seconds for once in seen):
         return None
     finding = _finding(state, attachment, "STOR-11", "major")
     finding.summary = (
@@ -462,7 +485,9 @@ def _orphan(state: State, seen: list[Attachment], options: Options) -> Finding |
         )
         > 1
     ):
-        obstacles.append(f"{attachment.node} is another node of that name by now")
+        obstacles.append(
+            Reason("identity_changed", f"{attachment.node} is another node of that name by now")
+        )
     finding.evidence["because"] = because
     if not because:
         finding.severity = "minor"
@@ -486,7 +511,9 @@ def _orphan(state: State, seen: list[Attachment], options: Options) -> Finding |
     return finding
 
 
-_HASTY = "a single observation proves nothing: set observations to 2 or more"
+_HASTY = Reason(
+    "observation_too_short", "a single observation proves nothing: set observations to 2 or more"
+)
 
 
 def _lost_status(state: State, seen: list[Attachment], options: Options) -> Finding | None:
@@ -524,11 +551,14 @@ def _lost_status(state: State, seen: list[Attachment], options: Options) -> Find
     )
     if attachment.detach_error:
         finding.refuse(
-            "the storage side is the cause, its last detach failed: "
-            f"{attachment.detach_error.message}"
+            Reason(
+                "attacher_stuck",
+                "the storage side is the cause, its last detach failed: "
+                f"{attachment.detach_error.message}",
+            )
         )
     elif state.last.nodes[attachment.node].is_younger(attachment):
-        finding.refuse(f"its node {made_again(attachment.node)}")
+        finding.refuse(Reason("identity_changed", f"its node {made_again(attachment.node)}"))
     elif len(seen) < 2:
         finding.refuse(_HASTY)
     else:
@@ -578,16 +608,16 @@ def _finding(state: State, attachment: Attachment, control: str, severity: str) 
     if attachment.deleted:
         evidence["deleted_seconds_ago"] = round(age(state.now, attachment.deleted))
     return Finding(
-        control,
-        severity,
-        "VolumeAttachment",
-        attachment.name,
-        attachment.node,
-        "",
-        "report",
-        "",
-        RUNBOOK,
-        evidence,
+        control=control,
+        severity=severity,
+        kind="VolumeAttachment",
+        name=attachment.name,
+        node=attachment.node,
+        summary="",
+        verdict="report",
+        reason="",
+        runbook=RUNBOOK,
+        evidence=evidence,
     )
 
 
@@ -678,19 +708,21 @@ def _collision(state: State, volume: Volume, affected: str) -> Finding:
         f"than the API server ({state.version_text})"
     )
     return Finding(
-        "STOR-12",
-        "critical" if affected == "yes" else "major",
-        "PersistentVolume",
-        volume.name,
-        "",
-        f"{volume.name} {'is' if affected == 'yes' else 'may be'} mistaken for a VolumeAttachment "
+        control="STOR-12",
+        severity="critical" if affected == "yes" else "major",
+        kind="PersistentVolume",
+        name=volume.name,
+        node="",
+        summary=f"{volume.name} {'is' if affected == 'yes' else 'may be'} mistaken for a "
+        "VolumeAttachment "
         "when it is detached, and stays attached",
-        "report",
-        f"{sure}; {now}. The volume keeps its name for good: upgrade to 1.24 or newer, or run "
+        verdict="report",
+        reason=f"{sure}; {now}. The volume keeps its name for good: upgrade to 1.24 or newer, or "
+        "run "
         f"{RUNBOOK} each time after it was detached. For new volumes a longer --volume-name-prefix "
         "prevents it (filter storage_ops.runbooks.safe_volume_name_prefix)",
-        RUNBOOK,
-        {
+        runbook=RUNBOOK,
+        evidence={
             "driver": volume.driver,
             "handle": volume.handle,
             "claim": "/".join(volume.claim) if volume.claim_name else "",
@@ -716,18 +748,19 @@ def _growing(state: State) -> list[Finding]:
             close[volume.driver].append(volume)
     return [
         Finding(
-            "STOR-12",
-            "info",
-            "CSIDriver",
-            driver,
-            "",
-            f"{driver} has volumes ({len(volumes)}) whose names grow into the collision by the "
+            control="STOR-12",
+            severity="info",
+            kind="CSIDriver",
+            name=driver,
+            node="",
+            summary=f"{driver} has volumes ({len(volumes)}) whose names grow into the collision by "
+            "the "
             "number at their end",
-            "report",
-            "a longer --volume-name-prefix of its provisioner prevents it (filter "
+            verdict="report",
+            reason="a longer --volume-name-prefix of its provisioner prevents it (filter "
             "storage_ops.runbooks.safe_volume_name_prefix); volumes that exist keep their names",
-            RUNBOOK,
-            {
+            runbook=RUNBOOK,
+            evidence={
                 "driver": driver,
                 "version": state.version_text,
                 "affected": affected,
@@ -761,7 +794,7 @@ def _without_metadata(state: State, options: Options) -> list[Finding]:
             f"the attachment of {_title(state, attachment)} to {attachment.node} lacks {keys}"
         )
         finding.reason = (
-            f"no pod needs it, so there is nobody to move; a pod that comes to {attachment.node} "
+            f"no pod needs it, so there is no pod to move; a pod that comes to {attachment.node} "
             "would get it as it is, so delete it if it is left over (STOR-11)"
         )
         if pods:
@@ -800,7 +833,7 @@ def _workload_title(pods: Collection[Pod]) -> str:
 
 
 def _workload(seen: Observation, pods: Collection[Pod], attachment: Attachment) -> dict[str, Any]:
-    """Who has to be moved for this attachment to be made anew, and off which claims."""
+    """Who has to be moved for this attachment to be recreated, and off which claims."""
     namespace, kind, name = _workload_key(pods)
     used = {(pod.namespace, claim) for pod in pods for claim in pod.claims}
     claims = sorted(
@@ -821,7 +854,7 @@ def _join_workloads(found: Iterable[Finding], wanted: Iterable[Finding]) -> None
     """Let the first finding of each workload that is in scope name all of its claims and
     attachments, and the others none.
 
-    A workload moves as a whole, so its attachments that are out of scope are made anew too.
+    A workload moves as a whole, so its attachments that are out of scope are recreated too.
     """
     joined: dict[tuple[str, str], dict[str, Any]] = {}
     for finding in found:
@@ -838,7 +871,7 @@ def _join_workloads(found: Iterable[Finding], wanted: Iterable[Finding]) -> None
             )
 
 
-# STOR-15: nobody attaches
+# STOR-15: no VolumeAttachment
 
 
 def _never_attached(state: State, options: Options) -> list[Finding]:
@@ -876,21 +909,21 @@ def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: f
     )
     idle = attached is None or attached > oldest
     return Finding(
-        "STOR-15",
-        "major",
-        "pod",
-        pod.name,
-        pod.node,
-        f"pod {pod.title} has waited on {pod.node} for {_duration(seconds)}, "
+        control="STOR-15",
+        severity="major",
+        kind="pod",
+        name=pod.name,
+        node=pod.node,
+        summary=f"pod {pod.title} has waited on {pod.node} for {_duration(seconds)}, "
         "and nothing attaches its volume",
-        "report",
-        f"the controller manager does not attach ({last}): look "
+        verdict="report",
+        reason=f"the controller manager does not attach ({last}): look "
         "at its leader, which is the platform's"
         if idle
         else "the controller manager attaches other volumes "
         f"({last}): look in its log for this one",
-        "storage_ops.runbooks.triage",
-        {
+        runbook="storage_ops.runbooks.triage",
+        evidence={
             "driver": waiting[0].volume.disk[0],
             "volumes": [wait.volume.name for wait in waiting],
             "claims": ["/".join(wait.volume.claim) for wait in waiting],
@@ -939,19 +972,20 @@ def _unfinished_moves(state: State) -> list[Finding]:
 def _unfinished_move(node: Node, namespace: str, claims: list[str], who: str) -> Finding:
     # No command to be copied: a kubelet would choose whose pods the operator moves.
     return Finding(
-        "",
-        "major",
-        "node",
-        node.name,
-        node.name,
-        f"node {node.name} takes no new pods since {who}, to move those of "
+        control="",
+        severity="major",
+        kind="node",
+        name=node.name,
+        node=node.name,
+        summary=f"node {node.name} takes no new pods since {who}, to move those of "
         f"{untrusted.shown(namespace, 100)}/{untrusted.shown(', '.join(claims), 500)}",
-        "report",
-        "an annotation of the node says so, which its kubelet may have written too: see whether "
+        verdict="report",
+        reason="an annotation of the node says so, which its kubelet may have written too: see "
+        "whether "
         "there was such a run. If there was, and it is over, the module workload_reattach finishes "
         "it and frees the node, for these claims",
-        "",
-        {
+        runbook="",
+        evidence={
             "claims": [f"{namespace}/{claim}" for claim in claims],
             "claim": f"{namespace}/{claims[0]}" if claims else "",
         },

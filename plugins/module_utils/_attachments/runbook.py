@@ -40,6 +40,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Prevented,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree, observation
@@ -49,6 +50,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
     KubeError,
     NotFound,
     path,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
+    ATTACHED_FIELDS,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followed import (
     Followed,
@@ -105,7 +109,7 @@ K = TypeVar("K", bound=Key)
 # How something is judged, and of what.
 JUDGING = ArgumentSpec(
     {
-        "min_age": {"type": "float", "default": 300.0},
+        "min_age_seconds": {"type": "float", "default": 300.0},
         "observations": {"type": "int", "default": 2},
         "observation_seconds": {"type": "float", "default": 30.0},
         "pending_seconds": {"type": "float", "default": 120.0},
@@ -128,7 +132,7 @@ def make_options(params: dict[str, Any]) -> Options:
     A module that only reports lacks the risks, and gets their defaults.
     """
     least = {
-        "min_age": 0,
+        "min_age_seconds": 0,
         "observations": 1,
         "observation_seconds": 0,
         "pending_seconds": 0,
@@ -137,9 +141,9 @@ def make_options(params: dict[str, Any]) -> Options:
     }
     for name, minimum in least.items():
         if not params.get(name, minimum) >= minimum:  # not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {minimum:g}")
+            raise BadOption(f"{name} is {params[name]:g}; give at least {minimum:g}")
     if "controls" in params and not params["controls"]:
-        raise StorageOpsError(
+        raise BadOption(
             "controls is empty, so nothing would be looked at; leave "
             "the option out to run all of them"
         )
@@ -149,9 +153,7 @@ def make_options(params: dict[str, Any]) -> Options:
     }
     empty = [name for name, texts in scope.items() if not all(texts)]
     if empty:
-        raise StorageOpsError(
-            f"{empty[0]} has an empty name; leave the option out to look at everything"
-        )
+        raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
     required = {
         **observation.REQUIRED_METADATA,
         **keys_by_driver("required_metadata", params["required_metadata"]),
@@ -243,7 +245,9 @@ class VolumeAttachments:
         unknown = pure.unmatched(state, self._options, known_elsewhere=True) if self._strict else []
         if unknown:
             raise StorageOpsError(
-                f"{'; '.join(unknown)}, nor does anything else there know it: is it a typing error?"
+                f"{'; '.join(unknown)}, nor does anything else there know it: is it a typing "
+                "error?",
+                code="not_found",
             )
         return pure.plan(state, self._options)
 
@@ -281,13 +285,13 @@ class VolumeAttachments:
             return f"is needed by {needed}"
         if attachment.deleted:
             return "is being deleted"
-        old, min_age = age(state.now, attachment.created), self._options.min_age
-        if old >= min_age:
+        old, least = age(state.now, attachment.created), self._options.min_age_seconds
+        if old >= least:
             return "was not left over"
         return (
-            f"is {old:.0f} s old, and only what is older than min_age ({min_age:g} s) is called "
-            f"left over: run again in {math.ceil(min_age - old)} s, or lower min_age (playbook: "
-            "attachment_repair_min_age)"
+            f"is {old:.0f} s old, and only what is older than min_age_seconds ({least:g} s) is "
+            f"called left over: run again in {math.ceil(least - old)} s, or lower "
+            "min_age_seconds (playbook: attachment_repair_min_age_seconds)"
         )
 
     def _everything(self) -> Observation:
@@ -512,9 +516,7 @@ class VolumeAttachments:
                 or item["metadata"].get("creationTimestamp")
             )
 
-        return max(
-            self._list("v1", "events", pick, fields="reason=SuccessfulAttachVolume"), default=None
-        )
+        return max(self._list("v1", "events", pick, fields=ATTACHED_FIELDS), default=None)
 
     def _list(
         self,
@@ -551,7 +553,8 @@ class VolumeAttachments:
         if self._cluster.deadline.remaining() <= seconds:
             raise StorageOpsError(
                 f"the deadline leaves no time to observe suspects for another {seconds:g} s: raise "
-                "deadline, or lower observation_seconds"
+                "deadline, or lower observation_seconds",
+                code="deadline_passed",
             )
         self._sleep(seconds)
 
@@ -574,7 +577,7 @@ class VolumeAttachments:
         try:
             self._recheck(orphan)
         except KubeError as error:
-            raise Prevented(str(error)) from error
+            raise Prevented(str(error), error.code) from error
         self._delete(action, orphan)
         self._refuse_newcomers(orphan)
         self._wait_until_gone(orphan)
@@ -596,7 +599,8 @@ class VolumeAttachments:
 
         if not self._wait_for(clean):
             raise StorageOpsError(
-                f"the repair of {attachment.name} is not proven: {'; '.join(doubts)}"
+                f"the repair of {attachment.name} is not proven: {'; '.join(doubts)}",
+                code="repair_unproven",
             )
         return [
             f"{attachment.name} (uid {attachment.uid}) is gone",
@@ -613,27 +617,31 @@ class VolumeAttachments:
             raise NotStarted("it is gone already")
         if attachment.uid != planned.uid:
             raise NotStarted(
-                f"it was replaced by another one of the same name, uid {attachment.uid}"
+                f"it was replaced by another one of the same name, uid {attachment.uid}",
+                code="identity_changed",
             )
         if attachment.deleted:
             raise NotStarted("somebody else is deleting it")
         node = seen.nodes.get(planned.node)
         if node and node.uid != orphan.node_uid:
-            raise NotStarted(f"{planned.node} is another node of that name by now (uid {node.uid})")
+            raise NotStarted(
+                f"{planned.node} is another node of that name by now (uid {node.uid})",
+                code="identity_changed",
+            )
         seen = replace(seen, volumes=self._volumes_of(planned, orphan.volume))
         seen = self._with_users(seen, [attachment], cached=False)
         needed = observation.needed_by(seen, attachment)
         if needed:
-            raise NotStarted(f"it is needed by {needed}")
+            raise NotStarted(f"it is needed by {needed}", code="in_use_by_pod")
         blockers = observation.blockers(seen, attachment)
         if blockers:
-            raise NotStarted("; ".join(blockers))
+            raise NotStarted("; ".join(blockers), blockers[0].code)
         version = self._cluster.version()
         proofs = observation.proofs(
             seen, attachment, (version.major, version.minor, version.patch), version.text
         )
         if not proofs and not orphan.named:
-            raise NotStarted("nothing proves any more that it is left over")
+            raise NotStarted("nothing proves any more that it is left over", code="cause_unproven")
 
     def _volumes_of(self, attachment: Attachment, known: Volume | None) -> dict[str, Volume]:
         """The attachment's PersistentVolume and those that share it, as etcd has them now.
@@ -664,12 +672,15 @@ class VolumeAttachments:
                 # by the first request, whose answer was lost; this one met the next attachment of
                 # that name
                 return
-            raise NotStarted(f"it was replaced meanwhile: {error}") from error
+            raise NotStarted(
+                f"it was replaced meanwhile: {error}", code="identity_changed"
+            ) from error
         except NotFound as error:
             raise NotStarted("it is gone already") from error
         except KubeError as error:
-            # What the API server refused was not done; where no answer came nobody knows.
-            raise (Prevented if 400 <= error.status < 500 else ActionFailed)(str(error)) from error
+            # What the API server refused was not done; where no answer came it is unknown.
+            kind = Prevented if 400 <= error.status < 500 else ActionFailed
+            raise kind(str(error), error.code) from error
 
     def _refuse_newcomers(self, orphan: Orphan) -> None:
         """A pod that came to need the attachment in the small window before its deletion may have
@@ -687,7 +698,8 @@ class VolumeAttachments:
             )
             raise ActionFailed(
                 f"pod {pod.title} appeared on {pod.node} while its attachment was deleted, and may "
-                f"hold on to the old one. Re-drive it: {again}"
+                f"hold on to the old one. Re-drive it: {again}",
+                code="in_use_by_pod",
             )
 
     def _users(self, orphan: Orphan) -> list[Pod]:
@@ -712,7 +724,8 @@ class VolumeAttachments:
             holders = ", ".join(attachment.finalizers) or "nobody"
             raise ActionFailed(
                 f"deleted, but still there {self._detach_timeout:g} s later, held by {holders}. "
-                f"{pure.attacher_says(attachment)}"
+                f"{pure.attacher_says(attachment)}",
+                code="attacher_stuck",
             )
 
     def _same(self, orphan: Orphan) -> Attachment | None:

@@ -18,7 +18,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import NamedTuple, Union
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
+    BadOption,
 )
 
 Network = Union[IPv4Network, IPv6Network]
@@ -84,7 +84,7 @@ def within(inner: Network, outer: Network) -> bool:
 
 
 def parse_entry(text: str) -> Entry:
-    """An entry as a user writes it. Raises StorageOpsError with what is wrong with it."""
+    """An entry as a user writes it. Raises BadOption with what is wrong with it."""
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:
         raise _refused(
@@ -190,5 +190,5 @@ def _range(text: str, network: Network, prefix: int) -> Entry:
     return Entry(RANGE, whole)
 
 
-def _refused(text: str, why: str) -> StorageOpsError:
-    return StorageOpsError(f"{text!r} cannot be an entry of the blocklist: {why}")
+def _refused(text: str, why: str) -> BadOption:
+    return BadOption(f"{text!r} cannot be an entry of the blocklist: {why}")

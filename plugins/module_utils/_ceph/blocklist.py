@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.address
     parse_stored,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli import Ceph, Denied
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -33,12 +34,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Prevented,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 
 # Seven days: a node that comes back after its entry has expired writes again. Ten years: Ceph
 # counts time in 32 bits, until 2106.
-SHORTEST_EXPIRE_SECONDS, LONGEST_EXPIRE_SECONDS = 604_800, 315_360_000
+SHORTEST_EXPIRY_SECONDS, LONGEST_EXPIRY_SECONDS = 604_800, 315_360_000
 ADD, REMOVE = "add", "rm"
 _VERBS = {ADD: "add_blocklist_entry", REMOVE: "remove_blocklist_entry"}
 # What stands in for an entry while it is renewed goes again within a second. If we are killed
@@ -88,7 +90,7 @@ class Blocked(NamedTuple):
         """It ends as only those do that we put in while another entry is renewed; there is none for
         a single client.
         """
-        longest = timedelta(seconds=SHORTEST_EXPIRE_SECONDS) + _DAY + _STAND_IN_LATE
+        longest = timedelta(seconds=SHORTEST_EXPIRY_SECONDS) + _DAY + _STAND_IN_LATE
         late = (self.until - _midnight(self.until) - _STAND_IN_ENDS + _STAND_IN_EARLY) % _DAY
         return (
             self.entry.kind != CLIENT
@@ -176,7 +178,7 @@ class Options(NamedTuple):
 
     entries: tuple[Entry, ...]
     present: bool
-    expire_seconds: int
+    expiry_seconds: int
     renew_below: float
     protected: tuple[Network, ...]
     accept_daemons: bool
@@ -187,7 +189,7 @@ class Options(NamedTuple):
     @property
     def shortest_left(self) -> timedelta:
         """Less than this, and an entry is renewed."""
-        return timedelta(seconds=self.expire_seconds * self.renew_below)
+        return timedelta(seconds=self.expiry_seconds * self.renew_below)
 
 
 class State(NamedTuple):
@@ -232,7 +234,8 @@ def parse_dump(dump: Any) -> Blocklist:
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StorageOpsError(
-            f"ceph osd dump lacks what is needed: {type(error).__name__} {error}"
+            f"ceph osd dump lacks what is needed: {type(error).__name__} {error}",
+            code="evidence_unreadable",
         ) from None
 
 
@@ -417,16 +420,19 @@ class Runbook:
         if step.needs and not self._has(step.needs):
             raise ActionFailed(
                 f"{step.needs}, which blocks the same, is no longer in the blocklist: somebody "
-                "else has removed it"
+                "else has removed it",
+                code="world_changed",
             )
         result = self._ceph.execute(action.command)
         if not result.ok:
             error = self._ceph.error(result)
-            raise (Prevented if isinstance(error, Denied) else ActionFailed)(str(error))
+            kind = Prevented if isinstance(error, Denied) else ActionFailed
+            raise kind(str(error), error.code)
         if self._has(step.text) != (step.operation == ADD):
             raise ActionFailed(
                 "Ceph said that it did, but the list says otherwise: somebody else changes "
-                f"{step.text} too"
+                f"{step.text} too",
+                code="repair_unproven",
             )
 
     def undo(self, action: Action) -> Action | None:
@@ -444,7 +450,8 @@ class Runbook:
             until = f"there until {found[0].until_text}" if found else "not there"
             raise StorageOpsError(
                 f"{entry.text} is {until}: somebody else has changed it meanwhile, or the clocks "
-                "of this host and of the monitors differ"
+                "of this host and of the monitors differ",
+                code="repair_unproven",
             )
         if found:
             return [f"{found[0].text} is in the blocklist until {found[0].until_text}"]
@@ -477,7 +484,8 @@ class Runbook:
                 f"asked for the capability to {operation} entries (it answered "
                 f"{result.describe()!r}), so what it stores for other addresses is not known "
                 "either. Nothing else was changed: use the blocklist "
-                "by hand, and report this release"
+                "by hand, and report this release",
+                code="version_unsupported",
             )
         error = self._ceph.error(result)
         if isinstance(error, Denied):
@@ -511,7 +519,7 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
         # A killed run has left it. It goes when nobody is protected by it any more.
         done_with = left and own[0].text == entry.text and own[0].until >= left.until
         return Change(entry, found, clean_up if done_with else [])
-    add = Step(ADD, entry.kind, entry.text, options.expire_seconds)
+    add = Step(ADD, entry.kind, entry.text, options.expiry_seconds)
     if all(there.text != entry.text for there in own):
         return Change(entry, found, [add, *clean_up])
     # Ceph answers "blocklisting ... until ..." to a second add, and keeps the end of the first: the
@@ -525,7 +533,7 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
             found,
             [],
             "Ceph cannot prolong it, and no other entry that hits just the same could stand in "
-            "while it is made anew",
+            "while it is recreated",
         )
     if there_too and there_too.until - now < _STAND_IN_LEFT:
         return Change(
@@ -533,13 +541,13 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
             found,
             [],
             f"{stand_in.text}, which could stand in while it is made "
-            "anew, is about to end: wait for that",
+            "again, is about to end: wait for that",
         )
     renew = [Step(REMOVE, entry.kind, entry.text, needs=stand_in.text), add]
     if there_too:
         return Change(entry, found, [*renew, *clean_up])
     if wanted_too:
-        return Change(entry, found, [stand_in._replace(seconds=options.expire_seconds), *renew])
+        return Change(entry, found, [stand_in._replace(seconds=options.expiry_seconds), *renew])
     return Change(
         entry,
         found,
@@ -567,7 +575,7 @@ def _stand_in(entry: Entry, ranges: bool, now: datetime) -> Step | None:
     client there is none."""
     network = entry.network
     single = network.prefixlen == network.max_prefixlen
-    least = now + timedelta(seconds=SHORTEST_EXPIRE_SECONDS)
+    least = now + timedelta(seconds=SHORTEST_EXPIRY_SECONDS)
     end = _midnight(least) + _STAND_IN_ENDS
     seconds = math.ceil(((end if end >= least else end + _DAY) - now).total_seconds())
     if entry.kind == RANGE and single:
@@ -589,15 +597,15 @@ def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan
     for change in changes(state.blocklist, options, state.now):
         entry = change.entry
         finding = Finding(
-            "",
-            "info",
-            "blocklist entry",
-            entry.text,
-            "",
-            _summary(change, options, state.now),
-            "repair",
-            "",
-            "",
+            control="",
+            severity="info",
+            kind="blocklist entry",
+            name=entry.text,
+            node="",
+            summary=_summary(change, options, state.now),
+            verdict="repair",
+            reason="",
+            runbook="",
         )
         finding.named = True
         leftover = (
@@ -634,7 +642,9 @@ def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan
     for finding in findings:
         if refused and finding.verdict != "refuse":
             # Half a fence looks like a whole one.
-            finding.refuse(f"nothing is changed, since {refused[0]} is refused")
+            finding.refuse(
+                Reason("all_or_nothing", f"nothing is changed, since {refused[0]} is refused")
+            )
     return Plan(findings)
 
 
@@ -653,22 +663,34 @@ def _summary(change: Change, options: Options, now: datetime) -> str:
     return f"{name} is in the blocklist for only {days:.1f} more days, until {found[0].until_text}"
 
 
-def _refusals(state: State, options: Options, change: Change) -> list[str]:
+def _refusals(state: State, options: Options, change: Change) -> list[Reason]:
     entry, reasons = change.entry, []
     if change.problem:
         reasons.append(
-            f"{change.problem}. If its client is surely dead, or may write since no other has its "
-            "volumes, set accept_gap"
-            + ("; if no other client has its address, block that" if entry.kind == CLIENT else "")
+            Reason(
+                "consent_required",
+                f"{change.problem}. If its client is surely dead, or may write since no other has "
+                "its volumes, set accept_gap"
+                + (
+                    "; if no other client has its address, block that"
+                    if entry.kind == CLIENT
+                    else ""
+                ),
+            )
         )
     if entry.kind == RANGE and not state.blocklist.ranges:
-        reasons.append("this release of Ceph knows no ranges: give the addresses one by one")
+        reasons.append(
+            Reason(
+                "version_unsupported",
+                "this release of Ceph knows no ranges: give the addresses one by one",
+            )
+        )
     for need in dict.fromkeys((step.operation, step.kind) for step in change.steps):
         if need in state.denied:
             reasons.append(_grant(state.client, state.blocklist.word, *need, state.denied[need]))
     if change.problem or (options.present and any(step.operation == ADD for step in change.steps)):
         reasons += [
-            f"it would hit {network}, which is in protected_addresses"
+            Reason("address_protected", f"it would hit {network}, which is in protected_addresses")
             for network in options.protected
             if entry.overlaps(network)
         ]
@@ -676,11 +698,18 @@ def _refusals(state: State, options: Options, change: Change) -> list[str]:
             may_be = (
                 "; set accept_daemons if that may be, as where the lost node has it: it fails over"
             )
-            reasons.append(f"it would hit {who}{'' if who == _THIS_HOST else may_be}")
+            reasons.append(
+                Reason(
+                    "address_protected", f"it would hit {who}{'' if who == _THIS_HOST else may_be}"
+                )
+            )
         if state.problem:
             reasons.append(
-                f"whether it hits a daemon of Ceph is not known: {state.problem}. Grant mon 'allow "
-                "r', or set accept_daemons"
+                Reason(
+                    "ceph_forbidden",
+                    f"whether it hits a daemon of Ceph is not known: {state.problem}. Grant mon "
+                    "'allow r', or set accept_daemons",
+                )
             )
     return reasons
 
@@ -692,29 +721,28 @@ def _hits(entry: Entry, daemon: Entry) -> bool:
     return entry.overlaps(daemon.network)
 
 
-def _grant(client: str, word: str, operation: str, kind: str, said: str) -> str:
+def _grant(client: str, word: str, operation: str, kind: str, said: str) -> Reason:
     what = {ADDRESS: "a whole address", CLIENT: "a single client", RANGE: "a range"}[kind]
     right = f'allow r, allow command "osd {word}"'
-    return (
+    return Reason(
+        "ceph_forbidden",
         f"{client} lacks the mon capability to {'add' if operation == ADD else 'remove'} {what} "
         f"({said}): an administrator grants it by ceph auth caps {client} mon '{right}' together "
-        f"with all else that 'ceph auth get {client}' shows, since it replaces all of them"
+        f"with all else that 'ceph auth get {client}' shows, since it replaces all of them",
     )
 
 
 def make_options(params: dict[str, Any]) -> Options:
     """Options of the runbook, checked; all that is wrong with the entries is told at once."""
-    if not SHORTEST_EXPIRE_SECONDS <= params["expire_seconds"] <= LONGEST_EXPIRE_SECONDS:
-        raise StorageOpsError(
-            f"expire_seconds is {params['expire_seconds']}; give at least "
-            f"{SHORTEST_EXPIRE_SECONDS} (7 days), since a node that comes back after its entry has "
-            f"expired writes again, and at most {LONGEST_EXPIRE_SECONDS} (10 years), since Ceph "
+    if not SHORTEST_EXPIRY_SECONDS <= params["expiry_seconds"] <= LONGEST_EXPIRY_SECONDS:
+        raise BadOption(
+            f"expiry_seconds is {params['expiry_seconds']}; give at least "
+            f"{SHORTEST_EXPIRY_SECONDS} (7 days), since a node that comes back after its entry has "
+            f"expired writes again, and at most {LONGEST_EXPIRY_SECONDS} (10 years), since Ceph "
             "cannot count far"
         )
     if not 0 <= params["renew_below"] <= 0.9:
-        raise StorageOpsError(
-            f"renew_below is {params['renew_below']:g}; give a share from 0 to 0.9"
-        )
+        raise BadOption(f"renew_below is {params['renew_below']:g}; give a share from 0 to 0.9")
     entries, errors = [], []
     for text in params["entries"]:
         try:
@@ -728,24 +756,20 @@ def make_options(params: dict[str, Any]) -> Options:
         except ValueError:
             moment = datetime.min
         if moment.tzinfo is None:
-            raise StorageOpsError(
+            raise BadOption(
                 f"ends has {end!r} for {text}: give a time with its zone, as 2026-11-21T12:00:00Z"
             )
         ends[parse_entry(str(text))] = moment
     if ends and params["state"] == "present":
-        raise StorageOpsError(
-            "ends is for state absent: it says until when an entry was there before"
-        )
+        raise BadOption("ends is for state absent: it says until when an entry was there before")
     # A release without entries of its own has nothing to remove, but a fence without entries
     # protects nothing.
     if errors or (not entries and params["state"] == "present"):
-        raise StorageOpsError(
-            "; ".join(errors[:5]) or "entries is empty: name what is to be blocked"
-        )
+        raise BadOption("; ".join(errors[:5]) or "entries is empty: name what is to be blocked")
     return Options(
         tuple(dict.fromkeys(entries)),
         params["state"] == "present",
-        params["expire_seconds"],
+        params["expiry_seconds"],
         params["renew_below"],
         tuple(parse_network(text) for text in params["protected_addresses"]),
         params["accept_daemons"],

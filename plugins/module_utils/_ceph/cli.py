@@ -35,6 +35,8 @@ _MON_HOST = re.compile(r"^\s*mon[ _]host\s*=\s*(.+?)\s*$", re.MULTILINE)
 class Denied(StorageOpsError):
     """Ceph knows the user, and does not let it do this."""
 
+    code = "ceph_forbidden"
+
 
 class Connection(NamedTuple):
     """How to reach a cluster and as whom; empty for the tools' own defaults.
@@ -115,28 +117,34 @@ class Ceph:
         except ValueError:
             said = " ".join(result.stdout.split())[:100]
             raise StorageOpsError(
-                f"{result.argv[0]} {' '.join(arguments)} answered {said!r} instead of JSON"
+                f"{result.argv[0]} {' '.join(arguments)} answered {said!r} instead of JSON",
+                code="program_failed",
             ) from None
 
     def error(self, result: CommandResult) -> StorageOpsError:
-        """What went wrong, in words for the operator."""
+        """What went wrong, as a sentence for the operator."""
         connection, said = self.connection, result.stderr
         where = f"the Ceph cluster of {connection.conf_path} (mon_host: {self._mon_host()})"
-        if result.rc is None and result.problem == "not installed":
+        if result.missing:
             return StorageOpsError(
                 f"{result.argv[0]} is not installed on {os.uname().nodename}: run this on a Ceph "
-                "admin host or in the Rook toolbox pod"
+                "admin host or in the Rook toolbox pod",
+                code="program_missing",
             )
+        # What the programs write: ceph/ceph src/ceph.in and src/pybind/rados/rados.pyx,
+        # src/auth/KeyRing.cc, src/mon/MonClient.cc.
         if "conf_read_file" in said or "unable to open config file" in said:
             return StorageOpsError(
                 f"{connection.conf_path} cannot be read as Ceph's "
-                "configuration: give its path as conf"
+                "configuration: give its path as conf",
+                code="file_unusable",
             )
         if result.rc is None or result.rc == _ETIMEDOUT or "timed out" in said:
             return StorageOpsError(
                 f"{where} does not answer: {result.describe()}. Nothing is known about it; see "
                 f"whether its monitors run and can be reached from {os.uname().nodename} (ceph "
-                f"--conf {connection.conf_path} --connect-timeout 5 mon stat)"
+                f"--conf {connection.conf_path} --connect-timeout 5 mon stat)",
+                code="ceph_unreachable",
             )
         if "Error EACCES" in said:
             return Denied(f"{_last_line(said)}, as {connection.name}")
@@ -148,14 +156,16 @@ class Ceph:
             return StorageOpsError(
                 f"{where} does not let {connection.name} in with the keyring "
                 f"{connection.keyring or 'of the configuration'}: {_last_line(said)}. Give user "
-                "and keyring that belong together; this user must be able to read the keyring"
+                "and keyring that belong together; this user must be able to read the keyring",
+                code="ceph_forbidden",
             )
         if "Operation not permitted" in said:
             return Denied(
                 f"{connection.name} may not read it ({_last_line(said)}): grant osd 'profile "
                 "rbd-read-only'"
             )
-        return StorageOpsError(f"{_last_line(said)} (rc {result.rc} of {' '.join(result.argv)})")
+        said = f"{_last_line(said)} (rc {result.rc} of {' '.join(result.argv)})"
+        return StorageOpsError(said, code="program_failed")
 
     def _mon_host(self) -> str:
         try:

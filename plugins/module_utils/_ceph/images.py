@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
+    BadOption,
 )
 
 _DRIVER = "rbd.csi.ceph.com"
 # Before its release 3 ceph-csi did not write the image's name into the volume; it is in the handle.
 _HANDLE = re.compile(
-    r"[0-9a-f]{4}-[0-9a-f]{4}-.+-[0-9a-f]{16}-(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+    r"[0-9a-f]{4}-[0-9a-f]{4}-.+-[0-9a-f]{16}-"
+    r"(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
 )
 
 
@@ -54,7 +55,7 @@ def image_of(volume: Mapping[str, Any], namespaces: Mapping[str, str]) -> Target
     name = str((volume.get("metadata") or {}).get("name") or "")
     spec = volume.get("spec")
     if not name or not isinstance(spec, Mapping):
-        raise StorageOpsError(
+        raise BadOption(
             "an item of volumes is no PersistentVolume: it has no "
             f"{'spec' if name else 'metadata.name'}"
         )

@@ -17,7 +17,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.cli imp
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
+    BadOption,
 )
 
 __all__ = ["CONNECTION", "ArgumentSpec", "make_ceph"]
@@ -42,7 +42,7 @@ def make_ceph(params: dict[str, Any], more_seconds: float = 0.0) -> Ceph:
     """
     for name, least, most in (("connect_timeout", 1, 60), ("deadline", 10, 3600)):
         if not least <= params[name] <= most:  # so that it ends; not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g} s; give {least} to {most}")
+            raise BadOption(f"{name} is {params[name]:g} s; give {least} to {most}")
     user = params["user"].strip()
     user = user[len("client.") :] if user.startswith("client.") else user
     # It would overrule the options, and another cluster would answer.

@@ -36,8 +36,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._ceph.images 
     Target,
     image_of,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 
@@ -381,21 +383,21 @@ def plan(state: State, options: Options) -> Plan:
         if image.problem:
             summary = f"who has {name} open is not known"
             finding = Finding(
-                CONTROL,
-                "major",
-                kind,
-                name,
-                "",
-                summary,
-                "refuse" if options.gone else "report",
-                "",
-                RUNBOOK,
-            )
-            finding.reason = (
-                f"nothing may be concluded from it: {image.problem}. If ceph-csi is configured "
+                control=CONTROL,
+                severity="major",
+                kind=kind,
+                name=name,
+                node="",
+                summary=summary,
+                verdict="report",
+                reason=f"nothing may be concluded from it: {image.problem}. If ceph-csi is "
+                "configured "
                 "with a RADOS namespace for the clusterID, give it in rados_namespaces, or the "
-                "image in images"
+                "image in images",
+                runbook=RUNBOOK,
             )
+            if options.gone:
+                finding.refuse(Reason("evidence_unreadable", finding.reason))
             finding.evidence = {"volume": image.target.volume, "problem": image.problem}
         else:
             held = held_by([watcher for watcher, _seen in image.watchers], options.gone)
@@ -408,10 +410,23 @@ def plan(state: State, options: Options) -> Plan:
                 f"{name} is still watched by {who}, {state.waited:.0f} s after that should "
                 "have been gone"
             )
-            finding = Finding(CONTROL, "critical", kind, name, "", summary, "refuse", "", RUNBOOK)
-            finding.reason = (
-                "a client that still watches the image may write to it: see whether "
-                "its address is in the blocklist"
+            finding = Finding(
+                control=CONTROL,
+                severity="critical",
+                kind=kind,
+                name=name,
+                node="",
+                summary=summary,
+                verdict="report",
+                reason="",
+                runbook=RUNBOOK,
+            )
+            finding.refuse(
+                Reason(
+                    "ceph_watcher_left",
+                    "a client that still watches the image may write to it: see whether "
+                    "its address is in the blocklist",
+                )
             )
             finding.evidence = {
                 "volume": image.target.volume,
@@ -473,11 +488,9 @@ def make_options(params: dict[str, Any]) -> Options:
         ("gone_timeout", 0, 3600),
     ):
         if not least <= params[name] <= most:  # so that it ends; not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g}; give {least} to {most}")
+            raise BadOption(f"{name} is {params[name]:g}; give {least} to {most}")
     if params["observations"] > 1 and not params["observation_seconds"] > 0:
-        raise StorageOpsError(
-            "several observations at once prove nothing: give observation_seconds"
-        )
+        raise BadOption("several observations at once prove nothing: give observation_seconds")
     targets = [
         Target("", item["pool"], item["namespace"] or "", item["image"])
         for item in params["images"]
@@ -487,7 +500,7 @@ def make_options(params: dict[str, Any]) -> Options:
         str(cluster): namespace for cluster, namespace in (params["rados_namespaces"] or {}).items()
     }
     if not all(isinstance(namespace, str) for namespace in namespaces.values()):
-        raise StorageOpsError(
+        raise BadOption(
             "rados_namespaces is no dictionary of clusterIDs and names of RADOS namespaces: "
             '{"rook-ceph": "tenant-a"}'
         )

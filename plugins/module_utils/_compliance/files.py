@@ -51,7 +51,9 @@ def check(path: str) -> None:
         os.close(handle)
         os.unlink(temporary)
     except OSError as error:
-        raise StorageOpsError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise StorageOpsError(
+            f"{path} cannot be written: {error.strerror or error}", code="file_unusable"
+        ) from error
 
 
 def prepare(folder: str, *inner: str) -> None:
@@ -67,7 +69,7 @@ def prepare(folder: str, *inner: str) -> None:
                 os.chmod(path, 0o750)
         except OSError as error:
             raise StorageOpsError(
-                f"the folder {path} cannot be made: {error.strerror or error}"
+                f"the folder {path} cannot be made: {error.strerror or error}", code="file_unusable"
             ) from error
         check(os.path.join(path, "report.json"))
 
@@ -113,9 +115,13 @@ def read_report(path: str) -> Any:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
     except OSError as error:
-        raise StorageOpsError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise StorageOpsError(
+            f"{path} cannot be read: {error.strerror or error}", code="file_unusable"
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise StorageOpsError(f"{path} is no report of this collection: {error}") from error
+        raise StorageOpsError(
+            f"{path} is no report of this collection: {error}", code="file_unusable"
+        ) from error
 
 
 def _names(folder: str) -> list[str]:

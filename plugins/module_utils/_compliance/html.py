@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance import model
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.model import RESULTS
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import CODES
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
 
@@ -76,6 +77,7 @@ def render(
         cards=_cards(summary),
         controls=_controls(report),
         trend=_trend(trend, summary),
+        codes=_codes(summary["codes"]),
         unassessed=_unassessed(report["hosts"]),
         exceptions=_exceptions(report["exceptions"]),
         footer=escape(
@@ -284,6 +286,20 @@ def _unassessed(hosts: Sequence[Mapping[str, Any]]) -> str:
     left = len(rows) - MAX_LISTED
     more = f'<li class="soft">and {left} more: see the hosts below</li>' if left > 0 else ""
     return f'<ul class="plain" tabindex="0" aria-labelledby="h-unassessed">{items}{more}</ul>'
+
+
+def _codes(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """Why repairs are refused, and why something was not assessed: the most frequent first."""
+    if not counts:
+        return '<p class="soft">Nothing is refused, and nothing was left out.</p>'
+    shown = sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0]))
+    items = "".join(
+        f"<li><b>{escape(code)}</b> {_number(count['refused'])} refused, "
+        f"{_number(count['not_assessed'])} not assessed<br>"
+        f'<span class="soft">{escape(f"{CODES[code].cause} {CODES[code].next_step}")}</span></li>'
+        for code, count in shown
+    )
+    return f'<ul class="plain" tabindex="0" aria-labelledby="h-codes">{items}</ul>'
 
 
 def _exceptions(exceptions: Sequence[Mapping[str, Any]]) -> str:

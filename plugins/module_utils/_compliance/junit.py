@@ -94,7 +94,8 @@ def _line(finding: Mapping[str, Any]) -> str:
         if accepted
         else []
     )
-    parts += [f"{finding['verdict']}: {finding['reason']}"] if finding["reason"] else []
+    why = f" ({finding['code']})" if finding["code"] else ""
+    parts += [f"{finding['verdict']}{why}: {finding['reason']}"] if finding["reason"] else []
     parts += (
         [f"{'repair' if finding['verdict'] == 'repair' else 'look closer'}: {finding['command']}"]
         if finding["command"]

@@ -23,6 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.s
     ExceptionRule,
     Expression,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import CODES, Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
     CEPH_CONTROLS,
     CLUSTER_CONTROLS,
@@ -32,6 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.control
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 
@@ -39,7 +41,10 @@ SCHEMA_VERSION = 1
 KINDS = {"node": NODE_CONTROLS, "cluster": CLUSTER_CONTROLS, "ceph": CEPH_CONTROLS}
 RESULTS = ("pass", "fail", "accepted", "not_assessed", "not_in_scope")
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-NO_CLUSTER = "no access to a cluster is configured"
+NO_CLUSTER = Reason("no_cluster", "no access to a cluster is configured")
+_NOT_RUN = Reason("audit_missing", "the audit did not run there")
+# Only the report itself gives these, for what it has no answer of.
+_NOT_ASKED = (NO_CLUSTER.code, _NOT_RUN.code, "host_unreachable")
 
 _MAX_REASON = 1_000
 _VERDICTS = ("repair", "refuse", "report")
@@ -99,8 +104,8 @@ class Row:
 
     name: str
     kind: str
-    reason: str = ""
-    reasons: dict[str, str] = field(default_factory=dict)
+    reason: Reason | None = None
+    reasons: dict[str, Reason] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
     unselected: set[str] = field(default_factory=set)
 
@@ -116,35 +121,53 @@ def read_result(
     if not isinstance(result, Mapping) or result.get("skipped"):
         if kind == "ceph":
             return None
-        row.reason = NO_CLUSTER if kind == "cluster" else "the audit did not run there"
+        row.reason = NO_CLUSTER if kind == "cluster" else _NOT_RUN
         return row
     said = clean.line(result.get("msg") or "it gave no reason", _MAX_REASON)
     if result.get("unreachable"):
-        row.reason = f"unreachable: {said}"
+        row.reason = Reason("host_unreachable", f"unreachable: {said}")
         return row
     findings, left_out = result.get("findings"), result.get("not_assessed") or {}
+    code = _code_of_audit(result.get("code"))
     # Ceph is asked one thing, under whatever control it is asked elsewhere.
     if not isinstance(findings, (list, tuple)) or (kind == "ceph" and left_out):
-        row.reason = said + _last_words(result.get("module_stderr"))
+        row.reason = Reason(code, said + _last_words(result.get("module_stderr")))
         return row
     try:
         row.findings = [_read_finding(finding, row) for finding in findings]
+        codes = result.get("not_assessed_codes") or {}
         row.reasons = {
-            str(control): clean.line(why, _MAX_REASON)
+            str(control): Reason(_code_of_audit(codes.get(control)), clean.line(why, _MAX_REASON))
             for control, why in left_out.items()
             if control in controls
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         row.findings, row.reason = (
             [],
-            f"what it returned is not what an audit returns: {type(error).__name__} "
-            f"{clean.line(error, 100)}",
+            Reason(
+                "unexpected_error",
+                f"what it returned is not what an audit returns: {type(error).__name__} "
+                f"{clean.line(error, 100)}",
+            ),
         )
         return row
     if (result.get("failed") or "exception" in result) and not left_out:
         # It ended on its way, and does not say how far it came.
-        row.reasons = dict.fromkeys(set(controls).intersection(KINDS[kind]), said)
+        left = set(controls).intersection(KINDS[kind])
+        row.reasons = dict.fromkeys(left, Reason(code, said))
     return row
+
+
+def _code(code: Any) -> str:
+    """Of what was not assessed. Modules that could not even begin have none."""
+    return code if isinstance(code, str) and code in CODES else "unexpected_error"
+
+
+def _code_of_audit(code: Any) -> str:
+    """The same of a result, which root on that host writes: that nothing was asked there, or that
+    there was no answer, it does not say of itself.
+    """
+    return _code("" if code in _NOT_ASKED else code)
 
 
 def _last_words(stderr: Any) -> str:
@@ -175,11 +198,12 @@ def _read_finding(raw: Mapping[str, Any], row: Row) -> dict[str, Any]:
         "summary": clean.line(raw["summary"]),
         "evidence": clean.plain(dict(raw.get("evidence") or {})),
         "verdict": clean.line(raw["verdict"], 50),
+        "code": clean.line(raw.get("code") or "", 50),
         "reason": clean.line(raw.get("reason") or ""),
         "runbook": clean.line(raw.get("runbook") or "", 200),
         "repair": [_read_action(action) for action in repair[: clean.MAX_ITEMS]],
     }
-    known = finding["control"] in ("", *KINDS[row.kind])
+    known = finding["control"] in ("", *KINDS[row.kind]) and finding["code"] in ("", *CODES)
     if finding["severity"] not in SEVERITIES or finding["verdict"] not in _VERDICTS or not known:
         raise ValueError(f"{finding['control']} {finding['severity']} {finding['verdict']}")
     return finding
@@ -212,7 +236,8 @@ def read_report(report: Any, file: str) -> Part:
         if report["schema_version"] != SCHEMA_VERSION:
             raise StorageOpsError(
                 f"{file} has schema version {clean.line(report['schema_version'], 20)}, and this "
-                f"is {SCHEMA_VERSION}"
+                f"is {SCHEMA_VERSION}",
+                code="file_unusable",
             )
         run = report["run"]
         rows = {host["name"]: _read_host(host) for host in report["hosts"]}
@@ -239,7 +264,8 @@ def read_report(report: Any, file: str) -> Part:
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise StorageOpsError(
             f"{file} is no report of this collection: {type(error).__name__} "
-            f"{clean.line(error, 100)}"
+            f"{clean.line(error, 100)}",
+            code="file_unusable",
         ) from error
 
 
@@ -247,10 +273,12 @@ def _read_host(host: Mapping[str, Any]) -> Row:
     row = Row(
         clean.line(host["name"], 300),
         host["kind"],
-        clean.line(host["reason"], _MAX_REASON) if host["status"] == "not_assessed" else "",
+        Reason(_code(host["code"]), clean.line(host["reason"], _MAX_REASON))
+        if host["status"] == "not_assessed"
+        else None,
     )
     row.reasons = {
-        control: clean.line(why, _MAX_REASON)
+        control: Reason(_code(host["codes"][control]), clean.line(why, _MAX_REASON))
         for control, why in host["reasons"].items()
         if control in KINDS[row.kind]
     }
@@ -270,7 +298,7 @@ def join(parts: Sequence[Part], others: Iterable[Row], hosts: Sequence[str]) -> 
     first = parts[0]
     for part in parts[1:]:
         if (part.cluster, part.scope) != (first.cluster, first.scope):
-            raise StorageOpsError(
+            raise BadOption(
                 f"{first.file} and {part.file} are not of the same fleet, or did not ask the same"
             )
     joined: dict[tuple[str, str], Row] = {}
@@ -279,19 +307,27 @@ def join(parts: Sequence[Part], others: Iterable[Row], hosts: Sequence[str]) -> 
         *others,
     ]:
         # Of the cluster the newest counts, but not of who had no access.
-        if row.reason != NO_CLUSTER or not any(kind == row.kind for kind, _name in joined):
+        if not _has_no_cluster(row) or not any(kind == row.kind for kind, _name in joined):
             joined[row.kind, row.name] = row
     clusters = [key for key in joined if key[0] == "cluster"]
     for key in clusters:
-        if joined[key].reason == NO_CLUSTER and len(clusters) > 1:
+        if _has_no_cluster(joined[key]) and len(clusters) > 1:
             del joined[key]
     names = {clean.line(name, 300): None for name in hosts}
     absent = [
-        Row(name, "node", "no report of a part of the fleet has this host")
+        Row(
+            name,
+            "node",
+            Reason("audit_missing", "no report of a part of the fleet has this host"),
+        )
         for name in names
         if ("node", name) not in joined
     ]
     return name_apart([*joined.values(), *(absent if hosts else _missing_slices(parts))])
+
+
+def _has_no_cluster(row: Row) -> bool:
+    return row.kind == "cluster" and row.reason is not None and row.reason.code == NO_CLUSTER.code
 
 
 def repeated(parts: Sequence[Part]) -> list[str]:
@@ -319,7 +355,7 @@ def _missing_slices(parts: Sequence[Part]) -> list[Row]:
     if not slices:
         return []
     if len(counts) != 1 or len(slices) != len(parts):
-        raise StorageOpsError(
+        raise BadOption(
             "the reports are of fleets that were divided differently: into "
             f"{', '.join(map(str, counts))} slices, or not at all"
         )
@@ -327,7 +363,11 @@ def _missing_slices(parts: Sequence[Part]) -> list[Row]:
         set(range(1, min(counts[0], 1_000) + 1)) - {number for number, _count in slices}
     )
     return [
-        Row(f"slice {number} of {counts[0]}", "node", "there is no report of this slice")
+        Row(
+            f"slice {number} of {counts[0]}",
+            "node",
+            Reason("audit_missing", "there is no report of this slice"),
+        )
         for number in absent
     ]
 
@@ -407,6 +447,7 @@ def build(
                 "resolved": resolved,
             },
             "controls": _count_controls(scope, hosts, findings),
+            "codes": _count_codes(hosts, findings),
         },
         "hosts": hosts,
         "findings": findings,
@@ -428,11 +469,9 @@ def _accept(
     ]
     acceptable = [found[index] for index in known]
     for exception in exceptions:
-        try:
-            indices = [known[place] for place in exception.expression.of(acceptable)]
-        except StorageOpsError as error:
-            # It accepts nothing then, which is the safe side, and the report is there.
-            exception.error, indices = str(error), []
+        # What it cannot be applied to it does not accept, which is the safe side.
+        selected, _defeated, exception.error = exception.expression.apart(acceptable)
+        indices = [known[place] for place in selected]
         exception.matched = len(indices)
         for index in indices:
             rules.setdefault(index, []).append(exception)
@@ -440,8 +479,8 @@ def _accept(
 
 
 def _select(found: Sequence[Mapping[str, Any]], scope: Scope) -> tuple[set[int], str]:
-    """Indices of the findings that are shown; of any that are grave enough where the selection
-    cannot be applied, and why.
+    """Indices of the findings that are shown, also of those that are grave enough and the selection
+    cannot be applied to, and why.
     """
     grave = [
         index for index, finding in enumerate(found) if finding["severity"] in scope.severities
@@ -451,10 +490,11 @@ def _select(found: Sequence[Mapping[str, Any]], scope: Scope) -> tuple[set[int],
     if not scope.select:
         return always.union(grave), ""
     try:
-        chosen = Expression(scope.select, "select").of([found[index] for index in grave])
+        expression = Expression(scope.select, "select")
     except StorageOpsError as error:
         return always.union(grave), str(error)
-    return always.union(grave[place] for place in chosen), ""
+    chosen, defeated, why = expression.apart([found[index] for index in grave])
+    return always.union(grave[place] for place in (*chosen, *defeated)), why
 
 
 def _judgement(rules: Sequence[ExceptionRule], today: str) -> dict[str, Any]:
@@ -500,14 +540,17 @@ def _host(
     reason = row.reason
     if status == "partly_assessed" and results and set(results.values()) == {"not_assessed"}:
         # In so many words for each control.
-        status, reason = "not_assessed", "; ".join(dict.fromkeys(reasons.values()))[:_MAX_REASON]
+        said = "; ".join(dict.fromkeys(reasons.values()))[:_MAX_REASON]
+        status, reason = "not_assessed", Reason(next(iter(reasons.values())).code, said)
     return {
         "name": row.name,
         "kind": row.kind,
         "status": status,
-        "reason": reason,
+        "code": reason.code if reason else "",
+        "reason": str(reason or ""),
         "controls": results,
-        "reasons": reasons,
+        "codes": {control: why.code for control, why in reasons.items()},
+        "reasons": {control: str(why) for control, why in reasons.items()},
     }
 
 
@@ -580,6 +623,24 @@ def _count_controls(
             "findings": of_control[control],
         }
         for control in scope.controls
+    }
+
+
+def _count_codes(
+    hosts: Iterable[Mapping[str, Any]], findings: Iterable[Mapping[str, Any]]
+) -> dict[str, dict[str, int]]:
+    """By code, how many open findings are refused by it, and on how many hosts something was not
+    assessed for it. Only codes that occur.
+    """
+    refused = Counter(
+        finding["code"] for finding in findings if finding["status"] == "open" and finding["code"]
+    )
+    missed = Counter(
+        code for host in hosts for code in {host["code"], *host["codes"].values()} - {""}
+    )
+    return {
+        code: {"refused": refused[code], "not_assessed": missed[code]}
+        for code in sorted({*refused, *missed})
     }
 
 
@@ -661,7 +722,11 @@ def counts(report: Mapping[str, Any]) -> dict[str, Any]:
 
 def unwanted(host: Mapping[str, Any], report: Mapping[str, Any]) -> bool:
     """It is a cluster that nobody asked for, neither by access to one nor by naming controls."""
-    return host["reason"] == NO_CLUSTER and len(report["run"]["scope"]["controls"]) == len(CONTROLS)
+    return (
+        host["kind"] == "cluster"
+        and host["code"] == NO_CLUSTER.code
+        and len(report["run"]["scope"]["controls"]) == len(CONTROLS)
+    )
 
 
 def unassessed(report: Mapping[str, Any], most: int = 5) -> list[str]:

@@ -18,6 +18,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance.m
     TIME,
     unwanted,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import CODES
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
 
 PREFIX = "storage_ops_compliance"
@@ -55,6 +56,15 @@ def render(report: Mapping[str, Any]) -> str:
                 ({"control": control, "result": result}, counts[result])
                 for control, counts in summary["controls"].items()
                 for result in RESULTS
+            ],
+        ),
+        (
+            "codes",
+            "Open findings that are refused, and hosts where something was not assessed, by code.",
+            [
+                ({"code": code, "what": what}, summary["codes"].get(code, {}).get(what, 0))
+                for code in CODES
+                for what in ("refused", "not_assessed")
             ],
         ),
         (

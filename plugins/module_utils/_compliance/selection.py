@@ -16,9 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import CODES
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import CONTROLS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import SEVERITIES
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 
@@ -28,6 +30,9 @@ try:
 except ImportError:
     jmespath = None
 
+# What functions of JMESPath raise besides, for a value that they are not made for, as ceil for an
+# infinite number.
+_DEFEATED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # Nobody remembers for longer why a finding was accepted.
 MAX_DAYS = 366
 _KEYS = {"select", "owner", "reason", "expires"}
@@ -40,6 +45,7 @@ _FIELDS = {
     "summary",
     "evidence",
     "verdict",
+    "code",
     "reason",
     "runbook",
     "repair",
@@ -57,6 +63,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "control": ("", *CONTROLS),
     "severity": SEVERITIES,
     "verdict": ("repair", "refuse", "report"),
+    "code": ("", *CODES),
 }
 
 Findings = Sequence[Mapping[str, Any]]
@@ -70,7 +77,8 @@ class Expression:
         self.text, self.what = text, what
         if jmespath is None:
             raise StorageOpsError(
-                f"{what} needs the Python library jmespath on the controller: pip install jmespath"
+                f"{what} needs the Python library jmespath on the controller: pip install jmespath",
+                code="program_missing",
             )
         try:
             self._compiled = jmespath.compile(text)
@@ -81,16 +89,16 @@ class Expression:
                 or getattr(error, "msg", None)
                 or str(error).splitlines()[0]
             )
-            raise StorageOpsError(
+            raise BadOption(
                 f"{what} is not JMESPath: {said} at character {position + 1} of {text}"
             ) from None
         except JMESPathError as error:
-            raise StorageOpsError(f"{what} is not JMESPath: {error} ({text})") from None
+            raise BadOption(f"{what} is not JMESPath: {error} ({text})") from None
         # What is wrong with every finding should be told before hours of gathering, not after. What
         # can select none would be green.
         wrong = next(_never(self._compiled.parsed), "")
         if wrong:
-            raise StorageOpsError(f"{what} would never select what it should: {wrong} ({text})")
+            raise BadOption(f"{what} would never select what it should: {wrong} ({text})")
         self.of(SPECIMENS)
 
     def check_narrow(self) -> None:
@@ -98,12 +106,12 @@ class Expression:
         where tomorrow another finding is.
         """
         if any(_places(self._compiled.parsed)):
-            raise StorageOpsError(
+            raise BadOption(
                 f"{self.what} must say which findings it means, not the "
                 f"places in their list: {self.text}"
             )
         if len(set(self.of(_FAILING_SPECIMENS))) == len(_FAILING_SPECIMENS):
-            raise StorageOpsError(
+            raise BadOption(
                 f"{self.what} would accept every finding that there can be: {self.text}"
             )
 
@@ -111,10 +119,10 @@ class Expression:
         """Indices of the findings that are selected, in order."""
         try:
             selected = self._compiled.search(findings)
-        except JMESPathError as error:
-            raise StorageOpsError(
+        except (JMESPathError, *_DEFEATED) as error:
+            raise BadOption(
                 f"{self.what} cannot be applied to every finding: {error} ({self.text}). Only "
-                "control, host, severity, verdict, summary, reason, runbook and object.kind, "
+                "control, host, severity, verdict, code, summary, reason, runbook and object.kind, "
                 ".namespace, .name and .node are always there; test for others first, as in "
                 "[?evidence.name && contains(evidence.name, 'x')]"
             ) from None
@@ -126,11 +134,39 @@ class Expression:
             else chosen
         )
         if wrong:
-            raise StorageOpsError(
+            raise BadOption(
                 f"{self.what} must select whole findings, as in [?severity=='critical'], and "
                 f"{self.text} gives {str(wrong[0])[:60]!r}"
             )
         return sorted({places[id(one)] for one in chosen})
+
+    def apart(self, findings: Findings) -> tuple[list[int], list[int], str]:
+        """Indices of the findings that are selected, and of those that it cannot be applied to, and
+        why not.
+
+        What a node returned can be anything, and must not take the expression from all others.
+        """
+        try:
+            return self.of(findings), [], ""
+        except StorageOpsError as error:
+            why = str(error)
+        good = [index for index, finding in enumerate(findings) if self._bears(finding)]
+        try:
+            selected = self.of([findings[index] for index in good])
+        except StorageOpsError as error:
+            return [], list(range(len(findings))), str(error)
+        return (
+            [good[place] for place in selected],
+            sorted(set(range(len(findings))) - set(good)),
+            why,
+        )
+
+    def _bears(self, finding: Mapping[str, Any]) -> bool:
+        try:
+            self.of([finding])
+        except StorageOpsError:
+            return False
+        return True
 
 
 def _never(node: Mapping[str, Any]) -> Iterator[str]:
@@ -211,6 +247,7 @@ def _specimen(control: str, severity: str, verdict: str, where: str) -> dict[str
         "summary": "summary",
         "evidence": {},
         "verdict": verdict,
+        "code": "",
         "reason": "",
         "runbook": "",
         "repair": [],
@@ -237,7 +274,7 @@ class ExceptionRule:
     expires: str
     expression: Expression
     matched: int = 0
-    # Why it could not be applied; it accepts nothing then.
+    # Why it could not be applied to some findings; it accepts none of these.
     error: str = ""
 
     def expired(self, today: str) -> bool:
@@ -262,7 +299,7 @@ class ExceptionRule:
 def make_exceptions(given: Any, today: datetime.date) -> list[ExceptionRule]:
     """The exceptions as the user gave them, checked."""
     if not isinstance(given, (list, tuple)):
-        raise StorageOpsError(
+        raise BadOption(
             "exceptions must be a list of dictionaries with select, owner, reason and expires"
         )
     return [_make_exception(number, one, today) for number, one in enumerate(given, 1)]
@@ -271,27 +308,27 @@ def make_exceptions(given: Any, today: datetime.date) -> list[ExceptionRule]:
 def _make_exception(number: int, given: Any, today: datetime.date) -> ExceptionRule:
     what = f"exception {number}"
     if not isinstance(given, Mapping):
-        raise StorageOpsError(
+        raise BadOption(
             f"{what} is no dictionary with select, owner, reason and expires: {str(given)[:100]!r}"
         )
     unknown = sorted(str(key) for key in given if key not in _KEYS)
     if unknown:
-        raise StorageOpsError(f"{what} has keys that are not known: {', '.join(unknown)}")
+        raise BadOption(f"{what} has keys that are not known: {', '.join(unknown)}")
     # YAML turns 2026-12-31 without quotes into a date.
     texts = {key: str("" if given.get(key) is None else given[key]).strip() for key in _KEYS}
     missing = sorted(key for key in _KEYS if not texts[key])
     if missing:
-        raise StorageOpsError(
+        raise BadOption(
             f"{what} lacks {', '.join(missing)}: who accepts these findings, why, and until when?"
         )
     try:
         expires = datetime.datetime.strptime(texts["expires"], "%Y-%m-%d").date()
     except ValueError:
-        raise StorageOpsError(
+        raise BadOption(
             f"{what}: expires must be a day as YYYY-MM-DD, and is {texts['expires']!r}"
         ) from None
     if (expires - today).days > MAX_DAYS:
-        raise StorageOpsError(
+        raise BadOption(
             f"{what}: expires must be within {MAX_DAYS} days, and is {texts['expires']}: let its "
             "owner renew it by then"
         )

@@ -7,7 +7,7 @@
 """Containers that still have a dead mount while the node has a new one (STOR-05), and how each is
 restarted. Pure: no I/O here.
 
-A container's mount namespace has copies of its own. What is mounted anew on the node comes to it
+A container's mount namespace has copies of its own. What is remounted on the node comes to it
 only within a folder that takes part in that (HostToContainer); a volume that is mounted by itself
 is a copy that stays dead until the container is started again.
 """
@@ -18,11 +18,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     Finding,
     Plan,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
     DEAD,
     ERROR,
@@ -78,7 +80,7 @@ class Options:
     kubelet_root: str = "/var/lib/kubelet"
     planned_paths: tuple[str, ...] = ()
     max_repairs: int = 10
-    accept_majority_broken: bool = False
+    accept_majority: bool = False
     deadline: float = 300.0
 
 
@@ -206,8 +208,9 @@ def pods_to_restart(state: State, options: Options) -> list[dict[str, Any]]:
 
 
 def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[str, Any]]]:
-    broken = _in_turns(
-        [container for container in state.containers if container.dead or container.hung]
+    broken = in_turns(
+        [container for container in state.containers if container.dead or container.hung],
+        lambda container: container.namespace,
     )
     findings = [_judge(state, container, options) for container in broken]
     moved: dict[str, list[tuple[Container, Finding]]] = {}
@@ -215,24 +218,30 @@ def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[st
         blockers, reasons = obstacles(state, container, options)
         if container.dead and reasons and not blockers:
             moved.setdefault(container.pod, []).append((container, finding))
-    outages = {} if options.accept_majority_broken else _outages(state, broken)
+    outages = {} if options.accept_majority else _outages(state, broken)
     for container, finding in zip(broken, findings):
         outage = outages.get(container.namespace)
         if outage and (finding.repair or container.pod in moved):
-            finding.refuse(*([] if finding.repair else [finding.reason]), outage)
+            finding.refuse(*_said(finding), outage)
     moved = {pod: group for pod, group in moved.items() if group[0][0].namespace not in outages}
     planned = [finding for finding in findings if finding.repair]
     for finding in planned[options.max_repairs :]:
         finding.refuse(
-            f"{len(planned)} containers would be restarted, and max_repairs is "
-            f"{options.max_repairs}: run again for the others"
+            Reason(
+                "too_many_repairs",
+                f"{len(planned)} containers would be restarted, and max_repairs is "
+                f"{options.max_repairs}: run again for the others",
+            )
         )
     room = max(0, options.max_repairs - len(planned))
     for pod in list(moved)[room:]:
         for _container, finding in moved.pop(pod):
             finding.refuse(
-                finding.reason,
-                f"max_repairs is {options.max_repairs}: run again for it, or raise that",
+                *_said(finding),
+                Reason(
+                    "too_many_repairs",
+                    f"max_repairs is {options.max_repairs}: run again for it, or raise that",
+                ),
             )
     findings += [
         _judge_unasked(state, container) for container in state.containers if container.unasked
@@ -243,19 +252,12 @@ def _decide(state: State, options: Options) -> tuple[list[Finding], list[dict[st
     ]
 
 
-def _in_turns(containers: list[Container]) -> list[Container]:
-    """The first of each namespace, then the second, so that none uses up max_repairs and the
-    deadline.
-    """
-    before: Counter[str] = Counter()
-    turns = []
-    for container in containers:
-        turns.append((before[container.namespace], container))
-        before[container.namespace] += 1
-    return [container for _turn, container in sorted(turns, key=lambda item: item[0])]
+def _said(finding: Finding) -> list[Reason]:
+    """Why it is refused already; nothing if it is not."""
+    return [Reason(finding.code, finding.reason)] if finding.code else []
 
 
-def _outages(state: State, broken: list[Container]) -> dict[str, str]:
+def _outages(state: State, broken: list[Container]) -> dict[str, Reason]:
     """Where most of the node's containers have a dead mount: the namespaces of which most have,
     too.
 
@@ -265,9 +267,10 @@ def _outages(state: State, broken: list[Container]) -> dict[str, str]:
         return {}
     totals = Counter(container.namespace for container in state.containers)
     dead = Counter(container.namespace for container in broken)
-    said = (
+    said = Reason(
+        "majority_broken",
         f"{len(broken)} of {len(state.containers)} containers with FUSE mounts have a dead one: "
-        "that may be an outage. If they all have to be restarted, set accept_majority_broken"
+        "that may be an outage. If they all have to be restarted, set accept_majority",
     )
     return {namespace: said for namespace, count in dead.items() if 2 * count > totals[namespace]}
 
@@ -288,7 +291,7 @@ def _pod(state: State, containers: list[Container], options: Options) -> dict[st
         "namespace": first.namespace,
         "name": first.pod_name,
         "claims": sorted(claims),
-        "reasons": list(dict.fromkeys(reasons)),
+        "reasons": list(dict.fromkeys(map(str, reasons))),
     }
 
 
@@ -326,7 +329,9 @@ def _judge(state: State, container: Container, options: Options) -> Finding:
     if blockers:
         finding.refuse(*blockers)
     elif reasons:
-        finding.refuse(*(f"{reason}, so its pod must be restarted" for reason in reasons))
+        finding.refuse(
+            *(reason.with_text(f"{reason}, so its pod must be restarted") for reason in reasons)
+        )
     else:
         finding.repair = [_action(state, container, options)]
     return finding
@@ -369,77 +374,107 @@ def _evidence(copy: Copy) -> dict[str, Any]:
     }
 
 
-def obstacles(state: State, container: Container, options: Options) -> tuple[list[str], list[str]]:
+def obstacles(
+    state: State, container: Container, options: Options
+) -> tuple[list[Reason], list[Reason]]:
     """Why it is not restarted now, whatever the way; and why it cannot be restarted alone."""
     if not container.dead:
         return [
-            "it hangs, and a hung mount may come back: abort it on the node first (fuse_remount "
-            "with abort_hung_connections)",
+            Reason(
+                "mount_hung",
+                "it hangs, and a hung mount may come back: abort it on the node first "
+                "(fuse_remount with abort_hung_connections)",
+            ),
         ], []
-    blockers = []
+    blockers: list[Reason] = []
     if container.elsewhere:
         given = ", ".join(map(shown, container.elsewhere))
         blockers.append(
-            f"which volume is dead is not known: by the paths that were given ({given}) its mounts "
-            "cannot be told, since these lead over a link in it, or since no runtime says which "
-            "container of its pod it is"
+            Reason(
+                "evidence_unreadable",
+                f"which volume is dead is not known: by the paths that were given ({given}) its "
+                "mounts cannot be told, since these lead over a link in it, or since no runtime "
+                "says which container of its pod it is",
+            )
         )
     for copy in container.dead:
         host, point = copy.host, shown(copy.point)
         if host.problem:
-            blockers.append(f"{point}: {host.problem}")
+            blockers.append(Reason("evidence_unreadable", f"{point}: {host.problem}"))
         elif host.path in options.planned_paths:
             continue
         elif not host.device:
             blockers.append(
-                f"{point}: no FUSE file system is mounted at {shown(host.path)} of the node: "
-                "repair that first (fuse_remount)"
+                Reason(
+                    "driver_mount_broken",
+                    f"{point}: no FUSE file system is mounted at {shown(host.path)} of the node: "
+                    "repair that first (fuse_remount)",
+                )
             )
         elif host.answer is None or host.answer.state != OK:
             said = host.answer.state if host.answer else "not asked"
             blockers.append(
-                f"{point}: the node's mount at {shown(host.path)} does not answer either ({said}): "
-                "repair it first (fuse_remount)"
+                Reason(
+                    "driver_mount_broken",
+                    f"{point}: the node's mount at {shown(host.path)} does not answer either "
+                    f"({said}): repair it first (fuse_remount)",
+                )
             )
         elif host.device == copy.device:
             blockers.append(
-                f"{point}: the node has the same file system {copy.device}, which answers there: "
-                "look at the container"
+                Reason(
+                    "evidence_contradicts",
+                    f"{point}: the node has the same file system {copy.device}, which answers "
+                    "there: look at the container",
+                )
             )
     if container.serves:
         blockers.append(
-            "it mounts for others (a volume with Bidirectional "
-            "propagation), who would lose what it serves"
+            Reason(
+                "serves_others",
+                "it mounts for others (a volume with Bidirectional "
+                "propagation), who would lose what it serves",
+            )
         )
-    reasons: list[str] = []
+    reasons: list[Reason] = []
     if container.elsewhere:
         return blockers, reasons
     if not container.restart_policy:
         blockers.append(
-            "its restart policy is not known (option containers): "
-            "the kubelet might not start it again"
+            Reason(
+                "evidence_unreadable",
+                "its restart policy is not known (option containers): "
+                "the kubelet might not start it again",
+            )
         )
     elif container.restart_policy != _ALWAYS:
         reasons.append(
-            f"its restart policy is {container.restart_policy}: "
-            "the kubelet would not start it again"
+            Reason(
+                "pod_restart_needed",
+                f"its restart policy is {container.restart_policy}: "
+                "the kubelet would not start it again",
+            )
         )
     elif not _waits(container, options) and (options.method == "probe" or state.runtime.problem):
         reasons.append(_no_way(state.runtime, container, options))
     elif not _waits(container, options) and stop_seconds(container, options) >= options.deadline:
         blockers.append(
-            f"it may take {stop_seconds(container, options)} s to end, and the deadline is "
-            f"{options.deadline:g} s: raise that, or set stop_timeout"
+            Reason(
+                "deadline_passed",
+                f"it may take {stop_seconds(container, options)} s to end, and the deadline is "
+                f"{options.deadline:g} s: raise that, or set stop_timeout",
+            )
         )
     return blockers, reasons
 
 
-def _no_way(runtime: Runtime, container: Container, options: Options) -> str:
+def _no_way(runtime: Runtime, container: Container, options: Options) -> Reason:
     """Why neither the kubelet nor the runtime is to start it again: of each that may be used."""
     probe = "liveness_timeout is 0" if container.probed else "no liveness probe covers the mount"
     asked = f"the container runtime cannot be asked: {runtime.problem}"
     ways = {"probe": [probe], "cri": [asked]}
-    return ", and ".join(ways.get(options.method, [probe, asked]))
+    said = ", and ".join(ways.get(options.method, [probe, asked]))
+    return Reason("runtime_unusable" if runtime.problem else "pod_restart_needed", said)
 
 
 def _waits(container: Container, options: Options) -> bool:

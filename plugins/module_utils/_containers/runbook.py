@@ -48,6 +48,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
@@ -108,7 +109,7 @@ OPTIONS_SPEC = ArgumentSpec(
         "runtime_endpoint": {"type": "str", "default": ""},
         "planned_paths": {"type": "list", "elements": "str", "default": []},
         "max_repairs": {"type": "int", "default": 10},
-        "accept_majority_broken": {"type": "bool", "default": False},
+        "accept_majority": {"type": "bool", "default": False},
     }
 )
 # Where crictl reads its endpoint from by itself.
@@ -374,11 +375,12 @@ class StaleContainers:
         if self._host.deadline.remaining() < timeout:
             raise NotStarted(
                 "the deadline leaves no time to see it started again; "
-                "run again, or raise the deadline"
+                "run again, or raise the deadline",
+                code="deadline_passed",
             )
         result = self._host.run(action.command, timeout)
         if not result.ok:
-            raise ActionFailed(result.describe())
+            raise ActionFailed(result.describe(), code="program_failed")
 
     def _still_stale(self, container: Container) -> None:
         same = [one for one in _container_processes(self._host) if one[0] == container.id]
@@ -391,7 +393,8 @@ class StaleContainers:
             State(self._host.name, tuple(found), self._runtime), found[0], self._options
         )
         if blockers or reasons:
-            raise NotStarted(f"meanwhile {'; '.join([*blockers, *reasons])}")
+            why = [*blockers, *reasons]
+            raise NotStarted(f"meanwhile {'; '.join(why)}", why[0].code)
 
     def _await(self, action: Action, container: Container) -> None:
         seconds = self._options.liveness_timeout
@@ -406,7 +409,8 @@ class StaleContainers:
                     f", and the runtime cannot be asked: {self._runtime.problem}"
                     if self._runtime.problem
                     else ""
-                )
+                ),
+                code="pod_stuck",
             )
         planned = next(
             finding
@@ -437,7 +441,8 @@ class StaleContainers:
             if until.remaining() < _POLL_SECONDS:
                 raise StorageOpsError(
                     f"the restart of {old.title} is not proven within "
-                    f"{self._options.restart_timeout:g} s (restart_timeout): {doubts}"
+                    f"{self._options.restart_timeout:g} s (restart_timeout): {doubts}",
+                    code="repair_unproven",
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -502,7 +507,7 @@ def container_options(params: dict[str, Any], check_mode: bool = False) -> Optio
     }
     for name, minimum in least.items():
         if not given.get(name, minimum) >= minimum:  # not a number is neither
-            raise StorageOpsError(f"{name} is {given[name]:g}; give at least {minimum:g}")
+            raise BadOption(f"{name} is {given[name]:g}; give at least {minimum:g}")
     given["containers"] = tuple(_known(entry) for entry in given.get("containers", ()))
     given["planned_paths"] = tuple(given.get("planned_paths", ())) if check_mode else ()
     given["kubelet_root"] = given.get("kubelet_root", Options.kubelet_root).rstrip("/") or "/"

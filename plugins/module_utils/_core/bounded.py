@@ -59,6 +59,7 @@ class CommandResult:
     """What became of a command. ``rc`` is None when it could not be started or did not end in time.
 
     ``timed_out``: it was started, and had not ended in time; what it does may still come about.
+    ``missing``: there is no such program.
     """
 
     argv: tuple[str, ...]
@@ -68,6 +69,7 @@ class CommandResult:
     seconds: float
     problem: str = ""
     timed_out: bool = False
+    missing: bool = False
 
     @property
     def ok(self) -> bool:
@@ -106,7 +108,7 @@ def run_command(
 
     program = argv[0] if os.path.isabs(argv[0]) else find_program(argv[0])
     if program is None:
-        return result(None, problem="not installed")
+        return replace(result(None, problem="not installed"), missing=True)
     if timeout <= 0:
         return result(None, problem="not started: no time left")
     environment = dict(os.environ, LC_ALL="C", LANGUAGE="C")
@@ -175,13 +177,15 @@ class Reply:
     return in time.
 
     ``timed_out``: it had its whole time-out and did not return. ``left``: pid of its child if the
-    kernel still held that after SIGKILL.
+    kernel still held that after SIGKILL. ``error``: class of what it raised, such as
+    ``PermissionError``.
     """
 
     value: Any = None
     problem: str = ""
     timed_out: bool = False
     left: int = 0
+    error: str = ""
 
 
 @dataclass
@@ -317,7 +321,8 @@ def _fork_worker(
             try:
                 line = {"value": function(items[index])}
             except Exception as error:  # the parent gets every failure as an answer
-                line = {"problem": f"{type(error).__name__}: {error}"}
+                name = type(error).__name__
+                line = {"problem": f"{name}: {error}", "error": name}
             os.write(writer, json.dumps(line).encode() + b"\n")
     finally:
         os._exit(0)

@@ -27,7 +27,7 @@ class Control(NamedTuple):
 
     ``where``: node, or cluster. ``playbook``: repairs it, or explains what must be done by hand.
     ``arguments``: of the playbook, to point it to the object; {names} are facts about that. Of
-    several ways, the first whose facts are all known is taken. None where nothing can be repaired.
+    several ways, the first whose facts are all known is taken. Empty where nothing is repaired.
     """
 
     id: str
@@ -142,7 +142,7 @@ CONTROLS = {
                 "attachment_repair_reattach_missing_metadata=true",
             ),
         ),
-        Control("STOR-15", "Pod waiting for a volume that nobody attaches", "cluster", "triage"),
+        Control("STOR-15", "Pod waiting for a volume that is not attached", "cluster", "triage"),
         # Not {node}: the pod that waits is on a node that is well.
         Control(
             "STOR-16",

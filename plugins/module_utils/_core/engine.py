@@ -21,8 +21,10 @@ from typing import Any, Callable, NamedTuple, Protocol, TypeVar, runtime_checkab
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
+    code_of,
 )
 
 # AWX drops a result of more than 700,000 characters without a word; long before, lists in evidence
@@ -30,6 +32,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 MAX_EVIDENCE_ITEMS = 50
 MAX_REASONS = 5
 MAX_MESSAGE_CHARACTERS = 2_000
+MAX_TRACEBACK = 20_000
 MAX_RESULT_CHARACTERS = 500_000
 
 SEVERITIES = ("critical", "major", "minor", "info")
@@ -40,17 +43,23 @@ State = TypeVar("State")
 class ActionFailed(StorageOpsError):
     """An action that did not do what it promises; everything after it is left undone."""
 
+    code = "repair_failed"
+
 
 class NotStarted(ActionFailed):
     """The world is no longer as it was planned for, so the action changed nothing; what was planned
     for others still holds.
     """
 
+    code = "world_changed"
+
 
 class Prevented(ActionFailed):
     """Something that is not the object's fault, as a missing right, kept the action from changing
     anything.
     """
+
+    code = "deadline_passed"
 
 
 @dataclass
@@ -98,6 +107,8 @@ class Finding:
     workload: dict[str, Any] | None = None
     # Its repair failed, and left nothing half made.
     failed: bool = False
+    # Why it is refused or has failed: one of codes.CODES. Set by refuse and fail alone.
+    code: str = ""
 
     def to_result(self) -> dict[str, Any]:
         """The finding as modules return it.
@@ -121,27 +132,31 @@ class Finding:
             "summary": untrusted.shown(self.summary),
             "evidence": untrusted.clean(_clip(self.evidence)),
             "verdict": self.verdict,
+            "code": self.code,
             "reason": untrusted.shown(self.reason),
             "runbook": self.runbook,
             "repair": [action.to_result() for action in self.repair],
             **workload,
         }
 
-    def refuse(self, *reasons: str) -> None:
+    def refuse(self, *reasons: Reason) -> None:
         """Turn a repair down: the finding stays, its actions go.
 
-        Of many reasons the first are told, and all are in the evidence.
+        Of many reasons the first are told, and all are in the evidence. The code is that of the
+        first.
         """
         distinct = list(dict.fromkeys(reasons))
         left = len(distinct) - MAX_REASONS
         if left > 0:
             self.evidence["reasons"] = distinct
         self.verdict, self.repair = "refuse", []
+        self.code = distinct[0].code if distinct else ""
         self.reason = "; ".join(distinct[:MAX_REASONS]) + (f" (+{left} more)" if left > 0 else "")
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: Reason) -> None:
         """Its repair failed without harm to others. What was done stays in the result."""
         self.verdict, self.reason, self.failed = "refuse", reason, True
+        self.code = reason.code
 
 
 @dataclass
@@ -227,7 +242,7 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
     """Run a runbook for an AnsibleModule and leave through exit_json or fail_json, once.
 
     A refusal fails the task when ``fail_on_refusal`` is set or the user named the object; a repair
-    that failed always does.
+    that failed always does. The ``code`` of a failed task is that of what its message names first.
     """
     plan = Plan([])
     try:
@@ -240,7 +255,9 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
         elif isinstance(runbook, Rehearsed):
             _rehearse(runbook, plan)
     except Exception as error:  # whatever it was, what has been done must be told
-        module.fail_json(msg=_error(error), **_traceback(error), **_result(plan))
+        module.fail_json(
+            msg=_error(error), code=code_of(error), **_traceback(error), **_result(plan)
+        )
     result = {**_facts(runbook), **_result(plan)}
     if module._diff:
         left = [finding.summary for finding in plan.findings if finding.verdict != "repair"]
@@ -254,7 +271,7 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
         # With a refusal of what the user named there is more to it than that.
         if not any(finding.named for finding in fatal):
             result["undone"] = [untrusted.shown(finding.name) for finding in failed]
-        module.fail_json(msg=untrusted.shown(said), **result)
+        module.fail_json(msg=untrusted.shown(said), code=failed[0].code, **result)
     if fatal:
         reasons = "; ".join(
             f"{finding.kind} {finding.name}: {finding.reason}" for finding in fatal[:5]
@@ -262,7 +279,8 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
         said = f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}"[
             :MAX_MESSAGE_CHARACTERS
         ]
-        module.fail_json(msg=untrusted.shown(said), **result)
+        result["refused"] = [untrusted.shown(finding.name) for finding in fatal]
+        module.fail_json(msg=untrusted.shown(said), code=fatal[0].code, **result)
     module.exit_json(msg=_message(plan, runbook.healthy(state), module.check_mode), **result)
 
 
@@ -334,12 +352,15 @@ def report_parts(
             else:
                 parts[:0] = [_alone(part, part.alone, control) for control in controls_left]
     plan = Plan(findings)
-    not_assessed = _not_assessed(missed)
-    more = {"not_assessed": not_assessed} if not_assessed else {}
+    not_assessed, codes = _not_assessed(missed)
+    more = {"not_assessed": not_assessed, "not_assessed_codes": codes} if not_assessed else {}
     result = {**facts, **_result(plan), **more, "changed": False, "actions": []}
     if missed:
         module.fail_json(
-            msg=_missed_message(missed, wanted, plan), **_first_traceback(missed), **result
+            msg=_missed_message(missed, wanted, plan),
+            code=code_of(missed[0][1]),
+            **_first_traceback(missed),
+            **result,
         )
     module.exit_json(msg=_message(plan, "; ".join(healthy), check_mode=True), **result)
 
@@ -352,21 +373,24 @@ def _require_time(part: Part, when: str) -> None:
     """What is read after the deadline looks like nothing, and nothing would look healthy."""
     if part.deadline is not None and not part.deadline.remaining():
         raise StorageOpsError(
-            f"the deadline passed {when}: raise deadline, or ask for fewer controls"
+            f"the deadline passed {when}: raise deadline, or ask for fewer controls",
+            code="deadline_passed",
         )
 
 
-def _not_assessed(missed: Sequence[tuple[frozenset[str], Exception]]) -> dict[str, str]:
-    """Control -> why it could not be looked at, or not wholly."""
-    reasons: dict[str, list[str]] = {}
+def _not_assessed(
+    missed: Sequence[tuple[frozenset[str], Exception]],
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Control -> why it could not be looked at, or not wholly; and the code of the first why."""
+    reasons: dict[str, list[Reason]] = {}
     for controls, error in missed:
         for control in controls:
-            reasons.setdefault(control, []).append(_error(error))
+            reasons.setdefault(control, []).append(Reason(code_of(error), _error(error)))
+    known = sorted(filter(None, reasons))
     return {
         control: "; ".join(dict.fromkeys(reasons[control]))[:MAX_MESSAGE_CHARACTERS]
-        for control in sorted(reasons)
-        if control
-    }
+        for control in known
+    }, {control: reasons[control][0].code for control in known}
 
 
 def _missed_message(
@@ -434,7 +458,7 @@ class _Signals:
         """Raise the one that came, if one did."""
         self._deaf = False
         if self._came:
-            raise StorageOpsError(f"interrupted by {self._came}")
+            raise StorageOpsError(f"interrupted by {self._came}", code="interrupted")
 
 
 @contextlib.contextmanager
@@ -462,7 +486,8 @@ def _rehearse(runbook: Rehearsed, plan: Plan) -> None:
             try:
                 runbook.rehearse(action)
             except StorageOpsError as error:
-                finding.refuse(f"{action.verb} {action.target} would fail: {error}")
+                said = f"{action.verb} {action.target} would fail: {error}"
+                finding.refuse(Reason(error.code, said))
                 break
 
 
@@ -476,15 +501,16 @@ def _repair(runbook: Runbook[State], finding: Finding, signals: _Signals) -> Non
         # An action that failed may have done half of its work.
         begun = [step for step in finding.repair if step.outcome in ("done", "failed")]
         if isinstance(error, NotStarted) and not begun:
-            finding.refuse(f"{action.verb} was not started: {error}")
+            finding.refuse(Reason(error.code, f"{action.verb} was not started: {error}"))
             return
         signals.deafen()
         taken_back, clean = _take_back(runbook, finding, begun)
         said = f"{action.verb} {action.target} failed: {_error(error)}. {taken_back}"
         left = _left(runbook, finding, error) if clean else ""
         if left is not None:
-            raise ActionFailed(f"{said}{left}Nothing after it was done.") from error
-        finding.fail(said.rstrip())
+            said = f"{said}{left}Nothing after it was done."
+            raise ActionFailed(said, code=code_of(error)) from error
+        finding.fail(Reason(code_of(error), said.rstrip()))
         signals.listen()
 
 
@@ -494,7 +520,7 @@ def _prove(runbook: Runbook[State], finding: Finding) -> None:
     except ActionFailed as error:
         if _left(runbook, finding, error) is not None:
             raise
-        finding.fail(_error(error))
+        finding.fail(Reason(error.code, _error(error)))
 
 
 def _left(runbook: Runbook[State], finding: Finding, error: Exception) -> str | None:
@@ -557,16 +583,11 @@ def _error(error: Exception) -> str:
 
 
 def _traceback(error: Exception) -> dict[str, str]:
-    """For an error that nobody foresaw, where it happened."""
-    return (
-        {}
-        if isinstance(error, StorageOpsError)
-        else {
-            "exception": "".join(
-                traceback.format_exception(type(error), error, error.__traceback__)
-            )
-        }
-    )
+    """For an error that was not foreseen, where it happened. It may quote what others wrote."""
+    if isinstance(error, StorageOpsError):
+        return {}
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    return {"exception": untrusted.shown("".join(lines), MAX_TRACEBACK, lines=True)}
 
 
 def _result(plan: Plan) -> dict[str, Any]:

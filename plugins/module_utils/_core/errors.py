@@ -10,8 +10,31 @@ from __future__ import annotations
 
 
 class StorageOpsError(Exception):
-    """What a module could not do, for the operator: the object, the reason, the next step."""
+    """What a module could not do, for the operator: the object, the reason, the next step.
+
+    ``code``: one of codes.CODES. Each class has its own, and the one that raises may say another.
+    """
+
+    code = "evidence_unreadable"
+
+    def __init__(self, message: str = "", code: str = "") -> None:
+        super().__init__(message)
+        if code:
+            self.code = code
+
+
+class BadOption(StorageOpsError):
+    """An option that cannot be used."""
+
+    code = "bad_option"
 
 
 class Refused(StorageOpsError):
     """A value from a tenant, a node or the network that cannot be what it has to be."""
+
+    code = "value_refused"
+
+
+def code_of(error: BaseException) -> str:
+    """The code of any error."""
+    return error.code if isinstance(error, StorageOpsError) else "unexpected_error"

@@ -26,5 +26,7 @@ def require() -> None:
         "set ansible_python_interpreter to it"
     )
     words = OLDEST + (sys.executable,) + tuple(sys.version_info[:2])
-    sys.stdout.write(json.dumps({"failed": True, "msg": message % words}))
+    sys.stdout.write(
+        json.dumps({"failed": True, "msg": message % words, "code": "program_missing"})
+    )
     raise SystemExit(1)

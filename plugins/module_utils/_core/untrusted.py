@@ -162,7 +162,7 @@ def shown(text: str, most: int = MAX_SHOWN, lines: bool = False) -> str:
     if left > 0:
         text = f"{text[:most]} (+{left} characters)"
     if text.isprintable():
-        return text
+        return str(text)  # a str itself: Ansible may not serialize what is only derived from it
     kept = "\n\t" if lines else ""
     return "".join(char if char.isprintable() or char in kept else _escaped(char) for char in text)
 

@@ -10,9 +10,11 @@ cannot make. Pure: no I/O here.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -23,11 +25,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     parse_time,
 )
 
-# Who made the volume of a claim. The first is that of Kubernetes 1.23 and later.
-PROVISIONER = (
-    "volume.kubernetes.io/storage-provisioner",
-    "volume.beta.kubernetes.io/storage-provisioner",
-)
+# Who made a volume, says external-provisioner. A claim has the same in an annotation of its own,
+# which whoever owns the claim may write.
+_PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 _STAGE = "csi.storage.k8s.io/node-stage-secret-"
 _PUBLISH = "csi.storage.k8s.io/node-publish-secret-"
 
@@ -55,6 +55,8 @@ _HIDDEN = "(hidden)"
 _REFERENCE = re.compile(r"^csi\.storage\.k8s\.io/|secret-?(name|namespace|ref)", re.IGNORECASE)
 # What external-provisioner puts in for these in the parameters that name a Secret.
 _TEMPLATE = re.compile(r"\$\{(?P<name>[^}]*)\}")
+# What is around the lists of the result (characters).
+_FRAME = 100
 # linux/limits.h
 _PATH_MAX = 4096
 # Words of a command line, whatever shell reads it.
@@ -85,7 +87,8 @@ class SecretReference(NamedTuple):
 class CsiVolume(NamedTuple):
     """A PersistentVolume of a CSI driver with a filesystem.
 
-    ``secret``: what its nodeStageSecretRef or nodePublishSecretRef names.
+    ``secret``: what its nodeStageSecretRef or nodePublishSecretRef names; ``provisioner``: who made
+    it, empty for one that was made by hand.
     """
 
     name: str
@@ -99,6 +102,7 @@ class CsiVolume(NamedTuple):
     attributes: dict[str, str]
     read_only: bool
     secret: SecretReference | None
+    provisioner: str = ""
 
 
 class BoundClaim(NamedTuple):
@@ -108,7 +112,6 @@ class BoundClaim(NamedTuple):
     name: str
     uid: str
     volume: str
-    provisioner: str
     annotations: dict[str, str]
 
 
@@ -159,13 +162,24 @@ class StorageClass(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """What was read."""
+    """What was read. ``made``: when the Node objects were, by name."""
 
     now: datetime
     volumes: tuple[CsiVolume, ...] = ()
     claims: tuple[BoundClaim, ...] = ()
     classes: tuple[StorageClass, ...] = ()
     pods: tuple[Tenant, ...] = ()
+    made: Mapping[str, datetime | None] = field(default_factory=dict)
+
+
+class Joined(NamedTuple):
+    """What csi_volume_info returns of the volumes, and of those that no pod on the chosen nodes
+    has. ``left_out``: by namespace, why its volumes are in neither.
+    """
+
+    volumes: list[dict[str, Any]]
+    unused: list[dict[str, Any]]
+    left_out: dict[str, str]
 
 
 def pick_csi_volume(item: dict[str, Any]) -> CsiVolume | None:
@@ -189,6 +203,7 @@ def pick_csi_volume(item: dict[str, Any]) -> CsiVolume | None:
         SecretReference(reference.get("namespace") or "", reference.get("name") or "")
         if reference
         else None,
+        (item["metadata"].get("annotations") or {}).get(_PROVISIONED_BY) or "",
     )
 
 
@@ -197,9 +212,8 @@ def pick_bound_claim(item: dict[str, Any]) -> BoundClaim | None:
     meta = item["metadata"]
     volume = (item.get("spec") or {}).get("volumeName")
     annotations: dict[str, str] = meta.get("annotations") or {}
-    provisioner = next((annotations[name] for name in PROVISIONER if annotations.get(name)), "")
     return (
-        BoundClaim(meta["namespace"], meta["name"], meta["uid"], volume, provisioner, annotations)
+        BoundClaim(meta["namespace"], meta["name"], meta["uid"], volume, annotations)
         if volume
         else None
     )
@@ -320,7 +334,7 @@ def wanted(
             or volume.claim_uid not in ("", claim.uid)
         ):
             continue
-        if options.provisioners and not {claim.provisioner, volume.driver} & set(
+        if options.provisioners and not {volume.provisioner, volume.driver} & set(
             options.provisioners
         ):
             continue
@@ -332,9 +346,11 @@ def wanted(
     return sorted(found, key=lambda pair: pair[0].name)
 
 
-def join(state: State, options: Options) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The volumes, and those of them that no pod on the chosen nodes has, as csi_volume_info
-    returns them.
+def join(state: State, options: Options, room: int) -> Joined:
+    """What is returned, within so many characters as JSON.
+
+    Whoever has too much, or a pod of which the host is not known, is left out whole, so that
+    nothing is taken for what is gone; the others are not.
     """
     classes = {entry.name: entry for entry in state.classes}
     tenants: dict[tuple[str, str], list[Tenant]] = {}
@@ -342,23 +358,66 @@ def join(state: State, options: Options) -> tuple[list[dict[str, Any]], list[dic
         if not options.nodes or pod.node in options.nodes:
             for claim_name in {claim for _volume, claim in pod.volumes}:
                 tenants.setdefault((pod.namespace, claim_name), []).append(pod)
+    left_out = _displaced(state)
     used, unused = [], []
     for volume, claim in wanted(state.volumes, state.claims, options):
+        if claim.namespace in left_out:
+            continue
         pods = tenants.get((claim.namespace, claim.name), [])
         if options.nodes and not pods:
-            unused.append({"volume": volume.name, "driver": volume.driver, "handle": volume.handle})
+            entry = {"volume": volume.name, "driver": volume.driver, "handle": volume.handle}
+            unused.append((claim.namespace, entry))
         else:
-            used.append(
-                _volume(
-                    state,
-                    volume,
-                    claim,
-                    classes.get(volume.storage_class),
-                    pods,
-                    options.kubelet_root,
-                )
+            found = classes.get(volume.storage_class)
+            told = _volume(state, volume, claim, found, pods, options.kubelet_root)
+            used.append((claim.namespace, told))
+    left_out.update(_too_long(used, unused, room))
+    return Joined(
+        [entry for namespace, entry in used if namespace not in left_out],
+        [entry for namespace, entry in unused if namespace not in left_out],
+        dict(sorted(left_out.items())),
+    )
+
+
+def _displaced(state: State) -> dict[str, str]:
+    """Namespaces with a pod that is older than its node: a finalizer keeps it for as long as its
+    owner likes.
+    """
+    found: dict[str, str] = {}
+    for pod in state.pods:
+        since = state.made.get(pod.node)
+        if since and pod.created and pod.created < since:
+            found[pod.namespace] = (
+                f"node {pod.node} was made again after its pod {pod.namespace}/{pod.name}: which "
+                "host has that pod's mounts, the one that had the name before or the one that has "
+                "it now, is not known. Delete the pod when the old one is off"
             )
-    return used, unused
+    return found
+
+
+def _too_long(
+    used: Sequence[tuple[str, dict[str, Any]]],
+    unused: Sequence[tuple[str, dict[str, Any]]],
+    room: int,
+) -> dict[str, str]:
+    """The largest namespaces, until the others fit."""
+    sizes: Counter[str] = Counter()
+    for namespace, entry in used:
+        # With what separates them; containers are told twice.
+        sizes[namespace] += sum(len(json.dumps(it)) + 2 for it in (entry, *containers([entry])))
+    for namespace, entry in unused:
+        sizes[namespace] += len(json.dumps(entry)) + 2
+    excess, found = sum(sizes.values()) + _FRAME - room, {}
+    for namespace, size in sizes.most_common():
+        if excess <= 0:
+            break
+        excess -= size
+        found[namespace] = (
+            f"its volumes and pods take {size} characters, and with them the list is too long for "
+            f"AWX (at most {room} are returned): run for this namespace alone, or narrow it down "
+            "by claims"
+        )
+    return found
 
 
 def _volume(

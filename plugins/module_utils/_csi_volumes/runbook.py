@@ -11,18 +11,20 @@ The join itself is made in csi_volumes_plan.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     MAX_RESULT_CHARACTERS,
+    Finding,
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.plan import (
+    Joined,
     Options,
     State,
     Tenant,
@@ -40,8 +42,7 @@ class CsiVolumes:
     def __init__(self, cluster: Cluster, options: Options) -> None:
         self._cluster = cluster
         self._options = options
-        self._volumes: list[dict[str, Any]] = []
-        self._unused: list[dict[str, Any]] = []
+        self._joined = Joined([], [], {})
 
     def gather(self) -> State:
         """Everything by a quorum read, since mounts of pods that are no longer there may be taken
@@ -67,26 +68,20 @@ class CsiVolumes:
             if item is None:
                 raise StorageOpsError(
                     f"there is no node {name}: is it called otherwise in the inventory? (playbook: "
-                    "fuse_recovery_node)"
+                    "fuse_recovery_node)",
+                    code="not_found",
                 )
         classes = []
         if any(volume.storage_class for volume, _claim in found):
             classes = cluster.list(path("storage.k8s.io/v1", "storageclasses"), pure.pick_class)
         pods = self._pods({claim.namespace for _volume, claim in found})
-        for pod in pods:
-            since = made.get(pod.node)
-            if since and pod.created and pod.created < since:
-                raise StorageOpsError(
-                    f"node {pod.node} was made again after its pod {pod.namespace}/{pod.name}: "
-                    "which host has that pod's mounts, the one that had the name before or the "
-                    "one that has it now, is not known. Delete the pod when the old one is off"
-                )
         return State(
             cluster.now(),
             tuple(volume for volume, _claim in found),
             tuple(claim for _volume, claim in found),
             tuple(classes),
             tuple(pods),
+            made,
         )
 
     def _pods(self, namespaces: set[str]) -> list[Tenant]:
@@ -108,36 +103,46 @@ class CsiVolumes:
         ]
 
     def plan(self, state: State) -> Plan:
-        """Nothing is wrong with a list."""
-        self._volumes, self._unused = pure.join(state, self._options)
-        length = len(json.dumps(self.facts()))
-        if length > MAX_RESULT_CHARACTERS:
-            # What another module is to be told is never cut.
-            raise StorageOpsError(
-                f"the list of {_count(len(self._volumes), 'volume')} has {length} characters, "
-                f"which is too long for AWX (at most {MAX_RESULT_CHARACTERS} are returned): narrow "
-                "it down by nodes, namespaces or claims"
-            )
-        return Plan([])
+        """Nothing is wrong with a list, but for who is not in it."""
+        self._joined = pure.join(state, self._options, MAX_RESULT_CHARACTERS)
+        node = ", ".join(self._options.nodes)
+        return Plan(
+            [
+                Finding(
+                    control="",
+                    severity="major",
+                    kind="Namespace",
+                    name=namespace,
+                    node=node,
+                    summary=f"volumes of namespace {namespace} were not looked at",
+                    verdict="report",
+                    reason=why,
+                    runbook="",
+                    evidence={},
+                )
+                for namespace, why in self._joined.left_out.items()
+            ]
+        )
 
     def facts(self) -> dict[str, Any]:
         """The volumes, and the mounts of containers."""
         return {
-            "volumes": self._volumes,
-            "unused": self._unused,
-            "containers": pure.containers(self._volumes),
+            "volumes": self._joined.volumes,
+            "unused": self._joined.unused,
+            "containers": pure.containers(self._joined.volumes),
+            "left_out": list(self._joined.left_out),
         }
 
     def healthy(self, state: State) -> str:
         """How many there are."""
-        pods = {pod["uid"] for volume in self._volumes for pod in volume["pods"]}
+        pods = {pod["uid"] for volume in self._joined.volumes for pod in volume["pods"]}
         where = f" on {', '.join(self._options.nodes)}" if self._options.nodes else ""
         drivers = (
-            ", ".join(sorted({volume["driver"] for volume in self._volumes}))
+            ", ".join(sorted({volume["driver"] for volume in self._joined.volumes}))
             or "any driver that was asked for"
         )
         return (
-            f"{_count(len(self._volumes), 'volume')} of {drivers}, mounted by "
+            f"{_count(len(self._joined.volumes), 'volume')} of {drivers}, mounted by "
             f"{_count(len(pods), 'pod')}{where}"
         )
 
@@ -154,19 +159,17 @@ def volume_options(params: dict[str, Any]) -> Options:
     }
     empty = [name for name, texts in lists.items() if not all(texts)]
     if empty:
-        raise StorageOpsError(
-            f"{empty[0]} has an empty name; leave the option out to look at everything"
-        )
+        raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
     odd = [
         claim
         for claim in lists["claims"]
         if claim.count("/") != 1 or claim.startswith("/") or claim.endswith("/")
     ]
     if odd:
-        raise StorageOpsError(f"claims are given as namespace/name, not as {odd[0]!r}")
+        raise BadOption(f"claims are given as namespace/name, not as {odd[0]!r}")
     root = params["kubelet_root"].rstrip("/")
     if not root.startswith("/") or ".." in root.split("/"):
-        raise StorageOpsError(
+        raise BadOption(
             f"kubelet_root is {params['kubelet_root']!r}; give an absolute path without '..'"
         )
     return Options(kubelet_root=root, **lists)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import RELEASE
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
@@ -139,8 +140,8 @@ class State(NamedTuple):
     """What was read. ``covered``: the volumes of the fence, attached or not (then without the name
     of an attachment).
 
-    ``busy``: who else works at the node, in words; known in check mode only, which does not wait
-    for them.
+    ``busy``: who else works at the node, as a sentence; known in check mode only, which does not
+    wait for them.
     """
 
     node: NodeState
@@ -180,7 +181,7 @@ def pick_lost_pod(item: dict[str, Any], claims: Mapping[tuple[str, str], Claim |
 
 
 def _inline(volume: Mapping[str, Any]) -> list[str]:
-    """What a pod's volume is, in words, if it is storage that has no claim."""
+    """What a pod's volume is, as a sentence, if it is storage that has no claim."""
     kinds = [
         kind
         for kind, source in volume.items()
@@ -198,7 +199,7 @@ def is_out_of_service(host: HostRecord) -> bool:
     return any(key == OUT_OF_SERVICE and effect == TAINT[2] for key, _value, effect in host.taints)
 
 
-def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[str]:
+def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[Reason]:
     """Why this is not, or no longer, the lost node that was fenced.
 
     A node whose object was deleted is judged by its ledger alone.
@@ -208,20 +209,29 @@ def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[str]:
     node = host.node
     if node.uid != ledger.node_uid:
         return [
-            f"node {name} is another one (uid {node.uid}) than the one that was fenced (uid "
-            f"{ledger.node_uid}): {_release(name)}"
+            Reason(
+                "identity_changed",
+                f"node {name} is another one (uid {node.uid}) than the one that was fenced (uid "
+                f"{ledger.node_uid}): {_release(name)}",
+            )
         ]
     if node.ready != "Unknown":
         said = "is back" if node.ready == "True" else "has a kubelet that reports"
         return [
-            f"node {name} {said} (Ready={node.ready}): nothing is detached from it. Its fence "
-            f"stays; {_release(name)}"
+            Reason(
+                "node_not_lost",
+                f"node {name} {said} (Ready={node.ready}): nothing is detached from it. Its fence "
+                f"stays; {_release(name)}",
+            )
         ]
     if host.boot_id != ledger.boot_id:
         return [
-            f"node {name} was booted anew since it was fenced (bootID {host.boot_id}, then "
-            f"{ledger.boot_id}): it has other clients, and may have another address. Run {RUNBOOK} "
-            "again, which fences these"
+            Reason(
+                "node_rebooted",
+                f"node {name} was rebooted since it was fenced (bootID {host.boot_id}, then "
+                f"{ledger.boot_id}): it has other clients, and may have another address. Run "
+                f"{RUNBOOK} again, which fences these",
+            )
         ]
     return []
 
@@ -231,13 +241,16 @@ def plan(state: State, options: Options) -> Plan:
     finding = _describe(state, options)
     ledger = state.node.ledger
     if state.busy:
-        return _refused(finding, [state.busy])
+        return _refused(finding, [Reason("lease_held", state.busy)])
     if ledger is None:
         return _refused(
             finding,
             [
-                f"nothing proves that node {options.node} is fenced: it has no ledger. Run "
-                f"{RUNBOOK}, which fences it first"
+                Reason(
+                    "fence_missing",
+                    f"nothing proves that node {options.node} is fenced: it has no ledger. Run "
+                    f"{RUNBOOK}, which fences it first",
+                )
             ],
         )
     unfit = (
@@ -276,27 +289,28 @@ def plan(state: State, options: Options) -> Plan:
     return Plan(findings)
 
 
-def not_held(state: State, options: Options) -> list[str]:
+def not_held(state: State, options: Options) -> list[Reason]:
     """Why the node is not, or may not be, fenced still, once something was detached from it;
     nothing if it is.
     """
     ledger = state.node.ledger
     if ledger is None:
-        reasons = [f"node {options.node} has no ledger any more"]
+        reasons = [Reason("fence_missing", f"node {options.node} has no ledger any more")]
     else:
         reasons = (
             _ledger_obstacles(state.node, ledger)
             + _undoing(state, ledger)
             + unproven(state, ledger, options)
         )
-    danger = (
+    danger = Reason(
+        "fence_missing",
         f"node {options.node} may write to what was detached from it: switch it off at once, "
-        f"or fence it again ({RUNBOOK})"
+        f"or fence it again ({RUNBOOK})",
     )
     return [*reasons, danger] if reasons else []
 
 
-def unproven(state: State, ledger: Ledger, options: Options) -> list[str]:
+def unproven(state: State, ledger: Ledger, options: Options) -> list[Reason]:
     """What Ceph itself does not show of the fence now.
 
     A ledger tells of the past, and an entry can be taken off by anybody.
@@ -308,8 +322,11 @@ def unproven(state: State, ledger: Ledger, options: Options) -> list[str]:
     if ledger.unverified:
         return []  # Ceph could not be asked before either, and the user has accepted that.
     return [
-        f"nothing was read of Ceph (option ceph), so whether node {ledger.node} is fenced now is "
-        "not known: give what rbd_watcher_info returned"
+        Reason(
+            "ceph_not_read",
+            f"nothing was read of Ceph (option ceph), so whether node {ledger.node} is fenced now "
+            "is not known: give what rbd_watcher_info returned",
+        )
     ]
 
 
@@ -321,29 +338,44 @@ def _is_noted(node: NodeState, ledger: Ledger) -> bool:
     return note is not None and note.phase == ledger.phase
 
 
-def taint_obstacles(state: State, options: Options) -> list[str]:
+def taint_obstacles(state: State, options: Options) -> list[Reason]:
     """Why the taint would go too far, or not far enough."""
     reasons = []
     version = state.node.version
     if (version.major, version.minor) < _TAINT_RELEASE:
         reasons.append(
-            f"Kubernetes {version.text} is too old for the taint {OUT_OF_SERVICE}, which takes "
-            f"{_text(_TAINT_RELEASE)}"
+            Reason(
+                "version_unsupported",
+                f"Kubernetes {version.text} is too old for the taint {OUT_OF_SERVICE}, which takes "
+                f"{_text(_TAINT_RELEASE)}",
+            )
         )
     if state.node.host is None:
-        reasons.append(f"there is no node {options.node} any more that could get the taint")
+        reasons.append(
+            Reason(
+                "not_found", f"there is no node {options.node} any more that could get the taint"
+            )
+        )
     if options.filters.active:
-        reasons.append("the taint detaches all volumes of the node, and a filter was given")
+        reasons.append(
+            Reason(
+                "outside_scope",
+                "the taint detaches all volumes of the node, and a filter was given",
+            )
+        )
     unfenced = _unfenced(state)
     if unfenced and not options.accept_unfenced_volumes:
         reasons.append(
-            f"the taint would detach volumes that are not fenced: {', '.join(unfenced)}. Detach "
-            "one by one, or set accept_unfenced_volumes"
+            Reason(
+                "volume_not_fenced",
+                f"the taint would detach volumes that are not fenced: {', '.join(unfenced)}. "
+                "Detach one by one, or set accept_unfenced_volumes",
+            )
         )
     return reasons + _doomed(state.pods)
 
 
-def fence_obstacles(state: State, ledger: Ledger) -> list[str]:
+def fence_obstacles(state: State, ledger: Ledger) -> list[Reason]:
     """Why the node is not, or no longer, lost and fenced: by its own object, its ledger and the
     NetworkFences.
     """
@@ -355,13 +387,21 @@ def fence_obstacles(state: State, ledger: Ledger) -> list[str]:
     )
 
 
-def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[str]:
+def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
     if ledger.phase == "releasing":
-        return [f"the fence of node {ledger.node} is being released: let {RELEASE} end"]
+        return [
+            Reason(
+                "fence_unfinished",
+                f"the fence of node {ledger.node} is being released: let {RELEASE} end",
+            )
+        ]
     if ledger.phase not in ("fenced", "detached"):
         return [
-            f"the fence of node {ledger.node} was begun and never proven (phase {ledger.phase}): "
-            f"run {RUNBOOK} again"
+            Reason(
+                "fence_unfinished",
+                f"the fence of node {ledger.node} was begun and never proven (phase "
+                f"{ledger.phase}): run {RUNBOOK} again",
+            )
         ]
     over = [
         entry
@@ -369,7 +409,10 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[str]:
         if entry.until and (parse_time(entry.until) or node.now) <= node.now
     ]
     reasons = [
-        f"the fence of {entry.entry} ended by itself at {entry.until}: run {RUNBOOK} again"
+        Reason(
+            "ceph_entry_missing",
+            f"the fence of {entry.entry} ended by itself at {entry.until}: run {RUNBOOK} again",
+        )
         for entry in over
     ]
     for noted, fence, problem in (
@@ -380,8 +423,11 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[str]:
                 f"is {fence.state}, and its status says {fence.status}" if fence else "is gone"
             )
             reasons.append(
-                f"NetworkFence {noted.name}, which is to fence node {ledger.node}, {now}. Run "
-                f"{RUNBOOK} again"
+                Reason(
+                    "network_fence_unfit",
+                    f"NetworkFence {noted.name}, which is to fence node {ledger.node}, {now}. Run "
+                    f"{RUNBOOK} again",
+                )
             )
     return reasons
 
@@ -395,33 +441,39 @@ def _current(ledger: Ledger) -> list[Entry]:
     ]
 
 
-def _undoing(state: State, ledger: Ledger) -> list[str]:
+def _undoing(state: State, ledger: Ledger) -> list[Reason]:
     """NetworkFences whose controller would take the fence back whenever it starts; what is not
     known of them may be so.
     """
     drivers = {covered.attachment.driver for covered in state.covered}
     return [
-        f"NetworkFence {fence.name} is Unfenced and covers {', '.join(ledger.addresses)}: its "
-        f"controller may take the fence of node {ledger.node} back at any time. Run {RUNBOOK} "
-        "again, which sets it to Fenced"
+        Reason(
+            "network_fence_opposed",
+            f"NetworkFence {fence.name} is Unfenced and covers {', '.join(ledger.addresses)}: its "
+            f"controller may take the fence of node {ledger.node} back at any time. Run {RUNBOOK} "
+            "again, which sets it to Fenced",
+        )
         for fence in opposing(state.node, ledger, drivers)
     ]
 
 
-def _filter_obstacles(state: State, options: Options) -> list[str]:
+def _filter_obstacles(state: State, options: Options) -> list[Reason]:
     """Filters choose among what is fenced, and nothing else."""
     if not options.filters.active:
         return []
     fenced = {covered.claim for covered in state.covered}
     reasons = [
-        f"claim {name} has no volume that is fenced"
+        Reason("volume_not_fenced", f"claim {name} has no volume that is fenced")
         for name in options.filters.claims
         if name not in fenced
     ]
     if not any(options.filters.selects(covered) for covered in state.covered):
         reasons.append(
-            "the filters choose none of the volumes that are fenced: "
-            f"{', '.join(_title(covered) for covered in state.covered)}"
+            Reason(
+                "volume_not_fenced",
+                "the filters choose none of the volumes that are fenced: "
+                f"{', '.join(_title(covered) for covered in state.covered)}",
+            )
         )
     return reasons
 
@@ -472,10 +524,13 @@ def _only_in_status(state: State) -> list[str]:
     ]
 
 
-def _doomed(pods: Iterable[LostPod]) -> list[str]:
+def _doomed(pods: Iterable[LostPod]) -> list[Reason]:
     return [
-        f"claim {name} is being deleted, and only pod {lost.pod.title} keeps it, and so the data: "
-        "let the claim go, or save the data first"
+        Reason(
+            "claim_would_be_lost",
+            f"claim {name} is being deleted, and only pod {lost.pod.title} keeps it, and so the "
+            "data: let the claim go, or save the data first",
+        )
         for lost in pods
         for name in lost.doomed
     ]
@@ -483,7 +538,7 @@ def _doomed(pods: Iterable[LostPod]) -> list[str]:
 
 def _volume_obstacles(
     state: State, covered: AttachedVolume, tainting: bool, options: Options
-) -> list[str]:
+) -> list[Reason]:
     """Why this volume stays where it is."""
     fenced = {found.name for found in state.covered}
     reasons = _doomed(_users(state, covered))
@@ -493,14 +548,20 @@ def _volume_obstacles(
         others += [f"the volume of claim {name}, which does not exist" for name in lost.missing]
         if others and not options.accept_unfenced_volumes:
             reasons.append(
-                f"pod {pod.title} uses it together with {', '.join(others)}, which is not fenced: "
-                "a new pod would be a second writer there. Fence that too, or set "
-                "accept_unfenced_volumes"
+                Reason(
+                    "volume_not_fenced",
+                    f"pod {pod.title} uses it together with {', '.join(others)}, which is not "
+                    "fenced: a new pod would be a second writer there. Fence that too, or set "
+                    "accept_unfenced_volumes",
+                )
             )
         if pod.owner and pod.owner.kind == "DaemonSet" and (lost.tolerates or not tainting):
             reasons.append(
-                f"pod {pod.title} is of a DaemonSet, which would make it again on this node: keep "
-                "the DaemonSet off it first"
+                Reason(
+                    "daemonset_pod",
+                    f"pod {pod.title} is of a DaemonSet, which would make it again on this node: "
+                    "keep the DaemonSet off it first",
+                )
             )
     return reasons
 
@@ -602,7 +663,7 @@ def _describe(state: State, options: Options) -> Finding:
 
 
 def _evidence(
-    state: State, going: list[AttachedVolume], tainting: bool, reasons: list[str]
+    state: State, going: list[AttachedVolume], tainting: bool, reasons: list[Reason]
 ) -> dict[str, Any]:
     return {
         "detach": "taint" if tainting else "volumes",
@@ -620,7 +681,7 @@ def _evidence(
     }
 
 
-def _left_there(options: Options, covered: AttachedVolume, reasons: list[str]) -> Finding:
+def _left_there(options: Options, covered: AttachedVolume, reasons: list[Reason]) -> Finding:
     """The finding about a volume that stays on the lost node."""
     attachment = covered.attachment
     finding = Finding(
@@ -663,7 +724,7 @@ def homeless(tenant: Tenant, volumes: Iterable[AttachedVolume]) -> Finding:
     )
 
 
-def _refused(finding: Finding, reasons: list[str]) -> Plan:
+def _refused(finding: Finding, reasons: list[Reason]) -> Plan:
     finding.refuse(*reasons)
     return Plan([finding])
 

@@ -30,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Prevented,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover import plan as pure
@@ -94,10 +95,10 @@ _ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 # Nothing is begun with less time left (seconds).
 _LEAST_SECONDS = 30.0
 _POLL_SECONDS = 0.5
-# A controller that makes a pod anew does so within this time (seconds), and the scheduler has
+# A controller that recreates a pod does so within this time (seconds), and the scheduler has
 # placed it.
 _REPLACEMENT_SECONDS = 15.0
-# Nodes change all the time, so a patch that insists on what was read may have to be made anew.
+# Nodes change all the time, so a patch that insists on what was read may have to be made again.
 _PATCH_TRIES = 10
 # So much of an event is told (characters).
 _EVENT_LENGTH = 300
@@ -236,7 +237,7 @@ class Failover:
         try:
             self._recheck(action.verb in self._changes)
         except KubeError as error:
-            raise Prevented(str(error)) from error
+            raise Prevented(str(error), error.code) from error
         if action.verb in self._changes:
             self._changes[action.verb](self, action.subject, False)
         elif action.verb == "wait_detached":
@@ -268,7 +269,10 @@ class Failover:
         item = self._cluster.get(node_path(name))
         ledger = self._ledgers.read(name, item)
         if ledger is None or self._state is None:
-            raise NotStarted(f"the fence of node {name} is not proven any more: it has no ledger")
+            raise NotStarted(
+                f"the fence of node {name} is not proven any more: it has no ledger",
+                code="fence_missing",
+            )
         host = pick_host_record(item) if item else None
         node = self._state.node._replace(
             now=self._cluster.now(), host=host, fences=list_fences(self._cluster)
@@ -277,7 +281,7 @@ class Failover:
         doubts = pure.fence_obstacles(state, ledger)
         doubts += pure.unproven(state, ledger, self._options) if detaches else []
         if doubts:
-            raise NotStarted("; ".join(doubts))
+            raise NotStarted("; ".join(doubts), doubts[0].code)
         self._ledger = ledger
 
     def _taint(self, _subject: Subject, dry_run: bool) -> None:
@@ -288,14 +292,15 @@ class Failover:
             if item is None:
                 raise ActionFailed(
                     f"there is no node {name} any more that could get the taint; run again to "
-                    "detach its volumes one by one"
+                    "detach its volumes one by one",
+                    code="not_found",
                 )
             host = pick_host_record(item)
             if pure.is_out_of_service(host):
                 return
             doubts = pure.obstacles(name, host, self._ledger) if self._ledger else []
             if doubts:
-                raise ActionFailed("; ".join(doubts))
+                raise ActionFailed("; ".join(doubts), doubts[0].code)
             if not dry_run and self._ledger and not self._ledger.tainted:
                 self._write(tainted=True)
                 continue  # that has changed the node
@@ -335,8 +340,9 @@ class Failover:
         except (NotFound, Conflict):
             return
         except KubeError as error:
-            # What the API server refused was not done; where no answer came nobody knows.
-            raise (Prevented if 400 <= error.status < 500 else ActionFailed)(str(error)) from error
+            # What the API server refused was not done; where no answer came it is unknown.
+            kind = Prevented if 400 <= error.status < 500 else ActionFailed
+            raise kind(str(error), error.code) from error
 
     _changes: Mapping[str, Callable[[Failover, Subject, bool], None]] = {
         "taint_node": _taint,
@@ -352,7 +358,9 @@ class Failover:
         seconds = self._options.detach_timeout
         left = self._until_none(seconds, lambda: self._left(subject))
         if left:
-            raise ActionFailed(f"not within {seconds:g} s (detach_timeout): {'; '.join(left)}")
+            raise ActionFailed(
+                f"not within {seconds:g} s (detach_timeout): {'; '.join(left)}", code="not_detached"
+            )
 
     def _wait_attached(self, subject: Subject) -> None:
         began = self._clock()
@@ -361,7 +369,9 @@ class Failover:
             seconds, lambda: self._waiting(subject, self._clock() - began < _REPLACEMENT_SECONDS)
         )
         if left:
-            raise ActionFailed(f"not within {seconds:g} s (attach_timeout): {'; '.join(left)}")
+            raise ActionFailed(
+                f"not within {seconds:g} s (attach_timeout): {'; '.join(left)}", code="not_attached"
+            )
 
     def _wait_ready(self, subject: Subject) -> None:
         seconds = self._options.ready_timeout
@@ -375,7 +385,8 @@ class Failover:
             raise ActionFailed(
                 f"not Running and Ready within {seconds:g} s (ready_timeout): {'; '.join(told)}. "
                 "Their volumes are attached. Once the pods run, or with ready_timeout 0, another "
-                "run records that the lost node has none of these volumes any more"
+                "run records that the lost node has none of these volumes any more",
+                code="not_attached",
             )
 
     def _new(self, subject: Subject) -> list[Tenant]:
@@ -551,7 +562,8 @@ class Failover:
             )
         if doubts:
             raise StorageOpsError(
-                f"the fail-over of {self._options.node} is not proven: {'; '.join(doubts)}"
+                f"the fail-over of {self._options.node} is not proven: {'; '.join(doubts)}",
+                code="repair_unproven",
             )
         gone = [
             f"{covered.name} has no VolumeAttachment and no pod on {self._options.node} (seen at "
@@ -594,7 +606,7 @@ class StillFenced:
         self._ledger = node.ledger
         reasons = pure.not_held(State(node), self._options)
         if reasons:
-            raise StorageOpsError("; ".join(reasons))
+            raise StorageOpsError("; ".join(reasons), reasons[0].code)
 
     def plan(self, _state: None) -> Plan:
         """Nothing is left to be decided."""
@@ -622,18 +634,16 @@ def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
         ("deadline", 60),
     ):
         if not least <= params[name] < math.inf:  # not a number is neither
-            raise StorageOpsError(
+            raise BadOption(
                 f"{name} is {params[name]:g}; give at least {least:g}, and a finite number"
             )
     chosen = {name: tuple(text.strip() for text in params[name]) for name in Filters._fields}
     empty = [name for name, texts in chosen.items() if not all(texts)]
     if empty:
-        raise StorageOpsError(
-            f"{empty[0]} has an empty name; leave the option out to choose everything"
-        )
+        raise BadOption(f"{empty[0]} has an empty name; leave the option out to choose everything")
     wrong = [claim for claim in chosen["claims"] if claim.count("/") != 1]
     if wrong:
-        raise StorageOpsError(f"claims has {wrong[0]}; give each as namespace/name")
+        raise BadOption(f"claims has {wrong[0]}; give each as namespace/name")
     reading = parse_reading(params["ceph"]) if params["ceph"] else None
     made: dict[str, Any] = {
         "filters": Filters(**chosen),

@@ -62,10 +62,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 # Of nodes that nobody named, so much of their volumes is told (characters); a whole data centre may
 # be lost.
 _MAX_VOLUMES = 150_000
-# What is said of a ledger whose ConfigMap is not where this audit looks.
-ELSEWHERE = "is kept in namespace"
-NOTHING = "is nowhere, although the node has the annotation of one"
-CONTRADICTED = "is not what the annotation of the node says, which is no older"
+# Of so many other nodes volumes are told, of each so many: each is a question to Ceph.
+MAX_NEIGHBOURS = 100
+_EACH = 2
+# How the copies of a ledger, a ConfigMap and the node's annotation, can differ.
+ELSEWHERE, NOTHING, CONTRADICTED, STALE = "elsewhere", "nothing", "contradicted", "stale"
 _CONTRADICTED = (
     "whoever has its kubelet may have written the annotation; or the ConfigMap is an old one, from "
     "a backup. The ConfigMap counts, but the node is not released while they contradict each "
@@ -78,6 +79,17 @@ _MAY_BE_OF = (
     "perhaps somebody has fenced {0} by hand, which is not Ready and has an address in it: leave "
     "it until that host is off, whatever {1} says of its own addresses"
 )
+# It may fence a host that is no node at all.
+_OWN_WORD = "if the address is indeed the node's, which its kubelet alone says"
+
+
+class Unlike(NamedTuple):
+    """How the copies of a ledger differ: one of the words above, and the sentence about it, without
+    its subject.
+    """
+
+    how: str
+    said: str
 
 
 class Options(NamedTuple):
@@ -93,7 +105,9 @@ class LostNode(NamedTuple):
     ``volumes``: attached to it, or fenced from it.
 
     ``used``: those that it may have open although they are not attached to it; ``waiting``: the
-    pods that wait for one of these volumes on another node.
+    pods that wait for one of these volumes on another node; ``neighbours``: volumes that other
+    nodes have, see find_neighbours, as far as their PersistentVolumes are there;
+    ``neighbours_left_out``: how many nodes have more of these.
     """
 
     name: str
@@ -102,9 +116,11 @@ class LostNode(NamedTuple):
     volumes: tuple[AttachedVolume, ...]
     used: tuple[AttachedVolume, ...] = ()
     waiting: tuple[Pod, ...] = ()
+    neighbours: tuple[dict[str, Any], ...] = ()
+    neighbours_left_out: int = 0
 
     def lost_for(self, now: datetime, grace: float) -> float:
-        """Seconds since nobody has heard of it; 0 unless that is longer than the grace."""
+        """Seconds since it was last heard of; 0 unless that is longer than the grace."""
         seconds = (
             age(now, self.host.node.ready_since)
             if self.host and self.host.node.ready == "Unknown"
@@ -126,7 +142,7 @@ class State(NamedTuple):
     unreadable: tuple[tuple[str, str], ...] = ()
     fences: tuple[NetworkFence, ...] | None = None
     lost: tuple[LostNode, ...] = ()
-    copies: tuple[tuple[str, str], ...] = ()
+    copies: tuple[tuple[str, Unlike], ...] = ()
 
     def ready(self, node: str) -> bool:
         """The node is there and its kubelet reports that it is well."""
@@ -137,7 +153,7 @@ def plan(state: State, options: Options) -> Plan:
     """Everything that is wrong."""
     findings = [finding for lost in state.lost for finding in _judge_lost(lost, state, options)]
     findings += [_unreadable(node, why) for node, why in state.unreadable]
-    findings += [_copies(node, what, state) for node, what in state.copies]
+    findings += [_copies(node, unlike, state) for node, unlike in state.copies]
     for ledger in state.ledgers.values():
         findings += _judge_ledger(ledger, state, options.ceph)
     findings += _stray_taints(state)
@@ -171,9 +187,39 @@ def describe(state: State, options: Options) -> list[dict[str, Any]]:
                 "ledger": lost.ledger.to_dict() if lost.ledger else {},
                 "volumes": [] if left_out else volumes,
                 "volumes_left_out": left_out,
+                "neighbours": list(lost.neighbours),
+                "neighbours_left_out": lost.neighbours_left_out,
             }
         )
     return described
+
+
+def find_neighbours(
+    attachments: Iterable[Attachment], lost: LostNode
+) -> tuple[tuple[str, ...], int]:
+    """Some volumes of the same drivers that one other node alone has, two for each node; and how
+    many nodes there are beyond those that are asked about.
+
+    Whoever has one of them open is not the lost node, so they show from where other nodes reach
+    Ceph, which no Node object tells. What was attached first is most likely open.
+    """
+    drivers = {found.attachment.driver for found in (*lost.volumes, *lost.used) if found.is_rbd}
+    held = {found.name for found in (*lost.volumes, *lost.used)}
+    users: dict[str, list[Attachment]] = defaultdict(list)
+    for found in attachments:
+        if found.driver in drivers and found.volume and found.volume not in held:
+            users[found.volume].append(found)
+    by_node: dict[str, list[Attachment]] = defaultdict(list)
+    for several in users.values():
+        if len(several) == 1 and several[0].attached and several[0].node != lost.name:
+            by_node[several[0].node].append(several[0])
+    asked = sorted(by_node)[:MAX_NEIGHBOURS]
+    names = [found.volume for node in asked for found in sorted(by_node[node], key=_since)[:_EACH]]
+    return tuple(names), len(by_node) - len(asked)
+
+
+def _since(attachment: Attachment) -> tuple[str, str]:
+    return str(attachment.created or ""), attachment.volume
 
 
 def _describe_volume(volume: AttachedVolume, used: bool) -> dict[str, Any]:
@@ -202,7 +248,16 @@ def _report(
 ) -> Finding:
     runbook = FAIL_OVER if control == "STOR-16" else RELEASE
     return Finding(
-        control, severity, kind, name, node, summary, "report", reason, runbook, evidence
+        control=control,
+        severity=severity,
+        kind=kind,
+        name=name,
+        node=node,
+        summary=summary,
+        verdict="report",
+        reason=reason,
+        runbook=runbook,
+        evidence=evidence,
     )
 
 
@@ -505,14 +560,14 @@ def _unreadable(node: str, why: str) -> Finding:
     )
 
 
-def _copies(node: str, what: str, state: State) -> Finding:
+def _copies(node: str, unlike: Unlike, state: State) -> Finding:
     again = _give_back(node) if state.ready(node) else _fail_over(node)
     severity = "minor"
-    if what.startswith(ELSEWHERE):
+    if unlike.how == ELSEWHERE:
         reason = "look there: give ledger_namespace to this audit and to the playbooks"
-    elif what == NOTHING:
+    elif unlike.how == NOTHING:
         severity, reason = "major", LONE
-    elif what == CONTRADICTED:
+    elif unlike.how == CONTRADICTED:
         severity, reason = "major", _CONTRADICTED
     else:
         reason = (
@@ -525,9 +580,9 @@ def _copies(node: str, what: str, state: State) -> Finding:
         "Node",
         node,
         node,
-        f"the ledger of {node} {what}",
+        f"the ledger of {node} {unlike.said}",
         reason,
-        problem=what,
+        problem=unlike.said,
     )
 
 
@@ -607,8 +662,8 @@ def _stray_fence(fence: NetworkFence, nodes: list[str], owner: str, lost: list[s
         reason = _MAY_BE_OF.format(", ".join(lost[:3]), nodes[0])
     else:
         reason = (
-            "no ledger names it, so whoever set it has to take it back, once the node was "
-            "rebooted: patch spec.fenceState to Unfenced and wait for the message "
+            f"no ledger names it, so {_OWN_WORD}, whoever set it has to take it back, once the "
+            "node was rebooted: patch spec.fenceState to Unfenced and wait for the message "
             f"{MESSAGES[UNFENCED]!r}. Do not delete it: that leaves Ceph's blocklist as it is"
         )
     return _report(
@@ -653,8 +708,8 @@ def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
         reason = _MAY_BE_OF.format(", ".join(lost[:3]), ready[0])
     elif ready:
         reason = (
-            f"whoever set it has to remove it, once the node was rebooted: {remove}. Until "
-            "then volumes of this Ceph fail there"
+            f"{_OWN_WORD}, whoever set it has to remove it, once the node was rebooted: {remove}. "
+            "Until then volumes of this Ceph fail there"
         )
     else:
         reason = (

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fence_audit import plan as pure
@@ -50,6 +51,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     attached_volume,
     find_used,
     pick_host_record,
+    slim_volume,
     without_attachment,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
@@ -132,7 +134,9 @@ class FenceAudit:
     def _concerns(self, node: str) -> bool:
         return not self._options.nodes or node in self._options.nodes
 
-    def _ledgers(self, hosts: Mapping[str, _Host]) -> tuple[dict[str, Ledger], _Said, _Said]:
+    def _ledgers(
+        self, hosts: Mapping[str, _Host]
+    ) -> tuple[dict[str, Ledger], _Said, tuple[tuple[str, pure.Unlike], ...]]:
         """By node, those of the ConfigMaps; those that cannot be read; and those of which the node
         says something else.
         """
@@ -164,27 +168,34 @@ class FenceAudit:
         )
         return ledgers, found, tuple(doubts.items())
 
-    def _compare(self, node: str, kept: Ledger | None, host: _Host | None) -> str:
-        """What is wrong with the note of a ledger on its node; empty if nothing is."""
+    def _compare(self, node: str, kept: Ledger | None, host: _Host | None) -> pure.Unlike | None:
+        """What is wrong with the note of a ledger on its node; None if nothing is."""
         note = host.note if host else NO_NOTE
         if kept is None:
             where = self._kept.elsewhere(node, note)
             if where:
-                return f"{pure.ELSEWHERE} {where}, and this was told to look in {self._namespace}"
-            return pure.NOTHING
-        # A node's object that was made anew since is not that of the fence.
-        if not note.text and host and host.record.node.uid == kept.node_uid:
-            return "has no annotation, only its ConfigMap"
-        if note.contradicts(kept):
-            return pure.CONTRADICTED
-        if note.text and note.ledger is None:
-            return "has an annotation that cannot be read"
-        if note.ledger and note.ledger != kept:
-            return (
-                f"has an annotation of before: it says {note.ledger.phase} (revision "
-                f"{note.ledger.revision}), the ConfigMap {kept.phase}"
+                said = (
+                    f"is kept in namespace {where}, and this was told to look in {self._namespace}"
+                )
+                return pure.Unlike(pure.ELSEWHERE, said)
+            return pure.Unlike(
+                pure.NOTHING, "is nowhere, although the node has the annotation of one"
             )
-        return ""
+        # A node's object that was recreated since is not that of the fence.
+        if not note.text and host and host.record.node.uid == kept.node_uid:
+            return pure.Unlike(pure.STALE, "has no annotation, only its ConfigMap")
+        if note.contradicts(kept):
+            said = "is not what the annotation of the node says, which is no older"
+            return pure.Unlike(pure.CONTRADICTED, said)
+        if note.text and note.ledger is None:
+            return pure.Unlike(pure.STALE, "has an annotation that cannot be read")
+        if note.ledger and note.ledger != kept:
+            return pure.Unlike(
+                pure.STALE,
+                f"has an annotation of before: it says {note.ledger.phase} (revision "
+                f"{note.ledger.revision}), the ConfigMap {kept.phase}",
+            )
+        return None
 
     def _lost(
         self,
@@ -203,7 +214,8 @@ class FenceAudit:
         if unknown:
             raise StorageOpsError(
                 f"there is no node {', '.join(unknown)}, nor an attachment or a ledger that names "
-                "it: is it a typing error?"
+                "it: is it a typing error?",
+                code="not_found",
             )
         held = {entry.volume for found in here.values() for entry in found if entry.volume}
         elsewhere: dict[str, list[Attachment]] = {}
@@ -238,11 +250,20 @@ class FenceAudit:
                 *map(attached, here[name]),
                 *(without_attachment(volume, name, volumes.get(volume)) for volume in left),
             ]
-            lost.append(LostNode(name, hosts.get(name), ledger, tuple(known), more))
+            found = LostNode(name, hosts.get(name), ledger, tuple(known), more)
+            lost.append(self._with_neighbours(found, attachments) if self._options.nodes else found)
         pods = self._waiting_pods(lost)
         return tuple(
             found._replace(waiting=tuple(pod for pod in pods if pod.node != found.name))
             for found in lost
+        )
+
+    def _with_neighbours(self, lost: LostNode, attachments: list[Attachment]) -> LostNode:
+        names, left_out = pure.find_neighbours(attachments, lost)
+        items = self._volumes(set(names))
+        return lost._replace(
+            neighbours=tuple(slim_volume(items[name]) for name in names if name in items),
+            neighbours_left_out=left_out,
         )
 
     def _waiting_pods(self, lost: Iterable[LostNode]) -> list[Pod]:
@@ -310,17 +331,15 @@ class FenceAudit:
 def make_audit(cluster: Cluster, params: Mapping[str, Any]) -> FenceAudit:
     """The audit with its options, checked."""
     if not 0 <= params["grace_seconds"] <= _MAX_GRACE:  # not a number is neither
-        raise StorageOpsError(
-            f"grace_seconds is {params['grace_seconds']:g}; give 0 to {_MAX_GRACE:g}"
-        )
+        raise BadOption(f"grace_seconds is {params['grace_seconds']:g}; give 0 to {_MAX_GRACE:g}")
     if not params["controls"]:
-        raise StorageOpsError(
+        raise BadOption(
             "controls is empty, so nothing would be looked at; leave "
             "the option out to run all of them"
         )
     nodes = tuple(dict.fromkeys(name.strip() for name in params.get("nodes", ())))
     if not all(nodes):
-        raise StorageOpsError("nodes has an empty name; leave the option out to look at everything")
+        raise BadOption("nodes has an empty name; leave the option out to look at everything")
     ceph = parse_reading(params["ceph"]) if params["ceph"] else None
     return FenceAudit(
         cluster, Options(nodes, ceph, params["grace_seconds"]), params["ledger_namespace"]

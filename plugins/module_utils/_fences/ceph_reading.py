@@ -291,5 +291,6 @@ class _Reader:
 def _malformed(where: str, what: str) -> StorageOpsError:
     return StorageOpsError(
         f"{where} {what}: give the option ceph what storage_ops.runbooks.rbd_watcher_info returned "
-        "as ceph, as it is"
+        "as ceph, as it is",
+        code="bad_option",
     )

@@ -27,6 +27,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
@@ -173,7 +174,8 @@ def parse_ledger(data: Mapping[str, Any] | str, where: str) -> Ledger:
         said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise StorageOpsError(
             f"the ledger in {where} cannot be read: {said}. Nothing is done to a node whose fence "
-            "is not known: repair the ledger, or take the fence back by hand and delete it"
+            "is not known: repair the ledger, or take the fence back by hand and delete it",
+            code="ledger_unreadable",
         ) from error
 
 
@@ -260,7 +262,7 @@ def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
     """
     for name in ("node", "run_id", "ledger_namespace"):
         if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", params[name]):
-            raise StorageOpsError(
+            raise BadOption(
                 f"{name} is {params[name]!r}; give one word of letters, digits, dots and dashes"
             )
     for name, least, most in (
@@ -268,14 +270,14 @@ def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
         ("lease_timeout", 0.0, 86_400.0),
     ):
         if not least <= params[name] <= most:  # not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g}; give {least:g} to {most:g} seconds")
+            raise BadOption(f"{name} is {params[name]:g}; give {least:g} to {most:g} seconds")
     fence = (
         parse_ledger(params["fence"], "the option fence")
         if check_mode and params["fence"]
         else None
     )
     if fence and fence.node != params["node"]:
-        raise StorageOpsError(
+        raise BadOption(
             f"the option fence is the ledger of node {fence.node}, not of {params['node']}"
         )
     return RunOptions(
@@ -352,7 +354,8 @@ class Ledgers:
         if kept and kept.node != node:
             raise StorageOpsError(
                 f"ConfigMap {self._namespace}/{object_name(node)} of node {node} is the ledger of "
-                f"node {kept.node}: find out who copied it, and delete it"
+                f"node {kept.node}: find out who copied it, and delete it",
+                code="evidence_contradicts",
             )
         return kept
 
@@ -369,7 +372,8 @@ class Ledgers:
                 f"ConfigMap {self._namespace}/{object_name(kept.node)} and the annotation "
                 f"{ANNOTATION} of node {kept.node} contradict each other (phase {kept.phase}, and "
                 f"phase {note.ledger.phase}): compare both with Ceph's "
-                "blocklist, and delete the wrong one"
+                "blocklist, and delete the wrong one",
+                code="evidence_contradicts",
             )
 
     def write(self, ledger: Ledger, dry_run: bool = False) -> Ledger:
@@ -498,7 +502,8 @@ class Ledgers:
         if where:
             raise StorageOpsError(
                 f"the ledger of node {node} is kept in namespace {where}, as the annotation "
-                f"{ANNOTATION} says, and not in {self._namespace}: give ledger_namespace {where}"
+                f"{ANNOTATION} says, and not in {self._namespace}: give ledger_namespace {where}",
+                code="ledger_unreadable",
             )
 
     def _delete(self, where: str, uid: str, dry_run: bool = False) -> None:
@@ -552,12 +557,13 @@ class RunLease:
             elif time.monotonic() - began + _POLL_SECONDS > self._cluster.deadline.cap(wait):
                 raise StorageOpsError(
                     f"{self._busy(held)}; {wait:g} s (lease_timeout) were "
-                    "waited for it. Nothing was changed"
+                    "waited for it. Nothing was changed",
+                    code="lease_held",
                 )
             self._sleep(_POLL_SECONDS)
 
     def holder(self) -> str:
-        """Who else works at the node right now, in words; empty if nobody does.
+        """Who else works at the node right now, as a sentence; empty if none does.
 
         For check mode, which takes no Lease.
         """
@@ -575,13 +581,15 @@ class RunLease:
             now = f"run {held.holder} has it now" if held else "it was deleted"
             raise NotStarted(
                 f"this run has lost the Lease {self._namespace}/{self._name} ({now}), so another "
-                "one may be at work: run again"
+                "one may be at work: run again",
+                code="lease_lost",
             )
         try:
             self._take(held)
         except (Conflict, NotFound) as error:
             raise NotStarted(
-                f"this run has lost the Lease {self._namespace}/{self._name}: {error}. Run again"
+                f"this run has lost the Lease {self._namespace}/{self._name}: {error}. Run again",
+                code="lease_lost",
             ) from error
 
     def release(self) -> None:
@@ -603,7 +611,8 @@ class RunLease:
         if spec.get("renewTime") and renewed is None:
             raise StorageOpsError(
                 f"the Lease {self._namespace}/{self._name} has a renewTime that is no time, so a "
-                f"run may be at work at node {self._node}: delete it when none is"
+                f"run may be at work at node {self._node}: delete it when none is",
+                code="evidence_unreadable",
             )
         until = (
             renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 0) if renewed else None

@@ -99,7 +99,7 @@ class NetworkFence(NamedTuple):
 
     @property
     def status(self) -> str:
-        """What its status says, in words."""
+        """What its status says, as a sentence."""
         return f"{self.result}: {self.message}" if self.result or self.message else "nothing yet"
 
 
@@ -113,7 +113,8 @@ def list_fences(cluster: Cluster) -> tuple[NetworkFence, ...] | None:
     if groups is None:
         raise StorageOpsError(
             "the API server does not say which groups of resources it serves (/apis), so "
-            "NetworkFences cannot be ruled out"
+            "NetworkFences cannot be ruled out",
+            code="api_error",
         )
     if not any(
         version.get("groupVersion") == GROUP
@@ -218,7 +219,7 @@ def networks(cidrs: tuple[str, ...]) -> tuple[Network, ...]:
 
 
 def undecidable(fence: NetworkFence) -> str:
-    """Why the message of this NetworkFence could not prove a fencing, in words; empty when it
+    """Why the message of this NetworkFence could not prove a fencing, as a sentence; empty when it
     could.
 
     An Unfenced one must say that it is unfenced. With the message of a fencing, this CSI-Addons has
@@ -301,18 +302,19 @@ def await_message(
         if now.state != before.state:
             raise ActionFailed(
                 f"NetworkFence {now.name} is to be {before.state}, but somebody has set it to "
-                f"{now.state} meanwhile"
+                f"{now.state} meanwhile",
+                code="network_fence_unfit",
             )
         if now.settled:
             return now
         at = time.monotonic()
         # The failure of what was asked before may still stand there, and a new one may read the
         # same.
-        anew = now.result == FAILED and (before.result, before.message) != (now.result, now.message)
-        failed_since = (failed_since or at) if anew else None
+        told = (before.result, before.message) != (now.result, now.message)
+        failed_since = (failed_since or at) if now.result == FAILED and told else None
         left = cluster.deadline.cap(deadline_seconds - (at - started))
         if left < _PAUSE or (failed_since is not None and at - failed_since > _FAILED_SECONDS):
-            raise ActionFailed(_unsettled(now, at - started))
+            raise ActionFailed(_unsettled(now, at - started), code="network_fence_unfit")
         sleep(_PAUSE)
 
 
@@ -335,16 +337,17 @@ def _flip(
         before = _reread(cluster, fence)
         problem = undecidable(before) if state == FENCED else _unfinished(before)
         if problem:
-            raise ActionFailed(problem)
+            raise ActionFailed(problem, code="network_fence_unfit")
         if before.state != state:
             _patch(cluster, before, state)
     except (Conflict, NotFound) as error:
         raise NotStarted(
             f"NetworkFence {fence.name} is not the one that was "
-            f"planned for (uid {fence.uid}): {error}"
+            f"planned for (uid {fence.uid}): {error}",
+            code="identity_changed",
         ) from error
     except ActionFailed as error:
-        raise NotStarted(str(error)) from error
+        raise NotStarted(str(error), error.code) from error
     return await_message(cluster, before._replace(state=state), seconds, sleep)
 
 
@@ -378,14 +381,20 @@ def _reread(cluster: Cluster, fence: NetworkFence) -> NetworkFence:
             if item is None
             else f"was replaced by another one (uid {item['metadata']['uid']})"
         )
-        raise ActionFailed(f"NetworkFence {fence.name} (uid {fence.uid}) {what}. {_DELETED}")
+        raise ActionFailed(
+            f"NetworkFence {fence.name} (uid {fence.uid}) {what}. {_DELETED}",
+            code="network_fence_unfit",
+        )
     now = pick_fence(item, {})._replace(driver=fence.driver, cluster_id=fence.cluster_id)
     if now.deleted:
-        raise ActionFailed(f"NetworkFence {fence.name} is being deleted. {_DELETED}")
+        raise ActionFailed(
+            f"NetworkFence {fence.name} is being deleted. {_DELETED}", code="network_fence_unfit"
+        )
     if now.cidrs != fence.cidrs:
         raise ActionFailed(
             f"NetworkFence {fence.name} has other ranges now: {', '.join(now.cidrs)} instead of "
-            f"{', '.join(fence.cidrs)}"
+            f"{', '.join(fence.cidrs)}",
+            code="network_fence_unfit",
         )
     return now
 

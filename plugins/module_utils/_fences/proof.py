@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
     SKEW_SECONDS,
     Blocked,
@@ -29,14 +30,20 @@ _LEAST_LEFT = LEAST_EXPIRY / 2 - 600
 MAX_AGE = 600.0
 
 
-def missing(ledger: Ledger, reading: Reading, now: datetime, max_age: float = MAX_AGE) -> list[str]:
+def missing(
+    ledger: Ledger, reading: Reading, now: datetime, max_age: float = MAX_AGE
+) -> list[Reason]:
     """What Ceph does not have of the fence, or why the reading does not tell."""
     doubts = stale(reading, now, ledger.fsid, max_age)
     written = moment(ledger.at)
     if written and (written - reading.read_at).total_seconds() > SKEW_SECONDS:
         doubts.append(
-            f"what was read of Ceph is of {iso(reading.read_at)}, before the ledger was written "
-            f"({ledger.at}), so it proves nothing about the fence: read it again, or set the clocks"
+            Reason(
+                "ceph_reading_unfit",
+                f"what was read of Ceph is of {iso(reading.read_at)}, before the ledger was "
+                f"written ({ledger.at}), so it proves nothing about the fence: read it again, or "
+                "set the clocks",
+            )
         )
     if ledger.method == "ceph":
         for entry in ledger.entries:
@@ -47,36 +54,51 @@ def missing(ledger: Ledger, reading: Reading, now: datetime, max_age: float = MA
     return doubts
 
 
-def _entry_doubts(wanted: str, found: Blocked | None, reading: Reading) -> list[str]:
+def _entry_doubts(wanted: str, found: Blocked | None, reading: Reading) -> list[Reason]:
     if found is None:
         return [
-            f"Ceph's blocklist has no entry for {wanted}: add it with ceph_blocklist (or run the "
-            "playbook again)"
+            Reason(
+                "ceph_entry_missing",
+                f"Ceph's blocklist has no entry for {wanted}: add it with ceph_blocklist (or run "
+                "the playbook again)",
+            )
         ]
     until = moment(found.until)
     if until is None or (until - reading.read_at).total_seconds() < _LEAST_LEFT:
         return [
-            f"the entry {found.entry} in Ceph's blocklist expires too soon (until "
-            f"{found.until or 'unknown'}): renew it with ceph_blocklist"
+            Reason(
+                "ceph_entry_missing",
+                f"the entry {found.entry} in Ceph's blocklist expires too soon (until "
+                f"{found.until or 'unknown'}): renew it with ceph_blocklist",
+            )
         ]
     return []
 
 
-def stale(reading: Reading, now: datetime, fsid: str, max_age: float = MAX_AGE) -> list[str]:
+def stale(reading: Reading, now: datetime, fsid: str, max_age: float = MAX_AGE) -> list[Reason]:
     reasons = []
     if not reading.fsid:
         reasons.append(
-            "what was read of Ceph (option ceph) does not say which cluster it is (fsid)"
+            Reason(
+                "ceph_reading_unfit",
+                "what was read of Ceph (option ceph) does not say which cluster it is (fsid)",
+            )
         )
     elif fsid and fsid != reading.fsid:
         reasons.append(
-            f"what was read is of Ceph cluster {reading.fsid}, and the ledger is about {fsid}: ask "
-            "the Ceph that has the volumes"
+            Reason(
+                "ceph_reading_unfit",
+                f"what was read is of Ceph cluster {reading.fsid}, and the ledger is about "
+                f"{fsid}: ask the Ceph that has the volumes",
+            )
         )
     if abs((now - reading.read_at).total_seconds()) > max_age:
         reasons.append(
-            f"what was read of Ceph is of {iso(reading.read_at)}, and the API server's clock says "
-            f"{iso(now)}: read it again, or set the clocks"
+            Reason(
+                "ceph_reading_unfit",
+                f"what was read of Ceph is of {iso(reading.read_at)}, and the API server's clock "
+                f"says {iso(now)}: read it again, or set the clocks",
+            )
         )
     return reasons
 

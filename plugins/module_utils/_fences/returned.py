@@ -53,7 +53,7 @@ def machine_doubt(host: HostRecord, ledger: Ledger) -> str:
     if host.boot_id and host.boot_id.lower() == ledger.boot_id.lower():
         return ""
     return (
-        f"nobody can tell whether {node} is the machine that was fenced "
+        f"it cannot be told whether {node} is the machine that was fenced "
         f"({'the node reports' if ledger.machine else 'its ledger has'} no systemUUID)"
     )
 

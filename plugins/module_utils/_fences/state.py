@@ -418,7 +418,7 @@ def fences_of(
     are, and what is wrong with each.
 
     Not those that are left from before the node booted, nor one that is gone while another of its
-    name, made anew and noted too, is there: nobody can restore a uid.
+    name, recreated and noted too, is there: a uid cannot be restored.
     """
     there = {fence.uid: fence for fence in state.fences or () if not fence.deleted}
     deleted = {fence.uid for fence in state.fences or () if fence.deleted}

@@ -24,6 +24,7 @@ from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import NamedTuple, Union
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     Finding,
@@ -78,14 +79,15 @@ _RENEWED = 0.5
 _STRENGTH = ("none", "ceph", "network_fence")
 
 _RELEASE = "give it back with the playbook storage_ops.runbooks.release_fenced_node (STOR-17)"
-_UNREAD = (
+_UNREAD = Reason(
+    "ceph_not_read",
     "nothing was read of Ceph (option ceph), and no NetworkFence tells from which address the node "
     "reaches Ceph: give what rbd_watcher_info returned, or name that address in fence_addresses if "
     "a NetworkFence covers it, or prepare NetworkFences (playbook "
-    "storage_ops.runbooks.prepare_network_fences) while nodes are Ready"
+    "storage_ops.runbooks.prepare_network_fences) while nodes are Ready",
 )
 _UNKNOWN = (
-    "nobody knows from which address node {} reaches Ceph: no client holds its images, they have "
+    "it is unknown from which address node {} reaches Ceph: no client holds its images, they have "
     "no locks, ceph-csi has noted none, and fence_addresses is empty. A node that lost its power "
     "looks like this: name its address on Ceph's network in fence_addresses, or prove that it is "
     "off and use method none with node_confirmed_off"
@@ -128,7 +130,7 @@ class Options:
     cluster_id: str = ""
     proof: str = "message"
     check: bool = False
-    accept_majority_lost: bool = False
+    accept_majority: bool = False
 
 
 class Subject(NamedTuple):
@@ -150,12 +152,12 @@ class Decision(NamedTuple):
 def intend(state: NodeState, options: Options, busy: str = "") -> Decision:
     """Whether the node may be fenced, and the ledger that says how.
 
-    ``busy``: why another run is in the way, in words.
+    ``busy``: why another run is in the way, as a sentence.
     """
     case = _Case(state, options)
     known = state.ledger
     reasons = (
-        [busy]
+        [Reason("lease_held", busy)]
         if busy
         else [*not_lost(state, options), *_majority_lost(state, options), *_unfit(state, options)]
     )
@@ -186,7 +188,7 @@ def intend(state: NodeState, options: Options, busy: str = "") -> Decision:
 def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
     """What is left to be done for the fence that the ledger intends, and whether it is proven."""
     known = state.ledger
-    reasons = [busy] if busy else not_standing(state, options)
+    reasons = [Reason("lease_held", busy)] if busy else not_standing(state, options)
     finding = _finding(state, options, {"ledger": known.to_dict()} if known else {})
     if known is None or reasons:
         finding.refuse(*reasons)
@@ -195,8 +197,11 @@ def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
     undone: list[NetworkFence] = []
     if known.method != "none" and not _names_somebody(known):
         reasons.append(
-            f"the ledger of node {options.node} names nobody to be fenced: repair it, or delete it "
-            "and run again from the start"
+            Reason(
+                "fence_missing",
+                f"the ledger of node {options.node} names nothing to be fenced: repair it, or "
+                "delete it and run again from the start",
+            )
         )
     if known.method == "network_fence":
         undone, doubts = _undone(state, known)
@@ -214,8 +219,11 @@ def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
         )
         if reading is None and asks:
             reasons.append(
-                "nothing was read of Ceph (option ceph), so the fence is not proven: give what "
-                "rbd_watcher_info returned"
+                Reason(
+                    "ceph_not_read",
+                    "nothing was read of Ceph (option ceph), so the fence is not proven: give what "
+                    "rbd_watcher_info returned",
+                )
             )
         elif reading is not None or options.check or options.proof == "message":
             reasons += _doubts(known, reading, state, options) if reading else []
@@ -235,7 +243,7 @@ def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
     return Decision(Plan([finding]), proven or known)
 
 
-def not_standing(state: NodeState, options: Options) -> list[str]:
+def not_standing(state: NodeState, options: Options) -> list[Reason]:
     """Why nothing may be done any more to bring the fence of the ledger about, with the next step;
     nothing if it may.
     """
@@ -243,27 +251,36 @@ def not_standing(state: NodeState, options: Options) -> list[str]:
     reasons = [*not_lost(state, options), *_majority_lost(state, options), *_unfit(state, options)]
     if ledger is None:
         reasons.append(
-            f"node {options.node} has no ledger, so nobody has decided whom to fence: run with "
-            "state intended first"
+            Reason(
+                "fence_missing",
+                f"node {options.node} has no ledger, so it is not decided whom to fence: run with "
+                "state intended first",
+            )
         )
     elif ledger.phase == "releasing":
         reasons.append(
-            f"the fence of node {options.node} is being released (run {ledger.run}, since "
-            f"{ledger.at}): run from the start"
+            Reason(
+                "fence_unfinished",
+                f"the fence of node {options.node} is being released (run {ledger.run}, since "
+                f"{ledger.at}): run from the start",
+            )
         )
     elif state.host and (state.host.node.uid, state.host.boot_id) != (
         ledger.node_uid,
         ledger.boot_id,
     ):
         reasons.append(
-            f"node {options.node} was booted, or its object made anew, since its fence was "
-            f"intended (uid {state.host.node.uid}, bootID "
-            f"{state.host.boot_id}): run again from the start"
+            Reason(
+                "node_rebooted",
+                f"node {options.node} was booted, or its object recreated, since its fence was "
+                f"intended (uid {state.host.node.uid}, bootID "
+                f"{state.host.boot_id}): run again from the start",
+            )
         )
     return reasons
 
 
-def not_lost(state: NodeState, options: Options) -> list[str]:
+def not_lost(state: NodeState, options: Options) -> list[Reason]:
     """Why the node does not count as lost, with the next step; nothing if it does."""
     fenced = (
         f". It has a fence (phase {state.ledger.phase}), which stays: {_RELEASE}"
@@ -271,47 +288,71 @@ def not_lost(state: NodeState, options: Options) -> list[str]:
         else ""
     )
     if state.host is None:
-        # Its kubelet would make it anew, so one that was fenced and whose object was deleted is
+        # Its kubelet would recreate it, so one that was fenced and whose object was deleted is
         # lost still.
         return (
             []
             if state.ledger
-            else [f"there is no node {options.node}: give the name of a Node object"]
+            else [
+                Reason(
+                    "not_found", f"there is no node {options.node}: give the name of a Node object"
+                )
+            ]
         )
     node = state.host.node
     if node.ready == "True":
-        return [f"node {node.name} is Ready, so it is not lost: drain it to move its pods{fenced}"]
+        return [
+            Reason(
+                "node_not_lost",
+                f"node {node.name} is Ready, so it is not lost: drain it to move its pods{fenced}",
+            )
+        ]
     if node.ready == "False":
         return [
-            f"node {node.name} is not lost: its kubelet is reporting (Ready=False), so its pods "
-            f"may be at work. Repair it, or power it off and wait until it is Unknown{fenced}"
+            Reason(
+                "node_not_lost",
+                f"node {node.name} is not lost: its kubelet is reporting (Ready=False), so its "
+                "pods may be at work. Repair it, or power it off and wait until it is "
+                f"Unknown{fenced}",
+            )
         ]
     if node.ready != "Unknown":
-        return [f"node {node.name} says Ready={node.ready}, which nobody knows{fenced}"]
+        return [
+            Reason(
+                "evidence_contradicts",
+                f"node {node.name} says Ready={node.ready}, which is unknown{fenced}",
+            )
+        ]
     seconds = age(state.now, node.ready_since)
     if seconds < options.grace_seconds:
         return [
-            f"node {node.name} has been Unknown for {seconds:.0f} s only, and "
-            f"{options.grace_seconds:g} s (grace_seconds) are asked for: it may be back at once. "
-            f"Wait, and run again{fenced}"
+            Reason(
+                "node_not_lost",
+                f"node {node.name} has been Unknown for {seconds:.0f} s only, and "
+                f"{options.grace_seconds:g} s (grace_seconds) are asked for: it may be back at "
+                f"once. Wait, and run again{fenced}",
+            )
         ]
     return []
 
 
-def _majority_lost(state: NodeState, options: Options) -> list[str]:
+def _majority_lost(state: NodeState, options: Options) -> list[Reason]:
     """When most nodes are lost at once, it is rather the control plane that is."""
     nodes = [*([state.host] if state.host else []), *state.others]
     lost = [host for host in nodes if host.node.ready != "True"]
-    if options.accept_majority_lost or 2 * len(lost) <= len(nodes):
+    if options.accept_majority or 2 * len(lost) <= len(nodes):
         return []
     return [
-        f"{len(lost)} of {len(nodes)} nodes are not Ready, so it is rather the control plane or "
-        "its network that is cut off, and the nodes may be at work: find out, and set "
-        "accept_majority_lost if they really are lost"
+        Reason(
+            "majority_broken",
+            f"{len(lost)} of {len(nodes)} nodes are not Ready, so it is rather the control plane "
+            "or its network that is cut off, and the nodes may be at work: find out, and set "
+            "accept_majority if they really are lost",
+        )
     ]
 
 
-def _unfit(state: NodeState, options: Options) -> list[str]:
+def _unfit(state: NodeState, options: Options) -> list[Reason]:
     """Why the ledger that is there keeps another fence off."""
     ledger = state.ledger
     if ledger is None or not _is_present(state, ledger):
@@ -324,8 +365,11 @@ def _unfit(state: NodeState, options: Options) -> list[str]:
         ledger.method
     ):
         return [
-            f"the fence of node {options.node} was begun by method {ledger.method}, not by "
-            f"{options.method}: go on with {ledger.method} (or auto)"
+            Reason(
+                "fence_method_unfit",
+                f"the fence of node {options.node} was begun by method {ledger.method}, not by "
+                f"{options.method}: go on with {ledger.method} (or auto)",
+            )
         ]
     return []
 
@@ -356,26 +400,84 @@ def _is_other(watcher: Watcher, options: Options) -> bool:
     return watcher.mirror or watcher.address in options.other_addresses
 
 
-def _owners(state: NodeState, images: Iterable[Image]) -> dict[str, _Owner]:
-    """Whose address it is, but for this node's: by the status of the other nodes, and by what
-    ceph-csi noted when they staged an image.
+def _owners(state: NodeState, images: Iterable[Image], options: Options) -> dict[str, _Owner]:
+    """Whose address it is, but for this node's: by the status of the other nodes, by the
+    NetworkFences that were prepared for them, by what ceph-csi noted when they staged an image, and
+    by who has an image open that is not this node's.
+
+    What this node's own status says takes no address from another one: its kubelet writes that.
     """
+    images = tuple(images)
     owners = {
         address: _Owner(other.node.name, f"node {_title(other)}")
         for other in state.others
         for address in other.addresses
     }
     mine = state.host.addresses if state.host else ()
+    for other in state.others:
+        for fence in _fences_for(state, other.node.name):
+            single = [str(it.network_address) for it in networks(fence.cidrs) if _is_single(it)]
+            for address in [*single, *(it for it in mine if covers(fence, it))]:
+                title = f"node {other.node.name} (by NetworkFence {fence.name})"
+                owners.setdefault(address, _Owner(other.node.name, title))
+    confirmed = _confirmed(state, images, options)
     there = {other.node.name for other in state.others}
     for image in images:
         for found in image.client_addresses:
             # A note outlives its node, and its node's address.
-            if found.node in there and found.address not in mine:
+            if found.node in there and not (found.address in mine and found.address in confirmed):
                 owners.setdefault(
                     found.address,
                     _Owner(found.node, f"node {found.node} (noted by ceph-csi on {image.title})"),
                 )
+    for image in _images_of_others(state, images):
+        for watcher in image.watchers:
+            if watcher.address not in confirmed and not _is_other(watcher, options):
+                title = (
+                    f"{watcher.title}, which has {image.title} open, an image that is not node "
+                    f"{options.node}'s"
+                )
+                owners.setdefault(watcher.address, _Owner("", title))
     return owners
+
+
+def _confirmed(state: NodeState, images: Iterable[Image], options: Options) -> set[str]:
+    """The addresses that are this node's by another word than its kubelet's."""
+    ledger = state.ledger
+    return {
+        *(
+            found.address
+            for image in images
+            for found in image.client_addresses
+            if found.node == options.node
+        ),
+        *options.fence_addresses,
+        *(
+            str(network.network_address)
+            for fence in _fences_for(state, options.node)
+            if fence.addresses_from in KNOWN_ADDRESSES
+            for network in networks(fence.cidrs)
+            if _is_single(network)
+        ),
+        *(ledger.addresses if ledger and _is_present(state, ledger) else ()),
+    }
+
+
+def _images_of_others(state: NodeState, images: Iterable[Image]) -> list[Image]:
+    """Those that this node has no reason to have open."""
+    held = {found.name for found in state.held}
+    held |= set(state.ledger.volumes if state.ledger else ())
+    return [image for image in images if image.volume and image.volume not in held]
+
+
+def _fences_for(state: NodeState, node: str) -> list[NetworkFence]:
+    """Those that were prepared for this node, by their names."""
+    names = (node, f"storage-ops-{node}")
+    return [fence for fence in state.fences or () if fence.name in names]
+
+
+def _is_single(network: Network) -> bool:
+    return network.num_addresses == 1
 
 
 class _Holder(NamedTuple):
@@ -409,7 +511,7 @@ class _Case:
 
     state: NodeState
     options: Options
-    reasons: list[str] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
     # Address, and how it is known: the first source counts.
     source: dict[str, str] = field(default_factory=dict)
     # Of the addresses of the node, those that are not fenced, and why.
@@ -442,7 +544,7 @@ class _Case:
             if found.node == options.node
         }
         self.own = state.host.addresses if state.host else ()
-        self.owners = _owners(state, images)
+        self.owners = _owners(state, images, options)
 
     @property
     def evidence(self) -> dict[str, object]:
@@ -520,9 +622,12 @@ class _Case:
                 else ""
             )
             self.reasons.append(
-                f"no RBD volume{meant} is attached to node {node}, or used there without, so there "
-                "is nothing to fence; the drivers of what is attached are "
-                f"{', '.join(drivers) or 'none'}"
+                Reason(
+                    "nothing_to_repair",
+                    f"no RBD volume{meant} is attached to node {node}, or used there without, so "
+                    "there is nothing to fence; the drivers of what is attached are "
+                    f"{', '.join(drivers) or 'none'}",
+                )
             )
         strange = [
             claim
@@ -531,8 +636,11 @@ class _Case:
         ]
         if self.meant and strange:
             self.reasons.append(
-                f"the claims {', '.join(strange)} have no RBD volume on node {node} that is meant: "
-                "are they spelled NAMESPACE/NAME?"
+                Reason(
+                    "not_found",
+                    f"the claims {', '.join(strange)} have no RBD volume on node {node} that is "
+                    "meant: are they spelled NAMESPACE/NAME?",
+                )
             )
 
     def _check_reading(self) -> None:
@@ -552,12 +660,19 @@ class _Case:
             image = next((image for image in self.images if image.volume == found.name), None)
             if image is None:
                 self.reasons.append(
-                    f"volume {found.name} is not in what was read of Ceph (option ceph), so it may "
-                    "be held by anybody: read it too"
+                    Reason(
+                        "ceph_not_read",
+                        f"volume {found.name} is not in what was read of Ceph (option ceph), so "
+                        "it may be held by anybody: read it too",
+                    )
                 )
             elif image.problem:
                 self.reasons.append(
-                    f"image {image.title} of volume {found.name} could not be read: {image.problem}"
+                    Reason(
+                        "ceph_not_read",
+                        f"image {image.title} of volume {found.name} could not be read: "
+                        f"{image.problem}",
+                    )
                 )
 
     # whom to fence
@@ -578,14 +693,19 @@ class _Case:
         others = sorted(mine & set(self.options.other_addresses))
         if others:
             self.reasons.append(
-                f"other_addresses has {', '.join(others)}, which is an address of node "
-                f"{self.options.node}: it is for hosts that are not"
+                Reason(
+                    "bad_option",
+                    f"other_addresses has {', '.join(others)}, which is an address of node "
+                    f"{self.options.node}: it is for hosts that are not",
+                )
             )
         if self.options.node_confirmed_off:
             self._check_off(mine)
         for holder in self.holders:
             self._check_holder(holder, mine)
-        self._check_strangers(mine, bool(certain))
+        counting = self._counting()
+        self._check_strangers(counting, mine, bool(certain))
+        self._check_claims(counting, certain)
         if known:
             self.source.update(
                 {address: known.source.get(address, "ledger") for address in known.addresses}
@@ -675,11 +795,14 @@ class _Case:
         ]
         if older:
             self.reasons.append(
-                f"{', '.join(older)} was attached before this Node object was made "
-                f"({made:%Y-%m-%dT%H:%M:%SZ}), and nothing shows from where it is held: the "
-                f"machine that was {self.options.node} before may have it, at an unknown address. "
-                "Prove that this one is off and delete the attachment by hand, or leave the "
-                "volume out (claims)"
+                Reason(
+                    "fence_incomplete",
+                    f"{', '.join(older)} was attached before this Node object was made "
+                    f"({made:%Y-%m-%dT%H:%M:%SZ}), and nothing shows from where it is held: the "
+                    f"machine that was {self.options.node} before may have it, at an unknown "
+                    "address. Prove that this one is off and delete the attachment by hand, or "
+                    "leave the volume out (claims)",
+                )
             )
         # The driver says itself by which addresses the node reaches Ceph.
         prepared = set(self._prepared())
@@ -690,10 +813,14 @@ class _Case:
             names = ", ".join(found.name for found in silent)
             left = "; ".join(f"{address} {why}" for address, why in self.spared.items())
             self.reasons.append(
-                f"nothing shows from where {names} is held (no watcher, no lock, no note of "
-                "ceph-csi), so it needs the fence of the whole node, which is not to be had "
-                f"({left or 'its Node object has no addresses'}): prove that the node is off and "
-                "use method none with node_confirmed_off, or leave these volumes out (claims)"
+                Reason(
+                    "fence_incomplete",
+                    f"nothing shows from where {names} is held (no watcher, no lock, no note of "
+                    "ceph-csi), so it needs the fence of the whole node, which is not to be had "
+                    f"({left or 'its Node object has no addresses'}): prove that the node is off "
+                    "and use method none with node_confirmed_off, or leave these volumes out "
+                    "(claims)",
+                )
             )
 
     def _is_shown(self, image: Image | None) -> bool:
@@ -776,10 +903,13 @@ class _Case:
         ]
         if alive:
             self.reasons.append(
-                f"node {self.options.node} is said to be off (node_confirmed_off), but its images "
-                f"are held: {', '.join(alive)}. What is off holds nothing 30 s later, so it is not "
-                "off, or somebody else holds them: find out who, and fence without "
-                "node_confirmed_off"
+                Reason(
+                    "evidence_contradicts",
+                    f"node {self.options.node} is said to be off (node_confirmed_off), but its "
+                    f"images are held: {', '.join(alive)}. What is off holds nothing 30 s later, "
+                    "so it is not off, or another client holds them: find out who, and fence "
+                    "without node_confirmed_off",
+                )
             )
 
     def _check_holder(self, holder: _Holder, mine: set[str]) -> None:
@@ -789,27 +919,54 @@ class _Case:
         elsewhere = [found.node for found in volume.elsewhere]
         if owner:
             self.reasons.append(
-                f"{what}, and its address {holder.address} is that of {owner}, which a fence would "
-                "hit: find out what uses the image there"
+                Reason(
+                    "fence_shared",
+                    f"{what}, and its address {holder.address} is that of {owner}, which a fence "
+                    "would hit: find out what uses the image there",
+                )
             )
         elif holder.address not in mine and elsewhere:
             # Whoever was late has fenced the new node before.
             self.reasons.append(
-                f"{what}, but the volume is attached to {', '.join(elsewhere)} too, and it is "
-                f"unknown whose address {holder.address} is: it may be that node's. If it is "
-                f"{self.options.node}'s, name it in fence_addresses"
+                Reason(
+                    "client_unknown",
+                    f"{what}, but the volume is attached to {', '.join(elsewhere)} too, and it is "
+                    f"unknown whose address {holder.address} is: it may be that node's. If it is "
+                    f"{self.options.node}'s, name it in fence_addresses",
+                )
             )
 
-    def _check_strangers(self, mine: set[str], is_certain: bool) -> None:
-        """Whoever is at an address that nothing says is the node's is not taken for it."""
-        # What is off leaves its locks behind, and with method none nobody is fenced for them.
+    def _counting(self) -> list[_Holder]:
+        """The holders for whom something would be fenced."""
+        # What is off leaves its locks behind, and with method none nothing is fenced for them.
         method = (
             self.known.method
             if self.known and self.options.method == "auto"
             else self.options.method
         )
         is_none = self.options.node_confirmed_off and method == "none"
-        counting = [found for found in self.holders if not (is_none and found.how == "lock")]
+        return [found for found in self.holders if not (is_none and found.how == "lock")]
+
+    def _check_claims(self, counting: list[_Holder], certain: set[str]) -> None:
+        """Of several addresses that hold its images, the node's kubelet does not say which are the
+        node's: one may be that of a host that is none, as for backups.
+        """
+        claimed = sorted({found.address for found in counting} & set(self.own) - certain)
+        if claimed and len({found.address for found in counting}) > 1:
+            seen = "; ".join(dict.fromkeys(f"{found.title} {found.does}" for found in counting))
+            self.reasons.append(
+                Reason(
+                    "client_unknown",
+                    f"several addresses hold what is attached to node {self.options.node}, and "
+                    f"only the status of node {self.options.node} says that {', '.join(claimed)} "
+                    f"is its own, which its kubelet writes. Who is where: {seen}. Find out whose "
+                    "it is: if it is this node's, name it in fence_addresses; if it is that of a "
+                    "host that is no node, as for backups, in other_addresses",
+                )
+            )
+
+    def _check_strangers(self, counting: list[_Holder], mine: set[str], is_certain: bool) -> None:
+        """Whoever is at an address that nothing says is the node's is not taken for it."""
         strange = {
             found.address: found
             for found in counting
@@ -819,11 +976,14 @@ class _Case:
             who = ", ".join(dict.fromkeys(found.title for found in strange.values()))
             seen = "; ".join(dict.fromkeys(f"{found.title} {found.does}" for found in counting))
             self.reasons.append(
-                f"{who} holds what is attached to node {self.options.node}, at an address that "
-                f"nothing says is this node's (known: {', '.join(sorted(mine)) or 'none'}). Who is "
-                f"where: {seen}. Find out whose it is: if it is this node's, name it in "
-                "fence_addresses; if it is that of a host that is no node, as for backups, in "
-                "other_addresses"
+                Reason(
+                    "client_unknown",
+                    f"{who} holds what is attached to node {self.options.node}, at an address "
+                    "that nothing says is this node's (known: "
+                    f"{', '.join(sorted(mine)) or 'none'}). Who is where: {seen}. Find out whose "
+                    "it is: if it is this node's, name it in fence_addresses; if it is that of a "
+                    "host that is no node, as for backups, in other_addresses",
+                )
             )
 
     def _is_agreed(self, addresses: set[str]) -> bool:
@@ -850,11 +1010,8 @@ class _Case:
         """The addresses of the NetworkFences that were made for this node, if they are more than
         what Kubernetes calls the node.
         """
-        names = (self.options.node, f"storage-ops-{self.options.node}")
         mine = [
-            fence
-            for fence in self.state.fences or ()
-            if fence.name in names and self._same_ceph(fence)
+            fence for fence in _fences_for(self.state, self.options.node) if self._same_ceph(fence)
         ]
         found = [
             network
@@ -862,7 +1019,7 @@ class _Case:
             if fence.addresses_from in KNOWN_ADDRESSES
             for network in networks(fence.cidrs)
         ]
-        return [str(network.network_address) for network in found if network.num_addresses == 1]
+        return [str(network.network_address) for network in found if _is_single(network)]
 
     def _check_length(self) -> None:
         reading, options = self.options.reading, self.options
@@ -871,11 +1028,14 @@ class _Case:
             or reading.seconds < options.min_observation_seconds
         ):
             self.reasons.append(
-                f"Ceph was looked at {reading.observations} times in {reading.seconds:g} s, and "
-                f"{options.min_observations} times in {options.min_observation_seconds:g} s are "
-                "asked for (min_observations, min_observation_seconds), since only a client that "
-                "stays is evidence: read it again with observations and observation_seconds of "
-                "rbd_watcher_info"
+                Reason(
+                    "observation_too_short",
+                    f"Ceph was looked at {reading.observations} times in {reading.seconds:g} s, "
+                    f"and {options.min_observations} times in {options.min_observation_seconds:g} "
+                    "s are asked for (min_observations, min_observation_seconds), since only a "
+                    "client that stays is evidence: read it again with observations and "
+                    "observation_seconds of rbd_watcher_info",
+                )
             )
 
     def _check_addresses(self) -> None:
@@ -883,21 +1043,30 @@ class _Case:
             owner = self.owners.get(address)
             if owner:
                 self.reasons.append(
-                    f"address {address} ({source}) is that of {owner} too, which a fence would "
-                    "hit: find out which of them Ceph sees there"
+                    Reason(
+                        "fence_shared",
+                        f"address {address} ({source}) is that of {owner} too, which a fence would "
+                        "hit: find out which of them Ceph sees there",
+                    )
                 )
             if any(ip_address(address) in network for network in self.options.protected):
                 self.reasons.append(
-                    f"address {address} ({source}) is one of "
-                    "protected_addresses, which are never fenced"
+                    Reason(
+                        "address_protected",
+                        f"address {address} ({source}) is one of "
+                        "protected_addresses, which are never fenced",
+                    )
                 )
         for left in self._left():
             owner = self.owners.get(left.entry)
             if owner:
                 self.reasons.append(
-                    f"Ceph's blocklist still has {left.entry}, from a fence before, and that is "
-                    f"the address of {owner} now: remove it (ceph_blocklist with state absent), "
-                    "and run again"
+                    Reason(
+                        "ceph_entry_left",
+                        f"Ceph's blocklist still has {left.entry}, from a fence before, and that "
+                        f"is the address of {owner} now: remove it (ceph_blocklist with state "
+                        "absent), and run again",
+                    )
                 )
 
     def _check_visitors(self) -> None:
@@ -921,17 +1090,23 @@ class _Case:
                 )
                 if comes and watcher.address in added:
                     self.reasons.append(
-                        f"{watcher.title} comes and goes on {image.title} at an address that would "
-                        "be fenced, as a healthy node does that tries to stage the volume: if "
-                        f"several nodes reach Ceph from one address (NAT), {_POWER}"
+                        Reason(
+                            "fence_shared",
+                            f"{watcher.title} comes and goes on {image.title} at an address that "
+                            "would be fenced, as a healthy node does that tries to stage the "
+                            f"volume: if several nodes reach Ceph from one address (NAT), {_POWER}",
+                        )
                     )
                 elif comes and self._is_outside(watcher.address) and self._is_only_here(image):
                     self.reasons.append(
-                        f"{watcher.title} comes and goes on {image.title}, which no other node "
-                        "has, at an address that would not be fenced: a node whose connection is "
-                        "bad looks like this, too. Find out whose it is: if it is this node's, "
-                        "name it in fence_addresses; if it is that of a host that is no node, in "
-                        "other_addresses; or run again"
+                        Reason(
+                            "client_unknown",
+                            f"{watcher.title} comes and goes on {image.title}, which no other "
+                            "node has, at an address that would not be fenced: a node whose "
+                            "connection is bad looks like this, too. Find out whose it is: if it "
+                            "is this node's, name it in fence_addresses; if it is that of a host "
+                            "that is no node, in other_addresses; or run again",
+                        )
                     )
 
     def _is_outside(self, address: str) -> bool:
@@ -973,9 +1148,12 @@ class _Case:
         if wanted == "none":
             if not options.node_confirmed_off:
                 self.reasons.append(
-                    "method none fences nobody: it is for a node that is proven to be off. Set "
-                    f"node_confirmed_off once {options.node} is, by "
-                    "its power supply or its hypervisor"
+                    Reason(
+                        "consent_required",
+                        "method none fences nothing: it is for a node that is proven to be off. "
+                        f"Set node_confirmed_off once {options.node} is, by its power supply or "
+                        "its hypervisor",
+                    )
                 )
             return wanted
         if not self.source:
@@ -985,19 +1163,27 @@ class _Case:
                 else ""
             )
             self.reasons.append(
-                _UNREAD if options.reading is None else _UNKNOWN.format(options.node) + before
+                _UNREAD
+                if options.reading is None
+                else Reason("address_unknown", _UNKNOWN.format(options.node) + before)
             )
             return wanted
         if wanted == "network_fence" and self.state.fences is None:
             self.reasons.append(
-                "this cluster has no NetworkFences, since CSI-Addons "
-                "is not installed: use method ceph"
+                Reason(
+                    "fence_method_unfit",
+                    "this cluster has no NetworkFences, since CSI-Addons "
+                    "is not installed: use method ceph",
+                )
             )
         elif wanted == "ceph" and covering:
             self.reasons.append(
-                f"NetworkFence {', '.join(covering)} covers {', '.join(self.source)}, and its "
-                "controller undoes what others write into the blocklist: "
-                "use method network_fence (or auto)"
+                Reason(
+                    "fence_method_unfit",
+                    f"NetworkFence {', '.join(covering)} covers {', '.join(self.source)}, and its "
+                    "controller undoes what others write into the blocklist: "
+                    "use method network_fence (or auto)",
+                )
             )
         elif wanted == "auto":
             wanted = "network_fence" if covering else "ceph"
@@ -1015,22 +1201,30 @@ class _Case:
             ]
             if bare and self.state.fences is not None:
                 self.reasons.append(
-                    f"no NetworkFence of clusterID {cluster_id or 'unknown'} covers "
-                    f"{', '.join(bare)}: prepare one (playbook "
-                    "storage_ops.runbooks.prepare_network_fences) while "
-                    "nodes are Ready, or use method ceph"
+                    Reason(
+                        "network_fence_unfit",
+                        f"no NetworkFence of clusterID {cluster_id or 'unknown'} covers "
+                        f"{', '.join(bare)}: prepare one (playbook "
+                        "storage_ops.runbooks.prepare_network_fences) while "
+                        "nodes are Ready, or use method ceph",
+                    )
                 )
         for fence in fences:
             problem = undecidable(fence)
             if problem:
-                self.reasons.append(problem)
+                self.reasons.append(Reason("network_fence_unfit", problem))
             if fence.deleted or not fence.cluster_id:
                 what = (
                     "is being deleted"
                     if fence.deleted
                     else "does not say of which clusterID it is (is its class missing?)"
                 )
-                self.reasons.append(f"NetworkFence {fence.name} {what}: repair it, and run again")
+                self.reasons.append(
+                    Reason(
+                        "network_fence_unfit",
+                        f"NetworkFence {fence.name} {what}: repair it, and run again",
+                    )
+                )
             hit = {owner.title for address, owner in self.owners.items() if covers(fence, address)}
             hit |= {
                 f"node {other.node}, which has a fence"
@@ -1045,8 +1239,11 @@ class _Case:
             }
             if hit:
                 self.reasons.append(
-                    f"NetworkFence {fence.name} ({', '.join(fence.cidrs)}) covers "
-                    f"{', '.join(sorted(hit))} too: a fence is for one node"
+                    Reason(
+                        "fence_shared",
+                        f"NetworkFence {fence.name} ({', '.join(fence.cidrs)}) covers "
+                        f"{', '.join(sorted(hit))} too: a fence is for one node",
+                    )
                 )
 
     def _check_ledgers(self, method: str) -> None:
@@ -1062,9 +1259,12 @@ class _Case:
             )
             if shared and method != "none":
                 self.reasons.append(
-                    f"{', '.join(shared)} is in the ledger of node {other.node} too (phase "
-                    f"{other.phase}), and would go when that is given back: give {other.node} back "
-                    f"first; if both reach Ceph from one address (NAT), {_POWER}"
+                    Reason(
+                        "fence_shared",
+                        f"{', '.join(shared)} is in the ledger of node {other.node} too (phase "
+                        f"{other.phase}), and would go when that is given back: give {other.node} "
+                        f"back first; if both reach Ceph from one address (NAT), {_POWER}",
+                    )
                 )
 
     # what is written
@@ -1214,7 +1414,7 @@ def _names_somebody(ledger: Ledger) -> bool:
     )
 
 
-def _undone(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[str]]:
+def _undone(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[Reason]]:
     """The NetworkFences of the ledger whose controller has not fenced yet, and what is wrong with
     them.
     """
@@ -1222,59 +1422,78 @@ def _undone(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[
     for planned, fence, problem in fences_of(state, ledger):
         if fence is None or problem:
             doubts.append(
-                f"NetworkFence {planned.name} ({planned.uid}) {problem}, so nobody knows what "
-                "Ceph's blocklist has: look at that, and restore it"
+                Reason(
+                    "network_fence_unfit",
+                    f"NetworkFence {planned.name} ({planned.uid}) {problem}, so it is unknown what "
+                    "Ceph's blocklist has: look at that, and restore it",
+                )
             )
         elif not fence.in_force:
             undone.append(fence)
     return undone, doubts
 
 
-def _opposed(state: NodeState, ledger: Ledger) -> list[str]:
+def _opposed(state: NodeState, ledger: Ledger) -> list[Reason]:
     """NetworkFences that were made since, and take the fence back whenever their
     controller starts.
     """
     drivers = {found.attachment.driver for found in state.held if found.name in ledger.volumes}
     return [
-        f"NetworkFence {fence.name} covers {', '.join(ledger.addresses)} and is Unfenced, so its "
-        "controller may take the fence away: run again from the start with method auto, which "
-        "fences by it"
+        Reason(
+            "network_fence_opposed",
+            f"NetworkFence {fence.name} covers {', '.join(ledger.addresses)} and is Unfenced, so "
+            "its controller may take the fence away: run again from the start with method auto, "
+            "which fences by it",
+        )
         for fence in opposing(state, ledger, drivers)
     ]
 
 
-def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options) -> list[str]:
+def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options) -> list[Reason]:
     """What contradicts the fence, or does not prove it."""
     doubts = missing(ledger, reading, state.now)
-    owners = _owners(state, reading.images)
-    # What was detached by force, another node may open at once, from an address that nobody knows.
+    owners = _owners(state, reading.images, options)
+    # What was detached by force, another node may open at once, from an address that is unknown.
     here = {found.name for found in state.attached}
     covered = [image for image in reading.images if image.volume in ledger.volumes]
     read = {image.volume for image in covered}
     doubts += [
-        f"volume {found.name} is not in what was read of Ceph, so whether it is still held is not "
-        "known: read it too"
+        Reason(
+            "ceph_not_read",
+            f"volume {found.name} is not in what was read of Ceph, so whether it is still held is "
+            "not known: read it too",
+        )
         for found in state.held
         if found.name in ledger.volumes and found.name not in read
     ]
     for image in covered:
         if image.problem:
             doubts.append(
-                f"image {image.title} of volume {image.volume} could not be read: {image.problem}"
+                Reason(
+                    "ceph_not_read",
+                    f"image {image.title} of volume {image.volume} could not be read: "
+                    f"{image.problem}",
+                )
             )
         for watcher in image.watchers:
             if _should_be_gone(watcher, ledger, state, options):
                 doubts.append(
-                    f"{watcher.title} still holds {image.title} of volume {image.volume}: its "
-                    "watch must be gone before anything is detached"
+                    Reason(
+                        "ceph_watcher_left",
+                        f"{watcher.title} still holds {image.title} of volume {image.volume}: its "
+                        "watch must be gone before anything is detached",
+                    )
                 )
             elif _is_unknown(watcher, owners, options) and image.volume in here:
                 # Once is enough. No other node can stage it, so a client that comes and goes may be
                 # the lost node with a bad connection; the decision refuses such a one too.
                 doubts.append(
-                    f"{watcher.title} holds {image.title} of volume {image.volume}, and nobody "
-                    f"knows whose it is, so it may be node {options.node}: find out; if it is, "
-                    "name its address in fence_addresses and run again from the start"
+                    Reason(
+                        "client_unknown",
+                        f"{watcher.title} holds {image.title} of volume {image.volume}, and nobody "
+                        f"knows whose it is, so it may be node {options.node}: find out; if it is, "
+                        "name its address in fence_addresses and run again from the start",
+                    )
                 )
     return doubts
 
@@ -1282,7 +1501,7 @@ def _doubts(ledger: Ledger, reading: Reading, state: NodeState, options: Options
 def _should_be_gone(watcher: Watcher, ledger: Ledger, state: NodeState, options: Options) -> bool:
     """It is a client of the node."""
     mine = {*(state.host.addresses if state.host else ()), *options.fence_addresses} - set(
-        _owners(state, ())
+        _owners(state, (), options)
     )
     return watcher.address in mine | set(ledger.addresses)
 
@@ -1361,7 +1580,7 @@ def _write(ledger: Ledger, options: Options, verb: str) -> Action:
 
 def _why(ledger: Ledger) -> str:
     if ledger.method == "none":
-        return "it is said to be off, so nobody is fenced (method none)"
+        return "it is said to be off, so nothing is fenced (method none)"
     how = "by its NetworkFence" if ledger.method == "network_fence" else "in Ceph's blocklist"
     known = ", ".join(
         f"{address} ({ledger.source.get(address, 'ledger')})" for address in ledger.addresses

@@ -20,6 +20,7 @@ from ipaddress import ip_network
 from typing import Any, Callable
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     Finding,
@@ -27,6 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
@@ -87,7 +89,7 @@ SCOPE = ArgumentSpec(
         "cluster_id": {"type": "str", "default": ""},
         "fence_timeout": {"type": "float", "default": 60.0},
         "proof": {"type": "str", "choices": ["message", "ceph"], "default": "message"},
-        "accept_majority_lost": {"type": "bool", "default": False},
+        "accept_majority": {"type": "bool", "default": False},
     }
 )
 
@@ -108,13 +110,13 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
                 if name == "expiry_seconds"
                 else ""
             )
-            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {minimum:g}{why}")
+            raise BadOption(f"{name} is {params[name]:g}; give at least {minimum:g}{why}")
     for claim in params["claims"]:
         if claim.count("/") != 1 or not all(claim.split("/")):
-            raise StorageOpsError(f"claims has {claim!r}; name a claim as NAMESPACE/NAME")
+            raise BadOption(f"claims has {claim!r}; name a claim as NAMESPACE/NAME")
     for name in ("namespaces", "storage_classes"):
         if not all(params[name]):
-            raise StorageOpsError(f"{name} has an empty name; leave the option out to mean all")
+            raise BadOption(f"{name} has an empty name; leave the option out to mean all")
     return Options(
         node=run.node,
         run=run.run,
@@ -149,7 +151,7 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
         cluster_id=params["cluster_id"],
         proof=params["proof"],
         check=check_mode,
-        accept_majority_lost=params["accept_majority_lost"],
+        accept_majority=params["accept_majority"],
     )
 
 
@@ -161,7 +163,7 @@ def _parse(name: str, parse: Callable[[str], Any], text: str) -> Any:
     try:
         return parse(text)
     except ValueError:
-        raise StorageOpsError(f"{name} has {text!r}, which is no IP address") from None
+        raise BadOption(f"{name} has {text!r}, which is no IP address") from None
 
 
 class Fence:
@@ -291,18 +293,21 @@ class Fence:
         """The node must still be lost, right before anything is changed."""
         item = self._cluster.get(ledger.path)
         host = pick_host_record(item) if item else None
-        reasons = []
+        reasons: list[Reason] = []
         if self._state:
             reasons = pure.not_lost(
                 self._state._replace(now=self._cluster.now(), host=host, item=item), self._options
             )
         if host and (host.node.uid, host.boot_id) != (ledger.node_uid, ledger.boot_id):
             reasons.append(
-                f"node {ledger.node} is another one now, or was booted meanwhile (uid "
-                f"{host.node.uid}, bootID {host.boot_id})"
+                Reason(
+                    "identity_changed",
+                    f"node {ledger.node} is another one now, or was booted meanwhile (uid "
+                    f"{host.node.uid}, bootID {host.boot_id})",
+                )
             )
         if reasons:
-            raise NotStarted("; ".join(reasons))
+            raise NotStarted("; ".join(reasons), reasons[0].code)
 
     def _set_unschedulable(self, ledger: Ledger, value: bool | None, dry_run: bool = False) -> None:
         body = {"metadata": {"uid": ledger.node_uid}, "spec": {"unschedulable": value}}
@@ -310,7 +315,8 @@ class Fence:
             self._cluster.patch(ledger.path, body, dry_run=dry_run)
         except (Conflict, NotFound) as error:
             raise NotStarted(
-                f"node {ledger.node} is another one now, or gone: {error}. Run again"
+                f"node {ledger.node} is another one now, or gone: {error}. Run again",
+                code="identity_changed",
             ) from error
 
     # verify
@@ -322,12 +328,14 @@ class Fence:
         if ledger is None or ledger != self._decision.ledger:
             raise StorageOpsError(
                 f"the ledger of node {self._run.node} is not as it was written: somebody else "
-                "changes it. Run again"
+                "changes it. Run again",
+                code="repair_unproven",
             )
         if item and not pick_host_record(item).node.unschedulable:
             raise StorageOpsError(
                 f"somebody has uncordoned node {self._run.node} "
-                "meanwhile: find out who, and run again"
+                "meanwhile: find out who, and run again",
+                code="repair_unproven",
             )
         proof = [
             f"the ledger of node {ledger.node} is kept, phase {ledger.phase}, revision "
@@ -365,7 +373,7 @@ class Hold:
         )
         reasons = pure.not_standing(state, self._options)
         if reasons:
-            raise StorageOpsError("; ".join(reasons))
+            raise StorageOpsError("; ".join(reasons), reasons[0].code)
         self._ledger = state.ledger
         self._alone = bool(state.ledger and pure.is_alone(state, state.ledger))
 

@@ -18,12 +18,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers, untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     Finding,
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     recipes as fuse_recipes,
@@ -140,7 +142,7 @@ class Options:
     unstage_timeout: float = 60.0
     abort_hung_connections: bool = False
     max_repairs: int = 10
-    accept_majority_broken: bool = False
+    accept_majority: bool = False
 
 
 @dataclass(frozen=True)
@@ -431,17 +433,19 @@ def plan(state: State, options: Options) -> Plan:
     groups = _groups(state, found)
     left = list(state.unfinished)
     findings = []
+    points: dict[int, set[str]] = {}
     for group in groups:
         mine = [one for one in left if _meets(one, group)]
         left = [one for one in left if one not in mine]
         findings.append(_judge(state, options, found, group, mine))
+        points[id(findings[-1])] = {target.point for target in group.targets}
     findings += [_judge_unfinished(state, options, found, one) for one in left]
     findings += _errors(state, found, options)
-    wanted = _in_scope(state, options, found, findings)
+    wanted = _in_scope(state, options, found, findings, points)
     wanted = _in_turns(wanted, options)
     repairs = [finding for finding in wanted if finding.repair or "evict" in finding.evidence]
     refused = []
-    outages = {} if options.accept_majority_broken else _outages(state, options, found)
+    outages = {} if options.accept_majority else _outages(state, options, found)
     for finding in repairs:
         remotes = _remotes_of(finding, state, options, found)
         outage = [outages[remote] for remote in remotes if remote in outages]
@@ -450,7 +454,12 @@ def plan(state: State, options: Options) -> Plan:
             refused.append(finding)
     left_over = [finding for finding in repairs if finding not in refused]
     for finding in left_over[options.max_repairs :]:
-        finding.refuse(f"max_repairs is {options.max_repairs}: run again for this one, or raise it")
+        finding.refuse(
+            Reason(
+                "too_many_repairs",
+                f"max_repairs is {options.max_repairs}: run again for this one, or raise it",
+            )
+        )
         refused.append(finding)
     for finding in refused:
         finding.evidence.pop("evict", None)
@@ -460,7 +469,9 @@ def plan(state: State, options: Options) -> Plan:
 # majorities
 
 
-def _outages(state: State, options: Options, found: Mapping[str, Superblock]) -> dict[Remote, str]:
+def _outages(
+    state: State, options: Options, found: Mapping[str, Superblock]
+) -> dict[Remote, Reason]:
     """The remotes of which most mounts are broken, and what there is to say of each."""
     totals: Counter[Remote] = Counter()
     broken: Counter[Remote] = Counter()
@@ -469,9 +480,12 @@ def _outages(state: State, options: Options, found: Mapping[str, Superblock]) ->
         totals[remote] += 1
         broken[remote] += _is_broken(state.answers.get(device))
     return {
-        remote: f"{broken[remote]} of the node's {total} FUSE mounts{remote.shown} look broken at "
-        "once: that may be an outage. "
-        "If their servers are known to be gone for good, set accept_majority_broken"
+        remote: Reason(
+            "majority_broken",
+            f"{broken[remote]} of the node's {total} FUSE mounts{remote.shown} look broken at "
+            "once: that may be an outage. "
+            "If their servers are known to be gone for good, set accept_majority",
+        )
         for remote, total in totals.items()
         if 2 * broken[remote] > total
     }
@@ -508,20 +522,16 @@ def _remote(state: State, options: Options, places: list[Place]) -> Remote:
 
 
 def _in_turns(findings: list[Finding], options: Options) -> list[Finding]:
-    """The first of each namespace, then the second, so that none uses up max_repairs and the
-    deadline.
-    """
+    """By the namespaces of the pods."""
     namespaces = {
         entry.volume: {pod.namespace for pod in entry.pods or ()} for entry in options.volumes
     }
-    before: Counter[tuple[str, ...]] = Counter()
-    turns = []
-    for finding in findings:
+
+    def owner(finding: Finding) -> tuple[str, ...]:
         volumes = finding.evidence.get("volumes", ())
-        whose = tuple(sorted({name for volume in volumes for name in namespaces.get(volume, ())}))
-        turns.append((before[whose], finding))
-        before[whose] += 1
-    return [finding for _turn, finding in sorted(turns, key=lambda item: item[0])]
+        return tuple(sorted({name for volume in volumes for name in namespaces.get(volume, ())}))
+
+    return in_turns(findings, owner)
 
 
 def _groups(state: State, found: Mapping[str, Superblock]) -> list[_Group]:
@@ -594,64 +604,10 @@ def _judge(
     group: _Group,
     left: list[Unfinished],
 ) -> Finding:
-    answers = {device: state.answers[device] for device in group.devices}
-    hung = [device for device, answer in answers.items() if answer.state == HUNG]
-    layers = [mount for device in group.devices for mount, _place in found[device].mounts]
-    said = "; ".join(
-        f"{device} {answer.step}: {answer.error or answer.text}"
-        for device, answer in answers.items()
-    )
-    finding = Finding(
-        "STOR-06" if hung else "STOR-05",
-        "major",
-        KIND,
-        group.name,
-        state.node,
-        f"the server of {group.name} does not answer"
-        if hung
-        else f"the server of {group.name} is gone",
-        "repair",
-        "",
-        RUNBOOK,
-        {
-            "devices": group.devices,
-            "fstype": layers[0].fstype,
-            "source": printable(masked(layers[0].source)),
-            "answer": said,
-            "mounts": [f"{target.point} ({target.kind})" for target in group.targets],
-        },
-    )
-    if group.covered:
-        finding.evidence["covered"] = [mount.point for mount in group.covered]
-    outside = [
-        printable(mount.point) for device in group.devices for mount in found[device].outside
-    ]
-    if outside:
-        finding.evidence["outside"] = outside
-    finding.evidence["containers"] = [
-        f"{entry['container'] or entry['pod'] or 'process'} (pid {entry['pid']}) at "
-        f"{entry['point']}"
-        for entry in stale(state, set(group.devices))
-    ]
-    finding.evidence["containers"] += [
-        f"more: {state.crowded[device]}" for device in group.devices if device in state.crowded
-    ]
-    if hung:
-        finding.evidence["connections"] = {
-            device: state.waiting.get(device, "unknown") for device in hung
-        }
-        finding.evidence["held"] = [answers[device].left for device in hung if answers[device].left]
-    if any(one.credentials for one in left):
-        finding.evidence["credentials"] = [
-            f"{PRIVATE}/{one.key}/credentials" for one in left if one.credentials
-        ]
-    forwarding = sorted(
-        {
-            mount.fstype
-            for mount in layers
-            if mount.fstype in _FORWARDING and answers[mount.device].state == DEAD
-        }
-    )
+    hung = [device for device in group.devices if state.answers[device].state == HUNG]
+    finding = _group_finding(state, found, group, hung)
+    _tell_what_else(finding, state, found, group, hung, left)
+    forwarding = _forwarding(state, found, group)
     if forwarding:
         finding.verdict = "report"
         finding.reason = (
@@ -662,18 +618,103 @@ def _judge(
     recovery, obstacles = _recovery(state, options, found, group, left, finding)
     if hung and not options.abort_hung_connections:
         obstacles.append(
-            "it hangs, but may only be slow: what it has not written is lost when it is cut off. "
-            "Set abort_hung_connections for that"
+            Reason(
+                "mount_hung",
+                "it hangs, but may only be slow: what it has not written is lost when it is cut "
+                "off. Set abort_hung_connections for that",
+            )
         )
-    if not group.targets and not obstacles:
-        finding.verdict, finding.reason = (
-            "report",
-            "a mount that answers lies on it everywhere, so nobody meets it",
-        )
-        return finding
     if obstacles:
         finding.refuse(*obstacles)
-        return finding
+    elif not group.targets:
+        finding.verdict = "report"
+        finding.reason = "a mount that answers lies on it everywhere, so no process meets it"
+    else:
+        _plan_repair(finding, state, options, group, hung, recovery, left)
+    return finding
+
+
+def _group_finding(
+    state: State, found: Mapping[str, Superblock], group: _Group, hung: list[str]
+) -> Finding:
+    """What is wrong with the mounts of a group, not judged yet."""
+    first = next(mount for device in group.devices for mount, _place in found[device].mounts)
+    answers = ((device, state.answers[device]) for device in group.devices)
+    said = (f"{device} {one.step}: {one.error or one.text}" for device, one in answers)
+    return Finding(
+        control="STOR-06" if hung else "STOR-05",
+        severity="major",
+        kind=KIND,
+        name=group.name,
+        node=state.node,
+        summary=f"the server of {group.name} {'does not answer' if hung else 'is gone'}",
+        verdict="repair",
+        reason="",
+        runbook=RUNBOOK,
+        evidence={
+            "devices": group.devices,
+            "fstype": first.fstype,
+            "source": printable(masked(first.source)),
+            "answer": "; ".join(said),
+            "mounts": [f"{target.point} ({target.kind})" for target in group.targets],
+        },
+    )
+
+
+def _tell_what_else(
+    finding: Finding,
+    state: State,
+    found: Mapping[str, Superblock],
+    group: _Group,
+    hung: list[str],
+    left: list[Unfinished],
+) -> None:
+    """Evidence that only some findings have."""
+    told: dict[str, Any] = {
+        "covered": [mount.point for mount in group.covered],
+        "outside": [
+            printable(mount.point) for device in group.devices for mount in found[device].outside
+        ],
+        "credentials": [f"{PRIVATE}/{one.key}/credentials" for one in left if one.credentials],
+    }
+    finding.evidence.update({key: value for key, value in told.items() if value})
+    finding.evidence["containers"] = [
+        f"{entry['container'] or entry['pod'] or 'process'} (pid {entry['pid']}) at "
+        f"{entry['point']}"
+        for entry in stale(state, set(group.devices))
+    ]
+    finding.evidence["containers"] += [
+        f"more: {state.crowded[device]}" for device in group.devices if device in state.crowded
+    ]
+    if hung:
+        waiting = {device: state.waiting.get(device, "unknown") for device in hung}
+        finding.evidence["connections"] = waiting
+        held = [state.answers[device].left for device in hung]
+        finding.evidence["held"] = [pid for pid in held if pid]
+
+
+def _forwarding(state: State, found: Mapping[str, Superblock], group: _Group) -> list[str]:
+    """Types of the dead mounts whose client may live although they answer like dead ones."""
+    return sorted(
+        {
+            mount.fstype
+            for device in group.devices
+            for mount, _place in found[device].mounts
+            if mount.fstype in _FORWARDING and state.answers[mount.device].state == DEAD
+        }
+    )
+
+
+def _plan_repair(
+    finding: Finding,
+    state: State,
+    options: Options,
+    group: _Group,
+    hung: list[str],
+    recovery: Recovery,
+    left: list[Unfinished],
+) -> None:
+    """The actions, in order, and why they may be done."""
     met = {mount.device for target in group.targets for mount in target.take}
     aborts = [
         Action("abort_connection", device, _abort_command(state, device), Step(recovery))
@@ -681,15 +722,10 @@ def _judge(
         if device in met
     ]
     if options.strategy == "kubelet":
-        finding.reason = (
-            "no container of its pods is left"
-            if not recovery.pods
-            else "once no container of its pods is left"
-        )
+        once = "once no" if recovery.pods else "no"
+        finding.reason = f"{once} container of its pods is left"
         finding.repair = [*aborts, *_kubelet_actions(recovery, options)]
-        finding.repair += [
-            _clean_up(Recovery(one.key, one.name, (), ()), not one.begun) for one in left
-        ]
+        others = left
     else:
         finding.reason = (
             f"{recovery.ready} answers" if recovery.ready else "what is to be mounted is known"
@@ -697,10 +733,9 @@ def _judge(
         mount, *rest = _remount_actions(recovery)
         finding.repair = [mount, *aborts, *rest] if recovery.service else [*aborts, mount, *rest]
         others = [one for one in left if one.key != recovery.key]
-        finding.repair += [
-            _clean_up(Recovery(one.key, one.name, (), ()), not one.begun) for one in others
-        ]
-    return finding
+    finding.repair += [
+        _clean_up(Recovery(one.key, one.name, (), ()), not one.begun) for one in others
+    ]
 
 
 def _abort_command(state: State, device: str) -> list[str]:
@@ -718,7 +753,7 @@ def _recovery(
     group: _Group,
     left: list[Unfinished],
     finding: Finding,
-) -> tuple[Recovery, list[str]]:
+) -> tuple[Recovery, list[Reason]]:
     """How a group would be repaired, and all that speaks against it."""
     notes, obstacles = _notes(
         state,
@@ -726,8 +761,11 @@ def _recovery(
         finding,
     )
     obstacles += [
-        f"the kubelet calls this node {name}, and what was said of its volumes is of "
-        f"{options.node_name}: correct the name of the node"
+        Reason(
+            "identity_changed",
+            f"the kubelet calls this node {name}, and what was said of its volumes is of "
+            f"{options.node_name}: correct the name of the node",
+        )
         for name in sorted({note.node for note in notes} - {"", options.node_name})
         if options.node_name
     ]
@@ -765,8 +803,11 @@ def _recovery(
         return _for_kubelet(state, options, recovery, entries, obstacles, finding)
     if len(origins) > 1:
         obstacles.append(
-            "the dead mounts that lie on each other are of different sources: "
-            f"{', '.join(map(masked, origins))}"
+            Reason(
+                "evidence_contradicts",
+                "the dead mounts that lie on each other are of different sources: "
+                f"{', '.join(map(masked, origins))}",
+            )
         )
     for one in left:
         if one.begun and _answers(state, one.folder, recovery.devices):
@@ -778,11 +819,11 @@ def _recovery(
     different = unlike(recovery, renewed)
     return replace(recovery, ready=renewed.point, trusted=state.root), [
         *obstacles,
-        *([different] if different else []),
+        *([Reason("mount_differs", different)] if different else []),
     ]
 
 
-def _user_obstacles(mount: Mount, entries: list[Volume]) -> list[str]:
+def _user_obstacles(mount: Mount, entries: list[Volume]) -> list[Reason]:
     """A new server runs as root; of another user's mount even root sees nothing
     (fuse(4), user_id).
     """
@@ -790,14 +831,17 @@ def _user_obstacles(mount: Mount, entries: list[Volume]) -> list[str]:
     if not users or any(entry.command for entry in entries):
         return []
     return [
-        f"its server ran as another user than root ({users[0]}), and a recipe's runs as root: give "
-        "a command that runs as that user, or use the strategy kubelet"
+        Reason(
+            "mount_unknown",
+            f"its server ran as another user than root ({users[0]}), and a recipe's runs as root: "
+            "give a command that runs as that user, or use the strategy kubelet",
+        )
     ]
 
 
 def _elsewhere_obstacles(
     state: State, found: Mapping[str, Superblock], group: _Group, finding: Finding
-) -> list[str]:
+) -> list[Reason]:
     """Mounts of drivers' own, which would stay dead, and be bound for the next pod."""
     obstacles = []
     for device in group.devices:
@@ -814,9 +858,12 @@ def _elsewhere_obstacles(
                 "(JuiceFS, Mountpoint for S3 and others have one for each volume), and delete that"
             )
             obstacles.append(
-                f"the driver's own mount at {printable(mount.point)}, from which it binds those of "
-                "pods, is dead as well, and the next pod would get "
-                f"it; {whose}, then run this again"
+                Reason(
+                    "driver_mount_broken",
+                    f"the driver's own mount at {printable(mount.point)}, from which it binds "
+                    f"those of pods, is dead as well, and the next pod would get it; {whose}, "
+                    "then run this again",
+                )
             )
     return obstacles
 
@@ -841,23 +888,28 @@ def _volumes(places: list[Place], notes: list[VolumeNote]) -> tuple[str, ...]:
 
 def _notes(
     state: State, mounts: list[tuple[Mount, Place]], finding: Finding
-) -> tuple[list[VolumeNote], list[str]]:
+) -> tuple[list[VolumeNote], list[Reason]]:
     """The kubelet's notes of these mounts, and those that contradict."""
-    notes, problems, contradictions = [], [], []
+    notes: list[VolumeNote] = []
+    problems: list[str] = []
+    contradictions: list[Reason] = []
     for place in {place.note: place for _mount, place in mounts if place.note}.values():
         note = state.notes.get(place.note, VolumeNote(problem=f"{place.note} was not read"))
         if note.problem:
             problems.append(note.problem)
         else:
             against = kubelet.contradiction(place, note)
-            contradictions += [against] if against else []
+            contradictions += [Reason("evidence_contradicts", against)] if against else []
             notes.append(note)
     if problems:
         finding.evidence["notes"] = problems
     if len({(note.driver, note.handle) for note in notes}) > 1:
         contradictions.append(
-            "the kubelet's notes name more than one volume: "
-            + ", ".join(sorted({note.handle for note in notes}))
+            Reason(
+                "evidence_contradicts",
+                "the kubelet's notes name more than one volume: "
+                + ", ".join(sorted({note.handle for note in notes})),
+            )
         )
     return notes, contradictions
 
@@ -880,20 +932,28 @@ def _bare(state: State, left: list[Unfinished]) -> tuple[Target, ...]:
     return tuple(bare.values())
 
 
-def _point_obstacles(state: State, targets: tuple[Target, ...]) -> list[str]:
+def _point_obstacles(state: State, targets: tuple[Target, ...]) -> list[Reason]:
     """What lies in the way of the mounts themselves."""
     obstacles = [
-        state.parents[target.point] for target in targets if state.parents.get(target.point)
+        Reason("mount_in_the_way", state.parents[target.point])
+        for target in targets
+        if state.parents.get(target.point)
     ]
     for target in targets:
         own = {mount.id for mount in target.take}
         obstacles += [
-            f"another mount lies inside of it, at {printable(mount.point)}"
+            Reason(
+                "mount_in_the_way", f"another mount lies inside of it, at {printable(mount.point)}"
+            )
             for mount in (state.table.on(target.take[-1]) if target.take else [])
             if mount.id not in own
         ]
         if target.root.endswith("//deleted"):
-            obstacles.append(f"the folder that was mounted at {target.point} was deleted")
+            obstacles.append(
+                Reason(
+                    "mount_in_the_way", f"the folder that was mounted at {target.point} was deleted"
+                )
+            )
     return obstacles
 
 
@@ -925,19 +985,23 @@ def _entries(
 
 
 def _to_be_mounted(
-    state: State, recovery: Recovery, entries: list[Volume], obstacles: list[str]
-) -> tuple[Recovery, list[str]]:
+    state: State, recovery: Recovery, entries: list[Volume], obstacles: list[Reason]
+) -> tuple[Recovery, list[Reason]]:
     """With the service that makes a new mount."""
     if len(entries) != 1:
-        why = "nobody says" if not entries else f"{len(entries)} entries of 'volumes' say"
+        why = "nothing says" if not entries else f"{len(entries)} entries of 'volumes' say"
         remedy = f"give it by 'volumes', run the playbook with the cluster, or {_BY_DRIVER}"
-        return recovery, [*obstacles, f"{why} what is to be mounted: {remedy}"]
+        said = Reason("mount_unknown", f"{why} what is to be mounted: {remedy}")
+        return recovery, [*obstacles, said]
     service, problems = _service(state, entries[0], recovery)
     known = [handle for driver, handle in recovery.handles if entries[0].driver in ("", driver)]
     if entries[0].handle and recovery.handles and entries[0].handle not in known:
         problems.append(
-            f"'volumes' has the volume handle {entries[0].handle}, the kubelet's note "
-            f"{', '.join(known) or 'another driver'}"
+            Reason(
+                "evidence_contradicts",
+                f"'volumes' has the volume handle {entries[0].handle}, the kubelet's note "
+                f"{', '.join(known) or 'another driver'}",
+            )
         )
     return replace(recovery, service=service), obstacles + problems
 
@@ -1007,15 +1071,25 @@ def _answers(state: State, point: str, dead: tuple[str, ...]) -> bool:
     return answer is not None and answer.state == OK
 
 
-def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service | None, list[str]]:
+def _service(
+    state: State, entry: Volume, recovery: Recovery
+) -> tuple[Service | None, list[Reason]]:
     """How the new mount is made, and why it cannot be."""
     problems = []
     sources = sorted({*entry.sources} - {""})
     if not sources:
-        problems.append(f"no source of {entry.describe()} is known: give one in 'sources'")
+        problems.append(
+            Reason(
+                "mount_unknown", f"no source of {entry.describe()} is known: give one in 'sources'"
+            )
+        )
     elif len(sources) > 1:
         problems.append(
-            f"more than one candidate source: {', '.join(map(untrusted.sample_of, sources[:5]))}"
+            Reason(
+                "mount_unknown",
+                "more than one candidate source: "
+                f"{', '.join(map(untrusted.sample_of, sources[:5]))}",
+            )
         )
     recipe = (
         fuse_recipes.RECIPES.get(entry.recipe)
@@ -1032,29 +1106,42 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
         )
         return None, [
             *problems,
-            f"{asked}: give one of {', '.join(fuse_recipes.RECIPES)}, or a command",
+            Reason(
+                "mount_unknown",
+                f"{asked}: give one of {', '.join(fuse_recipes.RECIPES)}, or a command",
+            ),
         ]
     if problems:
         return None, problems
     if not state.systemd and recipe:
         problems.append(
-            "systemd does not run here, in which the mount could live: give a command that goes "
-            "into the background by itself"
+            Reason(
+                "program_missing",
+                "systemd does not run here, in which the mount could live: give a command that "
+                "goes into the background by itself",
+            )
         )
     name = entry.command[0] if entry.command else recipe.program if recipe else ""
     program = state.programs.get(name, "")
     if not program:
-        problems.append(f"{name} is not on this host: install it, or {_BY_DRIVER}")
+        problems.append(
+            Reason("program_missing", f"{name} is not on this host: install it, or {_BY_DRIVER}")
+        )
     missing = [key for key in (recipe.needed if recipe else ()) if not entry.credentials.get(key)]
     if missing:
         lacking = f"the credentials lack {' and '.join(missing)}"
-        problems.append(f"{lacking}: give them by the option 'volumes', or {_BY_DRIVER}")
+        problems.append(
+            Reason(
+                "credentials_missing",
+                f"{lacking}: give them by the option 'volumes', or {_BY_DRIVER}",
+            )
+        )
     problems += _habits(entry, recipe, recovery)
     problems += _word_problems(entry, sources[0])
     try:
         service = _filled(entry, recipe, program, sources[0], recovery)
     except Refused as error:
-        return None, list(dict.fromkeys([*problems, str(error)]))
+        return None, list(dict.fromkeys([*problems, Reason(error.code, str(error))]))
     drivers = {driver for driver, _handle in recovery.handles} | {entry.driver} - {""}
     known = state.limits.get(min(drivers), Limits()) if len(drivers) == 1 else Limits()
     secrets = tuple(filter(None, entry.credentials.values()))
@@ -1064,17 +1151,22 @@ def _service(state: State, entry: Volume, recovery: Recovery) -> tuple[Service |
     return service, problems + _shown_secrets(entry, recipe, service)
 
 
-def _habits(entry: Volume, recipe: fuse_recipes.Recipe | None, recovery: Recovery) -> list[str]:
+def _habits(entry: Volume, recipe: fuse_recipes.Recipe | None, recovery: Recovery) -> list[Reason]:
     """What the dead mount had and a new one would lack."""
     named = sorted({entry.driver, *(driver for driver, _handle in recovery.handles)})
     unfit = [drivers.unfit(driver, recipe.program) for driver in named] if recipe else []
-    problems = [f"{why}: {_BY_DRIVER}" for why in dict.fromkeys(unfit) if why]
+    problems = [
+        Reason("mount_unknown", f"{why}: {_BY_DRIVER}") for why in dict.fromkeys(unfit) if why
+    ]
     given = {name for option in entry.options for name in _option_names(option)}
     # Which programs hand it on to the kernel differs, so it is not made up here; unlike looks.
     labels = [option for option in recovery.kept if option not in _KEPT]
     return problems + [
-        f"the dead mount has {printable(label)}, without which SELinux may keep its pods out: "
-        f"give it in 'options', if the program takes it, or {_BY_DRIVER}"
+        Reason(
+            "mount_differs",
+            f"the dead mount has {printable(label)}, without which SELinux may keep its pods out: "
+            f"give it in 'options', if the program takes it, or {_BY_DRIVER}",
+        )
         for label in labels
         if label.partition("=")[0] not in given
     ]
@@ -1154,31 +1246,38 @@ def _option_names(option: str) -> list[str]:
     return [word.partition("=")[0].replace("-", "_") for word in re.split(r"[,\s]+", text)]
 
 
-def _word_problems(entry: Volume, source: str) -> list[str]:
+def _word_problems(entry: Volume, source: str) -> list[Reason]:
     """Words that are no words, and passwords in them."""
     problems = []
     given = (("source", source), ("endpoint", entry.endpoint), ("region", entry.region))
     for what, text in (*given, *(("option", option) for option in entry.options)):
         why = untrusted.problem(what, text) if text else ""
         if why:
-            problems.append(why)
+            problems.append(Reason("value_refused", why))
         # What is longer than any word was refused, and would take long.
         if len(text) <= untrusted.MAX_WORD and masked(text) != text:
-            problems.append(f"the {what} has a password in it: give that as a credential")
+            problems.append(
+                Reason(
+                    "secret_exposed", f"the {what} has a password in it: give that as a credential"
+                )
+            )
     for option in entry.options:
         for word in re.split(r"[,\s]+", option):
             name, _equals, value = word.lstrip("-").partition("=")
             if value and _PASSWORD.search(name) and not name.endswith("file"):
                 problems.append(
-                    f"the option {name!r} is a secret, which the command line would show "
-                    "everybody: give it as a credential"
+                    Reason(
+                        "secret_exposed",
+                        f"the option {name!r} is a secret, which the command line would show "
+                        "everybody: give it as a credential",
+                    )
                 )
     return problems
 
 
 def _shown_secrets(
     entry: Volume, recipe: fuse_recipes.Recipe | None, service: Service
-) -> list[str]:
+) -> list[Reason]:
     """Credentials that are words of the command line, which every user of the node sees."""
     named = {
         key
@@ -1187,8 +1286,11 @@ def _shown_secrets(
         if f"{{{key}}}" in word
     }
     return [
-        f"the command line would show everybody the credential {key}: hand it over by "
-        f"{{credentials_file}}"
+        Reason(
+            "secret_exposed",
+            f"the command line would show everybody the credential {key}: hand it over by "
+            f"{{credentials_file}}",
+        )
         for key, text in entry.credentials.items()
         if text and key not in named and any(text in word for word in service.argv)
     ]
@@ -1273,24 +1375,30 @@ def _for_kubelet(
     options: Options,
     recovery: Recovery,
     entries: list[Volume],
-    obstacles: list[str],
+    obstacles: list[Reason],
     finding: Finding,
-) -> tuple[Recovery, list[str]]:
+) -> tuple[Recovery, list[Reason]]:
     """Unmount what the kubelet left behind, if nobody can be using it any more."""
     places = [kubelet.classify(target.point, state.root) for target in recovery.targets]
     pods = tuple(sorted({place.pod for place in places if place and place.pod}))
     known = {pod.uid: pod for entry in entries for pod in entry.pods or ()}
     if pods and (len(entries) != 1 or entries[0].pods is None):
         obstacles.append(
-            f"whether the pods {', '.join(pods)} are still wanted is not known: give them in "
-            "'volumes', or use the strategy remount"
+            Reason(
+                "pods_wanted",
+                f"whether the pods {', '.join(pods)} are still wanted is not known: give them in "
+                "'volumes', or use the strategy remount",
+            )
         )
     running = [process for process in state.processes if process.pod in pods]
     if running and not options.containers_timeout:
         names = ", ".join(process.describe() for process in running[:5])
         obstacles.append(
-            f"containers of its pods run: {names}. Evict the pods and set containers_timeout, or "
-            "use the strategy remount"
+            Reason(
+                "pods_running",
+                f"containers of its pods run: {names}. Evict the pods and set containers_timeout, "
+                "or use the strategy remount",
+            )
         )
     by_pid = {str(process.pid): process for process in state.processes}
     hosts = {mount.id: mount for mount in state.table.mounts}
@@ -1303,18 +1411,27 @@ def _for_kubelet(
         ):
             who = owner.describe() if owner else f"pid {mount.pid}"
             obstacles.append(
-                f"it is also mounted in the mount namespace of {who}, at {printable(mount.point)}"
+                Reason(
+                    "in_use_mounted",
+                    f"it is also mounted in the mount namespace of {who}, at "
+                    f"{printable(mount.point)}",
+                )
             )
     still = still_wanted(state.folders, recovery)
     if not pods and still:
         obstacles.append(
-            f"the kubelet still has folders of this volume for the pods {', '.join(still)}: it is "
-            "not done with it"
+            Reason(
+                "pods_wanted",
+                f"the kubelet still has folders of this volume for the pods {', '.join(still)}: "
+                "it is not done with it",
+            )
         )
     # Between two restarts of a container there is no process to be seen, so that says nothing of a
     # pod that stays.
     obstacles += [
-        f"it has {state.crowded[device]}" for device in recovery.devices if device in state.crowded
+        Reason("evidence_unreadable", f"it has {state.crowded[device]}")
+        for device in recovery.devices
+        if device in state.crowded
     ]
     wanted = [
         f"{known[uid].namespace}/{known[uid].name}"
@@ -1329,8 +1446,11 @@ def _for_kubelet(
             # The only thing that keeps it from being repaired.
             finding.evidence["evict"] = wanted
         obstacles.append(
-            f"{', '.join(wanted)} is not being deleted: evict it first (workload_reattach), or use "
-            "the strategy remount"
+            Reason(
+                "pods_wanted",
+                f"{', '.join(wanted)} is not being deleted: evict it first (workload_reattach), "
+                "or use the strategy remount",
+            )
         )
     return replace(recovery, pods=pods), obstacles
 
@@ -1410,18 +1530,18 @@ def _judge_unfinished(
     bare = _bare(state, [one]) if options.strategy == "remount" else ()
     ready = one.folder if one.begun and _answers(state, one.folder, one.devices) else ""
     finding = Finding(
-        "STOR-05",
-        "major" if bare else "minor",
-        KIND,
-        one.name,
-        state.node,
-        f"a repair of {one.name} was interrupted: {len(bare)} mount points have no mount"
+        control="STOR-05",
+        severity="major" if bare else "minor",
+        kind=KIND,
+        name=one.name,
+        node=state.node,
+        summary=f"a repair of {one.name} was interrupted: {len(bare)} mount points have no mount"
         if bare
         else f"a repair of {one.name} was not tidied up",
-        "repair",
-        "it was begun, and is finished" if bare else "nothing needs what is left",
-        RUNBOOK,
-        {"folder": f"{PRIVATE}/{one.key}", "mounts": [target.point for target in bare]},
+        verdict="repair",
+        reason="it was begun, and is finished" if bare else "nothing needs what is left",
+        runbook=RUNBOOK,
+        evidence={"folder": f"{PRIVATE}/{one.key}", "mounts": [target.point for target in bare]},
     )
     if one.credentials:
         finding.evidence["credentials"] = [f"{PRIVATE}/{one.key}/credentials"]
@@ -1468,15 +1588,15 @@ def _errors(state: State, found: Mapping[str, Superblock], options: Options) -> 
             continue
         point = to_ask(state.table, superblock) or superblock.mounts[0][0].point
         finding = Finding(
-            "STOR-05",
-            "minor",
-            KIND,
-            point,
-            state.node,
-            f"the server of {point} answers with an error: {answer.text}",
-            "report",
-            "",
-            RUNBOOK,
+            control="STOR-05",
+            severity="minor",
+            kind=KIND,
+            name=point,
+            node=state.node,
+            summary=f"the server of {point} answers with an error: {answer.text}",
+            verdict="report",
+            reason="",
+            runbook=RUNBOOK,
         )
         finding.evidence = {
             "devices": [device],
@@ -1489,10 +1609,16 @@ def _errors(state: State, found: Mapping[str, Superblock], options: Options) -> 
 
 
 def _in_scope(
-    state: State, options: Options, found: Mapping[str, Superblock], findings: list[Finding]
+    state: State,
+    options: Options,
+    found: Mapping[str, Superblock],
+    findings: list[Finding],
+    points_of: Mapping[int, set[str]],
 ) -> list[Finding]:
     """What the user asked for; a path that needs no repair, or can have none, is an answer of its
     own.
+
+    ``points_of``: by id, the mount points of findings whose evidence tells more of them.
     """
     if not options.paths:
         return findings
@@ -1500,7 +1626,7 @@ def _in_scope(
     for finding in findings:
         points = {
             finding.name,
-            *(text.partition(" (")[0] for text in finding.evidence["mounts"]),
+            *points_of.get(id(finding), finding.evidence["mounts"]),
             *finding.evidence.get("covered", []),
         }
         if points & set(options.paths):
@@ -1517,15 +1643,15 @@ def _in_scope(
             for mount, _place in superblock.mounts
         )
         finding = Finding(
-            "STOR-05",
-            "info",
-            KIND,
-            printable(path),
-            state.node,
-            f"{printable(path)} is not to be repaired",
-            "refuse",
-            "",
-            RUNBOOK,
+            control="STOR-05",
+            severity="info",
+            kind=KIND,
+            name=printable(path),
+            node=state.node,
+            summary=f"{printable(path)} is not to be repaired",
+            verdict="report",
+            reason="",
+            runbook=RUNBOOK,
             named=True,
         )
         finding.evidence = {
@@ -1533,9 +1659,9 @@ def _in_scope(
             "layers": [f"{layer.fstype} {layer.device}" for layer in layers],
         }
         finding.refuse(
-            "it answers: there is nothing to repair"
+            Reason("nothing_to_repair", "it answers: there is nothing to repair")
             if healthy
-            else "no FUSE mount of the kubelet's is there"
+            else Reason("not_found", "no FUSE mount of the kubelet's is there")
         )
         wanted.append(finding)
     return wanted

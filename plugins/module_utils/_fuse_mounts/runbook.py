@@ -31,6 +31,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Prevented,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
@@ -145,7 +146,7 @@ OPTIONS_SPEC = PROBES_SPEC.merge(
             "unstage_timeout": {"type": "float", "default": 60.0},
             "abort_hung_connections": {"type": "bool", "default": False},
             "max_repairs": {"type": "int", "default": 10},
-            "accept_majority_broken": {"type": "bool", "default": False},
+            "accept_majority": {"type": "bool", "default": False},
         }
     )
 )
@@ -172,10 +173,10 @@ def fuse_options(params: dict[str, Any]) -> Options:
         ("max_repairs", 0),
     ):
         if not given.get(name, least) >= least:  # not a number is neither
-            raise StorageOpsError(f"{name} is {given[name]:g}; give at least {least:g}")
+            raise BadOption(f"{name} is {given[name]:g}; give at least {least:g}")
     paths = tuple(path.rstrip("/") for path in given.get("paths", ()))
     if "" in paths:
-        raise StorageOpsError("paths has an empty path; leave the option out to look at everything")
+        raise BadOption("paths has an empty path; leave the option out to look at everything")
     volumes = tuple(_volume(entry) for entry in given.get("volumes", ()))
     return Options(
         **{
@@ -208,7 +209,7 @@ def _with_credentials(volumes: tuple[Volume, ...], given: dict[str, Any]) -> tup
     No error shows a secret.
     """
     if not all(isinstance(secrets, dict) for secrets in given.values()):
-        raise StorageOpsError(
+        raise BadOption(
             "credentials has a part that is no dictionary: give one for each volume, by its name, "
             "handle or path"
         )
@@ -221,7 +222,7 @@ def _with_credentials(volumes: tuple[Volume, ...], given: dict[str, Any]) -> tup
             )
         )
         if len(keys) > 1:
-            raise StorageOpsError(
+            raise BadOption(
                 f"credentials has {volume.describe()} more than once: give it by one of "
                 f"{', '.join(keys)}"
             )
@@ -230,7 +231,7 @@ def _with_credentials(volumes: tuple[Volume, ...], given: dict[str, Any]) -> tup
         texts = {str(key): str(text) for key, text in secrets.items() if text is not None}
         found.append(replace(volume, credentials=texts))
     if left:
-        raise StorageOpsError(
+        raise BadOption(
             f"{len(left)} of the credentials are of a volume that is not among the volumes"
         )
     return tuple(found)
@@ -261,13 +262,9 @@ def _volume(entry: dict[str, Any]) -> Volume:
         ("tasks_max", volume.tasks_max, pure.LEAST_TASKS),
     ):
         if number is not None and number < least:
-            raise StorageOpsError(
-                f"{name} of {volume.describe()} is {number}; give at least {least}"
-            )
+            raise BadOption(f"{name} of {volume.describe()} is {number}; give at least {least}")
     if not volume.describe():
-        raise StorageOpsError(
-            "an entry of 'volumes' says neither 'volume' nor 'handle' nor 'paths'"
-        )
+        raise BadOption("an entry of 'volumes' says neither 'volume' nor 'handle' nor 'paths'")
     return volume
 
 
@@ -467,7 +464,8 @@ class FuseRecovery:
         try:
             steps[action.verb](action, step)
         except StorageOpsError as error:
-            raise type(error)(_scrubbed(str(error), step.recovery.service)) from None
+            said = _scrubbed(str(error), step.recovery.service)
+            raise type(error)(said, code=error.code) from None
 
     def undo(self, action: Action) -> Action | None:
         """A mount point that was emptied gets the new mount; a new mount that is nowhere in use
@@ -591,10 +589,11 @@ class FuseRecovery:
                 )
             if seen[0].fstype not in service.fstypes:
                 raise ActionFailed(
-                    f"the new mount is a {seen[0].fstype}, not {' or '.join(service.fstypes)}"
+                    f"the new mount is a {seen[0].fstype}, not {' or '.join(service.fstypes)}",
+                    code="mount_differs",
                 )
             if pure.unlike(recovery, seen[0]):
-                raise ActionFailed(pure.unlike(recovery, seen[0]))
+                raise ActionFailed(pure.unlike(recovery, seen[0]), code="mount_differs")
             self._require_roots(recovery)
         finally:
             # It was read when the program started; none of them reads it again.
@@ -675,12 +674,12 @@ class FuseRecovery:
         if mounting and not host.exists(os.path.dirname(file)):
             result = host.run(mounting[:-1])
             if not result.ok:
-                raise ActionFailed(result.describe())
+                raise ActionFailed(result.describe(), code="program_failed")
         reply = host.bounded(lambda: _poke(host.path(file), text))
         if reply.problem:
             raise ActionFailed(reply.problem)
         if self._ask_below(read_table(host, "1"), layer).state == HUNG:
-            raise ActionFailed("it still hangs after its connection was aborted")
+            raise ActionFailed("it still hangs after its connection was aborted", code="mount_hung")
 
     def _replace(self, _action: Action, step: Step) -> None:
         """Take the dead layers off, and put the new mount there at once."""
@@ -755,7 +754,7 @@ class FuseRecovery:
             _make_folder(host.path(folder))
             result = host.run(["mount", "--bind", "-o", ",".join(flags), recovery.source, folder])
             if not result.ok or not good(bound()):
-                raise ActionFailed(result.describe())
+                raise ActionFailed(result.describe(), code="program_failed")
         return f"{folder}{inside}", PRIVATE
 
     def _clean_up(self, _action: Action, step: Step) -> None:
@@ -853,7 +852,9 @@ class FuseRecovery:
             raise Prevented("nothing is left of the deadline to wait for containers; raise it")
         if running and not host.wait_for(lambda: not _running(host, pods), timeout):
             left = ", ".join(_running(host, pods)[:5])
-            raise NotStarted(f"containers of its pods still run after {timeout:g} s: {left}")
+            raise NotStarted(
+                f"containers of its pods still run after {timeout:g} s: {left}", code="pods_running"
+            )
 
     def _unmount(self, _action: Action, step: Step) -> None:
         """Take the dead layers off, if no container has come up meanwhile."""
@@ -865,7 +866,9 @@ class FuseRecovery:
         self._require_time(_STEP_SECONDS + (self._options.unstage_timeout if unstaging else 0))
         running = _running(self._host, recovery.pods)
         if running:
-            raise NotStarted(f"containers of its pods run: {', '.join(running[:5])}")
+            raise NotStarted(
+                f"containers of its pods run: {', '.join(running[:5])}", code="pods_running"
+            )
         self._take_off(step.target)
 
     def _wait_unstaged(self, _action: Action, step: Step) -> None:
@@ -887,7 +890,8 @@ class FuseRecovery:
         if still:
             raise ActionFailed(
                 f"the kubelet has not unstaged it within {timeout:g} s, since it still has folders "
-                f"for the pods {', '.join(still)}"
+                f"for the pods {', '.join(still)}",
+                code="pods_wanted",
             )
         self._take_off(target)
 
@@ -925,10 +929,14 @@ class FuseRecovery:
         else:
             proof = self._replaced(recovery, table, doubts)
         if doubts:
-            raise ActionFailed(f"the repair of {finding.name} is not proven: {'; '.join(doubts)}")
+            raise ActionFailed(
+                f"the repair of {finding.name} is not proven: {'; '.join(doubts)}",
+                code="repair_unproven",
+            )
         if os.path.lexists(host.path(recovery.folder)):
             raise ActionFailed(
-                f"the repair of {finding.name} is not proven: {recovery.folder} is still there"
+                f"the repair of {finding.name} is not proven: {recovery.folder} is still there",
+                code="repair_unproven",
             )
         left = sorted(
             {

@@ -19,6 +19,7 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers as habits
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 
@@ -89,7 +90,7 @@ def _apart(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         known = (entry.get("volume"), entry.get("handle"), *(entry.get("paths") or ()))
         key = next(filter(None, known), "")
         if not key or credentials.get(key, secrets) != secrets:
-            raise StorageOpsError(
+            raise BadOption(
                 f"two entries have credentials of {key}"
                 if key
                 else "an entry has credentials, but names no volume"
@@ -159,7 +160,8 @@ def credentials_of(data: Mapping[str, str], keys: Mapping[str, Sequence[str]]) -
         # Whoever may write the Secret would have root run what a program's configuration can say.
         raise StorageOpsError(
             f"the credential {_FILE!r} is a whole configuration file, which no Secret may give: "
-            "name the keys of the Secret one by one, or give the file by an entry of 'volumes'"
+            "name the keys of the Secret one by one, or give the file by an entry of 'volumes'",
+            code="value_refused",
         )
     for name, candidates in keys.items():
         key = next((key for key in candidates if data.get(key)), None)
@@ -178,9 +180,7 @@ def option_words(text: str) -> list[str]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise StorageOpsError(
-            f"the mount options {text!r} cannot be taken apart: {error}"
-        ) from error
+        raise BadOption(f"the mount options {text!r} cannot be taken apart: {error}") from error
     found: list[str] = []
     for word in words:
         before = found[-1] if found else ""

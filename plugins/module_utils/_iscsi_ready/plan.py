@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     Finding,
@@ -92,7 +93,17 @@ def plan(state: State, options: Options) -> Plan:
 def _finding(
     state: State, severity: str, kind: str, name: str, summary: str, reason: str
 ) -> Finding:
-    return Finding("STOR-04", severity, kind, name, state.node, summary, "repair", reason, RUNBOOK)
+    return Finding(
+        control="STOR-04",
+        severity=severity,
+        kind=kind,
+        name=name,
+        node=state.node,
+        summary=summary,
+        verdict="repair",
+        reason=reason,
+        runbook=RUNBOOK,
+    )
 
 
 def _judge_module(state: State, module: Module, options: Options) -> Finding | None:
@@ -134,13 +145,21 @@ def _judge_module(state: State, module: Module, options: Options) -> Finding | N
             else install
         )
         finding.refuse(
-            f"{module.name} is not installed for the running kernel {state.kernel}, {elsewhere}"
+            Reason(
+                "module_missing",
+                f"{module.name} is not installed for the running kernel {state.kernel}, "
+                f"{elsewhere}",
+            )
         )
     elif module.blocked and not module.ready:
-        finding.refuse(f"it cannot be loaded: {module.blocked}")
+        finding.refuse(Reason("module_blocked", f"it cannot be loaded: {module.blocked}"))
     elif module.blacklisted and not module.ready and not options.load_blacklisted:
         finding.refuse(
-            f"it is blacklisted by {module.blacklisted}: remove that line, or set load_blacklisted"
+            Reason(
+                "module_blocked",
+                f"it is blacklisted by {module.blacklisted}: remove that line, or set "
+                "load_blacklisted",
+            )
         )
     return finding
 
@@ -170,15 +189,15 @@ def _judge_iscsid(state: State, options: Options) -> Finding | None:
     )
     finding.evidence = {"units": dict(state.iscsid)}
     if state.iscsid.get("iscsid.service") == "masked":
-        finding.refuse("it is masked: systemctl unmask iscsid.service")
+        finding.refuse(Reason("service_masked", "it is masked: systemctl unmask iscsid.service"))
     elif options.start_iscsid and state.iscsid:
         finding.repair = [
             Action("start_service", "iscsid.service", ["systemctl", "start", "iscsid.service"])
         ]
     elif state.iscsid:
-        finding.refuse("set start_iscsid to start it")
+        finding.refuse(Reason("consent_required", "set start_iscsid to start it"))
     else:
-        finding.refuse("install open-iscsi (iscsi-initiator-utils)")
+        finding.refuse(Reason("program_missing", "install open-iscsi (iscsi-initiator-utils)"))
     return finding
 
 
@@ -223,12 +242,16 @@ def _judge_initiator(state: State, options: Options) -> Finding | None:
     if twins == [state.node] and not options.peer_boot_ids.get(state.node):
         finding.severity = "major"
         finding.refuse(
-            f"the peer {state.node} has this node's own name, so it is this node, or a clone that "
-            "kept its name: leave this node out of peer_initiator_names, or give the boot ID of "
-            f"{state.node} in peer_boot_ids. Of a clone, {remedy}"
+            Reason(
+                "initiator_name_shared",
+                f"the peer {state.node} has this node's own name, so it is this node, or a clone "
+                "that kept its name: leave this node out of peer_initiator_names, or give the "
+                f"boot ID of {state.node} in peer_boot_ids. Of a clone, {remedy}",
+            )
         )
     else:
-        finding.refuse(remedy)
+        code = "initiator_name_shared" if twins else "initiator_name_wrong"
+        finding.refuse(Reason(code, remedy))
     return finding
 
 

@@ -19,6 +19,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._iscsi_ready.plan import (
@@ -67,7 +68,7 @@ class IscsiReady:
         host.require_root()
         odd = [name for name in self._options.modules if not _MODULE.match(name)]
         if odd or not self._options.modules:
-            raise StorageOpsError(
+            raise BadOption(
                 f"{odd[0] if odd else ''!r} is no name of a kernel module; see the option modules"
             )
         # The kernel knows them by underscores, whatever their files are called.
@@ -94,7 +95,7 @@ class IscsiReady:
             return
         result = self._host.run(action.command)
         if not result.ok:
-            raise ActionFailed(result.describe())
+            raise ActionFailed(result.describe(), code="program_failed")
         if action.verb == "load_module":
             module = read_module(self._host, action.target)
             if not module.ready:
@@ -117,7 +118,10 @@ class IscsiReady:
             if (left.kind, left.name) == (finding.kind, finding.name)
         ]
         if again:
-            raise StorageOpsError(f"the repair of {finding.name} is not proven: {again[0].summary}")
+            raise StorageOpsError(
+                f"the repair of {finding.name} is not proven: {again[0].summary}",
+                code="repair_unproven",
+            )
         if finding.kind != "kernel module":
             return [f"{finding.name} is active"]
         module = read_module(self._host, finding.name)
@@ -302,4 +306,6 @@ def _persist(path: str, module: str) -> None:
             os.fsync(file.fileno())
         os.rename(f"{path}.new", path)
     except OSError as error:
-        raise ActionFailed(f"{path} could not be written: {error.strerror}") from error
+        raise ActionFailed(
+            f"{path} could not be written: {error.strerror}", code="program_failed"
+        ) from error

@@ -50,7 +50,7 @@ MAX_PAUSE = 5.0
 # For so long after an outage a refusal is doubted: a server that comes up has not loaded its roles,
 # or not found its authenticators.
 DOUBT_SECONDS = 30.0
-# How often a list begins anew because its continue token expired.
+# How often a list begins again because its continue token expired.
 RESTARTS = 3
 # Characters of a name (k8s.io/apimachinery/pkg/util/validation, DNS1123SubdomainMaxLength).
 _MAX_NAME = 253
@@ -112,14 +112,32 @@ T = TypeVar("T")
 Items = list[T]
 
 
+_CODES = {
+    0: "api_unreachable",
+    400: "api_rejected",
+    401: "api_forbidden",
+    403: "api_forbidden",
+    404: "api_not_found",
+    409: "api_conflict",
+    422: "api_rejected",
+    429: "api_busy",
+}
+
+
+def _code_of(status: int) -> str:
+    return _CODES.get(status, "api_error")
+
+
 class KubeError(StorageOpsError):
     """What the API server refused or failed to do.
 
     ``status`` is the HTTP status, 0 when no whole answer came.
     """
 
-    def __init__(self, message: str, status: int = 0, again: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, status: int = 0, again: float | None = None, code: str = ""
+    ) -> None:
+        super().__init__(message, code or _code_of(status))
         self.status = status
         # Whether another try may help: after so many seconds, 0 when the server names none; None:
         # it will not.
@@ -188,7 +206,9 @@ class ServerVersion:
             r"(\d+)\.(\d+)\+?\.?(\d*)", f"{info.get('major', '')}.{info.get('minor', '')}"
         )
         if not found:
-            raise KubeError(f"the API server does not say which version it is: {text!r}")
+            raise KubeError(
+                f"the API server does not say which version it is: {text!r}", code="api_error"
+            )
         major, minor, patch = found.groups()
         return cls(int(major), int(minor), int(patch or 0), text or f"{major}.{minor}")
 
@@ -723,8 +743,8 @@ class _Said:
         except (ValueError, AttributeError, KeyError, TypeError):
             causes = []
             self.message = _start(body)
-        # An eviction that a PodDisruptionBudget refuses, or (as an error of the server) two of
-        # them.
+        # An eviction that a PodDisruptionBudget refuses, or (as an error of the server, without a
+        # cause: kubernetes pkg/registry/core/pod/storage/eviction.go) two of them.
         self.budget = bool(causes) or "more than one PodDisruptionBudget" in self.message
 
 
@@ -774,7 +794,7 @@ def _unreachable(request: _Request, url: str, problem: BaseException, late: str)
 
 
 def _words(problem: BaseException) -> str:
-    """A failure of the network in words."""
+    """A failure of the network as a sentence."""
     if isinstance(problem, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {problem.verify_message.rstrip('.')}"
     if isinstance(problem, (socket.timeout, TimeoutError)):

@@ -32,6 +32,10 @@ VOLUME_REASONS = (
 # pkg/controller/volume/persistentvolume/pv_controller.go).
 WAITS_FOR_SCHEDULER = "WaitForFirstConsumer"
 
+# The events by which the controller manager tells that it attaches: what may be selected by the
+# server. The source is a claim: whoever may create events in a namespace may write any.
+ATTACHED_FIELDS = "reason=SuccessfulAttachVolume,source=attachdetach-controller"
+
 
 class Message(NamedTuple):
     """An event, or what a container or the scheduler gives as the reason for waiting.

@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
+    BadOption,
 )
 
 COLLISION = 68
@@ -80,14 +80,14 @@ def safe_prefix(driver: str, handles: Sequence[str], prefix: str) -> str:
     made before an earlier answer was put in place counts as if it had been made with ``prefix``.
     """
     if not _LABEL.fullmatch(prefix):
-        raise StorageOpsError(
+        raise BadOption(
             f"the prefix {prefix!r} is not a DNS label (small "
             "letters, digits and dashes, at most 63)"
         )
     if not prone(driver):
         return prefix
     if not handles:
-        raise StorageOpsError(
+        raise BadOption(
             f"no volume handle of {driver} was given; give one that is as short as they get"
         )
     shortest = min(length(driver, _NUMBER.sub("0", _as_if(handle, prefix))) for handle in handles)
@@ -101,7 +101,7 @@ def _as_if(handle: str, prefix: str) -> str:
     before = prefix.rstrip(FILLER)
     if before and before in handle:
         return handle.replace(before, prefix, 1)
-    raise StorageOpsError(
+    raise BadOption(
         f"the handle {handle!r} does not contain the prefix {prefix!r}, so a longer prefix does "
         "not make it longer"
     )

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import in_tree, names
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
@@ -37,7 +38,7 @@ REQUIRED_METADATA = {"csi.huawei.com": ("publishInfo",)}
 # How the attach-detach controller names what it makes; anything else is somebody else's.
 _OWN_NAME = re.compile(r"csi-[0-9a-f]{64}")
 _LOST_NODE = (
-    "so nobody knows whether its host still writes to the volume. Make sure that it does "
+    "so it is unknown whether its host still writes to the volume. Make sure that it does "
     "not and fail its volumes over (fail_over_volumes)"
 )
 
@@ -151,18 +152,25 @@ class Observation:
         return found
 
     @cached_property
-    def _unexplained(self) -> dict[str, list[str]]:
+    def _unexplained(self) -> dict[str, list[Reason]]:
         """By node: pods there whose claim does not tell what they have mounted."""
-        found: dict[str, list[str]] = defaultdict(list)
+        found: dict[str, list[Reason]] = defaultdict(list)
         for pod in self.pods:
             for name in [] if pod.terminal else pod.claims:
                 claim = self.claims.get((pod.namespace, name))
                 if claim is None:
                     found[pod.node].append(
-                        f"pod {pod.title} names the claim {name}, which does not exist"
+                        Reason(
+                            "claim_unbound",
+                            f"pod {pod.title} names the claim {name}, which does not exist",
+                        )
                     )
                 elif _placed_before(pod, claim):
-                    found[pod.node].append(f"pod {pod.title} was there before its claim {name}")
+                    found[pod.node].append(
+                        Reason(
+                            "in_use_by_pod", f"pod {pod.title} was there before its claim {name}"
+                        )
+                    )
         return found
 
     def has_claim(self, name: str) -> bool:
@@ -172,7 +180,7 @@ class Observation:
         """
         return name in self.volumes and bool(self.volumes[name].claim_name)
 
-    def unexplained(self, attachment: Attachment) -> list[str]:
+    def unexplained(self, attachment: Attachment) -> list[Reason]:
         """Pods that may have the attachment's volume mounted, although no claim says so."""
         return (
             [] if self.has_claim(attachment.volume) else self._unexplained.get(attachment.node, [])
@@ -304,7 +312,7 @@ def needed_by(seen: Observation, attachment: Attachment) -> str:
 def proofs(
     seen: Observation, attachment: Attachment, version: tuple[int, int, int], version_text: str
 ) -> list[str]:
-    """Strong signs that an attachment nobody needs is left over and not about to be needed or
+    """Strong signs that an attachment that no pod needs is left over and not about to be needed or
     detached.
     """
     volume = seen.volumes.get(attachment.volume)
@@ -343,42 +351,62 @@ def _is_kept_off(seen: Observation, attachment: Attachment, other: Attachment) -
     return waits_there and other.attach_error.names_other_node(attachment.node)
 
 
-def blockers(seen: Observation, attachment: Attachment) -> list[str]:
+def blockers(seen: Observation, attachment: Attachment) -> list[Reason]:
     """Why it may not be deleted although no pod needs it."""
     node = seen.nodes.get(attachment.node)
     found = []
     if node is None:
-        found.append(f"its node {attachment.node} does not exist any more, {_LOST_NODE}")
+        found.append(
+            Reason("node_lost", f"its node {attachment.node} does not exist any more, {_LOST_NODE}")
+        )
     elif node.ready != "True":
         found.append(
-            f"its node {attachment.node} is not ready (Ready is {node.ready}), {_LOST_NODE}"
+            Reason(
+                "node_lost",
+                f"its node {attachment.node} is not ready (Ready is {node.ready}), {_LOST_NODE}",
+            )
         )
     elif not node.managed:
         found.append(
-            f"the kubelet of {attachment.node} attaches volumes by "
-            "itself and does not say which it uses"
+            Reason(
+                "controller_responsible",
+                f"the kubelet of {attachment.node} attaches volumes by "
+                "itself and does not say which it uses",
+            )
         )
     if node and node.is_younger(attachment):
-        found.append(f"its node {made_again(attachment.node)}")
+        found.append(Reason("identity_changed", f"its node {made_again(attachment.node)}"))
     if attachment.name in seen.listed:
         found.append(
-            f"volumesAttached of {attachment.node} lists it: a controller manager that runs needs "
-            "it or detaches it by itself, and one that does not run will after its start"
+            Reason(
+                "controller_responsible",
+                f"volumesAttached of {attachment.node} lists it: a controller manager that runs "
+                "needs it or detaches it by itself, and one that does not run will after its start",
+            )
         )
-    found += [f"{words}, and may use the volume" for words in seen.unexplained(attachment)[:3]]
+    found += [
+        words.with_text(f"{words}, and may use the volume")
+        for words in seen.unexplained(attachment)[:3]
+    ]
     if not _made_by_the_controller_manager(seen, attachment):
         found.append(
-            "it was not made by the controller manager, which gives it another name; whoever made "
-            "it takes it away"
+            Reason(
+                "controller_responsible",
+                "it was not made by the controller manager, which gives it another name; whoever "
+                "made it takes it away",
+            )
         )
     twins = [
         f"{twin.name} ({'/'.join(twin.claim)}, {twin.phase})" for twin in seen.twins(attachment)
     ]
     if twins:
         found.append(
-            f"PersistentVolume {', '.join(twins[:3])} has the same driver and handle, and so the "
-            "same attachment. Delete the PersistentVolume that is "
-            "not needed any more, and run again"
+            Reason(
+                "same_volume_twice",
+                f"PersistentVolume {', '.join(twins[:3])} has the same driver and handle, and so "
+                "the same attachment. Delete the PersistentVolume that is not needed any more, "
+                "and run again",
+            )
         )
     return found
 

@@ -29,6 +29,7 @@ from ansible.module_utils.basic import missing_required_lib
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
@@ -109,7 +110,7 @@ def make_cluster(params: Mapping[str, Any]) -> Cluster:
     """
     for name in ("request_timeout", "deadline"):
         if not params[name] > 0:  # not a number is neither
-            raise StorageOpsError(f"{name} must be more than 0 seconds")
+            raise BadOption(f"{name} must be more than 0 seconds")
     deadline = Deadline(params["deadline"])
     given = _Given(params)
     return Cluster(
@@ -154,7 +155,7 @@ def keys_by_driver(option: str, given: Mapping[str, Any]) -> dict[str, tuple[str
     """
     for driver, keys in given.items():
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise StorageOpsError(f"{option} must give a list of keys for {driver}, not {keys!r}")
+            raise BadOption(f"{option} must give a list of keys for {driver}, not {keys!r}")
     return {driver: tuple(keys) for driver, keys in given.items()}
 
 
@@ -225,7 +226,7 @@ def _endpoint(given: _Given, timeout: float) -> Endpoint:
         if given.sources.get(name, "").startswith("the option")
     ]
     if named and given.sources.get("host", "").startswith("K8S_AUTH_"):
-        raise StorageOpsError(
+        raise BadOption(
             f"the option {named[0]} names one API server and K8S_AUTH_HOST another; unset "
             "K8S_AUTH_HOST, or give the option host instead"
         )
@@ -308,7 +309,7 @@ def _make(
 
 
 def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str]:
-    """A Configuration of the library ``kubernetes``, loaded, and in words from where."""
+    """A Configuration of the library ``kubernetes``, loaded, and as a sentence from where."""
     try:
         import kubernetes.client
         import kubernetes.config
@@ -316,7 +317,8 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
         raise StorageOpsError(
             f"{missing_required_lib('kubernetes')} For a task that is delegated to the controller, "
             "set ansible_python_interpreter to "
-            "{{ ansible_playbook_python }}, the Python that Ansible itself runs on"
+            "{{ ansible_playbook_python }}, the Python that Ansible itself runs on",
+            code="program_missing",
         ) from error
     configuration = kubernetes.client.Configuration()
     if not given.has("kubeconfig") and not given.has("context"):
@@ -326,7 +328,7 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
     kubeconfig = given["kubeconfig"]
     if isinstance(kubeconfig, str) and not _is_path(kubeconfig):
         # It is not quoted: it may be the text of a kubeconfig.
-        raise StorageOpsError(
+        raise BadOption(
             f"{given.sources['kubeconfig']} is not the path of a file. The text of a kubeconfig is "
             "given as a dictionary: "
             "kubeconfig: \"{{ lookup('file', PATH) | from_yaml }}\""
@@ -339,7 +341,8 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
     ):
         raise StorageOpsError(
             f"there is no {default or 'kubeconfig'}: set K8S_AUTH_KUBECONFIG, or K8S_AUTH_HOST "
-            "with K8S_AUTH_API_KEY"
+            "with K8S_AUTH_API_KEY",
+            code="api_login",
         )
     source = f"the kubeconfig {kubeconfig or default}"
     if isinstance(kubeconfig, dict):
@@ -363,9 +366,11 @@ def _configuration(given: _Given, folder: str, timeout: float) -> tuple[Any, str
         except KubeError:
             raise
         except Exception as error:
-            raise StorageOpsError(f"{source} cannot be used: {error}") from error
+            raise StorageOpsError(f"{source} cannot be used: {error}", code="api_login") from error
     if complaints and not (configuration.api_key or configuration.cert_file):
-        raise StorageOpsError(f"{source} gives no credentials: {'; '.join(complaints)[:500]}")
+        raise StorageOpsError(
+            f"{source} gives no credentials: {'; '.join(complaints)[:500]}", code="api_login"
+        )
     return configuration, source
 
 
@@ -409,7 +414,8 @@ def _within(seconds: float, source: str, function: Callable[[], T]) -> T:
     if not results:
         raise KubeError(
             f"{source} gave no credentials within {seconds:g} s: does its credential plugin wait "
-            "for somebody to log in?"
+            "for somebody to log in?",
+            code="api_login",
         )
     return results[0]
 
@@ -433,7 +439,8 @@ def _tls(merged: Mapping[str, Any]) -> ssl.SSLContext:
             context.load_cert_chain(merged["client_cert"], merged.get("client_key"))
     except OSError as error:
         raise StorageOpsError(
-            f"{name} {merged[name]} cannot be read as PEM: {error.strerror or error}"
+            f"{name} {merged[name]} cannot be read as PEM: {error.strerror or error}",
+            code="api_login",
         ) from error
     return context
 

@@ -34,5 +34,5 @@ def create_own(cluster: Cluster, folder: str, body: Object, dry_run: bool = Fals
         if where == OWN_NAMESPACE:
             made = "playbooks/files/namespace.yml of this collection makes it"
         raise StorageOpsError(
-            f"there is no namespace {where} (ledger_namespace): {made}. {error}"
+            f"there is no namespace {where} (ledger_namespace): {made}. {error}", code="not_found"
         ) from error

@@ -36,7 +36,7 @@ T = TypeVar("T")
 class SharedLists(Cluster):
     """A cluster that reads each list once, for audits: it only reads.
 
-    An API server that never answered is asked no more: each audit would wait for it anew.
+    An API server that never answered is asked no more: each audit would wait for it again.
     """
 
     def __init__(self, cluster: Cluster) -> None:

@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     Finding,
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
+    BadOption,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
     Reading,
@@ -30,6 +31,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
     LABELS,
+    Ledger,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
     ADDRESSES_FROM,
@@ -51,7 +53,7 @@ RUNBOOK = "storage_ops.runbooks.prepare_network_fences"
 SECRET_KEY = "csiaddons.openshift.io/networkfence-secret-"
 NODES = path("v1", "nodes")
 CAPABLE = "network_fence.NETWORK_FENCE"
-# How the addresses of a node are known, as ADDRESSES_FROM has it, in words.
+# How the addresses of a node are known, as ADDRESSES_FROM has it, as a sentence.
 _SOURCES = {
     "option": "the option addresses",
     "driver": "its CSIAddonsNode",
@@ -105,8 +107,8 @@ class Endpoint(NamedTuple):
 
 
 class State(NamedTuple):
-    """``driver`` and ``cluster_id``: those of the options, or of the class; ``fenced``: nodes of
-    which a ledger is kept.
+    """``driver`` and ``cluster_id``: those of the options, or of the class; ``fenced``: by node,
+    the addresses and ranges in its ledger.
     """
 
     driver: str
@@ -115,7 +117,7 @@ class State(NamedTuple):
     fences: tuple[NetworkFence, ...]
     endpoints: tuple[Endpoint, ...]
     classes: dict[str, dict[str, Any]]
-    fenced: frozenset[str]
+    fenced: Mapping[str, tuple[str, ...]]
 
 
 class Subject(NamedTuple):
@@ -131,22 +133,22 @@ def make_options(params: Mapping[str, Any]) -> Options:
     if params["network_fence_class"] and (
         params["driver"] or params["cluster_id"] or name or namespace
     ):
-        raise StorageOpsError(
+        raise BadOption(
             "network_fence_class names the driver, the clusterID and the secret, so leave driver, "
             "cluster_id and secret_* out"
         )
     if not params["network_fence_class"] and not (
         params["driver"] and params["cluster_id"] and name and namespace
     ):
-        raise StorageOpsError(
+        raise BadOption(
             "give driver, cluster_id, secret_name and secret_namespace, or network_fence_class "
             "which has all of them"
         )
     if not 1 <= params["timeout"] <= 3600:  # not a number is neither
-        raise StorageOpsError(f"timeout is {params['timeout']:g}; give 1 to 3600 seconds")
+        raise BadOption(f"timeout is {params['timeout']:g}; give 1 to 3600 seconds")
     nodes = tuple(dict.fromkeys(text.strip() for text in params["nodes"]))
     if not all(nodes):
-        raise StorageOpsError("nodes has an empty name; leave the option out for all nodes")
+        raise BadOption("nodes has an empty name; leave the option out for all nodes")
     addresses = {}
     for node, texts in params["addresses"].items():
         texts = [texts] if isinstance(texts, str) else texts
@@ -155,9 +157,7 @@ def make_options(params: Mapping[str, Any]) -> Options:
             or not texts
             or not all(isinstance(text, str) for text in texts)
         ):
-            raise StorageOpsError(
-                f"addresses must give a list of addresses for {node}, not {texts!r}"
-            )
+            raise BadOption(f"addresses must give a list of addresses for {node}, not {texts!r}")
         addresses[node] = _ranges(tuple(texts), f"addresses of {node}")
     return Options(
         params["driver"],
@@ -180,8 +180,11 @@ def plan(state: State, options: Options) -> Plan:
     wanted = {host.node.name: _wanted(state, options, host) for host in state.hosts}
     nodes: _Owners[str] = _Owners()
     fences: _Owners[NetworkFence] = _Owners()
-    for name, cidrs in wanted.items():
-        nodes.add(cidrs, name)
+    # What a kubelet alone says must be no other node's, wherever Ceph sees that one.
+    claimed: _Owners[str] = _Owners()
+    for host in state.hosts:
+        nodes.add(wanted[host.node.name], host.node.name)
+        claimed.add((*wanted[host.node.name], *_internal(host)), host.node.name)
     for fence in state.fences:
         fences.add(fence.cidrs, fence)
     findings = []
@@ -189,11 +192,15 @@ def plan(state: State, options: Options) -> Plan:
     for host in state.hosts:
         if options.nodes and host.node.name not in options.nodes:
             continue
-        finding = _judge(state, options, host, wanted[host.node.name], nodes, fences)
+        known = claimed if _source(state, options, host) == "node" else nodes
+        finding = _judge(state, options, host, wanted[host.node.name], known, fences)
         if finding and finding.repair:
             if left <= 0:
                 finding.refuse(
-                    f"max_repairs is {options.max_repairs}: run again for the other nodes"
+                    Reason(
+                        "too_many_repairs",
+                        f"max_repairs is {options.max_repairs}: run again for the other nodes",
+                    )
                 )
             left -= 1
         findings += [finding] if finding else []
@@ -235,16 +242,16 @@ def _judge(
     body = _body(name, cidrs, source, options)
     reason = "so that it can be fenced at once when it is lost"
     finding = Finding(
-        "",
-        "minor",
-        "Node",
-        host.node.name,
-        host.node.name,
-        summary,
-        "repair",
-        reason,
-        RUNBOOK,
-        evidence,
+        control="",
+        severity="minor",
+        kind="Node",
+        name=host.node.name,
+        node=host.node.name,
+        summary=summary,
+        verdict="repair",
+        reason=reason,
+        runbook=RUNBOOK,
+        evidence=evidence,
     )
     finding.named = host.node.name in options.nodes
     finding.repair = [Action("create_networkfence", name, _command(body), Subject(host, body))]
@@ -262,52 +269,100 @@ def _against(
     nodes: _Owners[str],
     ours: NetworkFence | None,
     touching: list[NetworkFence],
-) -> list[str]:
+) -> list[Reason]:
     """Why no NetworkFence is made for this node."""
     name = host.node.name
     reasons = []
     if not cidrs:
         reasons.append(
-            "it has no InternalIP, and no CSIAddonsNode reports an address: give its address by "
-            "the option addresses"
+            Reason(
+                "address_unknown",
+                "it has no InternalIP, and no CSIAddonsNode reports an address: give its address "
+                "by the option addresses",
+            )
         )
     if host.node.ready != "True":
         reasons.append(
-            f"its Ready is {host.node.ready}, and the controller unfences what it is given as "
-            "Unfenced: make it when the node is well, or run fail_over_volumes if it is lost"
+            Reason(
+                "node_not_ready",
+                f"its Ready is {host.node.ready}, and the controller unfences what it is given as "
+                "Unfenced: make it when the node is well, or run fail_over_volumes if it is lost",
+            )
         )
     if host.noted or name in state.fenced:
         reasons.append(
-            "a ledger says that it is fenced, and a new Unfenced NetworkFence would let it write "
-            "again: run release_fenced_node"
+            Reason(
+                "fence_unfinished",
+                "a ledger says that it is fenced, and a new Unfenced NetworkFence would let it "
+                "write again: run release_fenced_node",
+            )
         )
     for cidr in cidrs:
         others = [other for other in nodes.touching((cidr,)) if other != name]
         if others:
             reasons.append(
-                f"{cidr} is an address of {', '.join(others[:5])} too, which it would fence as "
-                "well: give the option addresses"
+                Reason(
+                    "fence_shared",
+                    f"{cidr} is an address of {', '.join(others[:5])} too, which it would fence as "
+                    "well: give the option addresses",
+                )
             )
+    reasons += fenced_for_others(state.fenced, name, cidrs)
     for blocked in options.ceph.blocklist if options.ceph else ():
         if overlap((_as_range(blocked.address),), cidrs):
             reasons.append(
-                f"Ceph's blocklist has {blocked.entry} until {blocked.until}, which an unfencing "
-                "may take away: find out whose it is"
+                Reason(
+                    "ceph_entry_left",
+                    f"Ceph's blocklist has {blocked.entry} until {blocked.until}, which an "
+                    "unfencing may take away: find out whose it is",
+                )
             )
     if ours and not (ours.settled and _fits(ours, state, options, cidrs)):
-        reasons.append(_misfit(ours, state, options, cidrs))
+        reasons.append(Reason("network_fence_unfit", _misfit(ours, state, options, cidrs)))
     for fence in touching:
         if fence.state == FENCED:
             reasons.append(
-                f"NetworkFence {fence.name} fences {', '.join(fence.cidrs)}, and an unfencing "
-                "could take that away: release it first"
+                Reason(
+                    "network_fence_opposed",
+                    f"NetworkFence {fence.name} fences {', '.join(fence.cidrs)}, and an unfencing "
+                    "could take that away: release it first",
+                )
             )
         elif (fence.driver, fence.cluster_id) == (state.driver, state.cluster_id):
             reasons.append(
-                f"{_misfit(fence, state, options, cidrs)}; two for one address would undo each "
-                "other's work"
+                Reason(
+                    "network_fence_unfit",
+                    f"{_misfit(fence, state, options, cidrs)}; two for one address would undo each "
+                    "other's work",
+                )
             )
     return reasons
+
+
+def fenced_for_others(
+    fenced: Mapping[str, tuple[str, ...]], name: str, cidrs: tuple[str, ...]
+) -> list[Reason]:
+    """What of these ranges is in the fence of another node, whatever this node's kubelet says."""
+    return [
+        Reason(
+            "fence_shared",
+            f"{cidr} is fenced for node {node}, says its ledger, and an unfencing would let that "
+            "write again: release it first, or give the option addresses",
+        )
+        for node, theirs in fenced.items()
+        if node != name
+        for cidr in cidrs
+        if overlap((cidr,), theirs)
+    ]
+
+
+def fenced_by(ledger: Ledger) -> tuple[str, ...]:
+    """The addresses and ranges in a ledger."""
+    return (
+        *ledger.addresses,
+        *(entry.entry for entry in ledger.entries),
+        *(cidr for fence in ledger.network_fences for cidr in fence.cidrs),
+    )
 
 
 def _misfit(fence: NetworkFence, state: State, options: Options, cidrs: tuple[str, ...]) -> str:
@@ -352,11 +407,11 @@ def _fits(fence: NetworkFence, state: State, options: Options, cidrs: tuple[str,
 
 def _wanted(state: State, options: Options, host: Host) -> tuple[str, ...]:
     name = host.node.name
-    return (
-        options.addresses.get(name)
-        or _reported(state, options, name)
-        or _ranges(host.addresses, f"InternalIP of {name}")
-    )
+    return options.addresses.get(name) or _reported(state, options, name) or _internal(host)
+
+
+def _internal(host: Host) -> tuple[str, ...]:
+    return _ranges(host.addresses, f"InternalIP of {host.node.name}")
 
 
 def _source(state: State, options: Options, host: Host) -> str:
@@ -386,7 +441,7 @@ def _ranges(texts: tuple[str, ...], where: str) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(_as_range(text) for text in texts))
     except ValueError as error:
-        raise StorageOpsError(f"{where}: {error}") from error
+        raise BadOption(f"{where}: {error}") from error
 
 
 def _as_range(text: str) -> str:
@@ -394,6 +449,14 @@ def _as_range(text: str) -> str:
         return str(ip_network(text.strip(), strict=False))
     # Of an IPv6 address, what stands behind % names an interface of the node's.
     return str(ip_network(ip_address(text.strip().partition("%")[0])))
+
+
+def _is_range(text: str) -> bool:
+    try:
+        _as_range(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _same(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
@@ -470,7 +533,12 @@ def _command(body: dict[str, Any]) -> list[str]:
 def pick_host(item: dict[str, Any]) -> Host:
     """The record of a Node."""
     listed = (item.get("status") or {}).get("addresses") or []
-    addresses = tuple(entry["address"] for entry in listed if entry.get("type") == "InternalIP")
+    # Anything may stand there, and one kubelet's nonsense is no reason to prepare no node.
+    addresses = tuple(
+        entry["address"]
+        for entry in listed
+        if entry.get("type") == "InternalIP" and _is_range(entry["address"])
+    )
     return Host(
         pick_node(item), addresses, ANNOTATION in (item["metadata"].get("annotations") or {})
     )

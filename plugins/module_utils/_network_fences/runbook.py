@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
@@ -48,6 +49,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fenc
     Options,
     State,
     Subject,
+    fenced_by,
+    fenced_for_others,
     overlap,
     pick_endpoint,
     pick_host,
@@ -71,9 +74,10 @@ class FencePreparation:
         if fences is None:
             raise StorageOpsError(
                 "this cluster has no NetworkFences: install CSI-Addons with its resource "
-                "definitions, or fence with method ceph"
+                "definitions, or fence with method ceph",
+                code="fence_method_unfit",
             )
-        fenced = frozenset(ledger.node for ledger in self._ledgers.all())
+        fenced = self._fenced()
         endpoints = tuple(cluster.list(path(GROUP, "csiaddonsnodes"), pick_endpoint))
         reports = options.class_name or any(endpoint.clients for endpoint in endpoints)
         classes = network_fence.read_classes(cluster) if reports else {}
@@ -82,11 +86,13 @@ class FencePreparation:
             driver, cluster_id = _from_class(options.class_name, classes)
         problem = _unserved(driver, endpoints)
         if problem:
-            raise StorageOpsError(problem)
+            raise StorageOpsError(problem, code="network_fence_unfit")
         hosts = tuple(sorted(cluster.list(NODES, pick_host)))
         unknown = sorted({*options.nodes, *options.addresses} - {host.node.name for host in hosts})
         if unknown:
-            raise StorageOpsError(f"there is no node {', '.join(unknown)}: is it a typing error?")
+            raise StorageOpsError(
+                f"there is no node {', '.join(unknown)}: is it a typing error?", code="not_found"
+            )
         return State(driver, cluster_id, hosts, fences, endpoints, classes, fenced)
 
     def plan(self, state: State) -> Plan:
@@ -134,7 +140,8 @@ class FencePreparation:
         if found is None or not found.settled or found.state != UNFENCED:
             raise ActionFailed(
                 f"NetworkFence {action.target} is not Unfenced and settled: "
-                f"{found.status if found else 'it is gone'}"
+                f"{found.status if found else 'it is gone'}",
+                code="network_fence_unfit",
             )
         unread = (
             "; Ceph itself was not read, so that is unverified"
@@ -142,6 +149,9 @@ class FencePreparation:
             else ""
         )
         return [f"NetworkFence {found.name} is {found.state} and says {found.message!r}{unread}"]
+
+    def _fenced(self) -> dict[str, tuple[str, ...]]:
+        return {ledger.node: fenced_by(ledger) for ledger in self._ledgers.all()}
 
     def _create(self, body: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         try:
@@ -156,7 +166,9 @@ class FencePreparation:
         item = self._cluster.get(path("v1", "nodes", subject.host.node.name))
         now = pick_host(item) if item else None
         if now is None or now.node.uid != subject.host.node.uid:
-            raise NotStarted("the node is gone, or another one has its name")
+            raise NotStarted(
+                "the node is gone, or another one has its name", code="identity_changed"
+            )
         if (
             now.node.ready != "True"
             or now.noted
@@ -164,11 +176,18 @@ class FencePreparation:
             or self._ledgers.read(now.node.name, item)
         ):
             raise NotStarted(
-                "the node is no longer Ready, is being fenced, or has other addresses: run again"
+                "the node is no longer Ready, is being fenced, or has other addresses: run again",
+                code="node_not_ready",
             )
+        cidrs = tuple(subject.body["spec"]["cidrs"])
+        theirs = fenced_for_others(self._fenced(), now.node.name, cidrs)
+        if theirs:
+            raise NotStarted(theirs[0], code=theirs[0].code)
         for fence in network_fence.list_fences(self._cluster) or ():
-            if fence.state == FENCED and overlap(fence.cidrs, tuple(subject.body["spec"]["cidrs"])):
-                raise NotStarted(f"NetworkFence {fence.name} is Fenced now")
+            if fence.state == FENCED and overlap(fence.cidrs, cidrs):
+                raise NotStarted(
+                    f"NetworkFence {fence.name} is Fenced now", code="network_fence_opposed"
+                )
 
 
 def _from_class(name: str, classes: Mapping[str, dict[str, Any]]) -> tuple[str, str]:
@@ -176,7 +195,8 @@ def _from_class(name: str, classes: Mapping[str, dict[str, Any]]) -> tuple[str, 
     if name not in classes:
         raise StorageOpsError(
             f"there is no NetworkFenceClass {name}; there are "
-            f"{', '.join(sorted(classes)) or 'none'}"
+            f"{', '.join(sorted(classes)) or 'none'}",
+            code="not_found",
         )
     parameters = classes[name].get("parameters") or {}
     missing = [
@@ -185,7 +205,7 @@ def _from_class(name: str, classes: Mapping[str, dict[str, Any]]) -> tuple[str, 
         if not parameters.get(key)
     ]
     if missing:
-        raise StorageOpsError(
+        raise BadOption(
             f"NetworkFenceClass {name} lacks the parameters {', '.join(missing)}, without which "
             "its driver cannot fence"
         )
@@ -201,7 +221,7 @@ def _unserved(driver: str, endpoints: tuple[Endpoint, ...]) -> str:
     if not mine:
         drivers = sorted({endpoint.driver for endpoint in endpoints})
         return (
-            f"no CSIAddonsNode has driver {driver}, so nobody would act on its NetworkFences; "
+            f"no CSIAddonsNode has driver {driver}, so nothing would act on its NetworkFences; "
             f"there are {', '.join(drivers) or 'none'}"
         )
     if all(endpoint.capabilities for endpoint in mine) and not any(

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
+    BadOption,
 )
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
@@ -167,7 +168,7 @@ def split_share(share: str) -> tuple[str, str]:
     """(server, export) of ``server:/export``; anything else is a StorageOpsError."""
     match = _SHARE.fullmatch(share)
     if match is None or "\0" in share:
-        raise StorageOpsError(
+        raise BadOption(
             f"{share!r} is no NFS share: write it as server:/export, with an IPv6 address in "
             "square brackets"
         )
@@ -284,9 +285,9 @@ def _judge_version(share: Share, wanted: str, state: State, options: Options) ->
         return _refused(
             share,
             state,
-            install
+            Reason("program_missing", install)
             if attempt.state == NO_HELPER
-            else f"{name} could not be tried: {attempt.error}",
+            else Reason("evidence_unreadable", f"{name} could not be tried: {attempt.error}"),
         )
     best = _best(share, options)
     other = (
@@ -414,15 +415,15 @@ def _limit_is_it(attempt: Attempt, state: State, best: Attempt) -> bool:
 
 def _finding(share: Share, state: State, severity: str, summary: str, reason: str) -> Finding:
     finding = Finding(
-        "STOR-09",
-        severity,
-        "NFS share",
-        printable(share.target.share),
-        state.node,
-        printable(summary),
-        "report",
-        "",
-        RUNBOOK,
+        control="STOR-09",
+        severity=severity,
+        kind="NFS share",
+        name=printable(share.target.share),
+        node=state.node,
+        summary=printable(summary),
+        verdict="report",
+        reason="",
+        runbook=RUNBOOK,
     )
     finding.reason = printable(reason)
     finding.evidence = {
@@ -447,11 +448,11 @@ def _finding(share: Share, state: State, severity: str, summary: str, reason: st
     return finding
 
 
-def _refused(share: Share, state: State, reason: str) -> Finding:
+def _refused(share: Share, state: State, reason: Reason) -> Finding:
     finding = _finding(
         share, state, "minor", f"{share.target.share}: whether it can be mounted is not known", ""
     )
-    finding.refuse(printable(reason))
+    finding.refuse(reason.with_text(printable(reason)))
     return finding
 
 
@@ -464,15 +465,15 @@ def _judge_left(state: State) -> list[Finding]:
         "mounts of this check"
     )
     finding = Finding(
-        "STOR-09",
-        "minor",
-        "process",
-        ", ".join(names[:3]),
-        state.node,
-        summary,
-        "report",
-        "",
-        RUNBOOK,
+        control="STOR-09",
+        severity="minor",
+        kind="process",
+        name=", ".join(names[:3]),
+        node=state.node,
+        summary=summary,
+        verdict="report",
+        reason="",
+        runbook=RUNBOOK,
     )
     finding.reason = (
         "they were killed, live in mount namespaces of their own, and go by "

@@ -28,6 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan import (
@@ -111,7 +112,7 @@ def nfs_options(params: dict[str, Any]) -> Options:
         split_share(share)
     odd = [option for option in options.mount_options if _NOT_TO_BE_GIVEN.match(option)]
     if odd:
-        raise StorageOpsError(
+        raise BadOption(
             f"{odd[0]!r} may not be in mount_options: versions and wanted_version say what is "
             "tried, in the foreground"
         )
@@ -120,9 +121,9 @@ def nfs_options(params: dict[str, Any]) -> Options:
         ("connect_timeout", options.connect_timeout, 0.1),
     ):
         if not value >= least:  # not a number is neither
-            raise StorageOpsError(f"{name} is {value:g}; give at least {least:g}")
+            raise BadOption(f"{name} is {value:g}; give at least {least:g}")
     if not 0 < options.slow_seconds <= options.mount_timeout:
-        raise StorageOpsError(
+        raise BadOption(
             f"slow_seconds is {options.slow_seconds:g}; give more than 0 and at most mount_timeout"
         )
     wanted = options.wanted_version
@@ -275,7 +276,7 @@ def _resolve(host: Host, servers: Sequence[str]) -> list[tuple[tuple[str, ...], 
 
 
 def _route(host: Host, address: str) -> str:
-    """How packets get to an address, in words, as ``ip route get`` says."""
+    """How packets get to an address, as a sentence, as ``ip route get`` says."""
     said = host.run(["ip", "-o", "route", "get", address])
     # One line has all of it, with backslashes where there were ends of lines; the first of them is
     # the route.
@@ -381,7 +382,9 @@ def _folder(host: Host) -> Iterator[str]:
     try:
         os.makedirs(host.path(folder), mode=0o700, exist_ok=True)
     except OSError as error:
-        raise StorageOpsError(f"{folder} cannot be made: {error.strerror}") from error
+        raise StorageOpsError(
+            f"{folder} cannot be made: {error.strerror}", code="file_unusable"
+        ) from error
     try:
         yield folder
     finally:
@@ -518,13 +521,13 @@ def _attempt(version: str, value: list[Any] | None, problem: str, timed_out: boo
     return Attempt(version, state, seconds, "" if state == OK else said)
 
 
-def _mounting(host: Host) -> dict[int, str]:
-    """Mounts of NFS that are under way, by the pid of mount.nfs.
+def _mounting(host: Host) -> dict[tuple[str, str], str]:
+    """Mounts of NFS that are under way, by the pid of mount.nfs and when that began.
 
     To read the command line of another may block.
     """
 
-    def reading() -> list[tuple[int, str]]:
+    def reading() -> list[tuple[str, str, str]]:
         pids = [
             pid
             for pid in host.names("/proc")
@@ -532,11 +535,22 @@ def _mounting(host: Host) -> dict[int, str]:
         ]
         words = [(pid, (host.read(f"/proc/{pid}/cmdline") or "").split("\0")) for pid in pids]
         return [
-            (int(pid), f"pid {pid} ({' '.join(said[:3])})") for pid, said in words if len(said) > 2
+            (pid, _started(host, pid), f"pid {pid} ({' '.join(said[:3])})")
+            for pid, said in words
+            if len(said) > 2
         ]
 
     reply = host.bounded(reading)
-    return dict(reply.value or ())
+    return {(pid, started): text for pid, started, text in reply.value or ()}
+
+
+def _started(host: Host, pid: str) -> str:
+    """When a process began, in ticks since the boot: another one may have its pid since (proc(5),
+    /proc/PID/stat, field 22).
+    """
+    # The name before it, in brackets, may hold anything.
+    fields = (host.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 else ""
 
 
 def _left(host: Host, folder: str) -> tuple[str, ...]:

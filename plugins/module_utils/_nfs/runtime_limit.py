@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding, Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
@@ -114,7 +116,7 @@ def limit_options(params: dict[str, Any]) -> LimitOptions:
     given = {name: params[name] for name in LimitOptions.__dataclass_fields__ if name in params}
     options = LimitOptions(**{**given, "runtimes": tuple(given.get("runtimes", ()))})
     if not options.limit_nofile_max >= 1024:
-        raise StorageOpsError(
+        raise BadOption(
             f"limit_nofile_max is {options.limit_nofile_max}; give "
             "at least 1024, or nothing will run"
         )
@@ -272,7 +274,7 @@ def plan_limits(state: LimitState, options: LimitOptions) -> Plan:
         finding = _finding(
             state, "major", "service", "systemd", "what container runtimes there are cannot be read"
         )
-        finding.refuse(f"{state.problem}: see 'systemctl status'")
+        finding.refuse(Reason("evidence_unreadable", f"{state.problem}: see 'systemctl status'"))
         return Plan([finding])
     findings = [
         finding
@@ -285,7 +287,17 @@ def plan_limits(state: LimitState, options: LimitOptions) -> Plan:
 
 
 def _finding(state: LimitState, severity: str, kind: str, name: str, summary: str) -> Finding:
-    return Finding("STOR-10", severity, kind, name, state.node, summary, "report", "", RUNBOOK)
+    return Finding(
+        control="STOR-10",
+        severity=severity,
+        kind=kind,
+        name=name,
+        node=state.node,
+        summary=summary,
+        verdict="report",
+        reason="",
+        runbook=RUNBOOK,
+    )
 
 
 def _next(runtime: Runtime, state: LimitState) -> int:

@@ -57,7 +57,8 @@ class Host:
         if os.geteuid() != 0:
             raise StorageOpsError(
                 "this module reads other processes' mounts and asks "
-                "disks: run it as root (become: true)"
+                "disks: run it as root (become: true)",
+                code="privileges_missing",
             )
 
     def path(self, path: str) -> str:
@@ -108,7 +109,8 @@ class Host:
             return os.readlink(self.path(path))
         except PermissionError as error:
             raise StorageOpsError(
-                f"{path} may not be read: run as root, with all of its capabilities"
+                f"{path} may not be read: run as root, with all of its capabilities",
+                code="privileges_missing",
             ) from error
         except OSError:
             return ""
@@ -135,7 +137,7 @@ class Host:
         # The kernel's timeout holds for each command, and a conversation has a few.
         replies = call_each(asking, questions, timeout + 1, self.deadline.remaining())
         return [
-            scsi.Answer(problem=reply.problem)
+            scsi.Answer(problem=reply.problem, denied=reply.error == "PermissionError")
             if reply.problem
             else scsi.Answer.from_json(reply.value)
             for reply in replies
@@ -146,7 +148,8 @@ class Host:
         if seconds > self.deadline.remaining():
             raise StorageOpsError(
                 f"the deadline would pass while waiting for {seconds:g} s; nothing more was done. "
-                "Raise 'deadline' or narrow the scope"
+                "Raise 'deadline' or narrow the scope",
+                code="deadline_passed",
             )
         time.sleep(seconds)
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
@@ -188,7 +189,7 @@ def parse_note(text: str, path: str) -> VolumeNote:
 
 
 def contradiction(place: Place, note: VolumeNote) -> str:
-    """Why a note cannot be that of a place, in words; empty if it can."""
+    """Why a note cannot be that of a place, as a sentence; empty if it can."""
     if note.volume and place.volume and note.volume != place.volume:
         return f"{place.note} is of the volume {note.volume}, not {place.volume}"
     if place.driver and note.driver != place.driver:
@@ -208,7 +209,7 @@ def resolve_root(host: Host, root: str) -> str:
     are the administrator's.
     """
     if not root.startswith("/") or ".." in root.split("/"):
-        raise StorageOpsError(f"the kubelet's folder {root!r} is no absolute path without '..'")
+        raise BadOption(f"the kubelet's folder {root!r} is no absolute path without '..'")
 
     def resolving() -> str:
         real = host.resolve(root)
@@ -219,9 +220,7 @@ def resolve_root(host: Host, root: str) -> str:
         raise StorageOpsError(f"the kubelet's folder {root!r} cannot be looked at: {reply.problem}")
     real: str = reply.value
     if real.strip("/") == "":
-        raise StorageOpsError(
-            f"the kubelet's folder {root!r} is not there, or is no folder of its own"
-        )
+        raise BadOption(f"the kubelet's folder {root!r} is not there, or is no folder of its own")
     return real
 
 

@@ -195,14 +195,16 @@ def read_table(host: Host, pid: str) -> MountTable:
         if not text:
             raise StorageOpsError(
                 f"{path} cannot be read: the process is gone, or this does not run as root "
-                "(become: true)"
+                "(become: true)",
+                code="privileges_missing",
             )
         if text == before:
             return MountTable(parse_mountinfo(text, pid))
         before = text
     raise StorageOpsError(
         f"{path} was another one each of {_READINGS} times that it was read: run this again when "
-        "fewer mounts change"
+        "fewer mounts change",
+        code="device_changing",
     )
 
 
@@ -219,9 +221,16 @@ def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
     A process in a chroot sees only what is below its root, so a namespace is read once for every
     root in it. A namespace that only an open file keeps alive cannot be read; a device mounted
     there still shows by its open count.
+    Raises StorageOpsError when the deadline passes: each container may make namespaces of its own
+    with as many mounts as it likes, and what was not read is not unmounted.
     """
-    seen = set()
+    seen: set[tuple[str, str]] = set()
     for pid in host.names("/proc"):
+        if not host.deadline.remaining():
+            raise StorageOpsError(
+                f"the deadline passed while mount namespaces were read ({len(seen)} were): raise "
+                "deadline, or find out whose processes have so many"
+            )
         view = (
             (host.link(f"/proc/{pid}/ns/mnt"), host.link(f"/proc/{pid}/root"))
             if pid.isdigit()
@@ -235,7 +244,10 @@ def each_namespace(host: Host) -> Iterator[tuple[str, str]]:
             seen.add(view)
             yield pid, text
     if not seen:
-        raise StorageOpsError("no mount namespace can be read in /proc: run as root (become: true)")
+        raise StorageOpsError(
+            "no mount namespace can be read in /proc: run as root (become: true)",
+            code="privileges_missing",
+        )
 
 
 def swap_devices(host: Host) -> list[str]:

@@ -67,16 +67,19 @@ def parse_maps(text: str) -> dict[str, dict[str, str]]:
             near = " ".join(repaired[max(0, error.pos - 40) : error.pos + 40].split())
             raise StorageOpsError(
                 f"multipathd's JSON is broken near {near!r}: an alias in multipath.conf with a "
-                "quotation mark does that; change it"
+                "quotation mark does that; change it",
+                code="multipathd_unusable",
             ) from None
         raise StorageOpsError(
-            f"multipathd answered {' '.join(text.split())[:100]!r} instead of JSON"
+            f"multipathd answered {' '.join(text.split())[:100]!r} instead of JSON",
+            code="multipathd_unusable",
         ) from None
     version = answer.get("major_version") if isinstance(answer, dict) else None
     if version != _MAJOR_VERSION:
         raise StorageOpsError(
             f"multipathd speaks version {version!r} of its JSON; this collection knows version "
-            f"{_MAJOR_VERSION}"
+            f"{_MAJOR_VERSION}",
+            code="version_unsupported",
         )
     found: dict[str, dict[str, str]] = {}
     try:
@@ -86,7 +89,8 @@ def parse_maps(text: str) -> dict[str, dict[str, str]]:
             found.setdefault(entry["uuid"], {}).update(_paths(entry))
     except (KeyError, TypeError, AttributeError) as error:
         raise StorageOpsError(
-            f"multipathd's JSON lacks what is needed: {type(error).__name__} {error}"
+            f"multipathd's JSON lacks what is needed: {type(error).__name__} {error}",
+            code="multipathd_unusable",
         ) from None
     return found
 

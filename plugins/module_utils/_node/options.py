@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
+    BadOption,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
     UNDO_SECONDS,
@@ -70,9 +70,7 @@ PEERS = ArgumentSpec(
 def make_host(params: dict[str, Any]) -> Host:
     """The node, with the bounds the user gave."""
     if not params["deadline"] >= 2 * UNDO_SECONDS:
-        raise StorageOpsError(
-            f"deadline is {params['deadline']:g} s; give at least {2 * UNDO_SECONDS:g}"
-        )
+        raise BadOption(f"deadline is {params['deadline']:g} s; give at least {2 * UNDO_SECONDS:g}")
     if not params["command_timeout"] > 0:
-        raise StorageOpsError("command_timeout must be more than 0 seconds")
+        raise BadOption("command_timeout must be more than 0 seconds")
     return Host(Deadline(params["deadline"] - UNDO_SECONDS), params["command_timeout"])

@@ -45,7 +45,8 @@ class Answer:
     else, which says nothing of its server.
     ``step``: statvfs or listing, whichever failed or hung; empty if all is well or it was never
     asked. ``error``: name such as ENOTCONN.
-    ``text``: why, in words. ``left``: pid of the child that the kernel does not let go of, or 0.
+    ``text``: why, as a sentence. ``left``: pid of the child that the kernel does not let go of, or
+    0.
     """
 
     state: str

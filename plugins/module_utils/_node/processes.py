@@ -66,7 +66,8 @@ def require_host_namespace(host: Host) -> None:
     if host.link("/proc/self/ns/mnt") != host.link("/proc/1/ns/mnt"):
         raise StorageOpsError(
             "this runs in a mount namespace of its own, not the node's: connect to the node itself "
-            "(ssh, no container)"
+            "(ssh, no container)",
+            code="privileges_missing",
         )
 
 

@@ -73,7 +73,7 @@ class Answer:
     ``wwids``: the logical unit's names as multipath writes them (``3600...`` for NAA, ``2...`` for
     EUI-64, ``1...`` for T10).
     ``luns``: what the target answered to REPORT LUNS, None if it was not asked or did not answer.
-    ``problem``: why there is no answer at all.
+    ``problem``: why there is no answer at all. ``denied``: since the right to ask is missing.
     """
 
     ready: str = "not asked"
@@ -83,6 +83,7 @@ class Answer:
     wwids: tuple[str, ...] = ()
     luns: tuple[int, ...] | None = None
     problem: str = ""
+    denied: bool = False
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Answer:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import call_each
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
@@ -99,8 +100,8 @@ class UsesByDevice:
     """
 
     def __init__(self, host: Host) -> None:
-        self._by_dev: dict[str, list[str]] = {}
-        self._by_name: dict[str, list[str]] = {}
+        self._by_dev: dict[str, list[Reason]] = {}
+        self._by_name: dict[str, list[Reason]] = {}
         kernel_names: dict[str, str] = {}
 
         def name_of(source: str) -> str:
@@ -115,26 +116,38 @@ class UsesByDevice:
             # No block device has the major number 0, and a tenant may have any number of such
             # mounts.
             if not mount.device.startswith("0:"):
-                self._by_dev.setdefault(mount.device, []).append(f"mounted at {where}")
+                self._by_dev.setdefault(mount.device, []).append(
+                    Reason("in_use_mounted", f"mounted at {where}")
+                )
             # btrfs shows a device number of its own, so the source counts too.
             if mount.fstype.partition(".")[0] not in _ANYBODYS and name_of(mount.source):
-                self._by_name.setdefault(name_of(mount.source), []).append(f"mounted at {where}")
+                self._by_name.setdefault(name_of(mount.source), []).append(
+                    Reason("in_use_mounted", f"mounted at {where}")
+                )
             if mount.root != "/" and (mount.fstype == "devtmpfs" or mount.device in with_nodes):
                 self._by_name.setdefault(mount.root.rpartition("/")[2], []).append(
-                    f"its device node is bound at {where}"
+                    Reason("in_use_mounted", f"its device node is bound at {where}")
                 )
         for swap in swap_devices(host):
-            self._by_name.setdefault(name_of(swap), []).append(f"{swap} is swap")
+            self._by_name.setdefault(name_of(swap), []).append(
+                Reason("in_use_held", f"{swap} is swap")
+            )
         # A path says little: it may be one of another mount namespace, or be unmounted by now.
-        self._unknown: list[str] = []
+        self._unknown: list[Reason] = []
         for loop, (devs, problem) in loop_backings(host).items():
             for dev in devs:
-                self._by_dev.setdefault(dev, []).append(f"behind {loop}")
+                self._by_dev.setdefault(dev, []).append(Reason("in_use_held", f"behind {loop}"))
             self._unknown += (
-                [f"whether {loop} stands on it is unknown: {problem}"] if problem else []
+                [
+                    Reason(
+                        "evidence_unreadable", f"whether {loop} stands on it is unknown: {problem}"
+                    )
+                ]
+                if problem
+                else []
             )
 
-    def of(self, devices: dict[str, str]) -> list[str]:
+    def of(self, devices: dict[str, str]) -> list[Reason]:
         """What the devices (kernel name -> major:minor) are used for; one sentence each."""
         found = [
             use
@@ -309,7 +322,7 @@ def _text(path: str) -> str:
         return file.read().rstrip("\n")
 
 
-def exclusive_open(host: Host, name: str) -> list[str]:
+def exclusive_open(host: Host, name: str) -> list[Reason]:
     """Why a device cannot be claimed for oneself: another has claimed it, or no answer in time;
     empty if it can.
 
@@ -326,5 +339,7 @@ def exclusive_open(host: Host, name: str) -> list[str]:
 
     reply = host.bounded(claiming)
     if reply.problem:
-        return [f"whether {name} is free is unknown: {reply.problem}"]
-    return [f"{name} is claimed exclusively by the kernel or a process"] if reply.value else []
+        said = f"whether {name} is free is unknown: {reply.problem}"
+        return [Reason("evidence_unreadable", said)]
+    said = f"{name} is claimed exclusively by the kernel or a process"
+    return [Reason("in_use_held", said)] if reply.value else []

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     Finding,
@@ -56,7 +57,7 @@ class Options:
     kubelet_root: str = kubelet.ROOT
     probe_timeout: float = 5.0
     max_repairs: int = 10
-    accept_majority_broken: bool = False
+    accept_majority: bool = False
     publish_from: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -167,7 +168,7 @@ class Stack:
         return [] if self.publishes == drivers.STAGING else self.strange
 
     def verdict(self, layer: Mount) -> str:
-        """What a layer is, in words; empty where nothing tells."""
+        """What a layer is, as a sentence; empty where nothing tells."""
         if not self.staged:
             return ""
         if layer not in self.strange:
@@ -375,25 +376,34 @@ def plan(state: State, options: Options) -> Plan:
     ]
     # What nothing is known of says nothing of an outage.
     broken = [finding for finding, stack in zip(wrong, suspicious) if not _is_unknown(stack)]
-    outage = [] if options.accept_majority_broken else _outages(state, broken, turned)
+    outage = [] if options.accept_majority else _outages(state, broken, turned)
     wanted = Plan([finding for finding in [*wrong, *turned] if _in_scope(finding, options)])
     helped = [finding for finding in wanted.findings if finding.repair or finding.workload]
     for finding in helped if outage else helped[options.max_repairs :]:
         finding.refuse(
             *(
                 outage
-                or [f"max_repairs is {options.max_repairs}: run again for this one, or raise it"]
+                or [
+                    Reason(
+                        "too_many_repairs",
+                        f"max_repairs is {options.max_repairs}: run again for this one, or raise "
+                        "it",
+                    )
+                ]
             )
         )
         finding.workload = None
     return wanted
 
 
-def _outages(state: State, wrong: list[Finding], turned: list[Finding]) -> list[str]:
+def _outages(state: State, wrong: list[Finding], turned: list[Finding]) -> list[Reason]:
     """Why so much looks broken that nothing is to be repaired."""
     return [
-        f"{len(broken)} of the node's {total} {what} look broken at once: that may be an outage. "
-        "If they all have to be repaired, set accept_majority_broken"
+        Reason(
+            "majority_broken",
+            f"{len(broken)} of the node's {total} {what} look broken at once: that may be an "
+            "outage. If they all have to be repaired, set accept_majority",
+        )
         for broken, total, what in (
             (wrong, len(state.places(kubelet.PUBLISH)), "pod mounts"),
             (turned, len(filesystems(state)), "volume filesystems"),
@@ -418,16 +428,16 @@ def judge_stack(state: State, stack: Stack) -> Finding:
     """
     place, layers = stack.place, stack.layers
     finding = Finding(
-        "STOR-07",
-        "major",
-        "pod mount",
-        place.point,
-        state.node,
-        "",
-        "repair",
-        "",
-        RUNBOOK,
-        {
+        control="STOR-07",
+        severity="major",
+        kind="pod mount",
+        name=place.point,
+        node=state.node,
+        summary="",
+        verdict="repair",
+        reason="",
+        runbook=RUNBOOK,
+        evidence={
             "points": [place.point],
             "volumes": [place.volume],
             "pod": place.pod,
@@ -472,14 +482,22 @@ def judge_stack(state: State, stack: Stack) -> Finding:
     if not kept:
         # The kubelet mounts it again only when it next syncs the pod; until then, and if the image
         # is still being pulled, a container would start on an empty folder of the node's disk.
-        users.append("the volume is not below it: a container could start on an empty folder")
+        users.append(
+            Reason(
+                "pod_restart_needed",
+                "the volume is not below it: a container could start on an empty folder",
+            )
+        )
     if doubts:
         finding.refuse(*doubts, *users)
     elif users:
         finding.refuse(
             *users,
-            "the workload must be moved off the node and back: see workload_reattach, or set "
-            "pod_mounts_reattach",
+            Reason(
+                "pod_restart_needed",
+                "the workload must be moved off the node and back: see workload_reattach, or set "
+                "pod_mounts_reattach",
+            ),
         )
         finding.workload = _workload(place.volume, stack.note, (place,))
     else:
@@ -502,9 +520,12 @@ def _judge_bare(stack: Stack, finding: Finding) -> None:
         f"{show(stack.layers[-1].root)}, in which the volume is not mounted"
     )
     finding.refuse(
-        "what the pod has written is in that folder, and not in the volume: copy it, see the "
-        "driver's log why it did not mount the volume "
-        f"{show(stack.note.handle)}, then delete the pod"
+        Reason(
+            "data_misplaced",
+            "what the pod has written is in that folder, and not in the volume: copy it, see the "
+            "driver's log why it did not mount the volume "
+            f"{show(stack.note.handle)}, then delete the pod",
+        )
     )
 
 
@@ -517,12 +538,18 @@ def _judge_unknown(stack: Stack, finding: Finding) -> None:
         f"whether the pod's mount is its volume cannot be told: {strange} is not what is staged"
     )
     finding.refuse(
-        f"nothing is known of the driver {show(stack.note.driver)} that says where its mounts for "
-        "pods come from: see its documentation, and set publish_from for it"
+        Reason(
+            "driver_unknown",
+            f"nothing is known of the driver {show(stack.note.driver)} that says where its mounts "
+            "for pods come from: see its documentation, and set publish_from for it",
+        )
         if not stack.publishes
-        else f"the driver {show(stack.note.driver)} may mount for pods what it has not staged, and "
-        f"{len(stack.layers)} mounts lie on one another: if the pod does not get its data, delete "
-        "the pod"
+        else Reason(
+            "evidence_contradicts",
+            f"the driver {show(stack.note.driver)} may mount for pods what it has not staged, and "
+            f"{len(stack.layers)} mounts lie on one another: if the pod does not get its data, "
+            "delete the pod",
+        )
     )
 
 
@@ -533,8 +560,11 @@ def _judge_unstaged(stack: Stack, finding: Finding) -> None:
         finding.severity = "minor"
         finding.summary = "whether the pod's mount is its volume cannot be told"
         finding.refuse(
-            f"the kubelet's note of the volume cannot be used: {show(stack.problem)}. See what its "
-            "log says of the pod"
+            Reason(
+                "evidence_unreadable",
+                f"the kubelet's note of the volume cannot be used: {show(stack.problem)}. See "
+                "what its log says of the pod",
+            )
         )
         return
     finding.summary = f"{len(stack.layers)} mounts lie on one another: {sources}"
@@ -547,24 +577,33 @@ def _judge_unstaged(stack: Stack, finding: Finding) -> None:
 
 def _doubts(
     state: State, stack: Stack, kept: tuple[Mount, ...], doomed: tuple[Mount, ...]
-) -> list[str]:
+) -> list[Reason]:
     """Why it is not proven that these layers may go."""
     doubts = []
     if pod_uid_of(f"/kubepods/pod{stack.place.pod}") != stack.place.pod:
         doubts.append(
-            f"its pod cannot be {stack.place.pod}, which is no uid: whether a container of it runs "
-            "cannot be told"
+            Reason(
+                "value_refused",
+                f"its pod cannot be {stack.place.pod}, which is no uid: whether a container of it "
+                "runs cannot be told",
+            )
         )
     wrong, staged = stack.wrong, {mount.device for mount in (*stack.staged, *stack.hidden)}
     if len(staged) > 1:
         doubts.append(
-            f"mounts of different devices ({', '.join(sorted(staged))}) lie in its staging folder: "
-            "which is right cannot be told"
+            Reason(
+                "evidence_contradicts",
+                f"mounts of different devices ({', '.join(sorted(staged))}) lie in its staging "
+                "folder: which is right cannot be told",
+            )
         )
     if kept and kept[0] in wrong:
         doubts.append(
-            f"the wrong mount {kept[0].id} lies underneath a right one, which would have to go "
-            "first: delete the pod"
+            Reason(
+                "mount_in_the_way",
+                f"the wrong mount {kept[0].id} lies underneath a right one, which would have to go "
+                "first: delete the pod",
+            )
         )
     others = {
         layers[0].device
@@ -579,8 +618,11 @@ def _doubts(
             and any(_is_staging(state, twin) for twin in twins(state, layer))
         ):
             doubts.append(
-                f"mount {layer.id} of {layer.device} lies on the staging mount, too: which one is "
-                "the volume cannot be told"
+                Reason(
+                    "evidence_contradicts",
+                    f"mount {layer.id} of {layer.device} lies on the staging mount, too: which "
+                    "one is the volume cannot be told",
+                )
             )
     rights = {
         (layer.device, layer.root, "ro" in layer.options)
@@ -589,18 +631,29 @@ def _doubts(
     }
     if len(rights) > 1:
         doubts.append(
-            "different folders of the volume, or one read-only and one not, lie on one another: "
-            "which is right cannot be told"
+            Reason(
+                "evidence_contradicts",
+                "different folders of the volume, or one read-only and one not, lie on one "
+                "another: which is right cannot be told",
+            )
         )
     on_top = [mount for layer in doomed for mount in state.table.on(layer) if mount not in doomed]
-    doubts += [f"another mount lies on it, at {mount.point!r}" for mount in dict.fromkeys(on_top)]
+    doubts += [
+        Reason("mount_in_the_way", f"another mount lies on it, at {mount.point!r}")
+        for mount in dict.fromkeys(on_top)
+    ]
     for place in state.places(kubelet.SUBPATH):
         if (place.pod, place.volume) == (stack.place.pod, stack.place.volume):
             made = {mount.device for mount in state.table.layers(place.point)} & {
                 layer.device for layer in wrong
             } - staged
             doubts += (
-                [f"the subPath mount {place.point} was made from it: delete the pod"]
+                [
+                    Reason(
+                        "pod_restart_needed",
+                        f"the subPath mount {place.point} was made from it: delete the pod",
+                    )
+                ]
                 if made
                 else []
             )
@@ -612,7 +665,7 @@ def _is_staging(state: State, mount: Mount) -> bool:
     return place is not None and place.kind == kubelet.STAGING
 
 
-def _users(state: State, stack: Stack, doomed: tuple[Mount, ...]) -> list[str]:
+def _users(state: State, stack: Stack, doomed: tuple[Mount, ...]) -> list[Reason]:
     """Who is inside of these layers, in any mount namespace, and whatever runs of that pod."""
     below_root = stack.place.point[len(state.root) :]
     layers = {(mount.device, _text(mount.root)) for mount in doomed}
@@ -635,9 +688,11 @@ def _users(state: State, stack: Stack, doomed: tuple[Mount, ...]) -> list[str]:
     for process in state.processes:
         how = ", ".join(how for number, how in process.uses if number in inside)
         if process.pod in pods:
-            users.append(f"{process.describe()} of a container of the pod runs")
+            users.append(
+                Reason("in_use_open", f"{process.describe()} of a container of the pod runs")
+            )
         elif how:
-            users.append(f"{process.describe()} is inside ({how})")
+            users.append(Reason("in_use_open", f"{process.describe()} is inside ({how})"))
     return users
 
 
@@ -670,16 +725,16 @@ def judge_filesystem(state: State, filesystem: Filesystem) -> Finding | None:
         stack.place.volume: stack.note for stack in stacks(state) if stack.has(filesystem.device)
     }
     finding = Finding(
-        "STOR-08",
-        "critical",
-        "volume filesystem",
-        filesystem.places[0].point,
-        state.node,
-        _said(filesystem, answer),
-        "report",
-        "",
-        RUNBOOK,
-        {
+        control="STOR-08",
+        severity="critical",
+        kind="volume filesystem",
+        name=filesystem.places[0].point,
+        node=state.node,
+        summary=_said(filesystem, answer),
+        verdict="report",
+        reason="",
+        runbook=RUNBOOK,
+        evidence={
             "points": [place.point for place in filesystem.places],
             "volumes": sorted(volumes)
             or sorted({place.volume for place in filesystem.places if place.volume}),
@@ -700,7 +755,12 @@ def judge_filesystem(state: State, filesystem: Filesystem) -> Finding | None:
     )
     obstacles = list(backing.obstacles)
     if backing.read_only:
-        obstacles.append(f"{backing.name} itself is read-only: make the LUN writable first")
+        obstacles.append(
+            Reason(
+                "device_read_only",
+                f"{backing.name} itself is read-only: make the LUN writable first",
+            )
+        )
     outside = [
         mount.point
         for mount in state.table.mounts
@@ -708,18 +768,27 @@ def judge_filesystem(state: State, filesystem: Filesystem) -> Finding | None:
     ]
     if outside:
         obstacles.append(
-            f"the node has it mounted at {show(outside[0])}, too, so it would stay as it is: "
-            "unmount it there first"
+            Reason(
+                "in_use_mounted",
+                f"the node has it mounted at {show(outside[0])}, too, so it would stay as it is: "
+                "unmount it there first",
+            )
         )
     if answer.state == probes.HUNG:
         obstacles.append(
-            f"it does not answer: {answer.text}. Its paths may be down: see multipath -ll"
+            Reason(
+                "mount_hung",
+                f"it does not answer: {answer.text}. Its paths may be down: see multipath -ll",
+            )
         )
     if not proof:
         finding.severity = _unproven_severity(backing, answer)
         obstacles.append(
-            "nothing shows that an error was the reason, so it cannot be told from what somebody "
-            "wanted: see the kernel's log"
+            Reason(
+                "cause_unproven",
+                "nothing shows that an error was the reason, so it cannot be told from what "
+                "somebody wanted: see the kernel's log",
+            )
         )
     if obstacles:
         finding.refuse(*obstacles)

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
@@ -82,7 +83,7 @@ class Backing:
     read_only: bool = False
     errors: dict[str, str] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
-    obstacles: tuple[str, ...] = ()
+    obstacles: tuple[Reason, ...] = ()
 
 
 def read_names(host: Host, points: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -150,8 +151,11 @@ def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing
 def joined(device: str, found: list[Backing]) -> Backing:
     """The block devices of one filesystem together: each of them must be usable."""
     if not found:
-        gone = f"its device {device} is gone from the kernel"
-        unknown = f"which block devices it lies on cannot be told: {device} is no device's number"
+        gone = Reason("device_unusable", f"its device {device} is gone from the kernel")
+        unknown = Reason(
+            "device_unusable",
+            f"which block devices it lies on cannot be told: {device} is no device's number",
+        )
         return Backing("", obstacles=(unknown if _is_anonymous(device) else gone,))
     return Backing(
         " ".join(backing.name for backing in found),
@@ -175,11 +179,12 @@ def paths_below(
     disks: dict[str, block.Disk],
     dm: dict[str, block.DmDevice],
     daemon: Daemon,
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[str], list[Reason]]:
     """(every path from a block device down to its disks, with its state; why it cannot be relied
     on, in sentences).
     """
-    paths, bad = [], []
+    paths: list[str] = []
+    bad: list[Reason] = []
     waiting, seen = [name], set()
     while waiting:
         current = waiting.pop(0)
@@ -191,35 +196,30 @@ def paths_below(
         device, disk = dm.get(current), disks.get(current)
         if device is not None and device.is_multipath:
             said = daemon.paths.get(device.wwid, {})
-            states = [
-                f"{device.name}: {path} {said.get(path, 'not known to multipathd')}"
-                for path in device.slaves
-            ]
-            paths += states
-            bad += [
-                f"a path is down: {state}"
-                for state in states
-                if not state.endswith(("active ready", "active ghost"))
-            ]
-            bad += [] if device.slaves else [f"{device.name} has no path left"]
-            bad += [daemon.problem] if daemon.problem else []
+            for path in device.slaves:
+                known = said.get(path, "not known to multipathd")
+                paths.append(f"{device.name}: {path} {known}")
+                if not known.endswith(("active ready", "active ghost")):
+                    bad.append(Reason("transport_outage", f"a path is down: {paths[-1]}"))
+            if not device.slaves:
+                bad.append(Reason("transport_outage", f"{device.name} has no path left"))
+            if daemon.problem:
+                bad.append(Reason("multipathd_unusable", daemon.problem))
         if device is not None and device.suspended:
-            bad.append(f"{device.name} is suspended: somebody is changing it")
+            changing = f"{device.name} is suspended: somebody is changing it"
+            bad.append(Reason("device_changing", changing))
         if disk is not None:
             state = f"{disk.name}: {disk.state}" + (
                 f", {disk.transport.describe()}" if disk.transport else ""
             )
             paths.append(state)
-            bad += (
-                [f"a path is down: {state}"]
-                if disk.state != "running" or (disk.transport is not None and not disk.transport.up)
-                else []
-            )
+            if disk.state != "running" or (disk.transport is not None and not disk.transport.up):
+                bad.append(Reason("transport_outage", f"a path is down: {state}"))
         waiting += host.names(f"/sys/class/block/{current}/slaves")
     return paths, bad
 
 
-def _unreadable(host: Host, name: str, timeout: float) -> list[str]:
+def _unreadable(host: Host, name: str, timeout: float) -> list[Reason]:
     """Why the device cannot be read; empty if it can."""
 
     def reading() -> str:
@@ -242,16 +242,20 @@ def _unreadable(host: Host, name: str, timeout: float) -> list[str]:
 
     reply = host.bounded(reading, timeout)
     problem = reply.problem or reply.value
-    return [f"{name} cannot be read: {problem}"] if problem else []
+    said = f"{name} cannot be read: {problem}"
+    return [Reason("device_unusable", said)] if problem else []
 
 
-def _protected(host: Host, name: str, timeout: float) -> list[str]:
+def _protected(host: Host, name: str, timeout: float) -> list[Reason]:
     """Why the device cannot be written although it can be read; empty if nothing says so."""
     reply = host.bounded(
         lambda: scsi.write_protected(host.path(f"/dev/{name}"), timeout), timeout + 1
     )
-    said = "the array has it write-protected: lift that first" if reply.value else reply.problem
-    return [f"{name} cannot be written: {said}"] if said else []
+    if reply.value:
+        said = f"{name} cannot be written: the array has it write-protected: lift that first"
+        return [Reason("device_read_only", said)]
+    unread = f"{name} cannot be written: {reply.problem}"
+    return [Reason("device_unusable", unread)] if reply.problem else []
 
 
 def _kernel_log(host: Host) -> list[str]:

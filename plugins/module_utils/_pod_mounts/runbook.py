@@ -23,6 +23,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
@@ -70,7 +71,7 @@ def pod_mount_options(params: dict[str, Any]) -> Options:
     """
     for name, least in (("probe_timeout", 0.1), ("max_repairs", 0)):
         if not params.get(name, least) >= least:  # not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}")
+            raise BadOption(f"{name} is {params[name]:g}; give at least {least:g}")
     given = {
         "max_repairs": 1_000_000,
         **{name: params[name] for name in Options.__dataclass_fields__ if name in params},
@@ -80,12 +81,10 @@ def pod_mount_options(params: dict[str, Any]) -> Options:
             item.strip() if name == "volumes" else item for item in params.get(name, [])
         )
         if not all(given[name]):
-            raise StorageOpsError(
-                f"{name} has an empty name; leave the option out to look at everything"
-            )
+            raise BadOption(f"{name} has an empty name; leave the option out to look at everything")
     for driver, place in given.get("publish_from", {}).items():
         if place not in (drivers.STAGING, drivers.ELSEWHERE):
-            raise StorageOpsError(
+            raise BadOption(
                 f"publish_from has {place!r} for {driver}: give {drivers.STAGING}, if the mounts "
                 f"of pods are binds of its staging mount, or {drivers.ELSEWHERE}"
             )
@@ -151,7 +150,7 @@ class PodMounts:
         given = self._options.kubelet_root.rstrip("/")
         real = f"{root}{path[len(given) :]}" if path.startswith(f"{given}/") else path
         if kubelet.classify(real, root) is None:
-            raise StorageOpsError(
+            raise BadOption(
                 f"{path!r} is no mount point that the kubelet makes in {root}: name one as the "
                 "findings do, or a volume"
             )
@@ -232,7 +231,8 @@ class PodMounts:
         if finding is None or not finding.repair or finding.repair[0].subject.mount.id != mount.id:
             raise NotStarted(
                 f"{mount.point} is no longer to be repaired: "
-                f"{finding.reason if finding else 'it is as it should be'}"
+                f"{finding.reason if finding else 'it is as it should be'}",
+                finding.code if finding else "",
             )
         try:
             unmount(self._host, mount, state.root)
@@ -243,7 +243,7 @@ class PodMounts:
             if mount.id in [
                 layer.id for layer in read_table(self._host, "self").layers(mount.point)
             ]:
-                raise NotStarted(str(error)) from error
+                raise NotStarted(str(error), error.code) from error
             raise
 
     def undo(self, action: Action) -> None:
@@ -278,7 +278,9 @@ class PodMounts:
         if [_key(layer) for layer in layers] != [_key(mount) for mount in kept]:
             doubts.append(f"{len(layers)} mounts lie there, not {len(kept)}")
         if doubts:
-            raise StorageOpsError(f"the repair of {point} is not proven: {'; '.join(doubts)}")
+            raise StorageOpsError(
+                f"the repair of {point} is not proven: {'; '.join(doubts)}", code="repair_unproven"
+            )
         proof = [
             f"mount {mount.id} of {pure.show(mount.source)} ({mount.device}) is gone from {point}"
             for mount in gone

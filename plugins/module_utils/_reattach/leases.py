@@ -109,7 +109,8 @@ class HoldLeases:
             create_own(cluster, self._folder, body, dry_run)
         except Conflict as error:
             raise NotStarted(
-                f"another run has taken the Lease {self._namespace}/{name}: run again"
+                f"another run has taken the Lease {self._namespace}/{name}: run again",
+                code="lease_held",
             ) from error
         return name
 

@@ -28,13 +28,14 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     Finding,
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
+    BadOption,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     HOLD,
@@ -79,10 +80,16 @@ MAKERS = {
     ("", "ReplicationController"): "replicationcontrollers",
 }
 _IMMOVABLE = {
-    "Node": "it is a static pod, which only its node starts and stops",
-    "DaemonSet": "a DaemonSet's pod comes back to its node at once, cordoned or not: keep the "
-    "DaemonSet off that node by its node selector",
-    "Job": "evicting a Job's pod counts as a failure of the Job: let it end, or delete it",
+    "Node": Reason("pod_not_recreated", "it is a static pod, which only its node starts and stops"),
+    "DaemonSet": Reason(
+        "daemonset_pod",
+        "a DaemonSet's pod comes back to its node at once, cordoned or not: keep the "
+        "DaemonSet off that node by its node selector",
+    ),
+    "Job": Reason(
+        "pod_not_recreated",
+        "evicting a Job's pod counts as a failure of the Job: let it end, or delete it",
+    ),
 }
 
 
@@ -400,7 +407,7 @@ def plan(state: State, options: Options) -> Plan:
         attachment.name for attachment in state.attachments if attachment.volume not in known
     ]
     if strangers:
-        raise StorageOpsError(
+        raise BadOption(
             f"{strangers[0]} is an attachment of another volume, none of the claims "
             f"{', '.join(options.claims)}"
         )
@@ -521,8 +528,12 @@ def judge(
     moving = _moving(state, group, options, bool(ledgers), only)
     active = [ledger for ledger in ledgers if at_work(ledger, state.now, state.ended)]
     if active:
-        return [_refused(_describe(state, moving, options, ledgers), [busy(active[0])])]
-    # With nobody to move, whether the claims are in order is no question for what is only to be
+        return [
+            _refused(
+                _describe(state, moving, options, ledgers), [Reason("lease_held", busy(active[0]))]
+            )
+        ]
+    # With no pod to move, whether the claims are in order is no question for what is only to be
     # taken back.
     obstacles = (
         _claim_obstacles(state, claims) if moving.movers or moving.leaving or not ledgers else []
@@ -552,7 +563,7 @@ def _by_node(group: Group) -> list[Group]:
 
 
 def _judge_part(
-    state: State, group: Group, options: Options, obstacles: list[str], budget: int
+    state: State, group: Group, options: Options, obstacles: list[Reason], budget: int
 ) -> list[Finding]:
     held = replace(
         group,
@@ -580,7 +591,7 @@ def _judge_part(
     return [finding]
 
 
-def _refused(finding: Finding, reasons: list[str]) -> Finding:
+def _refused(finding: Finding, reasons: list[Reason]) -> Finding:
     finding.severity = "major"
     finding.refuse(*reasons)
     return finding
@@ -741,20 +752,27 @@ def _attachment_evidence(attachment: Attachment) -> dict[str, Any]:
     }
 
 
-def _claim_obstacles(state: State, claims: tuple[str, ...]) -> list[str]:
+def _claim_obstacles(state: State, claims: tuple[str, ...]) -> list[Reason]:
     obstacles = []
     for name in claims:
         found = state.claims.get(name)
         if found is None:
-            obstacles.append(f"there is no claim {name}")
+            obstacles.append(Reason("not_found", f"there is no claim {name}"))
         elif found.ephemeral:
             obstacles.append(
-                f"claim {name} is a generic ephemeral volume: it goes "
-                "with its pod, so delete the pod"
+                Reason(
+                    "claim_would_be_lost",
+                    f"claim {name} is a generic ephemeral volume: it goes "
+                    "with its pod, so delete the pod",
+                )
             )
         elif found.claim.phase != "Bound" or found.claim.volume not in state.volumes:
             obstacles.append(
-                f"claim {name} is not bound to a volume (phase {found.claim.phase or 'unknown'})"
+                Reason(
+                    "claim_unbound",
+                    f"claim {name} is not bound to a volume (phase "
+                    f"{found.claim.phase or 'unknown'})",
+                )
             )
         elif found.claim.deleted or state.volumes[found.claim.volume].deleted:
             what = (
@@ -763,20 +781,23 @@ def _claim_obstacles(state: State, claims: tuple[str, ...]) -> list[str]:
                 else f"volume {found.claim.volume} of claim {name}"
             )
             obstacles.append(
-                f"{what} is being deleted, and only its pods keep the data: they are not moved, "
-                "since it would be lost"
+                Reason(
+                    "claim_would_be_lost",
+                    f"{what} is being deleted, and only its pods keep the data: they are not "
+                    "moved, since it would be lost",
+                )
             )
     return obstacles
 
 
 def _obstacles(
     state: State, group: Group, options: Options, resumed: bool, budget: int
-) -> list[str]:
+) -> list[Reason]:
     obstacles = [
         obstacle for mover in group.movers for obstacle in _mover_obstacles(state, mover, options)
     ]
     obstacles += [
-        f"{workload.title} is not scaled down: {DELETES_CLAIMS}"
+        Reason("claim_would_be_lost", f"{workload.title} is not scaled down: {DELETES_CLAIMS}")
         for workload in group.scaled
         if workload.deletes_claims
     ]
@@ -791,7 +812,7 @@ def _obstacles(
         for host in [hosts[entry.name]]
         if host and host.node.is_younger(entry)
     }
-    obstacles += [made_again(node) for node in sorted(younger)]
+    obstacles += [Reason("identity_changed", made_again(node)) for node in sorted(younger)]
     places = {spot for mover in group.movers for spot in _spots(state, group.claims, mover.pod)}
     for attachment in group.leaving:
         if (attachment.volume, attachment.node) in places or resumed:
@@ -804,89 +825,130 @@ def _obstacles(
             )
             held = ", ".join(attachment.finalizers) or "no finalizer"
             obstacles.append(
-                f"{attachment.name} is being deleted already, held by {held}{said}: wait for the "
-                f"attacher of {attachment.driver}"
+                Reason(
+                    "attacher_stuck",
+                    f"{attachment.name} is being deleted already, held by {held}{said}: wait for "
+                    f"the attacher of {attachment.driver}",
+                )
             )
         else:
             obstacles.append(
-                f"{attachment.name} is on {attachment.node}, where no pod of the claims runs: "
-                "there is nobody to move (see STOR-11)"
+                Reason(
+                    "no_pod_to_move",
+                    f"{attachment.name} is on {attachment.node}, where no pod of the claims runs: "
+                    "there is no pod to move (see STOR-11)",
+                )
             )
     pods = sum(not mover.pod.deleted for mover in group.movers)
     if pods > budget:
         left = f", of which {max(0, budget)} are left" if budget < options.max_repairs else ""
         obstacles.append(
-            f"{pods} pods would be moved, and max_repairs is {options.max_repairs} pods a run{left}"
+            Reason(
+                "too_many_repairs",
+                f"{pods} pods would be moved, and max_repairs is {options.max_repairs} pods a "
+                f"run{left}",
+            )
         )
     return obstacles
 
 
-def _owner_obstacles(state: State, pod: Pod, options: Options) -> list[str]:
+def _owner_obstacles(state: State, pod: Pod, options: Options) -> list[Reason]:
     """Why a pod that is evicted may be gone for good."""
     owner = pod.owner
     if owner is None:
-        return [f"pod {pod.title} has no controller that would make it again"]
+        return [
+            Reason(
+                "pod_not_recreated", f"pod {pod.title} has no controller that would make it again"
+            )
+        ]
     if owner.kind in _IMMOVABLE:
-        return [f"pod {pod.title}: {_IMMOVABLE[owner.kind]}"]
+        why = _IMMOVABLE[owner.kind]
+        return [why.with_text(f"pod {pod.title}: {why}")]
     if (owner.group, owner.kind) in MAKERS:
         gone = f"its {owner.title} is gone, or being deleted: nothing would make it again"
-        return [] if owner.uid in state.makers else [f"pod {pod.title}: {gone}"]
+        return (
+            []
+            if owner.uid in state.makers
+            else [Reason("pod_not_recreated", f"pod {pod.title}: {gone}")]
+        )
     if options.accept_unknown_owners:
         return []
     return [
-        f"pod {pod.title} belongs to {owner.title}, a kind that is not known to make its pods "
-        "again: it may be gone for good. If you know that it does, set accept_unknown_owners "
-        "(playbook: workload_reattach_accept_unknown_owners)"
+        Reason(
+            "pod_not_recreated",
+            f"pod {pod.title} belongs to {owner.title}, a kind that is not known to make its pods "
+            "again: it may be gone for good. If you know that it does, set accept_unknown_owners "
+            "(playbook: workload_reattach_accept_unknown_owners)",
+        )
     ]
 
 
-def _mover_obstacles(state: State, mover: Tenant, options: Options) -> list[str]:
+def _mover_obstacles(state: State, mover: Tenant, options: Options) -> list[Reason]:
     pod = mover.pod
     obstacles = []
     if mover.ephemeral:
         names = ", ".join(mover.ephemeral)
         obstacles.append(
-            f"pod {pod.title} has generic ephemeral volumes ({names}), whose data is deleted with "
-            "it: move it by hand"
+            Reason(
+                "claim_would_be_lost",
+                f"pod {pod.title} has generic ephemeral volumes ({names}), whose data is deleted "
+                "with it: move it by hand",
+            )
         )
     obstacles += _owner_obstacles(state, pod, options)
     host = state.hosts.get(pod.node)
     ready = host.node.ready if host else "no such node"
     if ready != "True":
         obstacles.append(
-            f"node {pod.node} of pod {pod.title} is not Ready ({ready}): nobody there unmounts the "
-            "volume, so a fail-over is needed (runbook fail_over_volumes), not a move"
+            Reason(
+                "node_lost",
+                f"node {pod.node} of pod {pod.title} is not Ready ({ready}): nothing there "
+                "unmounts the volume, so a fail-over is needed (runbook fail_over_volumes), not a "
+                "move",
+            )
         )
     elif pod.deleted and age(state.now, pod.deleted) > _STUCK_SECONDS:
         # deletionTimestamp has the grace period in it.
         late = age(state.now, pod.deleted)
         obstacles.append(
-            f"pod {pod.title} should have been gone {late:.0f} s ago: see why the kubelet of "
-            f"{pod.node} does not end it"
+            Reason(
+                "pod_stuck",
+                f"pod {pod.title} should have been gone {late:.0f} s ago: see why the kubelet of "
+                f"{pod.node} does not end it",
+            )
         )
     return obstacles
 
 
 def _scale_obstacles(
     state: State, pod: Pod, workload: Workload | None, options: Options
-) -> list[str]:
+) -> list[Reason]:
     why = "tolerates every taint" if pod.tolerates_hold else "names its node in its template"
     if pod.owner is None or pod.owner.kind in _IMMOVABLE:
         return []
     if workload is None:
         return [
-            f"pod {pod.title} {why}, and its owner ({pod.owner.kind} {pod.owner.name}) is none "
-            "that can be scaled here"
+            Reason(
+                "workload_unscalable",
+                f"pod {pod.title} {why}, and its owner ({pod.owner.kind} {pod.owner.name}) is none "
+                "that can be scaled here",
+            )
         ]
     if (workload.kind, workload.name) in state.autoscaled:
         return [
-            f"pod {pod.title} {why}, and {workload.kind} {workload.name} has a "
-            "HorizontalPodAutoscaler: scale it down by that"
+            Reason(
+                "workload_unscalable",
+                f"pod {pod.title} {why}, and {workload.kind} {workload.name} has a "
+                "HorizontalPodAutoscaler: scale it down by that",
+            )
         ]
     if not options.scale_down and not workload.deletes_claims:
         return [
-            f"pod {pod.title} {why}: set scale_down to scale {workload.kind} {workload.name} down "
-            "and up again instead (playbook: workload_reattach_scale_down)"
+            Reason(
+                "consent_required",
+                f"pod {pod.title} {why}: set scale_down to scale {workload.kind} {workload.name} "
+                "down and up again instead (playbook: workload_reattach_scale_down)",
+            )
         ]
     return []
 

@@ -30,6 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Prevented,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
@@ -87,7 +88,7 @@ _LEAST_SECONDS = 30.0
 _POLL_SECONDS = 1.0
 # A PodDisruptionBudget is asked again after this (seconds).
 _BUDGET_SECONDS = 5.0
-# Nodes change all the time, so a patch that insists on what was read may have to be made anew.
+# Nodes change all the time, so a patch that insists on what was read may have to be made again.
 _PATCH_TRIES = 10
 
 
@@ -320,14 +321,14 @@ class Reattach:
             ):
                 self._begun.add((group.claims, group.node))
                 return
-        said = (
-            findings[0].reason
-            if findings and not findings[0].repair
-            else "pods, nodes or attachments are others now"
-        )
+        if findings and not findings[0].repair:
+            said, code = findings[0].reason, findings[0].code
+        else:
+            said, code = "pods, nodes or attachments are others now", ""
         raise NotStarted(
             f"the claims {', '.join(group.claims)} are no longer as "
-            f"they were planned for: {said}. Run again"
+            f"they were planned for: {said}. Run again",
+            code,
         )
 
     def _replan(self, action: Action, now: Finding) -> bool:
@@ -360,7 +361,10 @@ class Reattach:
         def change(item: dict[str, Any]) -> dict[str, Any] | None:
             now = pure.pick_host(item)
             if now.node.uid != planned.uid:
-                raise NotStarted(f"node {planned.name} is another one now (uid {now.node.uid})")
+                raise NotStarted(
+                    f"node {planned.name} is another one now (uid {now.node.uid})",
+                    code="identity_changed",
+                )
             # Two that begin at once have both their Leases by now, and so see each other.
             others()
             # Without the taint, what an earlier run has written says nothing any more.
@@ -442,9 +446,14 @@ class Reattach:
         def change(item: dict[str, Any]) -> dict[str, Any] | None:
             now = pure.pick_workload(item, planned.kind)
             if now.uid != planned.uid:
-                raise NotStarted(f"{planned.title} is another one now (uid {now.uid})")
+                raise NotStarted(
+                    f"{planned.title} is another one now (uid {now.uid})", code="identity_changed"
+                )
             if now.deletes_claims:
-                raise NotStarted(f"{planned.title} is not scaled down: {pure.DELETES_CLAIMS}")
+                raise NotStarted(
+                    f"{planned.title} is not scaled down: {pure.DELETES_CLAIMS}",
+                    code="claim_would_be_lost",
+                )
             self._keep_off(now.ledgers, group)
             replicas = max([now.replicas, *(ledger.replicas for ledger in now.ledgers)])
             # Of one that has replicas, what an earlier run has written says nothing any more.
@@ -480,7 +489,7 @@ class Reattach:
         for ledger in ledgers:
             ended = frozenset({ledger.process} if _has_ended(ledger.process) else ())
             if group.owns(ledger) and pure.at_work(ledger, self._cluster.now(), ended):
-                raise NotStarted(pure.busy(ledger))
+                raise NotStarted(pure.busy(ledger), code="lease_held")
 
     def _ledger(self, group: Group, prefix: str, replicas: int = 0) -> Ledger:
         """What says what is going on."""
@@ -506,7 +515,10 @@ class Reattach:
         for name in group.claims:
             item = self._cluster.get(path("v1", "persistentvolumeclaims", name, group.namespace))
             if item is None or pick_claim(item).deleted:
-                raise NotStarted(f"claim {name} is being deleted, and only its pods keep its data")
+                raise NotStarted(
+                    f"claim {name} is being deleted, and only its pods keep its data",
+                    code="claim_would_be_lost",
+                )
 
     def _patch(
         self, where: str, change: Callable[[dict[str, Any]], dict[str, Any] | None], dry_run: bool
@@ -548,7 +560,7 @@ class Reattach:
                     raise
                 if waited + _BUDGET_SECONDS > self._options.eviction_timeout:
                     raise ActionFailed(
-                        f"refused for {waited:.0f} s (eviction_timeout): {error}"
+                        f"refused for {waited:.0f} s (eviction_timeout): {error}", code="pod_stuck"
                     ) from error
             self._sleep(_BUDGET_SECONDS)
 
@@ -593,7 +605,8 @@ class Reattach:
         left = self._until_none(seconds, lambda: self._left(group))
         if left:
             raise ActionFailed(
-                f"not within {seconds:.0f} s (grace period and detach_timeout): {'; '.join(left)}"
+                f"not within {seconds:.0f} s (grace period and detach_timeout): {'; '.join(left)}",
+                code="not_detached",
             )
         if self._options.wait_for == "unstaged" and not group.leaving:
             # What is not attached is in no volumesInUse, and its kubelet unstages it some moments
@@ -620,14 +633,16 @@ class Reattach:
                 ) and not pod.deleted:
                     raise ActionFailed(
                         f"pod {pod.title} ({pod.uid}) came to {node} before the volume had left "
-                        "it; run again"
+                        "it; run again",
+                        code="not_detached",
                     )
             item = self._cluster.get(node_path(node))
             if not item or (node, item["metadata"]["uid"]) not in group.uids:
                 # Its status says nothing of what the host that had the name has mounted.
                 raise ActionFailed(
                     f"node {node} is gone, or another one by now: whether its host has let go of "
-                    "the volume is not known"
+                    "the volume is not known",
+                    code="identity_changed",
                 )
             used = pure.in_use(pure.pick_host(item).node, volumes, tuple(leaving))
             left += [
@@ -684,7 +699,8 @@ class Reattach:
         if left:
             raise StorageOpsError(
                 f"the move of {', '.join(group.claims)} is not proven within "
-                f"{self._options.ready_timeout:g} s (ready_timeout): {'; '.join(left)}"
+                f"{self._options.ready_timeout:g} s (ready_timeout): {'; '.join(left)}",
+                code="repair_unproven",
             )
         return proof
 
@@ -826,13 +842,13 @@ def reattach_options(params: Mapping[str, Any]) -> Options:
     }
     for name, least in least_of.items():
         if not params[name] >= least:  # not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}")
+            raise BadOption(f"{name} is {params[name]:g}; give at least {least:g}")
     names = ("claims", "nodes", "attachments", "required_metadata")
     for name in names:
         if any(not item.strip() for item in params[name]):
-            raise StorageOpsError(f"{name} has an empty name")
+            raise BadOption(f"{name} has an empty name")
     if not params["claims"] or not params["namespace"].strip():
-        raise StorageOpsError("name the namespace and at least one claim")
+        raise BadOption("name the namespace and at least one claim")
     given: dict[str, Any] = {name: params[name] for name in Options.__dataclass_fields__}
     lists = {name: tuple(dict.fromkeys(item.strip() for item in params[name])) for name in names}
     return Options(**{**given, **lists, "namespace": params["namespace"].strip()})

@@ -19,6 +19,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.controls import (
     FAIL_OVER,
     RELEASE,
@@ -29,7 +30,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
-    StorageOpsError,
+    BadOption,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
     SKEW_SECONDS,
@@ -82,16 +83,17 @@ _REBOOT = (
     "have the node itself show that no client is left (ceph_client_info, option clients)"
 )
 
-_NEVER_FENCED = (
+_NEVER_FENCED = Reason(
+    "ceph_not_read",
     "If it was never fenced, its fail-over having been stopped before, that can be seen: give what "
-    "rbd_watcher_info reads of the blocklist now (option ceph)"
+    "rbd_watcher_info reads of the blocklist now (option ceph)",
 )
 
 
 class Client(NamedTuple):
     """A client of Ceph that a node shows.
 
-    ``entry``: its address and nonce as the blocklist has it, empty where nobody can tell.
+    ``entry``: its address and nonce as the blocklist has it, empty where it cannot be told.
     """
 
     kind: str
@@ -186,7 +188,7 @@ def read_clients(data: Mapping[str, Any]) -> Clients:
             _text(data["problem"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise StorageOpsError(
+        raise BadOption(
             f"clients is not what ceph_client_info returns as clients ({type(error).__name__}: "
             f"{error}); give all of it: boot_id, clients and problem"
         ) from None
@@ -199,26 +201,29 @@ def plan(state: State, options: Options) -> Plan:
         return Plan([*found, *([_lone_note(options, state.note)] if state.note else [])])
     ledger, host = state.ledger, state.host
     finding = Finding(
-        "STOR-17",
-        "major",
-        "Node",
-        options.node,
-        options.node,
-        f"{options.node} is fenced (method {ledger.method}, phase "
+        control="STOR-17",
+        severity="major",
+        kind="Node",
+        name=options.node,
+        node=options.node,
+        summary=f"{options.node} is fenced (method {ledger.method}, phase "
         f"{ledger.phase}) since {ledger.at}",
-        "repair",
-        "",
-        RELEASE,
-        _evidence(state, ledger),
+        verdict="repair",
+        reason="",
+        runbook=RELEASE,
+        evidence=_evidence(state, ledger),
         named=True,
     )
     if ledger.namespace not in ("", options.namespace):
         finding.refuse(
-            f"its ledger and its Lease are in namespace {ledger.namespace}, not in "
-            f"{options.namespace}: run again with ledger_namespace {ledger.namespace}"
+            Reason(
+                "ledger_unreadable",
+                f"its ledger and its Lease are in namespace {ledger.namespace}, not in "
+                f"{options.namespace}: run again with ledger_namespace {ledger.namespace}",
+            )
         )
     elif state.busy:
-        finding.refuse(f"{state.busy}. Wait for it, and run again")
+        finding.refuse(Reason("lease_held", f"{state.busy}. Wait for it, and run again"))
     elif host is None or host.node.ready != "True":
         finding.refuse(_not_ready(state, options.node))
     else:
@@ -244,29 +249,32 @@ def ours(ledger: Ledger) -> tuple[FenceObject, ...]:
     return tuple(fence for fence in ledger.network_fences if fence.ours)
 
 
-def _not_ready(state: State, node: str) -> str:
+def _not_ready(state: State, node: str) -> Reason:
     host = state.host
     if host is None:
-        return (
+        return Reason(
+            "node_not_ready",
             f"there is no node {node}: its host may still run, so the fence stays. Bring the node "
             "back; if it never comes back, switch its host off for good, and remove the fence by "
-            "hand before its address is given to another one"
+            "hand before its address is given to another one",
         )
     silent = (
         f"{node} is not Ready (Ready={host.node.ready} for "
         f"{age(state.now, host.node.ready_since):.0f} s)"
     )
     if state.ledger and state.ledger.phase == "releasing":
-        return (
+        return Reason(
+            "node_not_ready",
             f"{silent}, and part of its fence may be gone already, so its host may write. Bring "
             "the node back and run again; if it is lost and has volumes, fence it again: "
             + untrusted.shown_command(
                 f"ansible-playbook {FAIL_OVER} -e lost_node={{node}}", node=node
-            )
+            ),
         )
-    return (
+    return Reason(
+        "node_not_ready",
         f"{silent}: its host may still run, and only the fence keeps it from writing. Bring the "
-        "node back first"
+        "node back first",
     )
 
 
@@ -276,11 +284,11 @@ def _not_ready(state: State, node: str) -> str:
 def _plan_releasing(
     finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord
 ) -> None:
-    unfit = _unfit(options.ceph, state, ledger) if options.ceph else ""
+    unfit = _unfit(options.ceph, state, ledger) if options.ceph else None
     if unfit:
         finding.refuse(unfit)
         return
-    doubts: list[str] = []
+    doubts: list[Reason] = []
     if _is_nothing_in_force(state, options, ledger):
         # Whoever is left of its clients is held back by nothing that we could take away.
         proof = "nothing of ours fences it"
@@ -320,7 +328,7 @@ def _is_nothing_in_force(state: State, options: Options, ledger: Ledger) -> bool
     return not _still_blocked(state, options, ledger) and not _still_fenced(state, options, ledger)
 
 
-def _needed_elsewhere(state: State, ledger: Ledger) -> list[str]:
+def _needed_elsewhere(state: State, ledger: Ledger) -> list[Reason]:
     """Fences of other nodes that would go with what is taken back, as where several nodes share an
     address towards Ceph.
     """
@@ -336,9 +344,12 @@ def _needed_elsewhere(state: State, ledger: Ledger) -> list[str]:
         ]
         if shared:
             doubts.append(
-                f"{', '.join(shared)} fences node {other.node} too, says its ledger (phase "
-                f"{other.phase}), and would go with this release: release {other.node} first, or, "
-                "if it is gone for good, delete its ledger"
+                Reason(
+                    "fence_shared",
+                    f"{', '.join(shared)} fences node {other.node} too, says its ledger (phase "
+                    f"{other.phase}), and would go with this release: release {other.node} first, "
+                    "or, if it is gone for good, delete its ledger",
+                )
             )
     return doubts
 
@@ -379,7 +390,7 @@ def _stand_ins(options: Options, ledger: Ledger) -> list[Entry]:
 
 def judge_clients(
     state: State, options: Options, ledger: Ledger, host: HostRecord
-) -> tuple[list[str], str]:
+) -> tuple[list[Reason], str]:
     """Why clients from before the fence may be left, or else what proves that there are none."""
     node = host.node.name
     watchers = ", ".join(_survivors(options.ceph, ledger)[:3])
@@ -390,18 +401,25 @@ def judge_clients(
             f"{node} says that {proof}, but Ceph still sees {watchers}. "
             "Find out whose it is, and end it"
         )
-        return [seen] if watchers and ledger.phase != "releasing" else [], proof
+        left = [Reason("ceph_watcher_left", seen)] if watchers else []
+        return left if ledger.phase != "releasing" else [], proof
     if not host.boot_id:
         return [
-            f"{node} reports no bootID, so nobody can tell which "
-            "boot it is in. Is its kubelet well?"
+            Reason(
+                "old_clients_left",
+                f"{node} reports no bootID, so it cannot be told which "
+                "boot it is in. Is its kubelet well?",
+            )
         ], ""
     stranger = machine_doubt(host, ledger)
     if stranger and not options.old_machine_off:
         return [
-            f"{stranger}, so the one that was fenced may still run, and only the fence keeps it "
-            "from writing. Make sure that it is off for good, or that it is this one and was "
-            "rebooted since; then run again with old_machine_confirmed_off"
+            Reason(
+                "old_clients_left",
+                f"{stranger}, so the one that was fenced may still run, and only the fence keeps "
+                "it from writing. Make sure that it is off for good, or that it is this one and "
+                "was rebooted since; then run again with old_machine_confirmed_off",
+            )
         ], ""
     if stranger:
         seen = (
@@ -409,37 +427,55 @@ def judge_clients(
             "Find out whose it is, and end it"
         )
         return (
-            [seen] if watchers else [],
+            [Reason("ceph_watcher_left", seen)] if watchers else [],
             f"{stranger}, and the old one was confirmed to be off (old_machine_confirmed_off)",
         )
     same = (
         f"{node} was not rebooted since it was fenced (bootID {host.boot_id})"
         if ledger.boot_id
-        else f"nobody knows the bootID that {node} was fenced in"
+        else f"the bootID that {node} was fenced in is unknown"
     )
     clients = options.clients
     if clients is None:
         return [
-            f"{same}, and nobody has looked on the node for clients of before, which would go on "
-            f"writing. {_REBOOT}"
+            Reason(
+                "old_clients_left",
+                f"{same}, and the node was not looked at for clients of before, which would go on "
+                f"writing. {_REBOOT}",
+            )
         ], ""
     doubts = []
     if clients.problem:
-        doubts.append(f"{same}, and the node could not be read: {clients.problem}. {_REBOOT}")
+        doubts.append(
+            Reason(
+                "old_clients_left",
+                f"{same}, and the node could not be read: {clients.problem}. {_REBOOT}",
+            )
+        )
     if clients.boot_id != host.boot_id.lower():
         doubts.append(
-            f"{same}, and clients was read in another boot ({clients.boot_id or 'of no id'}): was "
-            "it read on another host, or before a reboot? Read it again on this node"
+            Reason(
+                "old_clients_left",
+                f"{same}, and clients was read in another boot ({clients.boot_id or 'of no id'}): "
+                "was it read on another host, or before a reboot? Read it again on this node",
+            )
         )
     held = [client.title for client in clients.clients if _is_fenced(client, ledger)]
     if held:
         doubts.append(
-            f"{same}, and it still shows {len(held)} clients that were fenced "
-            f"({', '.join(held[:3])}), which would go on writing. {_REBOOT}"
+            Reason(
+                "old_clients_left",
+                f"{same}, and it still shows {len(held)} clients that were fenced "
+                f"({', '.join(held[:3])}), which would go on writing. {_REBOOT}",
+            )
         )
     if watchers:
         doubts.append(
-            f"{same}, and Ceph still sees {watchers}, so not all of its clients are gone. {_REBOOT}"
+            Reason(
+                "ceph_watcher_left",
+                f"{same}, and Ceph still sees {watchers}, so not all of its clients are gone. "
+                f"{_REBOOT}",
+            )
         )
     return doubts, f"{same}, but itself shows no client of the fenced storage"
 
@@ -502,7 +538,7 @@ def _plan_unfenced(
 def _current(state: State, planned: FenceObject, ledger: Ledger) -> NetworkFence | None:
     """The NetworkFence that we have fenced, with the ranges it had then.
 
-    Or one made anew that is Unfenced, of the same ranges and the same Ceph: its controller takes
+    Or one recreated that is Unfenced, of the same ranges and the same Ceph: its controller takes
     the fence back too.
     """
     for fence in state.fences or ():
@@ -521,12 +557,13 @@ def _is_unfenced(fence: NetworkFence) -> bool:
     return fence.state == UNFENCED and fence.settled
 
 
-def _lost_fence(planned: FenceObject) -> str:
-    return (
+def _lost_fence(planned: FenceObject) -> Reason:
+    return Reason(
+        "network_fence_unfit",
         f"NetworkFence {planned.name} (uid {planned.uid}), which was Fenced, is gone or has other "
-        "ranges now, and changing or deleting it does not unfence. Make it anew for the same "
+        "ranges now, and changing or deleting it does not unfence. Recreate it for the same "
         f"driver and clusterID with {', '.join(planned.cidrs)} and fenceState Unfenced, or remove "
-        "the ranges from Ceph's blocklist and give the reading (option ceph)"
+        "the ranges from Ceph's blocklist and give the reading (option ceph)",
     )
 
 
@@ -601,21 +638,27 @@ def _plan_released(
 def _begun(finding: Finding, ledger: Ledger) -> bool:
     if ledger.phase != "releasing":
         finding.refuse(
-            f"the release has not begun (the ledger says {ledger.phase}): call it with state "
-            "releasing first"
+            Reason(
+                "fence_unfinished",
+                f"the release has not begun (the ledger says {ledger.phase}): call it with state "
+                "releasing first",
+            )
         )
     return ledger.phase == "releasing"
 
 
-def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[str]:
+def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[Reason]:
     """Why entries of ours may still be in the blocklist."""
     ceph = options.ceph
     if ceph is None:
         needed = [entry.entry for entry in ledger.entries if entry.ours]
         return (
             [
-                f"nobody has shown that {', '.join(needed)} left Ceph's blocklist: read it with "
-                "rbd_watcher_info (option ceph)"
+                Reason(
+                    "ceph_not_read",
+                    f"nobody has shown that {', '.join(needed)} left Ceph's blocklist: read it "
+                    "with rbd_watcher_info (option ceph)",
+                )
             ]
             if needed
             else []
@@ -630,14 +673,20 @@ def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[str]:
     if left:
         left = list(dict.fromkeys(left))
         doubts.append(
-            f"{', '.join(left)} is still in Ceph's blocklist: remove it (ceph_blocklist, state "
-            "absent), and read it again"
+            Reason(
+                "ceph_entry_left",
+                f"{', '.join(left)} is still in Ceph's blocklist: remove it (ceph_blocklist, state "
+                "absent), and read it again",
+            )
         )
     if stand_ins:
         doubts.append(
-            f"{', '.join(stand_ins)} is still in Ceph's blocklist, where it stood in for an entry "
-            "of ours while that was renewed: begin again with state releasing and this reading "
-            "(option ceph), so that it goes with the rest"
+            Reason(
+                "ceph_entry_left",
+                f"{', '.join(stand_ins)} is still in Ceph's blocklist, where it stood in for an "
+                "entry of ours while that was renewed: begin again with state releasing and this "
+                "reading (option ceph), so that it goes with the rest",
+            )
         )
     return doubts
 
@@ -656,7 +705,7 @@ def _given_back(ceph: Reading, ledger: Ledger) -> set[str]:
 
 
 def still_blocking(ceph: Reading | None, ledger: Ledger, host: HostRecord | None) -> list[str]:
-    """What else blocks the node's addresses, those of before among them, in words."""
+    """What else blocks the node's addresses, those of before among them, as a sentence."""
     given = _given_back(ceph, ledger) if ceph else set()
     mine = [ceph.find(text) for text in _mine(ledger) if text not in given] if ceph else []
     addresses = dict.fromkeys([*ledger.addresses, *(host.addresses if host else ())])
@@ -671,7 +720,7 @@ def still_blocking(ceph: Reading | None, ledger: Ledger, host: HostRecord | None
     return found
 
 
-def _still_fenced(state: State, options: Options, ledger: Ledger) -> list[str]:
+def _still_fenced(state: State, options: Options, ledger: Ledger) -> list[Reason]:
     """Why NetworkFences of ours may still be in force."""
     doubts = []
     for planned in ours(ledger):
@@ -680,18 +729,22 @@ def _still_fenced(state: State, options: Options, ledger: Ledger) -> list[str]:
             doubts.append(_lost_fence(planned))
         elif fence and not _is_unfenced(fence):
             doubts.append(
-                f"NetworkFence {fence.name} is {fence.state} ({fence.status}): call it with state "
-                "unfenced first"
+                Reason(
+                    "fence_unfinished",
+                    f"NetworkFence {fence.name} is {fence.state} ({fence.status}): call it with "
+                    "state unfenced first",
+                )
             )
     return doubts
 
 
-def _unfit(ceph: Reading, state: State, ledger: Ledger) -> str:
+def _unfit(ceph: Reading, state: State, ledger: Ledger) -> Reason | None:
     """Why a reading says nothing about this fence now."""
     if ledger.fsid and ceph.fsid != ledger.fsid:
-        return (
+        return Reason(
+            "ceph_reading_unfit",
             f"the reading is of Ceph cluster {ceph.fsid}, and the fence is in {ledger.fsid}: "
-            "read it from the right one"
+            "read it from the right one",
         )
     seconds = (state.now - ceph.read_at).total_seconds()
     if abs(seconds) > _MAX_AGE:
@@ -700,14 +753,18 @@ def _unfit(ceph: Reading, state: State, ledger: Ledger) -> str:
             if seconds > 0
             else f"{-seconds:.0f} s from now, so a clock is wrong"
         )
-        return f"Ceph was read {when} (at {ceph.read_at:%H:%M:%S}Z): read it again"
+        return Reason(
+            "ceph_reading_unfit",
+            f"Ceph was read {when} (at {ceph.read_at:%H:%M:%S}Z): read it again",
+        )
     noted = moment(ledger.at)
     if noted and (noted - ceph.read_at).total_seconds() > SKEW_SECONDS:
-        return (
+        return Reason(
+            "ceph_reading_unfit",
             f"Ceph was read at {ceph.read_at:%H:%M:%S}Z, and the fence was noted after that (at "
-            f"{ledger.at}): read it again"
+            f"{ledger.at}): read it again",
         )
-    return ""
+    return None
 
 
 # evidence
@@ -749,34 +806,35 @@ def _evidence(state: State, ledger: Ledger) -> dict[str, Any]:
 
 def _lone_note(options: Options, note: str) -> Finding:
     return Finding(
-        "STOR-17",
-        "major",
-        "Node",
-        options.node,
-        options.node,
-        f"{options.node} has no ledger in namespace {options.namespace}, and the annotation "
+        control="STOR-17",
+        severity="major",
+        kind="Node",
+        name=options.node,
+        node=options.node,
+        summary=f"{options.node} has no ledger in namespace {options.namespace}, and the "
+        "annotation "
         f"{ANNOTATION}",
-        "report",
-        LONE,
-        RELEASE,
-        {"annotation": note},
+        verdict="report",
+        reason=LONE,
+        runbook=RELEASE,
+        evidence={"annotation": note},
     )
 
 
 def _stray_taint(host: HostRecord) -> Finding:
     name = host.node.name
     return Finding(
-        "STOR-17",
-        "major",
-        "Node",
-        name,
-        name,
-        f"{name} is not fenced by this collection, but carries the taint {OUT_OF_SERVICE}",
-        "report",
-        "whoever set it has to remove it, once the node was rebooted: "
+        control="STOR-17",
+        severity="major",
+        kind="Node",
+        name=name,
+        node=name,
+        summary=f"{name} is not fenced by this collection, but carries the taint {OUT_OF_SERVICE}",
+        verdict="report",
+        reason="whoever set it has to remove it, once the node was rebooted: "
         + untrusted.shown_command(f"kubectl taint node {{node}} {OUT_OF_SERVICE}-", node=name),
-        RELEASE,
-        {
+        runbook=RELEASE,
+        evidence={
             "taints": [f"{key}={value}:{effect}" for key, value, effect in host.taints],
             "ready": host.node.ready,
             "boot_id": host.boot_id,

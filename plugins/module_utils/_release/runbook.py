@@ -25,6 +25,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
@@ -63,7 +64,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.plan
     Subject,
 )
 
-# Nodes change all the time, so a patch that insists on what was read may have to be made anew.
+# Nodes change all the time, so a patch that insists on what was read may have to be made again.
 _PATCH_TRIES = 10
 _MAX_TIMEOUT = 86_400.0
 
@@ -114,7 +115,8 @@ class Release:
             self._lease.release()
             raise NotStarted(
                 f"{options.node} has no ledger any more, so another run has released it: nothing "
-                "more may be taken back"
+                "more may be taken back",
+                code="fence_missing",
             )
         if state.ledger and step != "held":
             self._lease.check()
@@ -240,23 +242,29 @@ class Release:
             busy = self._lease.holder()
             self._lease.take(self._run.lease_timeout)
         except StorageOpsError as error:
-            raise NotStarted(str(error)) from error
+            raise NotStarted(str(error), error.code) from error
         try:
             state = self._read()
-            said = [finding.reason for finding in pure.plan(state, self._options).refusals]
-            if state.ledger is None or said:
+            refusals = pure.plan(state, self._options).refusals
+            if refusals:
+                said = "; ".join(finding.reason for finding in refusals)
+                raise NotStarted(said, refusals[0].code)
+            if state.ledger is None:
                 raise NotStarted(
-                    "; ".join(said)
-                    or f"another run has released {planned.node} meanwhile: its ledger is gone"
+                    f"another run has released {planned.node} meanwhile: its ledger is gone",
+                    code="fence_missing",
                 )
             if busy and state.ledger.phase == "intended":
                 # That run may have fenced since Ceph was read.
-                raise NotStarted(f"{busy}, which has ended by now: run again")
+                raise NotStarted(f"{busy}, which has ended by now: run again", code="lease_held")
             if (state.ledger.entries, state.ledger.network_fences) != (
                 planned.entries,
                 planned.network_fences,
             ):
-                raise NotStarted(f"the fence of {planned.node} is another one now; run again")
+                raise NotStarted(
+                    f"the fence of {planned.node} is another one now; run again",
+                    code="identity_changed",
+                )
             begun = pure.releasing(self._options, state.ledger)
             # Both copies, also where a run was killed between the two; but not where one was killed
             # that had begun to take them away.
@@ -323,7 +331,8 @@ class Release:
         if ledger is None or ledger.phase != "releasing":
             raise ActionFailed(
                 f"the ledger of {self._options.node} does not say that "
-                "its release has begun; run again"
+                "its release has begun; run again",
+                code="repair_unproven",
             )
         return [finding.reason, f"the ledger says {ledger.phase}"]
 
@@ -341,7 +350,8 @@ class Release:
         ]
         if wrong or len(fences) < len(names):
             raise ActionFailed(
-                f"not every NetworkFence is Unfenced: {'; '.join(wrong) or 'one is gone'}"
+                f"not every NetworkFence is Unfenced: {'; '.join(wrong) or 'one is gone'}",
+                code="repair_unproven",
             )
         return [
             f"NetworkFence {fence.name} is {fence.state}, and its controller says: {fence.message}"
@@ -358,7 +368,9 @@ class Release:
         if host and "uncordon_node" in verbs and host.node.unschedulable:
             doubts.append("it is cordoned again")
         if doubts:
-            raise ActionFailed(f"the release of {node} is not proven: {'; '.join(doubts)}")
+            raise ActionFailed(
+                f"the release of {node} is not proven: {'; '.join(doubts)}", code="repair_unproven"
+            )
         proof = [f"{node} has no ledger any more"]
         proof += (
             [f"{node} does not carry the taint {OUT_OF_SERVICE}"]
@@ -403,7 +415,7 @@ def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) 
     """The runbook with its options, checked."""
     timeout = params["release_timeout"]
     if not 1 <= timeout <= _MAX_TIMEOUT:  # not a number is neither
-        raise StorageOpsError(f"release_timeout is {timeout:g}; give 1 to {_MAX_TIMEOUT:g} seconds")
+        raise BadOption(f"release_timeout is {timeout:g}; give 1 to {_MAX_TIMEOUT:g} seconds")
     run = run_options(params, check_mode)
     options = Options(
         run.node,
@@ -429,6 +441,7 @@ def _refuse_unready(item: dict[str, Any] | None, node: str) -> dict[str, Any]:
         what = f"Ready={host.node.ready}" if host else "gone"
         raise NotStarted(
             f"{node} is not Ready any more ({what}), so nothing more is taken back from it; run "
-            "again once it is back"
+            "again once it is back",
+            code="node_not_ready",
         )
     return item

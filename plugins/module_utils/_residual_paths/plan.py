@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     Finding,
@@ -66,7 +67,7 @@ class Options:
     max_repairs: int = 10
     fail_hung_readers: bool = False
     flush_empty_maps: bool = False
-    accept_majority_dead: bool = False
+    accept_majority: bool = False
     rescan_targets: bool = False
 
     def scope(self) -> list[tuple[str, tuple[str, ...] | str]]:
@@ -121,7 +122,7 @@ class State:
     queueing: dict[str, bool] = field(default_factory=dict)
     open_counts: dict[str, int] = field(default_factory=dict)
     openers: dict[str, list[Opener]] = field(default_factory=dict)
-    uses: dict[str, list[str]] = field(default_factory=dict)
+    uses: dict[str, list[Reason]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -139,17 +140,23 @@ class State:
 class Judgement:
     """What a disk turned out to be, and by what sign.
 
-    ``wwids``: the names of the other LUN, for OTHER.
+    ``wwids``: the names of the other LUN, for OTHER. ``code``: of it as a reason to refuse.
     """
 
     kind: str
     why: str
     wwids: tuple[str, ...] = ()
+    code: str = "path_unproven"
 
     @property
     def wwid(self) -> str:
         """The other LUN's name, for the eye."""
         return ", ".join(self.wwids)
+
+    @property
+    def reason(self) -> Reason:
+        """It, as a reason to refuse."""
+        return Reason(self.code, self.why)
 
     def same_as(self, other: Judgement) -> bool:
         """It says the same of the disk, whatever the words."""
@@ -220,8 +227,8 @@ class Case:
 
     finding: Finding
     wwid: str
-    obstacles: list[str]
-    serving: list[str] = field(default_factory=list)
+    obstacles: list[Reason]
+    serving: list[Reason] = field(default_factory=list)
     release: list[Action] = field(default_factory=list)
     paths: tuple[PathSubject, ...] = ()
 
@@ -236,22 +243,27 @@ def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
         return Judgement(UNKNOWN, "not asked")
     if disk.transport is not None and not disk.transport.up:
         return Judgement(
-            UNKNOWN, f"transport outage: {disk.transport.describe()}, device {disk.state}"
+            UNKNOWN,
+            f"transport outage: {disk.transport.describe()}, device {disk.state}",
+            code="transport_outage",
         )
     if disk.state == "offline":
         # Set by the error handler (scsi_eh_offline_sdevs in drivers/scsi/scsi_error.c), and taken
         # back by no one.
         remedy = f"when the array is in order, echo running > /sys/block/{disk.name}/device/state"
         return Judgement(
-            UNKNOWN, f"the kernel set it offline after errors, and leaves it so: {remedy}"
+            UNKNOWN,
+            f"the kernel set it offline after errors, and leaves it so: {remedy}",
+            code="transport_outage",
         )
     if disk.state != "running":
-        return Judgement(UNKNOWN, f"transport outage: device {disk.state}")
+        said = f"transport outage: device {disk.state}"
+        return Judgement(UNKNOWN, said, code="transport_outage")
     if answer.problem:
         return Judgement(UNKNOWN, answer.problem)
     said = answer.describe()
     if "DID_" in answer.ready or "DID_" in answer.inquiry or "DID_" in answer.vpd:
-        return Judgement(UNKNOWN, f"transport error: {said}")
+        return Judgement(UNKNOWN, f"transport error: {said}", code="transport_outage")
     unsupported = answer.ready == scsi.LUN_NOT_SUPPORTED
     absent = answer.qualifier in (1, 3)
     if answer.inquiry == scsi.LUN_NOT_SUPPORTED or absent:
@@ -287,12 +299,13 @@ def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
             TWIN,
             f"answers with the same WWID, but as {changed}, which "
             f"is another volume or a copy: {said}",
+            code="identity_changed",
         )
     if answer.ready in (
         "good",
         "status 0x18",
     ):  # 0x18: reserved by another host, and very much alive
-        return Judgement(SERVING, said)
+        return Judgement(SERVING, said, code="path_serves_lun")
     return Judgement(
         STANDBY if answer.ready in _STANDBY_SENSES else UNKNOWN,
         f"no sign that the LUN is gone: {said}",
@@ -367,7 +380,7 @@ def plan(state: State, options: Options) -> Plan:
     disks = [
         case for disk in state.last.plain_disks for case in [judge_plain_disk(state, disk)] if case
     ]
-    outage = [] if options.accept_majority_dead else _outages(state, maps, disks)
+    outage = [] if options.accept_majority else _outages(state, maps, disks)
     hurry = _too_hasty(state)
     findings, sizes = _daemon_finding(state), {}
     for group in group_cases([*maps, *disks]):
@@ -379,8 +392,11 @@ def plan(state: State, options: Options) -> Plan:
             finding.refuse(*outage, *hurry)
         elif finding.repair and left_out:
             finding.refuse(
-                f"{', '.join(left_out)} would have to be repaired with "
-                "it, and the scope leaves that out"
+                Reason(
+                    "outside_scope",
+                    f"{', '.join(left_out)} would have to be repaired with "
+                    "it, and the scope leaves that out",
+                )
             )
         findings.append(finding)
         sizes[id(finding)] = len(group)
@@ -430,7 +446,7 @@ def settle(state: State, group: list[Case]) -> Finding:
     for case in group:
         prefix = f"{case.finding.name}: " if len(group) > 1 else ""
         against = [*case.obstacles, *(() if case.wwid in subject.brings else case.serving)]
-        obstacles += [f"{prefix}{obstacle}" for obstacle in against]
+        obstacles += [obstacle.with_text(f"{prefix}{obstacle}") for obstacle in against]
     finding = group[0].finding if len(group) == 1 else _swap_finding(state, group)
     if finding.verdict != "repair":
         return finding
@@ -455,16 +471,16 @@ def _swap_finding(state: State, group: list[Case]) -> Finding:
     first = group[0].finding
     single = {"paths", "vendor", "product", "observed"}
     return Finding(
-        "STOR-02",
-        "critical",
-        "swapped LUNs",
-        ", ".join(case.finding.name for case in group),
-        state.node,
-        f"LUN numbers were exchanged: {'; '.join(case.finding.summary for case in group)}",
-        "repair",
-        "",
-        RUNBOOK,
-        {
+        control="STOR-02",
+        severity="critical",
+        kind="swapped LUNs",
+        name=", ".join(case.finding.name for case in group),
+        node=state.node,
+        summary=f"LUN numbers were exchanged: {'; '.join(case.finding.summary for case in group)}",
+        verdict="repair",
+        reason="",
+        runbook=RUNBOOK,
+        evidence={
             "wwids": [case.wwid for case in group],
             "vendor": first.evidence["vendor"],
             "product": first.evidence["product"],
@@ -490,7 +506,7 @@ def _swap_finding(state: State, group: list[Case]) -> Finding:
     )
 
 
-def mixtures(state: State, wwids: set[str] | None, leaving: set[str]) -> list[str]:
+def mixtures(state: State, wwids: set[str] | None, leaving: set[str]) -> list[Reason]:
     """Why no disk of these WWIDs (None: of any) may be scanned for: it would join a path that is
     not proven to serve its LUN.
 
@@ -512,8 +528,11 @@ def mixtures(state: State, wwids: set[str] | None, leaving: set[str]) -> list[st
         ):
             where = f"{name} in {owner}" if owner else name
             found.append(
-                f"a scan could add a disk of {wwid} to {where}, which is not proven to serve it "
-                f"({judgement.why})"
+                Reason(
+                    "scan_unsafe",
+                    f"a scan could add a disk of {wwid} to {where}, which is not proven to serve "
+                    f"it ({judgement.why})",
+                )
             )
     return found
 
@@ -562,7 +581,11 @@ def _limit(wanted: Plan, sizes: dict[int, int], options: Options) -> None:
         if size > left:
             more = f", and this takes {size}" if size > 1 else ""
             finding.refuse(
-                f"max_repairs is {options.max_repairs}{more}: run again for this one, or raise it"
+                Reason(
+                    "too_many_repairs",
+                    f"max_repairs is {options.max_repairs}{more}: run again for this one, or "
+                    "raise it",
+                )
             )
         else:
             left -= size
@@ -584,12 +607,12 @@ def _add_scans(state: State, wanted: Plan) -> None:
     )
     risks = mixtures(state, None, paths.leaving)
     for finding in repaired if risks else []:
-        finding.refuse("rescan_targets is set", *risks)
+        finding.refuse(Reason("scan_unsafe", "rescan_targets is set"), *risks)
     if repaired and not risks:
         repaired[-1].repair += _scan_actions(state, [path.disk for path in paths.paths])
 
 
-def _outages(state: State, maps: list[Case], disks: list[Case]) -> list[str]:
+def _outages(state: State, maps: list[Case], disks: list[Case]) -> list[Reason]:
     """Why so much looks broken that nothing is to be repaired: more than half, however few there
     are.
 
@@ -610,26 +633,35 @@ def _outages(state: State, maps: list[Case], disks: list[Case]) -> list[str]:
         }
         counts.append((len(broken & luns), len(luns), f"LUNs of target {target}"))
     return [
-        f"{number} of the node's {total} {what} look broken at once: that may be an outage. "
-        "If they were all detached, set accept_majority_dead"
+        Reason(
+            "majority_broken",
+            f"{number} of the node's {total} {what} look broken at once: that may be an outage. "
+            "If they were all detached, set accept_majority",
+        )
         for number, total, what in counts
         if 2 * number > total
     ]
 
 
-def _too_hasty(state: State) -> list[str]:
+def _too_hasty(state: State) -> list[Reason]:
     """Why the time spent observing proves nothing; empty if it does."""
     count = len(state.observations)
     if count < 2:
         return [
-            "observation too short: a single observation proves "
-            "nothing; set observations to 2 or more"
+            Reason(
+                "observation_too_short",
+                "observation too short: a single observation proves "
+                "nothing; set observations to 2 or more",
+            )
         ]
     if state.span <= state.checker_interval:
         return [
-            f"observation too short: {state.span:.1f} s, while multipathd checks a path every "
-            f"{state.checker_interval:g} s; set observation_seconds above "
-            f"{state.checker_interval:g}"
+            Reason(
+                "observation_too_short",
+                f"observation too short: {state.span:.1f} s, while multipathd checks a path every "
+                f"{state.checker_interval:g} s; set observation_seconds above "
+                f"{state.checker_interval:g}",
+            )
         ]
     return []
 
@@ -660,21 +692,26 @@ def _daemon_finding(state: State) -> list[Finding]:
     maps = state.last.maps
     if not maps or not state.last.daemon.problem:
         return []
-    return [
-        Finding(
-            "STOR-01",
-            "major",
-            "node",
-            state.node,
-            state.node,
-            f"{len(maps)} multipath maps and no answer from multipathd",
-            "refuse",
+    finding = Finding(
+        control="STOR-01",
+        severity="major",
+        kind="node",
+        name=state.node,
+        node=state.node,
+        summary=f"{len(maps)} multipath maps and no answer from multipathd",
+        verdict="report",
+        reason="",
+        runbook=RUNBOOK,
+        evidence={"maps": sorted(device.name for device in maps)},
+    )
+    finding.refuse(
+        Reason(
+            "multipathd_unusable",
             f"{state.last.daemon.problem}. Without it no map is flushed: "
             "see 'systemctl status multipathd'",
-            RUNBOOK,
-            {"maps": sorted(device.name for device in maps)},
         )
-    ]
+    )
+    return [finding]
 
 
 def judge_map(state: State, device: DmDevice, options: Options) -> Case | None:
@@ -689,16 +726,16 @@ def judge_map(state: State, device: DmDevice, options: Options) -> Case | None:
     disks = [state.last.disks[name] for name in device.slaves if name in state.last.disks]
     queues = state.queueing.get(device.name, False)
     finding = Finding(
-        "STOR-01",
-        "major",
-        "multipath map",
-        device.name,
-        state.node,
-        "",
-        "repair",
-        "",
-        RUNBOOK,
-        {
+        control="STOR-01",
+        severity="major",
+        kind="multipath map",
+        name=device.name,
+        node=state.node,
+        summary="",
+        verdict="repair",
+        reason="",
+        runbook=RUNBOOK,
+        evidence={
             "wwid": device.wwid,
             "dm": device.dm,
             "vendor": disks[0].vendor if disks else "",
@@ -725,7 +762,7 @@ def judge_map(state: State, device: DmDevice, options: Options) -> Case | None:
             finding,
             device.wwid,
             [
-                f"{name}: {judgement.why}"
+                Reason(judgement.code, f"{name}: {judgement.why}")
                 for name, judgement in now.items()
                 if judgement.kind == UNIDENTIFIED
             ],
@@ -741,7 +778,8 @@ def _judge_broken_map(
     history: dict[str, list[Judgement]],
 ) -> Case:
     """Fill in summary, obstacles and repair of a map that does not wholly serve its LUN."""
-    obstacles, serving = [], []
+    obstacles: list[Reason] = []
+    serving: list[Reason] = []
     now = {name: judgements[-1] for name, judgements in history.items()}
     others = {name: judgement for name, judgement in now.items() if judgement.kind == OTHER}
     gone = [name for name, judgement in now.items() if judgement.kind == GONE]
@@ -778,11 +816,11 @@ def _judge_broken_map(
         )
     for name, judgements in history.items():
         if {judgement.kind for judgement in judgements} <= _WHOLE:
-            serving.append(
-                f"{name}: {'still serves the LUN' if now[name].kind == SERVING else now[name].why}"
-            )
+            said = "still serves the LUN" if now[name].kind == SERVING else now[name].why
+            serving.append(Reason("path_serves_lun", f"{name}: {said}"))
         else:
-            obstacles += [f"{name}: {doubt}" for doubt in _path_obstacles(state, name, judgements)]
+            doubts = _path_obstacles(state, name, judgements)
+            obstacles += [doubt.with_text(f"{name}: {doubt}") for doubt in doubts]
     obstacles += _map_obstacles(state, device)
     obstacles += _use_obstacles(state, device, options)
     release = _release(device, MapSubject(device, now), finding.evidence["queueing"])
@@ -794,13 +832,14 @@ def _judge_broken_map(
     return Case(finding, device.wwid, obstacles, serving, release, tuple(paths))
 
 
-def _path_obstacles(state: State, name: str, judgements: list[Judgement]) -> list[str]:
+def _path_obstacles(state: State, name: str, judgements: list[Judgement]) -> list[Reason]:
     """Why what a path answered does not prove that it may go."""
     odd = [judgement for judgement in judgements if judgement.kind not in (GONE, OTHER)]
     if odd:
-        return ["still serves the LUN" if odd[-1].kind == SERVING else odd[-1].why]
+        why = odd[-1].reason
+        return [why.with_text("still serves the LUN") if odd[-1].kind == SERVING else why]
     if not all(judgement.same_as(judgements[-1]) for judgement in judgements):
-        return ["answered differently while it was observed"]
+        return [Reason("path_unproven", "answered differently while it was observed")]
     return _still_listed(state, name) if judgements[-1].kind == GONE else []
 
 
@@ -901,50 +940,61 @@ def _path_evidence(
     }
 
 
-def _still_listed(state: State, name: str) -> list[str]:
+def _still_listed(state: State, name: str) -> list[Reason]:
     """A target that rejects a LUN and lists it all the same is not a proof of anything; nor is one
     that answers there and lists nothing.
     """
     disk = state.last.disks[name]
     if any(disk.lun in seen.luns.get(disk.target, ()) for seen in state.observations):
-        return [f"its target still lists LUN {disk.lun} in REPORT LUNS"]
+        return [Reason("path_unproven", f"its target still lists LUN {disk.lun} in REPORT LUNS")]
     if state.last.answers[name].ready == "good" and disk.target not in state.last.luns:
-        return ["contradictory answers, and its target does not say by REPORT LUNS what it serves"]
+        return [
+            Reason(
+                "path_unproven",
+                "contradictory answers, and its target does not say by REPORT LUNS what it serves",
+            )
+        ]
     return []
 
 
-def _empty_map_obstacles(state: State, device: DmDevice, options: Options) -> list[str]:
+def _empty_map_obstacles(state: State, device: DmDevice, options: Options) -> list[Reason]:
     obstacles = []
     last = state.last
     if any(seen.dm[device.dm].slaves for seen in state.observations if device.dm in seen.dm):
-        obstacles.append("it had paths a moment ago")
+        obstacles.append(Reason("device_changing", "it had paths a moment ago"))
     for disk in last.disks.values():
         judgement = _judge(last, disk.name, device.wwid)
         if judgement.kind in (SERVING, STANDBY):
-            obstacles.append(f"{disk.name} serves its LUN")
+            obstacles.append(Reason("path_serves_lun", f"{disk.name} serves its LUN"))
         elif judgement.kind == UNKNOWN or (
             judgement.kind == UNIDENTIFIED and disk.transport is not None
         ):
-            obstacles.append(f"{disk.name} might be its path: {judgement.why}")
+            obstacles.append(
+                Reason("path_unproven", f"{disk.name} might be its path: {judgement.why}")
+            )
     if device.wwid[:1] not in ("1", "2", "3"):
-        obstacles.append(f"no inquiry can be compared with the name {device.wwid}")
+        obstacles.append(
+            Reason("path_unproven", f"no inquiry can be compared with the name {device.wwid}")
+        )
     obstacles += [
-        f"transport outage: {transport.describe()}"
+        Reason("transport_outage", f"transport outage: {transport.describe()}")
         for transport in last.transports.values()
         if not transport.up
     ]
     if not options.flush_empty_maps:
-        obstacles.append("a map without paths is flushed only with flush_empty_maps")
+        obstacles.append(
+            Reason("consent_required", "a map without paths is flushed only with flush_empty_maps")
+        )
     return obstacles
 
 
-def _map_obstacles(state: State, device: DmDevice) -> list[str]:
+def _map_obstacles(state: State, device: DmDevice) -> list[Reason]:
     obstacles = []
     last = state.last
     if last.daemon.problem:
-        obstacles.append(last.daemon.problem)
+        obstacles.append(Reason("multipathd_unusable", last.daemon.problem))
     elif device.wwid not in last.daemon.paths:
-        obstacles.append("multipathd does not know this map")
+        obstacles.append(Reason("multipathd_unusable", "multipathd does not know this map"))
     ready = [
         name
         for name, said in last.daemon.paths.get(device.wwid, {}).items()
@@ -958,19 +1008,24 @@ def _map_obstacles(state: State, device: DmDevice) -> list[str]:
         if _judge(last, name, device.wwid).kind == GONE and last.answers[name].ready != "good"
     ]
     if ready:
-        obstacles.append(f"multipathd still calls {', '.join(ready)} ready")
+        obstacles.append(
+            Reason("path_serves_lun", f"multipathd still calls {', '.join(ready)} ready")
+        )
     if device.is_mangled:
         # multipathd 0.9.4 has it twice, by both names. Its commands take one of them or the other
         # or none, and end with status 0.
         obstacles.append(
-            f"multipath's commands do not take the alias {device.name!r}: give the map one of "
-            "letters, digits and _ - . in multipath.conf, run 'multipathd "
-            "reconfigure', and then this again"
+            Reason(
+                "multipathd_unusable",
+                f"multipath's commands do not take the alias {device.name!r}: give the map one of "
+                "letters, digits and _ - . in multipath.conf, run 'multipathd "
+                "reconfigure', and then this again",
+            )
         )
     if device.suspended:
-        obstacles.append("the map is suspended: somebody is changing it")
+        obstacles.append(Reason("device_changing", "the map is suspended: somebody is changing it"))
     if any(seen.dm.get(device.dm) != device for seen in state.observations):
-        obstacles.append("the map changed while it was observed")
+        obstacles.append(Reason("device_changing", "the map changed while it was observed"))
     return obstacles
 
 
@@ -987,7 +1042,7 @@ def _partition_maps(state: State, device: DmDevice) -> list[DmDevice]:
     ]
 
 
-def _use_obstacles(state: State, device: DmDevice, options: Options) -> list[str]:
+def _use_obstacles(state: State, device: DmDevice, options: Options) -> list[Reason]:
     """Why the map may be in use.
 
     Partition maps that nobody uses go with the map and do not count.
@@ -999,12 +1054,15 @@ def _use_obstacles(state: State, device: DmDevice, options: Options) -> list[str
             above = state.last.dm.get(holder)
             if above is None or above not in parts:
                 obstacles.append(
-                    f"held by {holder}"
-                    + (f" ({above.name}, {above.uuid.partition('-')[0]})" if above else "")
+                    Reason(
+                        "in_use_held",
+                        f"held by {holder}"
+                        + (f" ({above.name}, {above.uuid.partition('-')[0]})" if above else ""),
+                    )
                 )
     counts = [(owner, state.open_counts.get(owner.dev)) for owner in (device, *parts)]
     if any(count is None for _owner, count in counts):
-        return [*obstacles, "its open count could not be read"]
+        return [*obstacles, Reason("evidence_unreadable", "its open count could not be read")]
     openers = [opener for opener in _openers(state, device) if not opener.udev]
     # udev, hung as it may be on a map that queues, only looked at the device: the flush waits until
     # it has let go.
@@ -1014,15 +1072,18 @@ def _use_obstacles(state: State, device: DmDevice, options: Options) -> list[str
     # machine's disk, a database.
     living = [opener.describe() for opener in openers if opener.writes or not opener.hung]
     if living:
-        obstacles.append(f"opened by {', '.join(living)}")
+        obstacles.append(Reason("in_use_open", f"opened by {', '.join(living)}"))
     elif unexplained > 0 and not obstacles and not options.fail_hung_readers:
         who = (
             ", ".join(opener.describe() for opener in openers)
             or "somebody that /proc does not name"
         )
         obstacles.append(
-            f"open {unexplained} times by {who}: set fail_hung_readers "
-            "to fail that I/O and free the map"
+            Reason(
+                "in_use_open",
+                f"open {unexplained} times by {who}: set fail_hung_readers "
+                "to fail that I/O and free the map",
+            )
         )
     return obstacles
 
@@ -1036,16 +1097,16 @@ def judge_plain_disk(state: State, disk: Disk) -> Case | None:
     if not _is_broken(now, disk):
         return None
     finding = Finding(
-        "STOR-03",
-        "minor",
-        "SCSI disk",
-        disk.name,
-        state.node,
-        f"{disk.name} ({disk.hctl}) is no longer served by the array",
-        "repair",
-        "",
-        RUNBOOK,
-        {
+        control="STOR-03",
+        severity="minor",
+        kind="SCSI disk",
+        name=disk.name,
+        node=state.node,
+        summary=f"{disk.name} ({disk.hctl}) is no longer served by the array",
+        verdict="repair",
+        reason="",
+        runbook=RUNBOOK,
+        evidence={
             "wwid": disk.wwid,
             "vendor": disk.vendor,
             "product": disk.model,
@@ -1071,12 +1132,12 @@ def judge_plain_disk(state: State, disk: Disk) -> Case | None:
     return Case(finding, disk.wwid, _plain_disk_obstacles(state, disk, judgements), paths=(path,))
 
 
-def _plain_disk_obstacles(state: State, disk: Disk, judgements: list[Judgement]) -> list[str]:
+def _plain_disk_obstacles(state: State, disk: Disk, judgements: list[Judgement]) -> list[Reason]:
     obstacles = _path_obstacles(state, disk.name, judgements)
     if any(seen.disks.get(disk.name) != disk for seen in state.observations):
-        obstacles.append("the disk changed while it was observed")
+        obstacles.append(Reason("device_changing", "the disk changed while it was observed"))
     return [
         *obstacles,
-        *(f"held by {holder}" for holder in disk.holders),
+        *(Reason("in_use_held", f"held by {holder}") for holder in disk.holders),
         *state.uses.get(disk.name, []),
     ]

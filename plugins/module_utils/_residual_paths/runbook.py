@@ -19,6 +19,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
     Deadline,
     call,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -28,6 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
     Prevented,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import (
@@ -81,12 +83,10 @@ def residual_options(params: dict[str, Any]) -> Options:
         ("max_repairs", 0),
     ):
         if not params.get(name, least) >= least:  # not a number is neither
-            raise StorageOpsError(f"{name} is {params[name]:g}; give at least {least:g}")
+            raise BadOption(f"{name} is {params[name]:g}; give at least {least:g}")
     empty = [name for name in ("maps", "wwids") if any(not item.strip() for item in params[name])]
     if empty:
-        raise StorageOpsError(
-            f"{empty[0]} has an empty name; leave the option out to look at everything"
-        )
+        raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
     # An audit repairs nothing, so it has no limit to stay under.
     given = {
         "max_repairs": 1_000_000,
@@ -125,18 +125,16 @@ class ResidualPaths:
         if not self._host.exists("/sys/block"):
             raise StorageOpsError(
                 "there is no /sys here, so no disk would be seen: connect to the node itself (ssh, "
-                "no container)"
+                "no container)",
+                code="privileges_missing",
             )
         observations = [self._observe(None)]
-        denied = [
-            name
-            for name, answer in observations[0].answers.items()
-            if answer.problem.startswith("PermissionError")
-        ]
+        denied = [name for name, answer in observations[0].answers.items() if answer.denied]
         if denied:
             raise StorageOpsError(
                 f"{', '.join(denied[:3])} may not be asked: run as root, with all of its "
-                "capabilities"
+                "capabilities",
+                code="privileges_missing",
             )
         wanted = pure.suspects(observations[0])
         if pure.undecided(observations[0]) or _empty_maps(observations[0]):
@@ -276,7 +274,8 @@ class ResidualPaths:
             # it.
             if self._options.rescan_targets and self._proven:
                 raise ActionFailed(
-                    f"{error}; the targets of what was removed before were not scanned"
+                    f"{error}; the targets of what was removed before were not scanned",
+                    error.code,
                 ) from error
             raise
 
@@ -339,10 +338,15 @@ class ResidualPaths:
         cases += [pure.judge_plain_disk(state, path.disk) for path in paths.paths if path.plain]
         broken = [case for case in cases if case is not None]
         if len(broken) < len(cases):
-            raise NotStarted(f"{planned.name} is no longer residual: its paths serve the LUN")
+            raise NotStarted(
+                f"{planned.name} is no longer residual: its paths serve the LUN",
+                code="path_serves_lun",
+            )
         finding = pure.settle(state, broken)
         if not finding.repair:
-            raise NotStarted(f"{planned.name} is no longer residual: {finding.reason}")
+            raise NotStarted(
+                f"{planned.name} is no longer residual: {finding.reason}", finding.code
+            )
         if finding.control != planned.control:
             raise NotStarted(
                 f"{planned.name} is another finding by now, {finding.control}: {finding.summary}"
@@ -397,7 +401,8 @@ class ResidualPaths:
                 for opener in found
             ]
             raise ActionFailed(
-                f"the map is open by {', '.join(who) or 'somebody that /proc does not name'}"
+                f"the map is open by {', '.join(who) or 'somebody that /proc does not name'}",
+                code="in_use_open",
             )
         # Waiting took a while, in which somebody may have mapped the LUN again.
         disks = block.disks(self._host, block.transports(self._host))
@@ -414,7 +419,7 @@ class ResidualPaths:
         result = self._host.run(action.command)
         # multipathd says "fail" with exit status 0 in some releases.
         if not result.ok or result.stdout.strip() in ("fail", "timeout"):
-            raise ActionFailed(result.describe())
+            raise ActionFailed(result.describe(), code="program_failed")
 
     def _remove(self, action: Action, subject: PathsSubject) -> None:
         """Delete paths that are still as planned for, unused and in no map, if what takes their
@@ -433,7 +438,7 @@ class ResidualPaths:
                 self._require_unchanged(path, seen)
         risks = pure.mixtures(State(host.name, (seen,)), subject.brings, subject.leaving)
         if risks:
-            raise NotStarted("; ".join(risks))
+            raise NotStarted("; ".join(risks), risks[0].code)
         self._delete(subject, needed)
 
     def _require_unchanged(self, path: PathSubject, seen: Observation) -> None:
@@ -446,16 +451,16 @@ class ResidualPaths:
             raise NotStarted(f"{disk.name} now is {now.kind}: {now.why}")
         used = self._used(disk, path.plain)
         if used:
-            raise NotStarted(f"{disk.name}: {'; '.join(used)}")
+            raise NotStarted(f"{disk.name}: {'; '.join(used)}", used[0].code)
 
-    def _used(self, disk: Disk, plain: bool) -> list[str]:
+    def _used(self, disk: Disk, plain: bool) -> list[Reason]:
         """Why a disk may not be deleted.
 
         The paths of a map that has just been flushed had no user but the map.
         """
-        used = [f"still held by {holder}" for holder in disk.holders] + usage.exclusive_open(
-            self._host, disk.name
-        )
+        used = [
+            Reason("in_use_held", f"still held by {holder}") for holder in disk.holders
+        ] + usage.exclusive_open(self._host, disk.name)
         if plain:
             tree = block.disk_devices(self._host, disk)
             used += usage.UsesByDevice(self._host).of(tree) + _opened(
@@ -531,7 +536,7 @@ class ResidualPaths:
         """
         risks = pure.mixtures(self._node_now(), None, set())
         if risks:
-            raise Prevented("; ".join(risks))
+            raise Prevented("; ".join(risks), risks[0].code)
         _write_word, file, text = action.command
         reply = self._host.bounded(lambda: _write(self._host.path(file), text), _PATH_SECONDS)
         if reply.problem:
@@ -555,7 +560,8 @@ class ResidualPaths:
 
         if not self._host.wait_for(clean, 2 * _SETTLE):
             raise StorageOpsError(
-                f"the repair of {finding.name} is not proven: {'; '.join(doubts)}"
+                f"the repair of {finding.name} is not proven: {'; '.join(doubts)}",
+                code="repair_unproven",
             )
         self._proven += 1
         paths = _paths(finding)
@@ -686,10 +692,10 @@ def _subjects(finding: Finding) -> list[tuple[str, str]]:
     ]
 
 
-def _opened(openers: dict[str, list[usage.Opener]], tree: dict[str, str]) -> list[str]:
+def _opened(openers: dict[str, list[usage.Opener]], tree: dict[str, str]) -> list[Reason]:
     """Who has a disk open; udev does not count, since it only looks and lets go."""
     return [
-        f"opened by {opener.describe()}"
+        Reason("in_use_open", f"opened by {opener.describe()}")
         for dev in tree.values()
         for opener in openers.get(dev, [])
         if not opener.udev

@@ -172,7 +172,7 @@ ENTRIES: tuple[Entry, ...] = (
         "",
         "no node, or not this one, may have another volume of that driver attached",
         "compare CSINode spec.drivers[].allocatable.count with the VolumeAttachments of each node; "
-        "some may be needed by nobody: audit with volumeattachment_info",
+        "some may be needed by nobody: audit with cluster_storage_info",
     ),
     # Mounting: what the node's audit finds
     Entry(

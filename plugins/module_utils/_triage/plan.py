@@ -7,7 +7,7 @@
 """Pods that are stuck: which control it is, and the one command that repairs it (R15). Pure: no I/O
 here.
 
-What the objects prove counts more than what a message says; a message that nobody knows is shown as
+What the objects prove counts more than what a message says; a message that is unknown is shown as
 it is.
 """
 
@@ -122,7 +122,7 @@ class State:
     ``messages``: by uid of a suspect or a claim.
     ``detached_drivers``: drivers with attachRequired=false. ``drivers_on``: by node, the drivers of
     its CSINode (NodeDrivers.drivers).
-    ``last_attach``: newest event SuccessfulAttachVolume of the cluster.
+    ``last_attach``: newest event of the cluster that claims an attach, see ATTACHED_FIELDS.
     """
 
     now: datetime
@@ -476,13 +476,13 @@ def _wants_attachment(volume: Volume, node: str, state: State) -> bool:
 
 
 def _no_attachment(volume: Volume, node: Node, state: State) -> Cause:
-    """R8: nobody attaches the volume. First what explains it, then the controller manager."""
+    """R8: no VolumeAttachment is created. First what explains it, then the controller manager."""
     if not node.managed:
         return Cause(
             "",
             f"{node.name} lacks the annotation "
             "volumes.kubernetes.io/controller-managed-attach-detach, "
-            "so nobody attaches volumes to it",
+            "so no volume is attached to it",
             "restart its kubelet with enableControllerAttachDetach: true",
         )
     driver = volume.disk[0]
@@ -505,9 +505,9 @@ def _no_attachment(volume: Volume, node: Node, state: State) -> Cause:
     )
     return Cause(
         "STOR-15",
-        f"nobody attaches {volume.name}: there is no VolumeAttachment for {node.name}",
-        f"the controller manager does not attach it (last attach of any volume: {last}); its owner "
-        f"looks at the leader: {leader}",
+        f"no VolumeAttachment is created for {volume.name} on {node.name}",
+        "the controller manager does not attach it (last attach of any volume, by its events: "
+        f"{last}); its owner looks at the leader: {leader}",
         evidence={"leader": leader, "last_attach": last},
     )
 
@@ -562,12 +562,17 @@ def _held(volume: Volume, node: Node, state: State) -> Cause | None:
         # The repair would not delete it either.
         look = (
             "nothing proves that it is left over; a controller manager that runs detaches it by "
-            "itself. Audit it with volumeattachment_info"
+            "itself. Audit it with cluster_storage_info"
         )
         return Cause("STOR-11", why, look)
     look = "the playbook looks twice before it deletes anything"
     return Cause(
-        "STOR-11", why, look, facts={"attachment": other.name}, evidence={"because": because}
+        "STOR-11",
+        why,
+        look,
+        facts={"attachment": other.name},
+        # By its name a playbook repairs it.
+        evidence={"because": because, "attachment": other.name},
     )
 
 
@@ -705,7 +710,7 @@ def _is_over(message: Message, said: Iterable[Message], seen: Seen, state: State
 
 
 def _told(messages: Iterable[Message], seen: Seen, state: State) -> Cause | None:
-    """What the messages say of the cause, by the one that says most of it; one that nobody knows is
+    """What the messages say of the cause, by the one that says most of it; one that is unknown is
     told as it is.
     """
     known = [(message, catalogue.match(message.reason, message.text)) for message in messages]

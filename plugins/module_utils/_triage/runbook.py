@@ -18,10 +18,12 @@ from typing import Any, Callable, TypeVar
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
+    ATTACHED_FIELDS,
     Message,
     pick_event,
     pick_message,
@@ -96,7 +98,8 @@ class Triage:
                     "Deployment's pods get new names: "
                     + untrusted.shown_command(
                         "kubectl -n {namespace} get pods", namespace=self._options.namespace
-                    )
+                    ),
+                    code="not_found",
                 )
             suspects = tuple(seen for seen in suspects if seen is named)
         if not pods:
@@ -112,7 +115,8 @@ class Triage:
         if not self._cluster.deadline.remaining():
             raise StorageOpsError(
                 "the deadline passed while stuck pods were judged: raise deadline, or ask for "
-                "fewer (namespace, node)"
+                "fewer (namespace, node)",
+                code="deadline_passed",
             )
 
     def healthy(self, state: State) -> str:
@@ -135,7 +139,9 @@ class Triage:
             ("namespaces", self._options.namespace),
         ):
             if name and not self._cluster.get(path("v1", resource, name)):
-                raise StorageOpsError(f"no {resource[:-1]} {name}: is it a typing error?")
+                raise StorageOpsError(
+                    f"no {resource[:-1]} {name}: is it a typing error?", code="not_found"
+                )
 
     def _pods(self) -> list[Seen]:
         """The pods of the scope; a pod that the user named is looked for as etcd has it now."""
@@ -214,14 +220,14 @@ class Triage:
         )
 
     def _unattached(self, state: State) -> State:
-        """Why nobody attaches a volume: only read where that is so."""
+        """Why no VolumeAttachment is created: only read where that is so."""
         if not unattached(state):
             return state
         lease = self._cluster.get(
             path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system")
         )
         attached = self._cluster.list(
-            path("v1", "events"), pick_event, fields="reason=SuccessfulAttachVolume", cached=True
+            path("v1", "events"), pick_event, fields=ATTACHED_FIELDS, cached=True
         )
         return replace(
             state,
@@ -336,11 +342,11 @@ class Triage:
 def triage_options(params: dict[str, Any]) -> Options:
     """Options of Triage, checked."""
     if params["pod"] and not params["namespace"]:
-        raise StorageOpsError(
+        raise BadOption(
             f"pod {params['pod']} needs its namespace: set namespace (playbook: triage_namespace)"
         )
     if not params["stuck_seconds"] >= 0:  # not a number is neither
-        raise StorageOpsError(f"stuck_seconds is {params['stuck_seconds']:g}; give at least 0")
+        raise BadOption(f"stuck_seconds is {params['stuck_seconds']:g}; give at least 0")
     given = keys_by_driver("required_metadata", params["required_metadata"])
     scope = {name: params[name].strip() for name in ("namespace", "pod", "node")}
     return Options(
@@ -351,7 +357,7 @@ def triage_options(params: dict[str, Any]) -> Options:
 
 
 def _condition(seen: Seen, state: State, stuck_seconds: float) -> str:
-    """What a pod that is not stuck is, in words."""
+    """What a pod that is not stuck is, as a sentence."""
     pod = seen.pod
     if pod.deleted:
         return "is being deleted, and its grace period is not over for long"

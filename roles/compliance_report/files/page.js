@@ -82,8 +82,8 @@ SPDX-License-Identifier: GPL-3.0-or-later
   const texts = new Map();
   const textOf = (finding) => {
     if (!texts.has(finding)) {
-      const { host, control, severity, object, summary, reason, evidence, repair } = finding;
-      texts.set(finding, JSON.stringify([host, control, severity, object, summary, reason, evidence, repair]).toLowerCase());
+      const { host, control, severity, object, summary, code, reason, evidence, repair } = finding;
+      texts.set(finding, JSON.stringify([host, control, severity, object, summary, code, reason, evidence, repair]).toLowerCase());
     }
     return texts.get(finding);
   };
@@ -115,7 +115,7 @@ SPDX-License-Identifier: GPL-3.0-or-later
     const wanted = words();
     const rows = [...hosts.values()].filter((host) => wantsHost(host.name) && (found.has(host.name) || (!filtered
       && (!state.control || state.control in host.controls)
-      && wanted.every((word) => `${host.name} ${host.kind} ${host.status} ${host.reason}`.toLowerCase().includes(word)))));
+      && wanted.every((word) => `${host.name} ${host.kind} ${host.status} ${host.code} ${host.reason}`.toLowerCase().includes(word)))));
     const rank = (host) => {
       const some = found.get(host.name) ?? [];
       return SEVERITIES.map((severity) => some.filter((finding) => finding.severity === severity).length);
@@ -166,7 +166,7 @@ SPDX-License-Identifier: GPL-3.0-or-later
 
   const detail = (finding) => {
     const inner = [];
-    if (finding.reason) inner.push(...part(`Verdict: ${finding.verdict}`, make("p", {}, finding.reason)));
+    if (finding.reason) inner.push(...part(`Verdict: ${finding.verdict}${finding.code ? ` (${finding.code})` : ""}`, make("p", {}, finding.reason)));
     else inner.push(...part("Verdict", make("p", {}, finding.verdict)));
     if (finding.exception) inner.push(...part("Accepted", make("p", {}, exceptionText(finding.exception))));
     if (finding.expired_exception) inner.push(...part("Was accepted, and counts again", make("p", {}, exceptionText(finding.expired_exception))));

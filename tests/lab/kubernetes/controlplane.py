@@ -140,7 +140,7 @@ class ControlPlane:
 
     def reset(self) -> None:
         """All as it was right after the start, by way of etcd: faster than a start, and controllers
-        with a memory begin anew.
+        with a memory begin again.
         """
         self.unsupervise()
         for service in ("kube-scheduler", "kube-controller-manager"):
@@ -368,7 +368,7 @@ class ControlPlane:
                 }
             )
         )
-        # It is read from where a test has begun, so it must not begin anew (megabytes).
+        # It is read from where a test has begun, so it must not begin again (megabytes).
         size = "--audit-log-maxsize=100000"
         return [f"--audit-policy-file={policy}", f"--audit-log-path={self._audit_log}", size]
 

@@ -152,7 +152,7 @@ def lost_attachment(
 
 
 def killed_in_backoff(plane: ControlPlane, name: str = "killed", node: str = "killed") -> Attached:
-    """A VolumeAttachment that nobody needs and nobody deletes: the controller manager was killed
+    """A VolumeAttachment that no pod needs and nobody deletes: the controller manager was killed
     while it waited to detach again.
     """
     api = plane.api()

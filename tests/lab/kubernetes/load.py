@@ -61,7 +61,7 @@ class Load:
         return 2 * self.broken <= number < 3 * self.broken
 
     def unattached(self, number: int) -> bool:
-        """Nobody attaches the volume."""
+        """No attachment the volume."""
         return 3 * self.broken <= number < 4 * self.broken
 
     def driver(self, number: int) -> str:

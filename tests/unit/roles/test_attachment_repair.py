@@ -6,40 +6,16 @@
 
 from __future__ import annotations
 
-from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
-ROLE = Path(__file__).resolve().parents[3] / "roles/attachment_repair"
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import variable
 
 
 def role(name: str, **given: Any) -> Any:
-    """The role's variable of that name, with everything at its default that is not given."""
-    loader = DataLoader()
-    # Since ansible-core 2.19 only what is trusted is a template.
-    trusted = (
-        {"trusted_as_template": True}
-        if "trusted_as_template" in signature(loader.load_from_file).parameters
-        else {}
-    )
-    variables: dict[str, Any] = {"ansible_check_mode": False}
-    for file in ("defaults", "vars"):
-        variables.update(loader.load_from_file(str(ROLE / file / "main.yml"), **trusted))
-    variables.update(given)
-    return Templar(loader=loader, variables=variables).template(
-        variables[f"__attachment_repair_{name}"]
-    )
-
-
-@pytest.mark.parametrize(
-    ("given", "limit"), [(0, 0), ("0", 0), ("", 10), (" ", 10), ("3", 3), (12, 12)]
-)
-def test_no_repairs_is_not_ten(given: Any, limit: int) -> None:
-    assert int(role("limit", attachment_repair_max_repairs=given)) == limit
+    """The role's variable of that name."""
+    return variable("attachment_repair", name, **given)
 
 
 @pytest.mark.parametrize(
@@ -73,35 +49,6 @@ def test_the_host_of_the_leader(leader: str, inventory: list[str], wanted: list[
         "leader_hosts", attachment_repair_result={"findings": [finding]}, groups={"all": inventory}
     )
     assert list(found) == wanted
-
-
-NAMED = {
-    "driver": "csi.example.com",
-    "namespace": "csi",
-    "name": "controller",
-    "container": "provisioner",
-}
-
-
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        ("", {}),
-        ({}, {}),
-        (NAMED, NAMED),
-        (
-            '{"driver": "csi.example.com", "namespace": "csi", "name": "controller", "container": '
-            '"provisioner"}',
-            NAMED,
-        ),
-        (
-            "driver: csi.example.com\nnamespace: csi\nname: controller\ncontainer: provisioner\n",
-            NAMED,
-        ),
-    ],
-)
-def test_a_survey_gives_the_provisioner_as_text(given: Any, wanted: dict[str, str]) -> None:
-    assert role("provisioner", attachment_repair_provisioner=given) == wanted
 
 
 @pytest.mark.parametrize(
@@ -180,7 +127,5 @@ def finding(verdict: str, **evidence: Any) -> dict[str, Any]:
 def test_only_refusals_let_the_run_go_on(
     findings: list[dict[str, Any]], check: bool, only: bool
 ) -> None:
-    found = role(
-        "only_refused", workload_reattach_result={"findings": findings}, ansible_check_mode=check
-    )
+    found = role("only_refused", workload_reattach_result={"findings": findings}, check=check)
     assert str(found) == str(only)

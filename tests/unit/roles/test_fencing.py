@@ -8,43 +8,20 @@ Ansible computes it.
 
 from __future__ import annotations
 
-from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
-ROLES = Path(__file__).resolve().parents[3] / "roles"
-SURVEY = "10.0.0.5, 10.0.0.6\nfd00::5"
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import variable
 
 
 def role(role_name: str, name: str, **given: Any) -> Any:
-    """The role's variable of that name, with everything at its default that is not given."""
-    loader = DataLoader()
-    # Since ansible-core 2.19 only what is trusted is a template.
-    trusted = (
-        {"trusted_as_template": True}
-        if "trusted_as_template" in signature(loader.load_from_file).parameters
-        else {}
-    )
-    variables: dict[str, Any] = {
-        "ansible_check_mode": False,
-        "ansible_playbook_python": "/venv/python",
-        "omit": "(left out)",
+    """The role's variable of that name."""
+    names = {
+        name: name if name.startswith(("__", "hostvars", "ansible_")) else f"{role_name}_{name}"
+        for name in given
     }
-    for file in ("defaults", "vars"):
-        variables.update(
-            loader.load_from_file(str(ROLES / role_name / file / "main.yml"), **trusted)
-        )
-    variables.update(
-        {
-            name if name.startswith(("__", "hostvars")) else f"{role_name}_{name}": value
-            for name, value in given.items()
-        }
-    )
-    return Templar(loader=loader, variables=variables).template(variables[f"__{role_name}_{name}"])
+    return variable(role_name, name, **{names[name]: value for name, value in given.items()})
 
 
 def info(*attachments: str, used: bool = False) -> dict[str, Any]:
@@ -57,6 +34,20 @@ def info(*attachments: str, used: bool = False) -> dict[str, Any]:
         for number, found in told
     ]
     return {"lost": [{"node": "worker01", "ledger": {}, "volumes": volumes}]}
+
+
+@pytest.mark.parametrize(
+    ("planned", "wanted"),
+    [
+        ({"failed": True, "code": "lease_held", "msg": "another run (x) is at work"}, True),
+        ({"failed": True, "code": "lease_held", "msg": "said in another way"}, True),
+        ({"failed": True, "code": "node_not_lost", "msg": "another run (x) is at work"}, False),
+        ({"failed": True, "msg": "MODULE FAILURE"}, False),
+        ({"failed": False, "code": "lease_held"}, False),
+    ],
+)
+def test_another_run_is_waited_for_by_its_code(planned: dict[str, Any], wanted: bool) -> None:
+    assert role("node_fence", "busy", __node_fence_planned=planned) is wanted
 
 
 @pytest.mark.parametrize(
@@ -99,38 +90,6 @@ def test_whose_watch_must_end(method: str, gone: list[str]) -> None:
         "fence": {"method": method, "addresses": addresses, "entries": [{"entry": "10.0.0.5:0/7"}]}
     }
     assert list(role("node_fence", "gone", __node_fence_intended=intended)) == gone
-
-
-def test_a_survey_gives_lists_as_text() -> None:
-    run = role(
-        "node_fence",
-        "run",
-        __node_fence_run_id="r",
-        fence_addresses=SURVEY,
-        claims="shop/a shop/b",
-        namespaces="",
-    )
-    assert run["fence_addresses"] == ["10.0.0.5", "10.0.0.6", "fd00::5"]
-    assert (run["claims"], run["namespaces"], run["storage_classes"]) == (
-        ["shop/a", "shop/b"],
-        [],
-        [],
-    )
-    assert role("volume_failover", "claims", claims="shop/a,shop/b") == ["shop/a", "shop/b"]
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [("false", False), ("", False), (False, False), ("true", True), ("yes", True), (True, True)],
-)
-def test_a_survey_gives_booleans_as_text(text: Any, wanted: bool) -> None:
-    assert (
-        role("node_fence", "run", __node_fence_run_id="r", node_confirmed_off=text)[
-            "node_confirmed_off"
-        ]
-        is wanted
-    )
-    assert role("node_fence", "blocklist", accept_daemons=text)["accept_daemons"] is wanted
 
 
 @pytest.mark.parametrize(

@@ -6,33 +6,16 @@
 
 from __future__ import annotations
 
-from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
-ROLE = Path(__file__).resolve().parents[3] / "roles/fuse_recovery"
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import variable
 
 
 def role(name: str, **given: Any) -> Any:
-    """The role's variable of that name, with everything at its default that is not given."""
-    loader = DataLoader()
-    # Since ansible-core 2.19 only what is trusted is a template.
-    trusted = (
-        {"trusted_as_template": True}
-        if "trusted_as_template" in signature(loader.load_from_file).parameters
-        else {}
-    )
-    variables: dict[str, Any] = {"ansible_check_mode": False, "inventory_hostname": "worker01"}
-    for file in ("defaults", "vars"):
-        variables.update(loader.load_from_file(str(ROLE / file / "main.yml"), **trusted))
-    variables.update(given)
-    return Templar(loader=loader, variables=variables).template(
-        variables[f"__fuse_recovery_{name}"]
-    )
+    """The role's variable of that name."""
+    return variable("fuse_recovery", name, **given)
 
 
 def pod(uid: str, overdue: int = 0) -> dict[str, Any]:
@@ -69,12 +52,15 @@ def volume(
     ],
 )
 def test_provisioners(given: Any, wanted: list[str]) -> None:
-    assert list(role("provisioners", fuse_recovery_provisioners=given))[: len(wanted)] == wanted
+    assert (
+        list(role("scope", fuse_recovery_provisioners=given)["provisioners"])[: len(wanted)]
+        == wanted
+    )
 
 
 def test_a_driver_that_the_user_describes_is_one_to_look_for() -> None:
     given = '{"s3.example.com": {"recipe": "s3fs"}, "csi-rclone": {"endpoint": "https://s3"}}'
-    assert "s3.example.com" in role("provisioners", fuse_recovery_drivers=given)
+    assert "s3.example.com" in role("scope", fuse_recovery_drivers=given)["provisioners"]
     assert role("drivers", fuse_recovery_drivers=given)["csi-rclone"] == {
         "recipe": "rclone",
         "endpoint": "https://s3",
@@ -89,20 +75,16 @@ def test_no_volumes(given: Any) -> None:
 
 def test_answers_of_a_survey() -> None:
     assert role("given", fuse_recovery_volumes='[{"volume": "pv-1"}]') == [{"volume": "pv-1"}]
-    assert role("paths", fuse_recovery_paths="/var/lib/kubelet/a b\n/c\n") == [
-        "/var/lib/kubelet/a b",
+    assert sorted(role("paths_now", fuse_recovery_paths="/var/lib/kubelet/a b\n/c\n")) == [
         "/c",
+        "/var/lib/kubelet/a b",
     ]
-    assert role("paths", fuse_recovery_paths="") == role("paths") == []
+    assert sorted(role("paths_now", fuse_recovery_paths="")) == list(role("paths_now")) == []
     assert role("credential_keys", fuse_recovery_credential_keys='{"access_key": ["user"]}')[
         "access_key"
     ] == ["user"]
     assert role("node") == "worker01"
     assert role("node", fuse_recovery_node=" n1 ") == "n1"
-    assert [
-        role("cluster", fuse_recovery_cluster=word)
-        for word in ("", "true", True, "false", False, "0")
-    ] == [True] * 3 + [False] * 3
 
 
 def test_secrets_are_read_once_and_only_to_mount_anew() -> None:
@@ -158,6 +140,49 @@ def test_only_pods_of_dead_mounts_are_moved_and_none_that_should_have_ended_long
     assert [entry["volume"] for entry in moved] == ["dead"]
 
 
+def test_who_is_left_out_of_the_list_is_not_gone_from_the_node() -> None:
+    """A tenant whose list becomes too long while his pods are awaited keeps his mounts."""
+    finding = {"summary": "volumes of namespace evil were not looked at", "reason": "too long"}
+    given: dict[str, Any] = {
+        "__fuse_recovery_waiting": ["mine", "theirs", "gone"],
+        "__fuse_recovery_groups": [["evil", [volume("theirs")]], ["shop", [volume("mine")]]],
+        "__fuse_recovery_join": {
+            "volumes": [volume("mine", pod("1", 1))],
+            "left_out": ["evil"],
+            "findings": [finding],
+        },
+    }
+    assert list(role("staying", **given)) == ["theirs"]
+    assert sorted(role("ready", **given)) == ["gone", "mine"]
+    told = ["volumes of namespace evil were not looked at: too long"]
+    assert list(role("not_assessed", **given)) == told
+    before = {"__fuse_recovery_not_told_before": ["before", *told]}
+    assert list(role("not_assessed", **given, **before)) == ["before", *told]
+    assert list(role("not_assessed")) == [] and list(role("staying")) == []
+
+
+def test_a_namespace_whose_pods_are_not_moved_keeps_no_other_from_it() -> None:
+    """It is left, with the reason."""
+    groups: list[Any] = [["evil", [volume("theirs")]], ["shop", [volume("mine")]]]
+    evil, shop = ({"item": group} for group in groups)
+    refused = {"results": [{**evil, "failed": True, "msg": "bare\npod"}, {**shop, "failed": False}]}
+    found = role("refused", __fuse_recovery_rehearsals=refused, __fuse_recovery_groups=groups)
+    assert [list(pair) for pair in found] == [["evil", "bare\npod"]]
+    movable = role("movable", __fuse_recovery_rehearsals=refused, __fuse_recovery_groups=groups)
+    assert [group[0] for group in movable] == ["shop"]
+    assert list(role("refused")) == [] == list(role("not_moved")) == list(role("left"))
+
+    jobs = [{"item": {**evil}, "failed": True, "msg": "late"}, {"item": {**shop}, "finished": 1}]
+    failed = role("failed_groups", __fuse_recovery_jobs={"results": jobs})
+    assert [group[0] for group in failed] == ["evil"]
+    assert list(role("failed_groups", __fuse_recovery_jobs={"skipped": True})) == []
+    told = role("not_moved", fuse_recovery_moves={"results": jobs})
+    assert [list(pair) for pair in told] == [["evil", "late"]]
+    assert list(role("left", __fuse_recovery_unmoved=[["evil", "late"]])) == [
+        "namespace evil: its pods were not moved: late"
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
@@ -192,3 +217,9 @@ def test_a_pod_that_was_moved_speaks_for_no_other_of_its_name() -> None:
     assert list(role("done", **given)) == ["evil/web-0/main"]
     assert list(role("done", fuse_recovery_containers_result=told)) == []
     assert list(role("done", fuse_recovery_restart_pods=True)) == []
+    stayed = {"__fuse_recovery_unmoved": [["evil", "refused"]]}
+    assert (
+        list(role("done", **given, **stayed)) == [] == list(role("pods_moved", **given, **stayed))
+    )
+    dead = [{"control": "STOR-05", "summary": "main keeps it"}, {"control": "", "summary": "x"}]
+    assert list(role("left", __fuse_recovery_left_after={"findings": dead})) == ["main keeps it"]

@@ -249,6 +249,9 @@ def _selected(selector: str, item: dict[str, Any], separator: str | None) -> boo
         value: Any = item
         for key in name.rstrip("!").split(separator):
             value = (value or {}).get(key)
+        if separator and name == "source":
+            # Of events (ToSelectableFields of pkg/registry/core/event/strategy.go)
+            value = (value or {}).get("component") or item.get("reportingComponent")
         text = (
             str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
         )

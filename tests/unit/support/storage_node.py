@@ -448,7 +448,7 @@ def repair(node: StorageNode, late: Callable[[], object] = bool, **options: Any)
     """
     module = Module()
     wanted = Options(
-        **{"observations": 2, "observation_seconds": 0.0, "accept_majority_dead": True, **options}
+        **{"observations": 2, "observation_seconds": 0.0, "accept_majority": True, **options}
     )
     try:
         runbook = _Late(node, wanted)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rights import FILES, Right, granted, refusals, unused
+from support.rights import FILES, Right, granted, refusals, unused
 
 TESTS = Path(__file__).resolve().parents[2]
 MANIFESTS = sorted(found.name for found in FILES.glob("rbac-*.yml"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from typing import Any
 
 DOCUMENTATION = r"""
@@ -27,7 +28,7 @@ description:
 options:
   max_alerts:
     description: How many alerts of one webhook become events. The others are dropped, with a
-      warning.
+      warning. Each namespace has its turn, so none keeps the others out.
     type: int
     default: 100
 """
@@ -42,6 +43,8 @@ EXAMPLES = r"""
 LOG = logging.getLogger(__name__)
 # RFC 1123, as for namespaces, pods and nodes.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+# In place of an alert that names what is no name.
+_WRONG: dict[str, str] = {}
 _ALERT = re.compile(r"[a-zA-Z_][a-zA-Z0-9_:.-]{0,127}")
 
 
@@ -52,21 +55,38 @@ def main(event: dict[str, Any], max_alerts: int = 100) -> list[dict[str, Any]]:
     if not isinstance(alerts, list):
         LOG.warning("a webhook was dropped: it has no list of alerts")
         return []
-    if len(alerts) > max_alerts:
+    found = [_alert(alert) for alert in alerts]
+    wrong = sum(kept is _WRONG for kept in found)
+    # As many as there may be alerts, so that no tenant fills the log.
+    for _number in range(min(wrong, max_alerts)):
         LOG.warning(
-            "%d of %d alerts were dropped: one webhook may hold %d",
-            len(alerts) - max_alerts,
-            len(alerts),
-            max_alerts,
+            "an alert was dropped: its name, or its namespace, pod or node, is not a valid name"
         )
-    found = [_alert(alert) for alert in alerts[:max_alerts]]
     # Alerts of several metrics about the same pod are one question.
     unique = {tuple(sorted(kept.items())): kept for kept in found if kept}
-    return [{"alert": kept} for kept in unique.values()]
+    chosen = _in_turns(list(unique.values()))[:max_alerts]
+    if len(unique) > max_alerts:
+        LOG.warning(
+            "%d of %d alerts were dropped: one webhook may hold %d",
+            len(unique) - max_alerts,
+            len(unique),
+            max_alerts,
+        )
+    return [{"alert": kept} for kept in chosen]
+
+
+def _in_turns(alerts: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The first of each namespace, then the second: who has many keeps no other out."""
+    before: Counter[str] = Counter()
+    turns = []
+    for kept in alerts:
+        turns.append((before[kept["namespace"]], kept))
+        before[kept["namespace"]] += 1
+    return [kept for _turn, kept in sorted(turns, key=lambda item: item[0])]
 
 
 def _alert(alert: Any) -> dict[str, str] | None:
-    """What is kept of an alert; None when it does not fire, or is not what it should be."""
+    """What is kept of an alert; None when it does not fire, _WRONG when a name in it is none."""
     labels = alert.get("labels") if isinstance(alert, dict) else None
     if not isinstance(labels, dict) or alert.get("status") != "firing":
         return None
@@ -81,10 +101,7 @@ def _alert(alert: Any) -> dict[str, str] | None:
     if not _is(_ALERT, kept["name"]) or not all(
         kept[name] == "" or _is(_NAME, kept[name]) for name in ("namespace", "pod", "node")
     ):
-        LOG.warning(
-            "an alert was dropped: its name, or its namespace, pod or node, is not a valid name"
-        )
-        return None
+        return _WRONG
     # The pod of no namespace is no pod.
     return {**kept, "pod": kept["pod"] if kept["namespace"] else ""}
 

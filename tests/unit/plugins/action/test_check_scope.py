@@ -14,10 +14,17 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.storage_ops.runbooks.plugins.action.check_scope import Known, refuse, split
+from ansible_collections.storage_ops.runbooks.plugins.action.check_scope import (
+    Known,
+    answered,
+    options_of,
+    refuse,
+    split,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import beginning
 
 COLLECTION = Path(__file__).resolve().parents[4]
 # The beginning and the end of others, which have the check.
@@ -199,11 +206,16 @@ def test_parts_of_a_target(target: Any, parts: list[str]) -> None:
 
 @pytest.mark.parametrize("role", sorted(ROLES - CHANGES_NOTHING))
 def test_every_role_begins_with_the_check(role: str) -> None:
-    folder = COLLECTION / "roles" / role / "tasks"
-    first = yaml.safe_load((folder / "main.yml").read_text())[0]
-    imported = first.get("ansible.builtin.import_tasks")
-    first = yaml.safe_load((folder / imported).read_text())[0] if imported else first
-    assert "storage_ops.runbooks.check_scope" in first
+    first = beginning(role)
+    assert first["storage_ops.runbooks.check_scope"]["role"] == role
+    assert first["any_errors_fatal"] is True
+
+
+@pytest.mark.parametrize("role", sorted(ROLES - CHANGES_NOTHING))
+def test_roles_read_options_that_exist(role: str) -> None:
+    task = beginning(role)["storage_ops.runbooks.check_scope"]
+    named = {f"{role}_{name}" for name in [*task.get("own", []), *task.get("unread", [])]}
+    assert named <= set(options_of(role))
 
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
@@ -255,6 +267,19 @@ def _imported(playbook: Path) -> set[str]:
         for task in tasks(yaml.safe_load(playbook.read_text()))
         for name in task.get("ansible.builtin.set_fact", {})
     }
+
+
+def test_options_of_the_module_and_of_the_role_are_apart() -> None:
+    read = answered(
+        "residual_paths",
+        {"residual_paths_strict": "yes", "residual_paths_maps": "mpatha,mpathb\nmpathc"},
+        ["strict"],
+        ["vendor"],
+    )
+    assert read["own"] == {"strict": True}
+    assert read["options"]["maps"] == ["mpatha", "mpathb", "mpathc"]
+    assert read["options"]["deadline"] == 300
+    assert not {"vendor", "product", "wwids"} & set(read["options"])
 
 
 def test_surveys_ask_only_for_what_exists() -> None:

@@ -60,6 +60,26 @@ def test_what_could_not_be_looked_at_fails_in_any_case() -> None:
     assert said["failing"] and said["msg"] == "1 not assessed: n2"
 
 
+@pytest.mark.parametrize("only_looked", [True, False])
+def test_what_a_role_was_not_told_of_was_not_looked_at(only_looked: bool) -> None:
+    own = outcome([REPAIRED], only_looked, False, not_assessed=["namespace evil: too\x1b long"])
+    said = conclude([own], only_looked)
+    assert said["failing"] and said["outcome"]["not_assessed"] == ["namespace evil: too\\x1b long"]
+    hosts = HostVars({"a": {"__fuse_recovery_outcome": {"own": said["own"]}}})
+    summed = conclude([_outcome_of("a", {"hostvars": hosts})], only_looked)
+    assert summed["failing"]
+    assert summed["outcome"]["not_assessed"] == ["a: namespace evil: too\\x1b long"]
+
+
+@pytest.mark.parametrize(("check", "strict"), [(True, True), (True, False), (False, False)])
+def test_what_else_is_left_counts_as_refused(check: bool, strict: bool) -> None:
+    own = outcome([REPAIRED], check, strict, refused=["namespace evil: its pods\x1b stay"])
+    said = conclude([own], check)
+    assert said["failing"] is (strict or not check)
+    assert said["outcome"]["left"] == ["namespace evil: its pods\\x1b stay"]
+    assert said["outcome"]["refused"] == 1
+
+
 @pytest.mark.parametrize(("check", "name"), [(True, "would_be_repaired"), (False, "repaired")])
 def test_counts(check: bool, name: str) -> None:
     told = conclude([outcome([REPAIRED, REFUSED, REPORTED, HINT], check, False)], check)["outcome"]

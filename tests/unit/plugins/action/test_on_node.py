@@ -8,6 +8,7 @@ sent to it.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.storage_ops.runbooks.plugins.action.on_node import without_orders
+from ansible_collections.storage_ops.runbooks.plugins.action import on_node
+from ansible_collections.storage_ops.runbooks.plugins.action.on_node import as_run, without_orders
 
 COLLECTION = Path(__file__).resolve().parents[4]
 RUNTIME = yaml.safe_load((COLLECTION / "meta/runtime.yml").read_text(encoding="utf-8"))
@@ -44,6 +46,40 @@ def test_what_is_kept_of_a_result(
 ) -> None:
     """The Python that the controller has found on the host is its own word."""
     assert without_orders({"changed": False, **said}, interpreter) == {"changed": False, **kept}
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_host_does_not_make_the_controller_read_for_hours(
+    monkeypatch: pytest.MonkeyPatch, stream: str
+) -> None:
+    monkeypatch.setattr(on_node, "MOST_TAKEN", 1000)
+
+    class Action:
+        """The part of an action that is wrapped."""
+
+        said = ""
+
+        def _low_level_execute_command(self, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
+            return {"rc": 0, "stdout": "", "stderr": "", stream: self.said}
+
+        def _parse_returned_data(self, data: dict[str, Any]) -> dict[str, Any]:
+            return data
+
+    action = Action()
+    on_node.escape(action)
+    action.said = "x" * 1000
+    assert action._low_level_execute_command()[stream] == action.said
+    action.said += "x"
+    refused = action._low_level_execute_command()
+    said = json.loads(refused["stdout"])
+    assert (refused["rc"], refused["stderr"], said["failed"]) == (1, "", True)
+    assert "answered with 1001 characters, and 1000 are taken" in said["msg"]
+    assert refused["stdout_lines"] == [refused["stdout"].strip()]
+
+
+def test_no_module_of_ours_was_skipped_that_has_run() -> None:
+    """Else Ceph's host could pass for one that was not to be asked."""
+    assert as_run({"changed": False, "skipped": True, "ceph": {}}) == {"changed": False, "ceph": {}}
 
 
 def test_no_role_for_nodes_lets_a_result_in() -> None:

@@ -224,13 +224,9 @@ def test_what_a_secret_or_a_volume_says(recipe: str, field: str, text: str) -> N
         "region": lambda: replace(base, region=text),
         "recipe": lambda: replace(base, recipe=text),
     }.get(field, lambda: replace(base, credentials={**base.credentials, field: text}))()
-    (harmless,) = fuse_plan.plan(
-        state, Options(volumes=(base,), accept_majority_broken=True)
-    ).findings
+    (harmless,) = fuse_plan.plan(state, Options(volumes=(base,), accept_majority=True)).findings
     assert harmless.verdict == "repair", harmless.reason
-    (finding,) = fuse_plan.plan(
-        state, Options(volumes=(evil,), accept_majority_broken=True)
-    ).findings
+    (finding,) = fuse_plan.plan(state, Options(volumes=(evil,), accept_majority=True)).findings
     result = shown_everywhere([finding])
     if finding.repair:
         service, plain = (

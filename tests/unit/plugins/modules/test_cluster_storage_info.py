@@ -118,11 +118,15 @@ def audit(cluster: FakeCluster, **options: Any) -> Object:
         "ceph_problem": "",
         "grace_seconds": 120.0,
         "ledger_namespace": "storage-ops",
-        "min_age": 300.0,
+        "min_age_seconds": 300.0,
         "observations": 2,
         "observation_seconds": 0.0,
         "pending_seconds": 120.0,
         "required_metadata": {},
+        "names": [],
+        "drivers": [],
+        "nodes": [],
+        "namespaces": [],
         **options,
     }
     with pytest.raises(SystemExit):
@@ -260,3 +264,26 @@ def test_only_what_the_controls_need_is_read() -> None:
     assert not audit(cluster, controls=["STOR-14"])["failed"]
     assert lists(cluster) == [f"list {VAS}"]
     assert "controls is empty" in audit(FakeCluster(), controls=[])["msg"]
+
+
+@pytest.mark.parametrize("scope", ["names", "drivers", "nodes", "namespaces"])
+@pytest.mark.parametrize("control", ["STOR-16", "STOR-17"])
+def test_lost_nodes_and_fences_cannot_be_narrowed_down(scope: str, control: str) -> None:
+    cluster = FakeCluster(node("n1"), volume("a"), attachment("a", "n1"))
+    told = audit(cluster, controls=["STOR-11", control], **{scope: ["n1"]})
+    assert told["failed"] and told["msg"].startswith(f"{scope}: STOR-16 and STOR-17 are about")
+    assert cluster.requests == []
+
+
+def test_one_node_can_be_looked_at_alone() -> None:
+    cluster = FakeCluster(
+        node("n1"),
+        node("n2"),
+        volume("a"),
+        volume("b"),
+        attachment("a", "n1"),
+        attachment("b", "n2"),
+    )
+    told = audit(cluster, controls=CONTROLS[:5], nodes=["n2"])
+    found = {finding["object"]["node"] for finding in told["findings"]}
+    assert not told["failed"] and found == {"n2"}

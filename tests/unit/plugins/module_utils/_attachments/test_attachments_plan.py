@@ -144,7 +144,7 @@ def state(*observations: Observation, **changes: Any) -> State:
 
 def plan(seen: State, **options: Any) -> list[Finding]:
     """Findings, where it is accepted that most of a node's attachments look left over."""
-    given = {"accept_majority_broken": True, **options}
+    given = {"accept_majority": True, **options}
     return pure.plan(seen, Options(**given)).findings
 
 
@@ -349,7 +349,7 @@ def test_a_driver_that_does_not_attach_is_not_judged() -> None:
 def test_one_that_is_young_is_not_judged() -> None:
     young = make_attachment(created=NOW - timedelta(seconds=299))
     assert left_over(state(observe(young, RELEASED))) == []
-    assert only(state(observe(young, RELEASED)), min_age=299).verdict == "repair"
+    assert only(state(observe(young, RELEASED)), min_age_seconds=299).verdict == "repair"
     assert left_over(state(observe(make_attachment(created=None), RELEASED))) == []
 
 
@@ -495,17 +495,17 @@ def orphans(count: int, healthy: int = 0, **changes: Any) -> State:
     ],
 )
 def test_an_outage_of_a_node_is_refused(broken: int, healthy: int, verdict: str) -> None:
-    findings = plan(orphans(broken, healthy), accept_majority_broken=False)
+    findings = plan(orphans(broken, healthy), accept_majority=False)
     assert len(findings) == broken
     assert {finding.verdict for finding in findings} == {verdict}
     assert {
-        finding.verdict for finding in plan(orphans(broken, healthy), accept_majority_broken=True)
+        finding.verdict for finding in plan(orphans(broken, healthy), accept_majority=True)
     } == {"repair"}
 
 
 def test_a_scope_does_not_change_what_counts_as_an_outage() -> None:
     name = make_attachment(make_volume("pv-0")).name
-    finding = only(orphans(4), names=(name,), accept_majority_broken=False)
+    finding = only(orphans(4), names=(name,), accept_majority=False)
     assert (finding.verdict, finding.named) == ("refuse", True)
     assert "4 of the 4 attachments of n1" in finding.reason
 
@@ -513,7 +513,10 @@ def test_a_scope_does_not_change_what_counts_as_an_outage() -> None:
 def test_max_repairs() -> None:
     findings = plan(orphans(3), max_repairs=2)
     assert [finding.verdict for finding in findings] == ["repair", "repair", "refuse"]
-    assert "max_repairs is 2" in findings[2].reason
+    assert ("max_repairs is 2" in findings[2].reason, findings[2].code) == (
+        True,
+        "too_many_repairs",
+    )
     assert {finding.verdict for finding in plan(orphans(3), max_repairs=0)} == {"refuse"}
 
 
@@ -943,10 +946,26 @@ def test_attachments_without_publish_information() -> None:
     assert by_volume["pv-1"].evidence["missing"] == "publishInfo"
     assert "workload_title" not in by_volume["pv-4"].evidence
     assert by_volume["pv-4"].reason == (
-        "no pod needs it, so there is nobody to move; a pod that comes to n1 would get it as it "
+        "no pod needs it, so there is no pod to move; a pod that comes to n1 would get it as it "
         "is, so delete it if it is left over (STOR-11)"
     )
     assert by_volume["pv-1"].reason.endswith(" -e attachment_repair_reattach_missing_metadata=true")
+
+
+def test_workloads_of_one_namespace_keep_no_other_out() -> None:
+    """A role moves so many in a run, in the order of the findings."""
+
+    def workload(name: str, namespace: str) -> list[Any]:
+        volume, attachment, pod = huawei(name, Owner("StatefulSet", name, "o"))
+        volume = volume._replace(claim_namespace=namespace)
+        return [volume, attachment, pod._replace(namespace=namespace)]
+
+    findings = only_huawei(
+        *[thing for number in range(3) for thing in workload(f"a-{number}", "evil")],
+        *workload("b-0", "shop"),
+    )
+    moved = [finding.workload["namespace"] for finding in findings if finding.workload]
+    assert moved == ["evil", "shop", "evil", "evil"]
 
 
 def test_workloads_are_told_apart() -> None:

@@ -176,7 +176,7 @@ def runbook(
     cluster: Any, time: Time | None = None, strict: bool = False, **options: Any
 ) -> VolumeAttachments:
     time = time or Time()
-    given = {"accept_majority_broken": True, **options}
+    given = {"accept_majority": True, **options}
     return VolumeAttachments(cluster, Options(**given), 60.0, time.sleep, lambda: time.now, strict)
 
 
@@ -343,6 +343,7 @@ def test_pods_that_wait_are_looked_into() -> None:
             "kind": "Event",
             "metadata": {"name": "e", "namespace": "shop"},
             "reason": "SuccessfulAttachVolume",
+            "source": {"component": "attachdetach-controller"},
             "lastTimestamp": OLD,
         },
         {
@@ -784,9 +785,10 @@ def test_a_named_attachment_that_is_young_is_told_when_to_look_again() -> None:
         node(attached=("a",)), volume(phase="Released"), attachment(creationTimestamp=OLD)
     )
     cluster.clock = lambda: datetime(2026, 1, 1, 0, 0, 13, tzinfo=timezone.utc)
-    assert repair(cluster, names=(ORPHAN,), min_age=300.0)["msg"].endswith(
-        f"{ORPHAN} is 13 s old, and only what is older than min_age (300 s) is called left over: "
-        "run again in 287 s, or lower min_age (playbook: attachment_repair_min_age)"
+    assert repair(cluster, names=(ORPHAN,), min_age_seconds=300.0)["msg"].endswith(
+        f"{ORPHAN} is 13 s old, and only what is older than min_age_seconds (300 s) is called left "
+        "over: run again in 287 s, or lower min_age_seconds (playbook: "
+        "attachment_repair_min_age_seconds)"
     )
 
 
@@ -895,8 +897,8 @@ def params(**given: Any) -> dict[str, Any]:
 
 def test_defaults_of_the_options_are_those_of_the_modules() -> None:
     assert make_options(params()) == Options(max_repairs=1_000_000)
-    assert make_options(params(max_repairs=3, accept_majority_broken=True)) == Options(
-        max_repairs=3, accept_majority_broken=True
+    assert make_options(params(max_repairs=3, accept_majority=True)) == Options(
+        max_repairs=3, accept_majority=True
     )
     assert make_options(params(controls=["STOR-12"])).controls == {"STOR-12"}
     assert make_options(params(names=[" csi-1 "])).names == ("csi-1",)
@@ -911,7 +913,7 @@ def test_required_metadata_replaces_what_is_known_of_a_driver() -> None:
     ("given", "error"),
     [
         ({"observations": 0}, "observations is 0; give at least 1"),
-        ({"min_age": float("nan")}, "min_age is nan"),
+        ({"min_age_seconds": float("nan")}, "min_age_seconds is nan"),
         ({"detach_timeout": 0.5}, "detach_timeout is 0.5"),
         ({"max_repairs": -1}, "max_repairs is -1"),
         ({"controls": []}, "controls is empty"),

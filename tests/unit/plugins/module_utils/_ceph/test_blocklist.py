@@ -796,10 +796,13 @@ def test_a_tool_that_is_not_there() -> None:
     ceph = Ceph(
         Connection(),
         Deadline(60),
-        lambda argv, _timeout: CommandResult(tuple(argv), None, "", "", 0, "not installed"),
+        lambda argv, _timeout: CommandResult(
+            tuple(argv), None, "", "", 0, "not installed", missing=True
+        ),
     )
-    with pytest.raises(StorageOpsError, match="ceph is not installed on .*toolbox"):
+    with pytest.raises(StorageOpsError, match="ceph is not installed on .*toolbox") as caught:
         ceph.json("ceph", "osd", "dump")
+    assert caught.value.code == "program_missing"
 
 
 def test_options() -> None:
@@ -807,7 +810,7 @@ def test_options() -> None:
         **{
             "entries": ["10.0.0.5", "10.0.0.5:0/0"],
             "state": "present",
-            "expire_seconds": YEAR,
+            "expiry_seconds": YEAR,
             "renew_below": 0.5,
         },
         **{"protected_addresses": [], "accept_daemons": False, "accept_gap": False, "ends": {}},
@@ -823,8 +826,8 @@ def test_options() -> None:
             {"entries": ["10.0.0.5", "worker01", "10.0.0.0/8"]},
             "'worker01' cannot .*; '10.0.0.0/8' cannot .* /16 to /32",
         ),
-        ({"expire_seconds": 3600}, "at least 604800"),
-        ({"expire_seconds": 10**12}, "at most 315360000"),
+        ({"expiry_seconds": 3600}, "at least 604800"),
+        ({"expiry_seconds": 10**12}, "at most 315360000"),
         ({"renew_below": float("inf")}, "a share from 0 to 0.9"),
         ({"renew_below": 1.0}, "a share from 0 to 0.9"),
         ({"renew_below": float("nan")}, "a share from 0 to 0.9"),

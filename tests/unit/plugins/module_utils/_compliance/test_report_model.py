@@ -143,6 +143,113 @@ def test_an_audit_that_ended_without_a_word_of_what_it_looked_at() -> None:
     assert (row["status"], row["reason"]) == ("not_assessed", "said")
 
 
+REFUSED = {"verdict": "refuse", "reason": "it is mounted", "code": "in_use_mounted"}
+
+
+@pytest.mark.parametrize(
+    ("returned", "code"),
+    [
+        (None, "audit_missing"),
+        ({"unreachable": True, "msg": "no route"}, "host_unreachable"),
+        (
+            {"failed": True, "msg": "run it as root", "code": "privileges_missing"},
+            "privileges_missing",
+        ),
+        ({"failed": True, "msg": "MODULE FAILURE"}, "unexpected_error"),
+        ({"failed": True, "msg": "no", "code": "made_up"}, "unexpected_error"),
+        ({"failed": True, "msg": "no", "code": ["lease_held"]}, "unexpected_error"),
+        (result(finding("STOR-99")), "unexpected_error"),
+        (result({**finding(), "code": "made_up"}), "unexpected_error"),
+        (result(finding(**REFUSED)), ""),
+    ],
+)
+def test_why_nothing_was_assessed_has_a_code(returned: Any, code: str) -> None:
+    assert host(build({"n1": returned}), "n1")["code"] == code
+
+
+def test_the_codes_of_what_was_not_assessed_and_of_refusals_are_counted() -> None:
+    left = {
+        "not_assessed": {"STOR-09": "no mount.nfs", "STOR-10": "odd"},
+        "not_assessed_codes": {"STOR-09": "program_missing"},
+        "failed": True,
+        "code": "program_missing",
+    }
+    accepted = [
+        {
+            "select": "[?object.name=='known' && code=='in_use_mounted']",
+            "owner": "me",
+            "reason": "why",
+            "expires": "2027-01-01",
+        }
+    ]
+    report = build(
+        {
+            "n1": result(finding(**REFUSED), finding(name="b", **REFUSED), **left),
+            "n2": result(finding(name="known", **REFUSED), finding(name="c"), **left),
+        },
+        accepted,
+    )
+    row = host(report, "n1")
+    assert (row["status"], row["code"]) == ("partly_assessed", "")
+    assert row["codes"] == {"STOR-09": "program_missing", "STOR-10": "unexpected_error"}
+    assert {found["object"]["name"]: found["code"] for found in report["findings"]} == {
+        **dict.fromkeys(("mpatha", "b", "known"), "in_use_mounted"),
+        "c": "",
+    }
+    # What is accepted is no news.
+    assert report["summary"]["codes"] == {
+        "in_use_mounted": {"refused": 2, "not_assessed": 0},
+        "no_cluster": {"refused": 0, "not_assessed": 1},
+        "program_missing": {"refused": 0, "not_assessed": 2},
+        "unexpected_error": {"refused": 0, "not_assessed": 2},
+    }
+
+
+def test_a_cluster_that_nobody_has_is_known_by_its_code() -> None:
+    report = build({"n1": result()})
+    row = host(report, "cluster")
+    assert row["code"] == "no_cluster"
+    assert model.unwanted({**row, "reason": "said in another way"}, report)
+    assert not model.unwanted({**row, "code": "api_unreachable"}, report)
+
+
+@pytest.mark.parametrize("code", ["no_cluster", "audit_missing", "host_unreachable"])
+@pytest.mark.parametrize("kind", ["node", "cluster", "ceph"])
+def test_what_was_asked_does_not_say_that_it_was_not(kind: str, code: str) -> None:
+    """Root on a host writes the code of its answer; by that of a site without a cluster it would be
+    left out of what fails a run, of the metrics and of merged reports.
+    """
+    every = dict.fromkeys(CONTROLS, "not today")
+    codes = dict.fromkeys(CONTROLS, code)
+    for returned in (
+        {"failed": True, "msg": "not today", "code": code},
+        result(failed=True, code=code),
+        result(failed=True, not_assessed=every, not_assessed_codes=codes),
+    ):
+        nodes = {"n1": result(), **({"n2": returned} if kind == "node" else {})}
+        others = {kind: returned} if kind != "node" else {}
+        report = build(nodes, **others)
+        name = "n2" if kind == "node" else kind
+        row = host(report, name)
+        if not row["controls"]:
+            continue  # nothing of Ceph is a control that could be missing
+        assert (row["status"], row["code"]) == ("not_assessed", "unexpected_error")
+        assert not model.unwanted(row, report) and model.failing(report)
+        assert 'hosts{cluster="fleet",status="not_assessed"} 0' not in prometheus.render(report)
+        rows = model.join([part(nodes, 1, **others), part({"n3": result()}, 2)], [], [])
+        assert name in {row.name for row in rows}
+
+
+def test_only_a_cluster_is_one_that_nobody_has() -> None:
+    """Also by a report that was written before."""
+    report = build({"n1": result()})
+    row = host(report, "cluster")
+    assert model.unwanted(row, report)
+    assert not model.unwanted({**row, "kind": "node"}, report)
+    odd = model.Row("n1", "node", model.NO_CLUSTER)
+    assert odd in model.join([part({"n2": result()}, 1), part({"n3": result()}, 2)], [odd], [])
+
+
 def test_without_a_cluster_its_controls_are_not_assessed_and_without_ceph_there_is_none() -> None:
     report = build({"n1": result()})
     assert host(report, "cluster")["reason"] == model.NO_CLUSTER and len(report["hosts"]) == 2
@@ -279,6 +386,27 @@ def test_expressions_that_some_finding_defeats_accept_nothing_and_hide_nothing()
         "cannot be applied" in report["exceptions"][0]["error"]
         and "cannot be applied" in report["run"]["scope"]["select_error"]
     )
+
+
+@pytest.mark.parametrize(
+    ("select", "odd"),
+    [
+        ("[?evidence.size && contains(evidence.size, 'x')]", {"a": 1}),
+        ("[?evidence.size && ceil(evidence.size) == `1`]", float("inf")),
+    ],
+)
+def test_what_one_node_returns_takes_no_exception_from_the_others(select: str, odd: Any) -> None:
+    """It is told, and accepts nothing of that node."""
+    size: Any = "x" if "contains" in select else 1
+    nodes = {
+        "evil": result(finding(name="odd", evidence={"size": odd})),
+        "n1": result(finding(evidence={"size": size})),
+    }
+    report = build(nodes, [exception(select)], select=select)
+    status = {one["host"]: one["status"] for one in report["findings"]}
+    assert status == {"evil": "open", "n1": "accepted"}
+    assert "cannot be applied" in report["exceptions"][0]["error"]
+    assert "cannot be applied" in report["run"]["scope"]["select_error"]
 
 
 def test_new_and_resolved() -> None:

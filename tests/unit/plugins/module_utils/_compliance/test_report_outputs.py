@@ -27,6 +27,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._compliance i
     junit,
     prometheus,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import CODES
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
@@ -43,7 +44,11 @@ NODES: dict[str, Any] = {
         finding(), finding("STOR-03", "minor", "sdb"), finding("STOR-10", "info", "containerd")
     ),
     "n2": {"unreachable": True, "msg": "off"},
-    "n3": result(failed=True, not_assessed={"STOR-09": "mount.nfs is not installed"}),
+    "n3": result(
+        failed=True,
+        not_assessed={"STOR-09": "mount.nfs is not installed"},
+        not_assessed_codes={"STOR-09": "program_missing"},
+    ),
 }
 EXCEPTIONS = [
     {"select": "[?control=='STOR-03']", "owner": "me", "reason": "why", "expires": "2027-01-01"}
@@ -117,6 +122,13 @@ def test_one_case_for_each_control_and_host() -> None:
     )
 
 
+def test_a_refusal_has_its_code() -> None:
+    refused = finding(verdict="refuse", reason="opened by dd", code="in_use_open")
+    document = junit.render(build({"n1": result(refused)}))
+    assert "refuse (in_use_open): opened by dd" in document
+    assert "repair: proven" in junit.render(build({"n1": result(finding())}))
+
+
 def test_a_note_that_stands_for_findings_left_out() -> None:
     """The control fails, since nobody has seen them, and the case says why."""
     others = finding(
@@ -151,14 +163,21 @@ def test_every_line_is_a_metric_whatever_it_holds(text: str) -> None:
 
 def test_metrics() -> None:
     others = finding("", "minor", "2 more", kind="findings")
-    lines = prometheus.render(build({**NODES, "n4": result(others)}, EXCEPTIONS)).splitlines()
+    used = finding(name="mpathb", verdict="refuse", code="in_use_open")
+    nodes = {**NODES, "n4": result(others), "n5": result(used)}
+    lines = prometheus.render(build(nodes, EXCEPTIONS)).splitlines()
     for line in (
-        'findings{cluster="fleet",control="STOR-01",severity="major",status="open"} 1',
+        'findings{cluster="fleet",control="STOR-01",severity="major",status="open"} 2',
         'findings{cluster="fleet",control="STOR-01",severity="critical",status="open"} 0',
         'findings{cluster="fleet",control="STOR-03",severity="minor",status="accepted"} 1',
         'findings{cluster="fleet",control="none",severity="minor",status="open"} 1',
         'hosts{cluster="fleet",status="not_assessed"} 1',
         'control_hosts{cluster="fleet",control="STOR-09",result="not_assessed"} 2',
+        'codes{cluster="fleet",code="in_use_open",what="refused"} 1',
+        'codes{cluster="fleet",code="in_use_open",what="not_assessed"} 0',
+        'codes{cluster="fleet",code="program_missing",what="not_assessed"} 1',
+        'codes{cluster="fleet",code="host_unreachable",what="not_assessed"} 1',
+        'codes{cluster="fleet",code="lease_held",what="refused"} 0',
         'exceptions{cluster="fleet",state="expired"} 0',
         'last_run_timestamp_seconds{cluster="fleet"} 1795311000',
         'run_duration_seconds{cluster="fleet"} 0',
@@ -233,6 +252,8 @@ def test_the_summary_is_there_without_a_script() -> None:
         '<b>n2</b> <span class="soft">unreachable: off</span>',
         '<b>n3</b> STOR-09 <span class="soft">mount.nfs is not installed</span>',
         "expired 2020-01-01",
+        "<b>host_unreachable</b> 0 refused, 1 not assessed",
+        CODES["host_unreachable"].next_step,
         "There is no earlier run to compare with.",
         "Multipath map whose every path is dead",
     ):

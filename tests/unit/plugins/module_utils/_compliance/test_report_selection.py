@@ -53,6 +53,7 @@ FINDINGS = [
         ("[]", [0, 1]),
         ("[1:]", [1]),
         ("[?host=='n3']", []),
+        ("[?code=='lease_held']", []),
         ("[?@.object.node=='worker02' && verdict!='refuse']", [1]),
         ("[?contains(['STOR-01', 'STOR-02'], control) && contains(control, '-0')]", [0]),
         ("[?repair[0].action=='x' || repair[?target=='y'] || evidence.*.name]", []),
@@ -80,6 +81,7 @@ def test_what_is_selected(text: str, chosen: list[int]) -> None:
         ("*", "must select whole findings"),
         ("severity", "must select whole findings"),
         ("not_a_key", "findings have no 'not_a_key'"),
+        ("[?code=='in_use_mountd']", "the code of a finding is never 'in_use_mountd'"),
         ("[?severity=='crtical']", "the severity of a finding is never 'crtical'"),
         (
             "[?host=='n1'] | [?@.verdict!='repaired']",

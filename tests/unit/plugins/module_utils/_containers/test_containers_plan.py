@@ -63,7 +63,7 @@ def container(
 def judged(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> list[Finding]:
     return plan(
         State("node1", containers or (container(),), runtime),
-        Options(**{"accept_majority_broken": True, **options}),
+        Options(**{"accept_majority": True, **options}),
     ).findings
 
 
@@ -74,7 +74,7 @@ def only(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> F
 
 def pods(*containers: Container, runtime: Runtime = CRICTL, **options: Any) -> list[dict[str, Any]]:
     return pods_to_restart(
-        State("node1", containers, runtime), Options(**{"accept_majority_broken": True, **options})
+        State("node1", containers, runtime), Options(**{"accept_majority": True, **options})
     )
 
 
@@ -225,6 +225,7 @@ def test_one_mount_that_is_not_ready_keeps_the_container_from_being_restarted() 
 def test_who_mounts_for_others_is_left_alone() -> None:
     driver = container(serves=True)
     assert "who would lose what it serves" in only(driver).reason
+    assert only(driver).code == "serves_others"
     assert pods(driver) == []
 
 
@@ -235,6 +236,7 @@ def test_what_would_not_be_started_again_is_not_stopped(policy: str) -> None:
     assert finding.verdict == "refuse"
     assert f"its restart policy is {policy}" in finding.reason
     assert finding.reason.endswith("so its pod must be restarted")
+    assert finding.code == "pod_restart_needed"
     (pod,) = pods(once)
     assert (pod["uid"], pod["namespace"], pod["name"], pod["claims"]) == (
         UID,
@@ -332,6 +334,7 @@ def test_at_most_so_many_in_one_run() -> None:
     findings = judged(*(container(number=number) for number in range(3)), max_repairs=2)
     assert [finding.verdict for finding in findings] == ["repair", "repair", "refuse"]
     assert "3 containers would be restarted, and max_repairs is 2" in findings[2].reason
+    assert findings[2].code == "too_many_repairs"
     assert [finding.verdict for finding in judged(max_repairs=0)] == ["refuse"]
 
 
@@ -347,18 +350,16 @@ def test_a_majority_is_refused_unless_it_is_accepted() -> None:
     node = [container(number=number) for number in range(3)] + [container(well, number=3)]
     assert plan(State("node1", tuple(node[:3]), CRICTL), Options()).findings[0].verdict == "refuse"
     for count in (1, 2, 3):
-        assert {
-            finding.verdict for finding in judged(*node[:count], accept_majority_broken=False)
-        } == {"refuse"}
-    findings = judged(*node, accept_majority_broken=False)
+        assert {finding.verdict for finding in judged(*node[:count], accept_majority=False)} == {
+            "refuse"
+        }
+    findings = judged(*node, accept_majority=False)
     assert {finding.verdict for finding in findings} == {"refuse"}
     assert "3 of 4 containers with FUSE mounts" in findings[0].reason
-    assert {finding.verdict for finding in judged(*node, accept_majority_broken=True)} == {"repair"}
-    assert {finding.verdict for finding in judged(*node[2:], accept_majority_broken=False)} == {
-        "repair"
-    }
+    assert {finding.verdict for finding in judged(*node, accept_majority=True)} == {"repair"}
+    assert {finding.verdict for finding in judged(*node[2:], accept_majority=False)} == {"repair"}
     more = [container(well, number=number) for number in (4, 5)]
-    assert {finding.verdict for finding in judged(*node, *more, accept_majority_broken=False)} == {
+    assert {finding.verdict for finding in judged(*node, *more, accept_majority=False)} == {
         "repair"
     }
 
@@ -368,7 +369,7 @@ def test_one_tenants_dead_containers_keep_no_other_from_its_restart() -> None:
     well = replace(COPY, answer=Answer(OK))
     evil = [container(number=number, namespace="evil") for number in range(4)]
     good = [container(number=5), container(well, number=6)]
-    found = judged(*evil, *good, accept_majority_broken=False)
+    found = judged(*evil, *good, accept_majority=False)
     assert {(finding.namespace, finding.verdict) for finding in found} == {
         ("evil", "refuse"),
         ("shop", "repair"),
@@ -376,12 +377,12 @@ def test_one_tenants_dead_containers_keep_no_other_from_its_restart() -> None:
     # Nor is it an outage where all of one tenant's are dead, and half of the node's.
     others = [container(well, number=number, namespace="evil") for number in (1, 2)]
     mine = [container(number=number) for number in (3, 4)]
-    found = judged(*others, *mine, accept_majority_broken=False)
+    found = judged(*others, *mine, accept_majority=False)
     assert [finding.verdict for finding in found] == ["repair"] * 2
     # Nor does one with many that are well lift the guard of another.
     many = [container(well, number=10 + number, namespace="evil") for number in range(3)]
     both = [container(number=5), container(number=6), container(number=7), container(number=8)]
-    assert {finding.verdict for finding in judged(*many, *both, accept_majority_broken=False)} == {
+    assert {finding.verdict for finding in judged(*many, *both, accept_majority=False)} == {
         "refuse"
     }
 
@@ -410,10 +411,9 @@ def test_pods_are_counted_like_containers() -> None:
     ]
     assert len(pods(*once)) == 3
     assert [
-        pod["name"]
-        for pod in pods(container(number=9), *once, max_repairs=2, accept_majority_broken=True)
+        pod["name"] for pod in pods(container(number=9), *once, max_repairs=2, accept_majority=True)
     ] == ["job-0"]
-    findings = judged(container(number=9), *once, max_repairs=2, accept_majority_broken=True)
+    findings = judged(container(number=9), *once, max_repairs=2, accept_majority=True)
     assert [finding.verdict for finding in findings] == ["repair", "refuse", "refuse", "refuse"]
     assert ["max_repairs is 2" in finding.reason for finding in findings] == [
         False,
@@ -422,12 +422,12 @@ def test_pods_are_counted_like_containers() -> None:
         True,
     ]
     well = container(replace(COPY, answer=Answer(OK)), number=4)
-    assert pods(*once, well, accept_majority_broken=False) == []
+    assert pods(*once, well, accept_majority=False) == []
     assert all(
         "3 of 4 containers" in finding.reason
-        for finding in judged(*once, well, accept_majority_broken=False)
+        for finding in judged(*once, well, accept_majority=False)
     )
-    assert len(pods(*once, well, accept_majority_broken=True)) == 3
+    assert len(pods(*once, well, accept_majority=True)) == 3
 
 
 def test_containers_of_a_pod_that_must_be_restarted_are_one_pod() -> None:

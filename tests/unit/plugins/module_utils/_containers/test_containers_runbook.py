@@ -94,7 +94,7 @@ class Scene:
         plain = {"pod": UID, "mount_path": "/data", "restart_policy": "Always"}
         known = [{**plain, **entry} for entry in entries or [{"container": "main"}]]
         ours = {"containers": known, "crictl": CRICTL, "restart_timeout": 1, "deadline": 1e9}
-        ours |= {"accept_majority_broken": True, "kubelet_root": "/var/lib/kubelet"}
+        ours |= {"accept_majority": True, "kubelet_root": "/var/lib/kubelet"}
         module = Module()
         try:
             runbook = StaleContainers(self.node, container_options({**defaults, **ours, **given}))
@@ -158,7 +158,7 @@ def test_containers_that_were_not_asked_for_outvote_none(scene: Scene) -> None:
     scene.volume(OTHER)
     scene.start("main", OLD)
     scene.start("web", NEW, OTHER)
-    module = scene.repair(accept_majority_broken=False)
+    module = scene.repair(accept_majority=False)
     assert "1 of 1 containers with FUSE mounts have a dead one" in module.reasons
     assert scene.stopped() == []
 

@@ -15,6 +15,7 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
     Action,
     ActionFailed,
@@ -86,7 +87,8 @@ class World:
 
     def verify(self, finding: Finding) -> list[str]:
         if not self.proven:
-            raise StorageOpsError(f"the repair of {finding.name} is not proven")
+            said = f"the repair of {finding.name} is not proven"
+            raise StorageOpsError(said, code="repair_unproven")
         return ["it is gone"]
 
 
@@ -98,15 +100,15 @@ def finding(
 ) -> Finding:
     repair = [Action(verb, name, [verb, name]) for verb in verbs] if verdict == "repair" else []
     return Finding(
-        "STOR-01",
-        "major",
-        "multipath map",
-        name,
-        "n1",
-        f"{name} is dead",
-        verdict,
-        "because",
-        "x.y.z",
+        control="STOR-01",
+        severity="major",
+        kind="multipath map",
+        name=name,
+        node="n1",
+        summary=f"{name} is dead",
+        verdict=verdict,
+        reason="because",
+        runbook="x.y.z",
         repair=repair,
         **more,
     )
@@ -180,7 +182,7 @@ class Moved(World):
 
     def apply(self, action: Action) -> None:
         if action.target == "a":
-            raise NotStarted("it is mounted by now")
+            raise NotStarted("it is mounted by now", code="in_use_mounted")
         super().apply(action)
 
 
@@ -194,6 +196,7 @@ def test_what_was_never_started_is_refused_and_the_rest_goes_on() -> None:
         ("refuse", True),
         ("repair", False),
     ]
+    assert [found["code"] for found in result["findings"]] == ["in_use_mounted", ""]
     assert (
         result["findings"][0]["reason"] == "disable_queueing was not started: it is mounted by now"
     )
@@ -213,22 +216,26 @@ def test_what_was_never_started_fails_like_any_refusal(
 ) -> None:
     result = run(Moved([finding("a", named=named)]), Module(), fail_on_refusal)
     assert (result["failed"], result["changed"]) == (failed, False)
+    assert result.get("code") == ("in_use_mounted" if failed else None)
 
 
 def test_a_later_action_that_does_not_start_fails_the_run_and_is_taken_back() -> None:
     world = World([finding("a"), finding("b")], {"flush_map": NotStarted("it is mounted by now")})
     result = run(world, Module())
-    assert result["failed"]
+    assert (result["failed"], result["code"]) == (True, "world_changed")
     assert world.log == ["disable_queueing a", "restore_queueing a"]
     assert outcomes(result)[1] == ("flush_map", "skipped")
 
 
 def test_what_is_prevented_changed_nothing_and_ends_the_run() -> None:
     result = run(
-        World([finding("a"), finding("b")], {"disable_queueing": Prevented("no right to")}),
+        World(
+            [finding("a"), finding("b")],
+            {"disable_queueing": Prevented("no right to", code="api_forbidden")},
+        ),
         Module(),
     )
-    assert result["failed"]
+    assert (result["failed"], result["code"]) == (True, "api_forbidden")
     assert result["changed"] is False
     assert {outcome for _verb, outcome in outcomes(result)} == {"skipped"}
 
@@ -278,6 +285,8 @@ def test_a_repair_that_was_taken_back_whole_does_not_keep_others_from_theirs() -
     assert [found["verdict"] for found in result["findings"]] == ["refuse", "repair"]
     said = "flush_map a failed: map in use. restore_queueing a was done."
     assert result["findings"][0]["reason"] == said
+    assert [found["code"] for found in result["findings"]] == ["repair_failed", ""]
+    assert result["code"] == "repair_failed"
     assert "proof" not in result["findings"][0]["evidence"]
     assert outcomes(result)[:4] == [
         ("disable_queueing", "done"),
@@ -325,7 +334,7 @@ def test_what_is_not_known_to_be_whole_ends_the_run(
     world.left = left
     result = run(world, Module())
     assert result["failed"]
-    assert "undone" not in result
+    assert not {"undone", "refused"} & set(result)
     assert "disable_queueing b" not in world.log
     if left == ["a is half mounted"] and "flush_map a" in breaks:
         assert "a is half mounted. Nothing after it was done." in result["msg"]
@@ -347,7 +356,7 @@ def test_a_signal_while_something_is_taken_back_ends_the_run_after_that() -> Non
 
     world = Interrupted([finding("a"), finding("b")], {"flush_map a": ActionFailed("in use")})
     result = run(world, Module())
-    assert result["msg"] == "interrupted by SIGTERM"
+    assert (result["msg"], result["code"]) == ("interrupted by SIGTERM", "interrupted")
     assert world.log == ["disable_queueing a", "restore_queueing a", "look at a"]
 
 
@@ -357,13 +366,18 @@ def test_an_error_nobody_foresaw_is_told_with_what_was_done(verb: str) -> None:
     result = run(world, Module())
     assert result["failed"]
     assert "KeyError: 'sdb'" in result["msg"]
+    assert result["code"] == "unexpected_error"
     assert "restore_queueing a" in world.log
     assert result["changed"]
 
 
 def test_many_reasons_are_counted() -> None:
     found = finding("a")
-    found.refuse(*(f"reason {number}" for number in range(70)), "reason 0")
+    codes = ["lease_held"] + ["mount_hung"] * 69
+    reasons = [Reason(code, f"reason {number}") for number, code in enumerate(codes)]
+    found.refuse(*reasons, Reason("mount_hung", "reason 0"))
+    assert found.code == found.to_result()["code"] == "lease_held"
+    assert {type(text) for text in found.to_result()["evidence"]["reasons"]} == {str}
     assert found.reason == "reason 0; reason 1; reason 2; reason 3; reason 4 (+65 more)"
     assert found.to_result()["evidence"]["reasons"][-1] == "(+20 more)"
 
@@ -381,6 +395,7 @@ def test_a_repair_that_is_not_proven_is_a_failure() -> None:
     result = run(World([finding("a"), finding("b")], proven=False), Module())
     assert result["failed"]
     assert "not proven" in result["msg"]
+    assert result["code"] == "repair_unproven"
     assert [outcome for _verb, outcome in outcomes(result)] == ["done"] * 3 + ["skipped"] * 3
 
 
@@ -397,18 +412,20 @@ def test_a_repair_that_is_not_proven_is_a_failure() -> None:
 def test_when_a_refusal_fails_the_task(found: Finding, fail_on_refusal: bool, failed: bool) -> None:
     result = run(World([found]), Module(), fail_on_refusal)
     assert result["failed"] is failed
+    assert result.get("refused") == (["a"] if failed else None)
     assert len(result["findings"]) == 1
 
 
 def test_error_while_gathering() -> None:
     class Broken(World):
         def gather(self) -> list[Finding]:
-            raise StorageOpsError("run it as root")
+            raise StorageOpsError("run it as root", code="privileges_missing")
 
     result = run(Broken([]), Module())
     assert result == {
         "failed": True,
         "msg": "run it as root",
+        "code": "privileges_missing",
         "changed": False,
         "findings": [],
         "actions": [],
@@ -489,7 +506,7 @@ class Unreadable(World):
 
 def test_what_one_audit_cannot_read_is_not_assessed_and_the_others_go_on() -> None:
     result = report_parts(
-        part("STOR-02 STOR-03", Unreadable(StorageOpsError("no kernel log"))),
+        part("STOR-02 STOR-03", Unreadable(StorageOpsError("no log", code="privileges_missing"))),
         part("STOR-03", Unreadable(ValueError("odd"))),
         part("STOR-01", Telling([finding("a")])),
     )
@@ -501,15 +518,27 @@ def test_what_one_audit_cannot_read_is_not_assessed_and_the_others_go_on() -> No
     )
     assert [found["object"]["name"] for found in result["findings"]] == ["a"]
     assert result["not_assessed"] == {
-        "STOR-02": "no kernel log",
-        "STOR-03": "no kernel log; ValueError: odd",
+        "STOR-02": "no log",
+        "STOR-03": "no log; ValueError: odd",
     }
+    assert result["not_assessed_codes"] == {
+        "STOR-02": "privileges_missing",
+        "STOR-03": "privileges_missing",
+    }
+    assert result["code"] == "privileges_missing"
     assert (
         result["msg"]
-        == "STOR-02, STOR-03 not assessed: no kernel log; STOR-03 not assessed: ValueError: odd. 1 "
+        == "STOR-02, STOR-03 not assessed: no log; STOR-03 not assessed: ValueError: odd. 1 "
         "finding of the others"
     )
     assert "ValueError: odd" in result["exception"]
+
+
+def test_where_an_error_happened_is_told_without_what_a_terminal_obeys() -> None:
+    """The error may quote what a tenant wrote."""
+    result = report_parts(part("STOR-03", Unreadable(ValueError("odd \x1b]0;evil\x07 \u202e"))))
+    assert "odd \\x1b]0;evil\\x07 \\u202e" in result["exception"]
+    assert "\n  File " in result["exception"] and "\x1b" not in result["exception"]
 
 
 def test_a_reason_that_all_share_is_the_whole_message() -> None:
@@ -539,7 +568,7 @@ def test_nobody_asks_for_the_controls_of_a_part_that_is_left_out() -> None:
         wanted="STOR-01",
     )
     assert (result["failed"], len(result["findings"])) == (False, 1)
-    assert "not_assessed" not in result
+    assert not {"not_assessed", "not_assessed_codes", "code"} & set(result)
     result = report_parts(
         part("STOR-01 STOR-02", Unreadable(StorageOpsError("no"))), wanted="STOR-01"
     )
@@ -565,6 +594,7 @@ def test_what_is_read_after_the_deadline_is_not_assessed() -> None:
         "STOR-02": True,
         "STOR-03": False,
     }
+    assert result["code"] == "deadline_passed"
 
 
 def test_a_workload_is_never_cut() -> None:
@@ -622,12 +652,13 @@ class Rehearsing(World):
 def test_check_mode_tries_what_can_be_tried_and_refuses_what_would_fail() -> None:
     world = Rehearsing(
         [finding("a"), finding("b", verbs=("delete_path",))],
-        {"flush_map": StorageOpsError("no right to delete")},
+        {"flush_map": StorageOpsError("no right to delete", code="api_forbidden")},
     )
     result = run(world, Module(check_mode=True, diff=True))
     assert world.log == ["try disable_queueing a", "try flush_map a", "try delete_path b"]
     assert [found["verdict"] for found in result["findings"]] == ["refuse", "repair"]
     assert result["findings"][0]["reason"] == "flush_map a would fail: no right to delete"
+    assert [found["code"] for found in result["findings"]] == ["api_forbidden", ""]
     assert outcomes(result) == [("delete_path", "planned")]
     assert result["diff"]["after"] == "a is dead\n"
 

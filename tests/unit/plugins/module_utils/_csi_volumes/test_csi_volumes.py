@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._containers.runbook import (
     OPTIONS_SPEC,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Plan
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
@@ -24,7 +25,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes 
     runbook as csi_volumes,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.plan import (
-    PROVISIONER,
     sources,
     without_secrets,
 )
@@ -144,6 +144,13 @@ def listed(*objects: dict[str, Any], **options: Any) -> dict[str, Any]:
 
 
 def looked_at(cluster: FakeCluster, **options: Any) -> CsiVolumes:
+    audit, plan = judged(cluster, **options)
+    assert plan.findings == []
+    return audit
+
+
+def judged(cluster: FakeCluster, **options: Any) -> tuple[CsiVolumes, Plan]:
+    """What csi_volume_info tells, and what it says of who was left out."""
     params: dict[str, Any] = {
         "provisioners": [],
         "nodes": [],
@@ -153,9 +160,9 @@ def looked_at(cluster: FakeCluster, **options: Any) -> CsiVolumes:
     }
     audit = CsiVolumes(cluster, volume_options({**params, **options}))  # type: ignore[arg-type]
     state = audit.gather()
-    assert audit.plan(state).findings == []
+    plan = audit.plan(state)
     assert audit.healthy(state)
-    return audit
+    return audit, plan
 
 
 def only(*objects: dict[str, Any], **options: Any) -> dict[str, Any]:
@@ -287,15 +294,20 @@ def test_the_paths_are_those_that_the_node_knows() -> None:
     assert [entry["host_path"] for entry in containers] == [paths["publish"], path]
 
 
-@pytest.mark.parametrize("annotation", PROVISIONER)
-def test_a_volume_is_of_its_driver_or_of_the_provisioner_of_its_claim(annotation: str) -> None:
+def test_a_volume_is_of_its_driver_or_of_who_made_it() -> None:
+    """And never of whom its claim names: who owns that writes its annotations, and would choose the
+    Secrets that are read.
+    """
+    theirs = {f"volume{beta}.kubernetes.io/storage-provisioner": DRIVER for beta in ("", ".beta")}
+    made = volume("pv-2", "b", driver="other")
+    made["metadata"]["annotations"] = {"pv.kubernetes.io/provisioned-by": DRIVER}
     objects = [
         volume("pv-1", "a"),
         claim("a", "pv-1"),
-        volume("pv-2", "b", driver="other"),
-        claim("b", "pv-2", **{annotation: DRIVER}),
-        volume("pv-3", "c", driver="other"),
-        claim("c", "pv-3"),
+        made,
+        claim("b", "pv-2"),
+        volume("pv-3", "c", driver="rook-ceph.rbd.csi.ceph.com", **REFERENCE),
+        claim("c", "pv-3", **theirs),
     ]
     assert names(listed(*objects, provisioners=[DRIVER])) == ["pv-1", "pv-2"]
     assert names(listed(*objects)) == ["pv-1", "pv-2", "pv-3"]
@@ -376,12 +388,18 @@ def test_pods_are_read_last_and_only_where_such_claims_are() -> None:
 def test_a_node_that_was_made_again_after_its_pods(made: str, refused: bool) -> None:
     again = node("worker-1")
     again["metadata"]["creationTimestamp"] = made
-    cluster = FakeCluster(volume(), claim(), storage_class(), pod(), again)
-    if not refused:
-        assert looked_at(cluster, nodes=["worker-1"]).facts()["volumes"]
-        return
-    with pytest.raises(StorageOpsError, match="worker-1 was made again after its pod shop/web-0"):
-        looked_at(cluster, nodes=["worker-1"])
+    older, younger = pod(), pod("bank-0", namespace="bank", claim_name="money")
+    younger["metadata"]["creationTimestamp"] = "2026-01-01T00:00:02Z"
+    # It may be kept by a finalizer, for as long as its owner likes.
+    older["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    theirs = volume("pv-2", "money", namespace="bank"), claim("money", "pv-2", "bank"), younger
+    cluster = FakeCluster(volume(), claim(), storage_class(), older, *theirs, again)
+    audit, plan = judged(cluster, nodes=["worker-1"])
+    facts = audit.facts()
+    assert names(facts) == (["pv-2"] if refused else ["pv-1", "pv-2"])
+    assert facts["left_out"] == (["shop"] if refused else [])
+    told = "worker-1 was made again after its pod shop/web-0"
+    assert [told in found.reason for found in plan.findings] == [True] * refused
 
 
 def test_what_may_not_be_read_is_an_error() -> None:
@@ -609,13 +627,67 @@ def test_a_driver_that_may_have_a_folder_in_each_volume() -> None:
     assert found["sources"] == ["bucket/pv-1", "bucket/pv-1/csi-fs"]
 
 
-def test_a_list_that_is_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csi_volumes, "MAX_RESULT_CHARACTERS", 500)
-    with pytest.raises(
-        StorageOpsError,
-        match="the list of 1 volume has .* narrow it down by nodes, namespaces or claims",
-    ):
-        listed(volume(), claim(), storage_class(), pod())
+def shares() -> list[dict[str, Any]]:
+    """A node with a volume of shop's, and of evil's a pod with 40 mounts and 40 volumes that no pod
+    has.
+    """
+    mounts = [{"name": "files", "mountPath": f"/{number}"} for number in range(40)]
+    objects = [node("worker-1"), storage_class()]
+    objects += [volume(), claim(), pod()]
+    objects += [volume("pv-2", "huge", namespace="evil"), claim("huge", "pv-2", "evil")]
+    objects += [
+        pod(
+            "huge",
+            claim_name="huge",
+            namespace="evil",
+            containers=[{"name": "main", "volumeMounts": mounts}],
+        )
+    ]
+    for number in range(40):
+        objects += [
+            volume(f"pv-u{number}", f"u{number}", namespace="unused"),
+            claim(f"u{number}", f"pv-u{number}", "unused"),
+        ]
+    return objects
+
+
+@pytest.mark.parametrize(
+    ("room", "left_out"),
+    [
+        (50_000, []),
+        (8_000, ["evil"]),
+        (2_500, ["evil", "unused"]),
+        (100, ["evil", "shop", "unused"]),
+    ],
+)
+def test_of_a_list_that_is_too_long_the_largest_namespaces_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, room: int, left_out: list[str]
+) -> None:
+    monkeypatch.setattr(csi_volumes, "MAX_RESULT_CHARACTERS", room)
+    audit, plan = judged(FakeCluster(*shares()), nodes=["worker-1"])
+    facts = audit.facts()
+    assert len(json.dumps({**facts, "left_out": []})) <= max(room, 100)
+    assert facts["left_out"] == left_out
+    assert ("pv-1" in names(facts)) is ("shop" not in left_out)
+    assert ("pv-2" in names(facts)) is ("evil" not in left_out)
+    assert {entry["pod_name"] for entry in facts["containers"]} == {
+        *({"web-0"} - ({"web-0"} if "shop" in left_out else set())),
+        *(set() if "evil" in left_out else {"huge"}),
+    }
+    assert bool(facts["unused"]) is ("unused" not in left_out)
+    # Whoever is left out is named, and was not looked at.
+    told = [(found.kind, found.name, found.verdict, found.node) for found in plan.findings]
+    assert told == [("Namespace", name, "report", "worker-1") for name in left_out]
+    assert all("too long for AWX" in found.reason for found in plan.findings)
+
+
+def test_nothing_is_left_out_that_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what has none is, to the character, whatever a pod has the most of."""
+    length = len(json.dumps(listed(*shares(), nodes=["worker-1"])))
+    for room, left_out in ((length + 200, []), (length - 100, ["evil"])):
+        monkeypatch.setattr(csi_volumes, "MAX_RESULT_CHARACTERS", room)
+        audit, _plan = judged(FakeCluster(*shares()), nodes=["worker-1"])
+        assert audit.facts()["left_out"] == left_out
 
 
 def test_credentials_in_attributes_are_hidden() -> None:

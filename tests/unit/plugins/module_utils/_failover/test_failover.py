@@ -622,7 +622,7 @@ def test_another_node_of_that_name() -> None:
 
 def test_a_fence_does_not_outlive_a_boot() -> None:
     """The node has other clients then, and may have another address."""
-    assert "booted anew since it was fenced" in refusal(
+    assert "rebooted since it was fenced" in refusal(
         standard(ledger=LEDGER._replace(boot_id="boot-0"))
     )
 
@@ -1382,6 +1382,7 @@ def test_another_run_is_at_work() -> None:
         and check["findings"][0]["verdict"] == "refuse"
     )
     real = run(world)
+    assert check["code"] == real["code"] == "lease_held"
     assert (
         real["failed"]
         and "another run (run-2) works at node a" in real["msg"]

@@ -600,6 +600,37 @@ def test_many_volumes_of_nodes_that_were_not_named_are_left_out(
     ] == [(1, 0), (1, 0)]
 
 
+def test_who_has_volumes_of_other_nodes_shows_where_those_reach_ceph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that no kubelet has another node fenced by claiming its address on Ceph's network."""
+    objects = [LOST, node("b"), node("c"), volume("pv-db"), attachment("pv-db")]
+    for number in range(3):
+        objects += [volume(f"pv-b{number}"), attachment(f"pv-b{number}", "b")]
+    objects += [
+        volume("pv-c"),
+        attachment("pv-c", "c"),
+        # Who has these open may be either node, or none; or Ceph knows nothing of them.
+        volume("pv-a-both"),
+        attachment("pv-a-both", "b"),
+        attachment("pv-a-both", "c"),
+        volume("pv-late"),
+        attachment("pv-late", "c", attached=False),
+        volume("pv-san", "san.example.com"),
+        attachment("pv-san", "c", "san.example.com"),
+    ]
+    (lost,) = audit(world(*objects, attachment("pv-gone", "d")), "a")["lost"]
+    found = [item["metadata"]["name"] for item in lost["neighbours"]]
+    assert found == ["pv-b0", "pv-b1", "pv-c"] and lost["neighbours_left_out"] == 0
+    assert lost["neighbours"][0]["spec"]["csi"]["volumeAttributes"]["imageName"] == "pv-b0"
+    monkeypatch.setattr(fence_audit_plan, "MAX_NEIGHBOURS", 1)
+    (lost,) = audit(world(*objects), "a")["lost"]
+    assert len(lost["neighbours"]) == 2 and lost["neighbours_left_out"] == 1
+    # What goes on to no fence needs none of it.
+    (lost,) = audit(world(*objects))["lost"]
+    assert (lost["neighbours"], lost["neighbours_left_out"]) == ([], 0)
+
+
 # STOR-17
 
 
@@ -703,7 +734,11 @@ def test_a_node_that_claims_the_address_of_another_has_no_fence_taken_back() -> 
 
 
 def test_a_network_fence_that_covers_a_ready_node() -> None:
-    words = ("NetworkFence fence-a is Fenced and covers a", "Do not delete it")
+    words = (
+        "NetworkFence fence-a is Fenced and covers a",
+        "which its kubelet alone says",
+        "Do not delete it",
+    )
     finding = only(
         audit(world(node("a"), node("b"), network_fence(cidr="10.0.0.1/32"))),
         "STOR-17",
@@ -942,7 +977,7 @@ def test_an_annotation_that_belongs_to_another_namespace() -> None:
 
 
 def test_a_config_map_alone_is_a_ledger() -> None:
-    """Unless the Node object was made anew, on which nothing is noted."""
+    """Unless the Node object was recreated, on which nothing is noted."""
     cluster = world(LOST, ledger=LEDGER)
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"] = {}
     (said,) = copies(cluster)

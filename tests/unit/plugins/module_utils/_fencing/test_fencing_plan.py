@@ -159,7 +159,7 @@ def reading(*images: dict[str, Any], blocklist: Sequence[Any] = (), **fields: An
 HELD = reading(image(watchers=[watcher()]))
 OPTIONS = Options("a", "run-1", "host", reading=HELD)
 # Of a cluster whose nodes are all lost.
-ALL_LOST = replace(OPTIONS, accept_majority_lost=True)
+ALL_LOST = replace(OPTIONS, accept_majority=True)
 
 
 def options(*images: dict[str, Any], **fields: Any) -> Options:
@@ -318,7 +318,7 @@ def test_who_is_no_node_is_neither_evidence_nor_in_the_way() -> None:
         assert intended(given=options(image(watchers=[watcher(), other]))).source == {A: "watcher"}
         refused(
             pure.intend(state(), options(image(watchers=[other]))),
-            "nobody knows from which address node a reaches Ceph",
+            "it is unknown from which address node a reaches Ceph",
         )
         comes = {**other, "seen": 1, "persistent": False}
         for seen in (other, comes):
@@ -532,7 +532,7 @@ def test_what_somebody_has_put_on_the_blocklist_by_hand_names_the_address() -> N
     assert ledger.source == {A: "blocklist"}
     assert ledger.entries == (Entry(A, "address", True, FAR, soon),)
     assert intended(state(node(unschedulable=True), ledger=ledger), given(blocked(A))) == ledger
-    unknown = "nobody knows from which address node a reaches Ceph"
+    unknown = "it is unknown from which address node a reaches Ceph"
     for strange in (
         blocked("10.0.0.0/24", "range"),
         blocked(f"{A}:0/11", "client"),
@@ -703,7 +703,7 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(
     assert intended(state(attached=[], used=(moved("w"),)), options(both)).addresses == (A,)
     refused(
         pure.intend(state(attached=[], used=(moved("w"),)), options(taken)),
-        "nobody knows from which address node a reaches Ceph",
+        "it is unknown from which address node a reaches Ceph",
     )
     # Whoever had taken it over may be fenced by now, and his lock be left.
     last = state(attached=[volume()], used=(moved("w", elsewhere=""),))
@@ -792,7 +792,9 @@ def test_another_node_may_open_what_was_detached_by_force_as_soon_as_it_is_fence
     ],
 )
 def test_a_node_that_is_not_lost(host: dict[str, Any], reason: str) -> None:
-    refused(pure.intend(state(host), OPTIONS), reason)
+    decision = pure.intend(state(host), OPTIONS)
+    refused(decision, reason)
+    assert decision.plan.findings[0].code == "node_not_lost"
     ledger = intended()
     refused(
         pure.confirm(state(host, ledger=ledger), OPTIONS),
@@ -880,8 +882,8 @@ def test_ceph_must_have_been_read_well(given: Options, reason: str) -> None:
             options(protected=(ip_network("10.0.0.0/29"),)),
             "10.0.0.5 (watcher) is one of protected_addresses",
         ),
-        (options(image()), "nobody knows from which address node a reaches Ceph"),
-        (options(image(watchers=[watcher(A, seen=2)])), "nobody knows from which address"),
+        (options(image()), "it is unknown from which address node a reaches Ceph"),
+        (options(image(watchers=[watcher(A, seen=2)])), "it is unknown from which address"),
         # Somebody at an address of nobody, beside the node or where ceph-csi noted another for it:
         # a backup host, perhaps.
         (
@@ -908,9 +910,113 @@ def test_whoever_cannot_be_told_from_others(given: Options, reason: str) -> None
 
 
 def test_notes_outlive_nodes_and_their_addresses() -> None:
-    assert intended(
-        given=options(image(watchers=[watcher()], notes=[("gone", A), ("b", A)]))
-    ).addresses == (A,)
+    """What ceph-csi noted of another node, the kubelet of this one does not take away; ceph-csi or
+    the user does.
+    """
+    assert intended(given=options(image(watchers=[watcher()], notes=[("gone", A)]))).addresses == (
+        A,
+    )
+    noted = options(image(watchers=[watcher()], notes=[("b", A)]))
+    refused(pure.intend(state(), noted), f"{A} is that of node b (noted by ceph-csi on p/v)")
+    both = options(image(watchers=[watcher()], notes=[("b", A), ("a", A)]))
+    for given in (both, replace(noted, fence_addresses=(A,))):
+        assert intended(given=given).addresses == (A,)
+
+
+THEIRS = "192.168.7.6"
+# The kubelet of node a says that it has the address by which node b reaches Ceph.
+CLAIMS = node(addresses=(A, THEIRS))
+
+
+@pytest.mark.parametrize(
+    ("images", "whose"),
+    [
+        (
+            [image(watchers=[watcher()]), image("x", notes=[("b", THEIRS)])],
+            "node b (noted by ceph-csi on p/x)",
+        ),
+        (
+            [
+                image(watchers=[watcher()]),
+                image("x", watchers=[watcher(THEIRS, 2, seen=1, nonce=12)]),
+            ],
+            f"{THEIRS}:0/12 (client.2), which has p/x open, an image that is not node a's",
+        ),
+    ],
+)
+def test_a_kubelet_has_no_other_node_fenced_by_an_address_it_claims(
+    images: list[Any], whose: str
+) -> None:
+    given = options(*images)
+    decision = pure.intend(state(CLAIMS), given)
+    assert decision.ledger and decision.ledger.addresses == (A,)
+    evidence = decision.plan.findings[0].evidence
+    assert evidence["not_fenced"] == {THEIRS: f"is that of {whose} too"}
+    # What is held nowhere needs the fence of the whole node.
+    refused(
+        pure.intend(state(CLAIMS, [volume(), volume("w")]), options(*images, image("w"))),
+        f"{THEIRS} is that of {whose} too",
+    )
+    # Not even if it holds an image of the node.
+    there = options(image(watchers=[watcher(THEIRS, 2, nonce=12)]), *images[1:])
+    refused(pure.intend(state(CLAIMS), there), f"its address {THEIRS} is that of {whose}")
+    # Nor by a NetworkFence made of what the kubelet says.
+    made = network_fence(cidrs=(f"{A}/32", f"{THEIRS}/32"), addresses_from="node")
+    refused(pure.intend(state(CLAIMS, fences=(made,)), given), f"covers {whose} too")
+
+
+def test_a_client_of_anothers_image_that_may_be_the_nodes() -> None:
+    """rbd-mirror may run on the node; what it was detached from by force, it may have open still;
+    and the user knows what else opens images.
+    """
+    mirror = image("x", watchers=[watcher(A, 2, nonce=12, mirror=True)])
+    assert intended(given=options(image(watchers=[watcher()]), mirror)).addresses == (A,)
+    left = image("w", watchers=[watcher()])
+    for found in (state(used=(moved("w"),)), state(attached=[volume(), volume("w")])):
+        only_v = options(image(watchers=[watcher()]), left, filters=Filters(claims=("shop/v",)))
+        assert intended(found, only_v).addresses == (A,)
+    ledger = intended()._replace(volumes=("v", "w"))
+    fenced = options(image(watchers=[watcher(A, 3, nonce=13)]), left)
+    assert intended(state(ledger=ledger), fenced).volumes == ("v", "w")
+    # What ceph-csi or the user says of the address counts more than that.
+    noted = image("x", watchers=[watcher()], notes=[("a", A)])
+    assert intended(given=options(image(watchers=[watcher()]), noted)).addresses == (A,)
+    strange = options(image(watchers=[watcher()]), image("x", watchers=[watcher()]))
+    refused(pure.intend(state(), strange), "which has p/x open, an image that is not node a's")
+    assert intended(given=replace(strange, fence_addresses=(A,))).addresses == (A,)
+    backup = image("x", watchers=[watcher(STORAGE, 2, nonce=12)])
+    given = options(image(watchers=[watcher()]), backup, other_addresses=(STORAGE,))
+    assert intended(given=given).addresses == (A,)
+
+
+def test_the_network_fence_of_another_node_shows_whose_address_it_is() -> None:
+    own, theirs = network_fence(), network_fence("storage-ops-b", (f"{THEIRS}/32",))
+    for other in (theirs, replace_fence(theirs, ("192.168.7.0/29",))):
+        decision = pure.intend(state(CLAIMS, fences=(own, other)), OPTIONS)
+        assert decision.ledger and decision.ledger.addresses == (A,)
+        assert decision.plan.findings[0].evidence["not_fenced"] == {
+            THEIRS: "is that of node b (by NetworkFence storage-ops-b) too"
+        }
+    gone = network_fence("storage-ops-gone", (f"{THEIRS}/32",))
+    assert THEIRS in intended(state(CLAIMS, fences=(own, gone))).addresses
+
+
+def replace_fence(fence: NetworkFence, cidrs: tuple[str, ...]) -> NetworkFence:
+    return fence._replace(cidrs=cidrs)
+
+
+def test_of_two_that_hold_its_images_its_kubelet_does_not_choose() -> None:
+    """One of them may be a host for backups, which no Node object has."""
+    both = image(watchers=[watcher(), watcher(THEIRS, 2, nonce=12)])
+    why = "only the status of node a says that"
+    refused(pure.intend(state(CLAIMS), options(both)), why, THEIRS)
+    apart = options(image(watchers=[watcher()]), image("w", locks=[lock(THEIRS, 2, nonce=12)]))
+    refused(pure.intend(state(CLAIMS, [volume(), volume("w")]), apart), why)
+    # Without a word of the kubelet's.
+    told = options(both, fence_addresses=(A, THEIRS))
+    assert intended(state(CLAIMS), told).addresses == (A, THEIRS)
+    noted = options({**both, "client_addresses": [{"node": "a", "address": A}]})
+    refused(pure.intend(state(CLAIMS), noted), why)
 
 
 def test_an_address_that_two_nodes_have() -> None:
@@ -994,7 +1100,7 @@ def test_most_nodes_are_lost() -> None:
         ]
         return state(others=tuple(map(pick_host_record, made)))
 
-    allowed = replace(OPTIONS, accept_majority_lost=True)
+    allowed = replace(OPTIONS, accept_majority=True)
     ledger = intended()
     # Of the node itself and these: few nodes are no exception.
     many = ((nodes(1, 2), True), (nodes(2, 1), False), (nodes(9, 2), False), (nodes(2, 3), True))
@@ -1010,7 +1116,7 @@ def test_most_nodes_are_lost() -> None:
         assert not pure.intend(found, allowed).plan.refusals
         assert (
             any(
-                "accept_majority_lost" in reason
+                "accept_majority" in reason
                 for reason in pure.not_standing(found._replace(ledger=ledger), OPTIONS)
             )
             != fine
@@ -1068,7 +1174,7 @@ def test_a_node_that_is_off() -> None:
     refused(
         pure.intend(state(), replace(given, node_confirmed_off=False)), "Set node_confirmed_off"
     )
-    refused(pure.intend(state(), replace(given, method="auto")), "nobody knows from which address")
+    refused(pure.intend(state(), replace(given, method="auto")), "it is unknown from which address")
     assert intended(given=replace(given, reading=None)).unverified
     # What is off leaves its locks behind, wherever they are from; but with any other method
     # somebody would be fenced for them.
@@ -1113,7 +1219,7 @@ def test_a_network_fence_is_used_where_there_is_one() -> None:
     # Kubernetes calls the node.
     guessed = state(fences=(network_fence(addresses_from="node"),))
     refused(pure.intend(guessed, replace(OPTIONS, reading=None)), "nothing was read of Ceph")
-    refused(pure.intend(guessed, options(image())), "nobody knows from which address")
+    refused(pure.intend(guessed, options(image())), "it is unknown from which address")
     assert intended(guessed, replace(OPTIONS, reading=None, fence_addresses=(A,))).source == {
         A: "fence_addresses"
     }
@@ -1247,7 +1353,7 @@ def test_a_node_that_was_booted_or_given_back_is_judged_as_a_new_one(
         assert intended(state(node(unschedulable=True), ledger=ledger)) == ledger
     refused(
         pure.intend(found, options(image())),
-        "nobody knows from which address",
+        "it is unknown from which address",
         f"The fence before the node booted had {gone}",
     )
     refused(pure.intend(found, options(reading=reading(seen, observations=2))), "looked at 2 times")
@@ -1281,7 +1387,7 @@ def test_a_node_object_that_was_made_anew() -> None:
     )
     refused(
         confirm(before, proof(blocklist=[blocked(A)])),
-        "its object made anew",
+        "its object recreated",
         "run again from the start",
     )
 
@@ -1326,7 +1432,7 @@ def test_a_network_fence_that_was_made_after_the_fence_takes_over() -> None:
 
 
 def test_a_network_fence_that_is_gone_is_made_up_for() -> None:
-    """Somebody deletes what was to fence the node, and perhaps makes it anew; nobody can restore
+    """Somebody deletes what was to fence the node, and perhaps makes it again; nobody can restore
     its uid.
     """
     before = intended(state(fences=(network_fence(),)))
@@ -1335,13 +1441,13 @@ def test_a_network_fence_that_is_gone_is_made_up_for() -> None:
         ledger = intended(gone, replace(OPTIONS, method=method))
         assert (ledger.method, [entry.entry for entry in ledger.entries]) == ("ceph", [A])
         assert ledger.network_fences == before.network_fences
-    anew = gone._replace(fences=(network_fence(fenced=True, uid="another"),))
-    ledger = intended(anew)
+    again = gone._replace(fences=(network_fence(fenced=True, uid="another"),))
+    ledger = intended(again)
     assert (ledger.method, [found.uid for found in ledger.network_fences]) == (
         "network_fence",
         [before.network_fences[0].uid, "another"],
     )
-    assert verbs(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), anew)) == [
+    assert verbs(confirm(ledger, proof(blocklist=[blocked(f"{A}/32", "range")]), again)) == [
         "record_fence"
     ]
     refused(
@@ -1592,13 +1698,13 @@ def test_nothing_was_intended() -> None:
     for nobody in ({"entries": ()}, {"addresses": ()}):
         refused(
             confirm(intended()._replace(**nobody), proof(blocklist=[blocked(A)])),
-            "names nobody to be fenced",
+            "names nothing to be fenced",
         )
     bare = intended()._replace(method="network_fence")
-    refused(confirm(bare, replace(OPTIONS, reading=None)), "names nobody to be fenced")
+    refused(confirm(bare, replace(OPTIONS, reading=None)), "names nothing to be fenced")
     refused(
         confirm(intended()._replace(boot_id="boot-0"), proof()),
-        "was booted, or its object made anew, since its fence was intended",
+        "was booted, or its object recreated, since its fence was intended",
     )
 
 

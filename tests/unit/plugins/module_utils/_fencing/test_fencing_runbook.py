@@ -262,7 +262,7 @@ def test_a_refusal_leaves_nothing(cluster: FakeCluster) -> None:
             and module.done == []
             and module.result["fence"] == {}
         )
-        assert "nobody knows from which address" in module.result["msg"]
+        assert "it is unknown from which address" in module.result["msg"]
         assert traces(cluster) == []
 
 
@@ -325,7 +325,7 @@ def test_what_fails_half_way_is_taken_back(cluster: FakeCluster) -> None:
     assert traces(cluster) == []
 
 
-@pytest.mark.parametrize("state", ["intended", "fenced", "anew"])
+@pytest.mark.parametrize("state", ["intended", "fenced", "again"])
 def test_killed_before_any_request(cluster: FakeCluster, state: str) -> None:
     """The next run, once the Lease of this one has run out, comes to the same ledger, and to one
     cordon that is noted as ours.
@@ -340,7 +340,7 @@ def test_killed_before_any_request(cluster: FakeCluster, state: str) -> None:
         fresh.clock = cluster.clock
         if state != "intended":
             assert not fence(fresh, run_id="killed").failed
-        if state == "anew":
+        if state == "again":
             # It was given back by half, and has booted.
             Ledgers(fresh, "storage-ops").write(ledger_of(fresh)._replace(phase="releasing"))  # type: ignore[arg-type]
             fresh.objects[NODE]["status"]["nodeInfo"]["bootID"] = "boot-2"
@@ -375,7 +375,7 @@ def test_killed_before_any_request(cluster: FakeCluster, state: str) -> None:
             True,
             [True],
         )
-        assert ledger.boot_id == ("boot-2" if state == "anew" else "boot-1")
+        assert ledger.boot_id == ("boot-2" if state == "again" else "boot-1")
         assert fresh.objects[NODE]["metadata"]["annotations"][ANNOTATION] == ledger.text
     # At least the Lease, what was read, and the writes.
     assert number > 10
@@ -434,6 +434,8 @@ def test_two_runs(cluster: FakeCluster) -> None:
     for check in (True, False):
         other = fence(cluster, check, run_id="two")
         assert other.failed and "another run (one) works at node a" in other.result["msg"]
+        # The role waits for that, in the rehearsal and for real.
+        assert other.result["code"] == "lease_held"
     assert cluster.objects[LEASE]["spec"]["holderIdentity"] == "one"
     unlock = Unlock(cluster, run_options(params(run_id="one"), False), False)  # type: ignore[arg-type]
     unlock.gather()
@@ -449,6 +451,7 @@ def test_a_lease_that_is_lost_meanwhile(cluster: FakeCluster) -> None:
     cluster.before = steal
     module = fence(cluster)
     assert module.failed and module.done == [] and "run two has it now" in module.result["msg"]
+    assert module.result["code"] == "lease_lost"
     assert traces(cluster) == ["lease"]
 
 
@@ -457,6 +460,7 @@ def test_a_ledger_that_cannot_be_read(cluster: FakeCluster) -> None:
     cluster.objects[CONFIG_MAP]["data"]["ledger"] = "{}"
     module = fence(cluster)
     assert module.failed and "cannot be read" in module.result["msg"] and module.done == []
+    assert module.result["code"] == "ledger_unreadable"
 
 
 @pytest.mark.parametrize("text", ["x", "{}", "\x00", "9" * 200_000])

@@ -103,7 +103,7 @@ def state(*mounts: Mount, answers: dict[str, Answer] | None = None, **more: Any)
 
 
 def options(**more: Any) -> Options:
-    return Options(**{"volumes": (VOLUME,), "accept_majority_broken": True, **more})
+    return Options(**{"volumes": (VOLUME,), "accept_majority": True, **more})
 
 
 def only(found: State, **more: Any) -> Finding:
@@ -421,7 +421,7 @@ def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> 
     found = state(below, mount(11, PUBLISH), answers={"0:50": GONE, "0:51": OK}, unfinished=(left,))
     finding = only(found, volumes=())
     assert finding.verdict == "refuse"
-    assert "nobody says what is to be mounted" in finding.reason
+    assert "nothing says what is to be mounted" in finding.reason
 
 
 @pytest.mark.parametrize(
@@ -450,7 +450,7 @@ def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> 
             {"handle": "bucket-b"},
             "'volumes' has the volume handle bucket-b, the kubelet's note bucket-a",
         ),
-        ({"volume": "pvc-2", "handle": ""}, "nobody says what is to be mounted"),
+        ({"volume": "pvc-2", "handle": ""}, "nothing says what is to be mounted"),
     ],
 )
 def test_refused_for_what_is_to_be_mounted(changes: dict[str, Any], reason: str) -> None:
@@ -555,7 +555,7 @@ def test_a_hung_mount_needs_leave() -> None:
     covered = (*covered, mount(14, SUBPATH, parent=13), mount(15, SUBPATH, "0:53", parent=14))
     found = state(*covered, answers={"0:50": GONE, "0:51": STUCK, "0:52": OK, "0:53": OK})
     findings = fuse_plan.plan(
-        found, options(abort_hung_connections=True, accept_majority_broken=True)
+        found, options(abort_hung_connections=True, accept_majority=True)
     ).findings
     assert [
         (
@@ -824,7 +824,7 @@ def test_users_in_addresses() -> None:
 )
 def test_a_pods_own_name_for_a_volume_means_no_entry(point: str) -> None:
     found = state(mount(10, point))
-    assert "nobody says" in only(found, volumes=(replace(VOLUME, handle=""),)).reason
+    assert "nothing says" in only(found, volumes=(replace(VOLUME, handle=""),)).reason
     assert only(found, volumes=(replace(VOLUME, paths=(point,)),)).verdict == "repair"
     assert only(found).evidence["volumes"] == []
 
@@ -1144,11 +1144,11 @@ def entries(total: int) -> tuple[Volume, ...]:
 )
 def test_a_majority_is_an_outage(dead: int, total: int, refused: bool) -> None:
     findings = fuse_plan.plan(
-        many(dead, total), options(volumes=entries(total), accept_majority_broken=False)
+        many(dead, total), options(volumes=entries(total), accept_majority=False)
     ).findings
     assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
     accepted = fuse_plan.plan(
-        many(dead, total), options(volumes=entries(total), accept_majority_broken=True)
+        many(dead, total), options(volumes=entries(total), accept_majority=True)
     )
     assert {finding.verdict for finding in accepted.findings} == {"repair"}
 
@@ -1167,9 +1167,7 @@ def of_tenants(*whose: tuple[str, bool, str, str]) -> tuple[State, tuple[Volume,
 def verdicts(*whose: tuple[str, bool, str, str], **more: Any) -> dict[str, str]:
     """By the number of the volume, of those that are dead."""
     found, volumes = of_tenants(*whose)
-    plan = fuse_plan.plan(
-        found, options(volumes=volumes, **{"accept_majority_broken": False, **more})
-    )
+    plan = fuse_plan.plan(found, options(volumes=volumes, **{"accept_majority": False, **more}))
     return {
         finding.evidence["volumes"][0].rpartition("-")[2]: finding.verdict
         for finding in plan.findings
@@ -1219,7 +1217,7 @@ def test_which_remote_is_in_an_outage_is_told() -> None:
         )
     }
     (finding,) = fuse_plan.plan(
-        replace(found, notes=noted), options(volumes=volumes, accept_majority_broken=False)
+        replace(found, notes=noted), options(volumes=volumes, accept_majority=False)
     ).findings
     said = (
         f"1 of the node's 1 FUSE mounts of {DRIVER} at 'https://s3' with Secrets in shop look "
@@ -1239,7 +1237,7 @@ def test_drivers_are_counted_apart() -> None:
     answers = {"0:50": GONE, "0:51": OK, "0:52": OK, "0:60": OK}
     (finding,) = fuse_plan.plan(
         state(*mounts, answers=answers, notes={}),
-        options(volumes=(replace(VOLUME, driver="a.example"),), accept_majority_broken=False),
+        options(volumes=(replace(VOLUME, driver="a.example"),), accept_majority=False),
     ).findings
     assert "1 of the node's 1 FUSE mounts of a.example" in finding.reason
 
@@ -1253,7 +1251,7 @@ def test_what_an_interrupted_run_left_waits_for_the_end_of_an_outage() -> None:
     ]
     found = state(*there, answers={"0:60": GONE}, unfinished=(bare,), notes={})
     (_dead, left) = sorted(
-        fuse_plan.plan(found, options(accept_majority_broken=False)).findings,
+        fuse_plan.plan(found, options(accept_majority=False)).findings,
         key=lambda finding: "interrupted" in finding.summary,
     )
     assert (left.verdict, "look broken at once" in left.reason) == ("refuse", True)
@@ -1262,7 +1260,7 @@ def test_what_an_interrupted_run_left_waits_for_the_end_of_an_outage() -> None:
 def test_each_namespace_has_its_turn() -> None:
     """Else the broken volumes of one would use up max_repairs in every run."""
     evil = ("https://s3", True, "", "mallory")
-    more = {"max_repairs": 2, "accept_majority_broken": True}
+    more = {"max_repairs": 2, "accept_majority": True}
     found = verdicts(evil, evil, evil, GOOD_DEAD, **more)
     assert found == {"0": "repair", "3": "repair", "1": "refuse", "2": "refuse"}
     assert list(found) == ["0", "3", "1", "2"]
@@ -1312,6 +1310,7 @@ def test_no_more_repairs_than_allowed() -> None:
     plan = fuse_plan.plan(many(5, 20), options(volumes=entries(20), max_repairs=2))
     assert [finding.verdict for finding in plan.findings] == ["repair"] * 2 + ["refuse"] * 3
     assert "max_repairs is 2" in plan.findings[-1].reason
+    assert plan.findings[-1].code == "too_many_repairs"
 
 
 def test_named_paths() -> None:
@@ -1343,3 +1342,17 @@ def test_errors_are_only_reported(error: str, found: int) -> None:
     assert [(finding.verdict, finding.severity) for finding in findings] == [
         ("report", "minor")
     ] * found
+
+
+def test_a_mount_point_is_found_whatever_its_name_is() -> None:
+    """What is told of it for people has the kind of the mount behind the path, in brackets."""
+    root = "/data (ssd)/kubelet"
+    point = f"{root}/pods/{UID}/volumes/kubernetes.io~csi/{PV}/mount"
+    found = replace(state(mount(10, point)), root=root)
+    finding = only(found, paths=(point,))
+    assert (finding.named, finding.control, finding.name) == (True, "STOR-05", point)
+    assert finding.evidence["mounts"] == [f"{point} (publish)"]
+    other = f"{root}/pods/{OTHER_UID}/volumes/kubernetes.io~csi/{PV}/mount"
+    both = replace(state(mount(10, point), mount(11, other)), root=root)
+    finding = only(both, paths=(other,))
+    assert (finding.named, finding.control, finding.name) == (True, "STOR-05", point)

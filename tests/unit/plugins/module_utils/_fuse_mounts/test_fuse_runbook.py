@@ -126,7 +126,7 @@ class Scene:
         ``meanwhile``: called after the plan; ``late``: before the proof.
         """
         module = Module()
-        options = {"volumes": (VOLUME,), "accept_majority_broken": True, **given}
+        options = {"volumes": (VOLUME,), "accept_majority": True, **given}
         runbook = _Watched(self.node, Options(**options))
         runbook.meanwhile, runbook.late = meanwhile, late
         try:
@@ -1227,7 +1227,7 @@ def test_volumes_of_the_same_driver_that_answer_say_that_it_is_no_outage(scene: 
         scene.node.put(f"{folder[1:]}/vol_data.json", json.dumps(note))
         scene.node.add(mount(70 + number, f"{folder}/mount", f"0:7{number}"))
     mine = replace(VOLUME, endpoint="", options=("url=https://s3",))
-    module = scene.repair(accept_majority_broken=False, volumes=(mine,))
+    module = scene.repair(accept_majority=False, volumes=(mine,))
     assert module.outcomes == REPLACED
 
 

@@ -18,7 +18,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import (
     network_fence as nf,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import ANNOTATION
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    ANNOTATION,
+    Entry,
+    FenceObject,
+    config_map_path,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
     FENCED,
     MESSAGES,
@@ -31,6 +36,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._network_fenc
     FencePreparation,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster, path_of
+from ansible_collections.storage_ops.runbooks.tests.unit.support.fences import LEDGER as FENCE
 
 DRIVER = "rbd.csi.ceph.com"
 PARAMS: dict[str, Any] = {
@@ -331,14 +337,65 @@ def test_a_ledger_without_annotation_counts_too() -> None:
         '"network_fences": [], "source": {}, "volumes": [], "unverified": false, "cordoned": true, '
         '"tainted": false, "by": "me", "run": "r", "at": "2026-01-01T00:00:00Z", "revision": 1}'
     )
+    cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), kept_as(ledger))
+    assert "a ledger says that it is fenced" in only(cluster).reason
+    own = FakeCluster(node("a", "10.0.0.5"), endpoint("provisioner"), kept_as(FENCE.text))
+    assert "is fenced for node" not in only(own).reason
+
+
+def kept_as(ledger: str) -> dict[str, Any]:
+    """The ConfigMap of node a's ledger."""
     meta = {
         "name": "storage-ops-fence-a",
         "namespace": "storage-ops",
         "labels": {"app.kubernetes.io/managed-by": "storage-ops-runbooks"},
     }
-    kept = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"ledger": ledger}}
-    cluster = FakeCluster(node("a", "10.0.0.1"), endpoint("provisioner"), kept)
-    assert "a ledger says that it is fenced" in only(cluster).reason
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"ledger": ledger}}
+
+
+@pytest.mark.parametrize("how", ["addresses", "entries", "network_fences"])
+def test_a_kubelet_has_no_fence_of_another_node_taken_off(how: str) -> None:
+    """What is made is Unfenced, and so unfences what it covers, once.
+
+    Ceph sees node a at 10.9.0.1, which no Node object says but that of b.
+    """
+    bare = FENCE._replace(addresses=(), entries=(), network_fences=())
+    fenced = {
+        "addresses": bare._replace(addresses=("10.9.0.1",)),
+        "entries": bare._replace(entries=(Entry("10.9.0.0/29", "range", True, ""),)),
+        "network_fences": bare._replace(
+            network_fences=(FenceObject("f", "u", ("10.9.0.1/32",), True),)
+        ),
+    }[how]
+    nodes = node("a", "10.0.0.1", ready="Unknown"), node("b", "10.0.0.2", "10.9.0.1")
+    cluster = FakeCluster(*nodes, endpoint("provisioner"), kept_as(fenced.text))
+    finding = only(cluster, nodes=["b"])
+    assert finding.verdict == "refuse" and "10.9.0.1/32 is fenced for node a" in finding.reason
+    # Nor is one that was fenced since it was looked.
+    cluster = FakeCluster(*nodes, endpoint("provisioner"))
+    made = runbook(cluster, nodes=["b"])
+    plan = made.plan(made.gather())
+    kept = kept_as(fenced.text)
+    cluster.objects[config_map_path("a", "storage-ops")] = kept
+    with pytest.raises(engine.NotStarted, match="is fenced for node a"):
+        made.apply(plan.actions[0])
+
+
+def test_a_kubelet_that_posts_nonsense_keeps_no_other_node_unprepared() -> None:
+    cluster = FakeCluster(node("a", "10.0.0.1"), node("b", "x; y"), endpoint("provisioner"))
+    verdicts = {found.name: found.verdict for found in planned(cluster).findings}
+    assert verdicts == {"a": "repair", "b": "refuse"}
+
+
+def test_an_internal_ip_that_another_node_has_beside_what_its_driver_reports() -> None:
+    reports = endpoint("b", capability="network_fence.GET_CLIENTS_TO_FENCE", ceph=["10.9.0.2/32"])
+    nodes = node("a", "10.0.0.1", "10.0.0.2"), node("b", "10.0.0.2")
+    cluster = FakeCluster(*nodes, endpoint("provisioner"), reports, class_item())
+    finding = only(cluster, nodes=["a"])
+    assert "10.0.0.2/32 is an address of b too" in finding.reason and not finding.repair
+    # By the user's word it is node a's.
+    told = only(cluster, nodes=["a"], addresses={"a": ["10.0.0.2"]})
+    assert told.verdict == "repair"
 
 
 @pytest.mark.parametrize(
@@ -384,6 +441,7 @@ def test_no_more_than_max_repairs() -> None:
         "refuse",
     ]
     assert "max_repairs is 2" in plan.refusals[0].reason
+    assert plan.refusals[0].code == "too_many_repairs"
 
 
 def test_a_big_cluster_is_planned_in_no_time() -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
@@ -27,6 +29,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._nfs.plan imp
     Share,
     Target,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
     parse_mountinfo,
 )
@@ -280,3 +283,26 @@ def test_portmapper(
         ["portmapper", "mountd"] if expected else ["portmapper"]
     )
     assert found[0].text == ("" if expected else "names no mountd for version 3")
+
+
+def test_a_mount_that_hangs_is_told_from_another_one_of_its_pid(tmp_path: Path) -> None:
+    """The name in /proc/PID/stat may look like the fields after it."""
+
+    def process(pid: int, started: int) -> None:
+        folder = tmp_path / "proc" / str(pid)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "comm").write_text("mount.nfs4\n")
+        (folder / "cmdline").write_text("/sbin/mount.nfs4\0nas:/a\0/mnt\0")
+        fields = " ".join(str(number) for number in range(3, 22))
+        (folder / "stat").write_text(f"{pid} (mount) S 1 2 3) {fields} {started} 23\n")
+
+    host = Host(Deadline(60), 10, str(tmp_path))
+    process(7, 100)
+    process(8, 200)
+    before = nfs._mounting(host)
+    assert before == {
+        ("7", "100"): "pid 7 (/sbin/mount.nfs4 nas:/a /mnt)",
+        ("8", "200"): "pid 8 (/sbin/mount.nfs4 nas:/a /mnt)",
+    }
+    process(8, 201)
+    assert set(before) & set(nfs._mounting(host)) == {("7", "100")}

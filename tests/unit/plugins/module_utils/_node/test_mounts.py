@@ -266,6 +266,19 @@ def test_every_mount_namespace_is_read_once(tmp_path: Path) -> None:
     ]
 
 
+def test_no_number_of_namespaces_outlasts_the_deadline(tmp_path: Path) -> None:
+    """A container may make as many as it likes, and none of those that were not read is empty."""
+    texts = {f"proc/{pid}/mountinfo": f"1 0 0:{pid} / / rw - tmpfs x rw\n" for pid in (1, 2, 3)}
+    links = {f"proc/{pid}/ns/mnt": f"mnt:[{pid}]" for pid in (1, 2, 3)}
+    tree(tmp_path, texts, links)
+    # It passes while the third is awaited: at the beginning the clock is asked once, and then
+    # before each process.
+    ticks = itertools.count()
+    host = Host(Deadline(3, lambda: float(next(ticks))), 10, str(tmp_path))
+    with pytest.raises(StorageOpsError, match=r"the deadline passed .* \(2 were\)"):
+        list(mounts.all_mounts(host))
+
+
 def test_no_readable_namespace_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageOpsError, match="root"):
         list(mounts.all_mounts(Host(Deadline(60), 10, str(tmp_path))))

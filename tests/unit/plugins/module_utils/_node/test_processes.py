@@ -30,10 +30,12 @@ ID = "0123456789abcdef" * 4
     [
         f"0::{BURSTABLE}-pod{UNDER}.slice/cri-containerd-{ID}.scope",
         f"0::/kubepods.slice/kubepods-pod{UNDER}.slice/crio-{ID}.scope/container",
-        f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UNDER}.slice/cri-containerd-{ID}.scope",
+        f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UNDER}.slice/"
+        f"cri-containerd-{ID}.scope",
         f"12:memory:/kubepods/besteffort/pod{POD}/{ID}\n0::/",
         f"0::/../../kubepods/pod{POD}/{ID}",
-        f"1:name=systemd:/system.slice/containerd.service/kubepods-burstable-pod{UNDER}.slice:cri-containerd:{ID}",
+        f"1:name=systemd:/system.slice/containerd.service/kubepods-burstable-pod{UNDER}.slice"
+        f":cri-containerd:{ID}",
     ],
 )
 def test_pod_and_container_of_a_control_group(line: str) -> None:
@@ -48,12 +50,7 @@ def test_watcher_of_a_container_is_of_its_pod_and_no_container() -> None:
 
 def test_static_pods_have_a_hash_for_a_uid() -> None:
     uid = "0123456789abcdef" * 2
-    assert (
-        processes.pod_uid_of(
-            f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice/cri-containerd-{ID}.scope"
-        )
-        == uid
-    )
+    assert processes.pod_uid_of(f"0::{BURSTABLE}-pod{uid}.slice/cri-containerd-{ID}.scope") == uid
 
 
 @pytest.mark.parametrize(

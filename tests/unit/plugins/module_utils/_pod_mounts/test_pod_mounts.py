@@ -26,7 +26,7 @@ def test_options() -> None:
         "volumes": [" pv-a "],
         "probe_timeout": 1.5,
         "max_repairs": 0,
-        "accept_majority_broken": True,
+        "accept_majority": True,
     }
     given["publish_from"] = {"csi.example.com": "staging", "s3.example.com": "elsewhere"}
     said = given["publish_from"]

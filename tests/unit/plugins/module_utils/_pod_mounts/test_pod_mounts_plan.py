@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import VolumeNote
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
@@ -33,6 +34,7 @@ UID = "0a1b2c3d-1111-2222-3333-444455556666"
 # One that is known to bind from its staging mount.
 DRIVER = "rbd.csi.ceph.com"
 A, B = "253:1", "253:2"
+DOWN = Reason("transport_outage", "a path is down: sda: blocked")
 
 
 def staging(volume: str) -> str:
@@ -93,7 +95,7 @@ def stacked(*layers: tuple[str, str], **more: Any) -> Lines:
 
 
 def found(state: State, **options: Any) -> list[Finding]:
-    return pure.plan(state, Options(**{"accept_majority_broken": True, **options})).findings
+    return pure.plan(state, Options(**{"accept_majority": True, **options})).findings
 
 
 def only(state: State, **options: Any) -> Finding:
@@ -534,7 +536,7 @@ def several(count: int, wrong: int) -> Lines:
 
 
 def test_majority_and_limit() -> None:
-    findings = found(several(5, 3).state(), accept_majority_broken=False)
+    findings = found(several(5, 3).state(), accept_majority=False)
     assert "3 of the node's 5 pod mounts look broken at once" in findings[0].reason
     for count, wrong, verdict in (
         (5, 3, "refuse"),
@@ -546,26 +548,27 @@ def test_majority_and_limit() -> None:
     ):
         given = {
             finding.verdict
-            for finding in found(several(count, wrong).state(), accept_majority_broken=False)
+            for finding in found(several(count, wrong).state(), accept_majority=False)
         }
         assert given == {verdict}, (count, wrong)
-    assert [
-        finding.verdict for finding in found(several(5, 3).state(), accept_majority_broken=True)
-    ] == ["repair"] * 3
+    assert [finding.verdict for finding in found(several(5, 3).state(), accept_majority=True)] == [
+        "repair"
+    ] * 3
     # What nothing is known of says nothing of an outage.
     lines = several(5, 3)
     lines.add(publish("pv-4"), "253:4")
     verdicts = [
         finding.verdict
-        for finding in found(lines.state(publish_from=UNKNOWN), accept_majority_broken=False)
+        for finding in found(lines.state(publish_from=UNKNOWN), accept_majority=False)
     ]
     assert sorted(verdicts) == ["refuse"] * 3 + ["repair"]
     limited = found(several(5, 2).state(), max_repairs=1)
     assert [finding.verdict for finding in limited] == ["repair", "refuse"]
     assert "max_repairs is 1" in limited[1].reason
+    assert limited[1].code == "too_many_repairs"
     # What one does not look at counts all the same.
     assert (
-        found(several(5, 3).state(), volumes=("pv-0",), accept_majority_broken=False)[0].verdict
+        found(several(5, 3).state(), volumes=("pv-0",), accept_majority=False)[0].verdict
         == "refuse"
     )
 
@@ -660,7 +663,7 @@ def test_read_only_on_purpose(state: State) -> None:
             "it does not answer: no answer within 5.0 s",
         ),
         (
-            turned(errors={"errors_count": "2"}, obstacles=("a path is down: sda: blocked",)),
+            turned(errors={"errors_count": "2"}, obstacles=(DOWN,)),
             "a path is down: sda: blocked",
         ),
         (turned(errors={"errors_count": "2"}, read_only=True), "dm-1 itself is read-only"),
@@ -688,8 +691,8 @@ def test_read_only_and_refused(state: State, reason: str) -> None:
         (turned(errors={"write_errs": "12", "read_errs": "0"}), "critical"),
         (turned(errors={"write_errs": "10"}), "critical"),
         (turned(answer=EIO), "critical"),
-        (turned(obstacles=("a path is down: sda: blocked",)), "critical"),
-        (turned(errors={"errors_count": "2"}, obstacles=("a path is down",)), "critical"),
+        (turned(obstacles=(DOWN,)), "critical"),
+        (turned(errors={"errors_count": "2"}, obstacles=(DOWN,)), "critical"),
     ],
 )
 def test_how_bad_it_is_that_it_is_refused(state: State, severity: str) -> None:
@@ -756,8 +759,8 @@ def test_nothing_is_offered_in_an_outage() -> None:
             for number in range(3)
         }
     )
-    findings = found(state, accept_majority_broken=False)
+    findings = found(state, accept_majority=False)
     assert {finding.verdict for finding in findings} == {"refuse"}
     assert all(finding.workload is None for finding in findings)
     assert "3 of the node's 4 volume filesystems look broken" in findings[0].reason
-    assert {finding.verdict for finding in found(state, accept_majority_broken=True)} == {"report"}
+    assert {finding.verdict for finding in found(state, accept_majority=True)} == {"report"}

@@ -740,7 +740,7 @@ def test_max_repairs_is_for_the_whole_run() -> None:
 
 def test_an_attachment_nobody_stands_on() -> None:
     world = standard(attachment("data", "n2", uid="orphan"))
-    assert "there is nobody to move (see STOR-11)" in refusal(world, attachments=("orphan",))
+    assert "there is no pod to move (see STOR-11)" in refusal(world, attachments=("orphan",))
 
 
 def test_an_attachment_that_is_held_by_a_finalizer() -> None:

@@ -334,7 +334,7 @@ def test_a_node_that_is_gone() -> None:
 def test_the_same_boot_without_a_look_at_the_node() -> None:
     refused(
         World(node(boot="boot-1")),
-        "a was not rebooted since it was fenced (bootID boot-1), and nobody has looked",
+        "a was not rebooted since it was fenced (bootID boot-1), and the node was not looked at",
     )
 
 
@@ -388,7 +388,7 @@ def test_a_ledger_without_a_boot_needs_a_look_at_the_node() -> None:
     ledger = LEDGER._replace(boot_id="")
     refused(
         World(node(), ledger=ledger),
-        "nobody knows the bootID that a was fenced in, and nobody has looked",
+        "the bootID that a was fenced in is unknown, and the node was not looked at",
     )
     assert not release(World(node(), ledger=ledger), clients={**CLEAN, "boot_id": "boot-2"})[
         "failed"
@@ -438,13 +438,13 @@ def test_another_node_object_is_no_reboot() -> None:
         (
             "",
             "m-a",
-            "nobody can tell whether a is the machine that was "
+            "it cannot be told whether a is the machine that was "
             "fenced (its ledger has no systemUUID)",
         ),
         (
             "m-a",
             "",
-            "nobody can tell whether a is the machine that was "
+            "it cannot be told whether a is the machine that was "
             "fenced (the node reports no systemUUID)",
         ),
     ],
@@ -470,7 +470,7 @@ def test_another_boot_of_another_machine_is_no_reboot(before: str, now: str, wor
 def test_that_the_old_machine_is_off_says_nothing_of_this_one() -> None:
     for ledger in (LEDGER, LEDGER._replace(machine="")):
         world = World(node(boot="boot-1"), ledger=ledger)
-        refused(world, "nobody has looked on the node", old_machine_confirmed_off=True)
+        refused(world, "the node was not looked at", old_machine_confirmed_off=True)
         assert not release(world, clients=CLEAN)["failed"]
 
 
@@ -635,7 +635,7 @@ def test_a_fence_that_never_came_needs_no_look_at_the_node() -> None:
     refused(
         world, "If it was never fenced, its fail-over having been stopped before, that can be seen"
     )
-    refused(world, "nobody has looked on the node", ceph=reading(*FOREIGN, blocked("10.0.0.1")))
+    refused(world, "the node was not looked at", ceph=reading(*FOREIGN, blocked("10.0.0.1")))
     result = release(world, ceph=GONE)
     assert (
         not result["failed"] and "nothing of ours fences it" in result["findings"][0]["reason"]
@@ -667,6 +667,7 @@ def test_a_fence_that_may_have_come_while_another_run_was_waited_for() -> None:
         and "another run (run-9) works at node a" in result["msg"]
         and "run again" in result["msg"]
     ), result["msg"]
+    assert result["code"] == "lease_held"
     assert world.ledger and world.ledger.phase == "intended" and LEASE not in world.objects
 
 
@@ -679,7 +680,7 @@ def test_a_fence_that_is_gone_by_itself_does_not_prove_the_clients_gone(
     """With the taint, the volumes had been moved, and the fence was only to become larger."""
     refused(
         World(node(boot="boot-1"), ledger=LEDGER._replace(phase=phase, tainted=tainted)),
-        "nobody has looked on the node",
+        "the node was not looked at",
         ceph=GONE,
     )
 
@@ -691,11 +692,11 @@ def test_a_network_fence_that_was_never_patched() -> None:
         network_fence("Unfenced"),
         network_fence("Unfenced", ""),
     ):
-        refused(World(node(boot="boot-1"), fence, ledger=ledger), "nobody has looked on the node")
+        refused(World(node(boot="boot-1"), fence, ledger=ledger), "the node was not looked at")
     fence = network_fence("Unfenced", "unfencing operation successful")
     refused(
         World(node(boot="boot-1"), fence, ledger=ledger),
-        "nobody has looked",
+        "the node was not looked at",
         ceph=reading(blocked("10.0.0.1/32", "range")),
     )
     assert not release(World(node(boot="boot-1"), fence, ledger=ledger))["failed"]
@@ -825,7 +826,7 @@ def test_held_says_no_to_a_run_that_was_away_for_too_long() -> None:
     RunLease(world, "storage-ops", "a", "run-9", 180).take(0)  # type: ignore[arg-type]
     result = release(world, "held")
     assert result["failed"] and "run run-9 has it now" in result["msg"]
-    # It has released the node, and somebody has fenced that anew.
+    # It has released the node, and somebody has fenced that again.
     world = begun(World(node()))
     assert not release(world, "released", ceph=GONE)["failed"]
     result = release(world, "held")

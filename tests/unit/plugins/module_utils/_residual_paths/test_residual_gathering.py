@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,13 +69,23 @@ def test_disks_that_may_not_be_asked_are_no_healthy_ones(tmp_path: Path) -> None
     with_a_disk(tmp_path)
     with pytest.raises(
         StorageOpsError, match="sda may not be asked: run as root, with all of its capabilities"
-    ):
+    ) as caught:
         ResidualPaths(
-            Node(
-                tmp_path, scsi.Answer(problem="PermissionError: [Errno 1] Operation not permitted")
-            ),
-            Options(),
+            Node(tmp_path, scsi.Answer(problem="Operation not permitted", denied=True)), Options()
         ).gather()
+    assert caught.value.code == "privileges_missing"
+
+
+@pytest.mark.parametrize(("error", "denied"), [(PermissionError, True), (FileNotFoundError, False)])
+def test_whether_a_disk_may_be_asked_is_told_by_the_kind_of_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError], denied: bool
+) -> None:
+    def ask(*_arguments: Any) -> Any:
+        raise error(1, "whatever it is called")
+
+    monkeypatch.setattr(scsi, "ask", ask)
+    (answer,) = Host(Deadline(60), 5, str(tmp_path)).ask([("sda", False)], 5.0)
+    assert (answer.denied, "whatever it is called" in answer.problem) == (denied, True)
 
 
 def test_a_local_disk_that_does_not_answer_is_none_of_an_array(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.block import (
     Disk,
@@ -103,7 +104,7 @@ def make_state(answers: dict[str, Answer] | None = None, **changes: Any) -> Stat
 
 
 def only(state: State, **options: Any) -> Finding:
-    (finding,) = pure.plan(state, Options(**{"accept_majority_dead": True, **options})).findings
+    (finding,) = pure.plan(state, Options(**{"accept_majority": True, **options})).findings
     return finding
 
 
@@ -263,7 +264,13 @@ MOVED = make_map(slaves=("sda",))
             "do not take the alias 'd\u00e4ta'",
         ),
         (
-            make_state(uses={"dm-1": ["mounted at /mnt/a in the mount namespace of pid 1"]}),
+            make_state(
+                uses={
+                    "dm-1": [
+                        Reason("in_use_mounted", "mounted at /mnt/a in the namespace of pid 1")
+                    ]
+                }
+            ),
             "mounted at /mnt/a",
         ),
         (
@@ -500,7 +507,7 @@ def test_hung_readers_are_freed_when_that_is_accepted() -> None:
         "openers": {"253:1": [DD, replace(DD, pid=8, hung=False)]},
     }
     assert "opened by dd (pid 8)" in only(make_state(**alive), fail_hung_readers=True).reason
-    mounted = {**hung, "uses": {"dm-1": ["mounted at /mnt/a"]}}
+    mounted = {**hung, "uses": {"dm-1": [Reason("in_use_mounted", "mounted at /mnt/a")]}}
     writer = {**hung, "openers": {"253:1": [replace(DD, command="qemu", writes=True)]}}
     for accepted in (False, True):
         reason = only(make_state(**writer), fail_hung_readers=accepted).reason
@@ -560,7 +567,9 @@ def test_reused_lun_number() -> None:
 
 def test_reused_lun_number_in_use_or_on_some_paths() -> None:
     reused = {"sda": serving(OTHER), "sdb": serving(OTHER)}
-    assert "mounted" in only(make_state(reused, uses={"dm-1": ["mounted at /mnt/a"]})).reason
+    mounted = {"dm-1": [Reason("in_use_mounted", "mounted at /mnt/a")]}
+    used = only(make_state(reused, uses=mounted))
+    assert ("mounted" in used.reason, used.code) == (True, "in_use_mounted")
     half = only(make_state({"sda": serving(OTHER), "sdb": serving()}))
     assert (half.control, half.verdict) == ("STOR-02", "refuse")
     assert "sdb: still serves the LUN" in half.reason
@@ -685,7 +694,7 @@ def empty(answer: Answer | None = None, **changes: Any) -> State:
 )
 def test_map_without_paths(state: State, reason: str) -> None:
     def finding(**options: Any) -> Finding:
-        wanted = Options(accept_majority_dead=True, **options)
+        wanted = Options(accept_majority=True, **options)
         return next(found for found in pure.plan(state, wanted).findings if found.name == "mpathb")
 
     assert "flush_empty_maps" in finding().reason
@@ -695,26 +704,30 @@ def test_map_without_paths(state: State, reason: str) -> None:
     assert verbs(allowed) == ([] if reason else ["flush_map"])
 
 
-def plain(answer: Answer = GONE, uses: list[str] | None = None, **changes: Any) -> State:
+def plain(answer: Answer = GONE, uses: list[Reason] | None = None, **changes: Any) -> State:
     disks = {"sda": make_disk("sda", 6, 2, **{"holders": (), **changes})}
     return make_state({"sda": answer}, dm={}, disks=disks, uses={"sda": uses or []})
 
 
 @pytest.mark.parametrize(
-    ("state", "reason"),
+    ("state", "reason", "code"),
     [
-        (plain(), ""),
-        (plain(uses=["claimed exclusively by the kernel or a process"]), "claimed exclusively"),
-        (plain(uses=["opened by cat (pid 3)"]), "opened by cat"),
-        (plain(holders=("dm-9",)), "held by dm-9"),
-        (plain(Answer("02/04/01", "good", "good", 0, (WWID,))), "no sign that the LUN is gone"),
+        (plain(), "", ""),
+        (plain(uses=[Reason("in_use_held", "is claimed")]), "is claimed", "in_use_held"),
+        (plain(uses=[Reason("in_use_open", "opened by cat")]), "opened by cat", "in_use_open"),
+        (plain(holders=("dm-9",)), "held by dm-9", "in_use_held"),
+        (
+            plain(Answer("02/04/01", "good", "good", 0, (WWID,))),
+            "no sign that the LUN is gone",
+            "path_unproven",
+        ),
     ],
 )
-def test_disk_in_no_map(state: State, reason: str) -> None:
+def test_disk_in_no_map(state: State, reason: str, code: str) -> None:
     finding = only(state)
     assert finding.control == "STOR-03"
     assert finding.verdict == ("refuse" if reason else "repair"), finding.reason
-    assert reason in finding.reason
+    assert (reason in finding.reason, finding.code) == (True, code)
 
 
 def test_disk_in_no_map_that_reads_another_lun() -> None:
@@ -771,7 +784,7 @@ def test_more_than_half_looks_dead(dead: int, total: int, refused: bool) -> None
     assert {finding.verdict for finding in findings} == {"refuse" if refused else "repair"}
     assert {
         finding.verdict
-        for finding in pure.plan(many(dead, total), Options(accept_majority_dead=True)).findings
+        for finding in pure.plan(many(dead, total), Options(accept_majority=True)).findings
     } == {"repair"}
 
 
@@ -841,7 +854,7 @@ def test_an_outage_of_the_maps_stops_plain_disks_too() -> None:
 
 
 def test_the_scope_does_not_hide_an_outage() -> None:
-    finding = only(many(4, 6), maps=("mpath0",), accept_majority_dead=False)
+    finding = only(many(4, 6), maps=("mpath0",), accept_majority=False)
     assert finding.verdict == "refuse"
     assert "4 of the node's 6 maps" in finding.reason
 

@@ -387,7 +387,7 @@ def test_metadata_missing() -> None:
 def test_nobody_attaches() -> None:
     found = one(pod(), claim(), volume(), node(), csi_node("worker-1", DRIVER), lease())
     assert (found.control, found.runbook) == ("STOR-15", "")
-    assert "there is no VolumeAttachment for worker-1" in found.summary
+    assert "no VolumeAttachment is created for pv-1 on worker-1" in found.summary
     assert found.evidence["leader"] == "cp-1_0f1e, lease renewed 200 s ago"
     assert "cp-1_0f1e" in found.reason
     assert found.evidence["last_attach"] == "none that is still known"
@@ -397,9 +397,14 @@ def test_nobody_attaches() -> None:
         of="other",
         type="Normal",
         seconds=40,
+        source={"component": "attachdetach-controller"},
     )
+    # Another component has no say in it.
+    theirs = event("SuccessfulAttachVolume", "x", of="other", seconds=5, source={"component": "x"})
+    known = [pod(), claim(), volume(), node(), csi_node("worker-1", DRIVER)]
+    assert "none that is still known" in one(*known, theirs).reason
     assert (
-        "last attach of any volume: 40 s ago"
+        "last attach of any volume, by its events: 40 s ago"
         in one(pod(), claim(), volume(), node(), csi_node("worker-1", DRIVER), other).reason
     )
     assert "no lease" in one(pod(), claim(), volume(), node(), csi_node("worker-1", DRIVER)).reason
@@ -447,7 +452,10 @@ def migrated(*plugins: str) -> list[dict[str, Any]]:
 
 def test_nobody_attaches_a_migrated_volume() -> None:
     found = one(*migrated("kubernetes.io/gce-pd", "kubernetes.io/aws-ebs"))
-    assert (found.control, "nobody attaches pv-1" in found.summary) == ("STOR-15", True)
+    assert (found.control, "no VolumeAttachment is created for pv-1" in found.summary) == (
+        "STOR-15",
+        True,
+    )
     # The in-tree plugin attaches it, without a VolumeAttachment.
     for plugins in ((), ("kubernetes.io/gce-pd",)):
         assert (one(*migrated(*plugins)).control, one(*migrated(*plugins)).severity) == (
@@ -580,6 +588,8 @@ def test_orphan_elsewhere() -> None:
         "STOR-11",
         True,
     )
+    # A playbook repairs what is named there.
+    assert "attachment" not in found.evidence
     refused = attachment(attached=False, attachError={"message": "volume is in use on worker-2"})
     proven = other_node(volume(), refused)
     name = attachment_name(DRIVER, "handle-pv-1", "worker-2")
@@ -589,6 +599,7 @@ def test_orphan_elsewhere() -> None:
         in proven.reason
     )
     assert "worker-1 waits for it" in proven.evidence["because"][0]
+    assert f"attachment_repair_names={proven.evidence['attachment']} " in proven.reason
 
 
 def test_detach_hangs() -> None:

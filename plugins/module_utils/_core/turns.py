@@ -1,0 +1,29 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Whose object comes next, where a run may not repair all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from typing import Callable, TypeVar
+
+T = TypeVar("T")
+
+
+def in_turns(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:
+    """The first of each owner, then the second, each in the order given.
+
+    So an owner of many does not use up max_repairs and the deadline of the others.
+    """
+    before: Counter[Hashable] = Counter()
+    turns = []
+    for item in items:
+        whose = owner(item)
+        turns.append((before[whose], item))
+        before[whose] += 1
+    return [item for _turn, item in sorted(turns, key=lambda turn: turn[0])]

@@ -1,0 +1,29 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whose object comes next."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, strategies
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
+
+
+def test_who_has_many_keeps_no_other_out() -> None:
+    items = ["evil-1", "evil-2", "evil-3", "shop-1", "shop-2", "bank-1"]
+    turns = in_turns(items, lambda item: item.partition("-")[0])
+    assert turns == ["evil-1", "shop-1", "bank-1", "evil-2", "shop-2", "evil-3"]
+
+
+@given(strategies.lists(strategies.tuples(strategies.sampled_from("abc"), strategies.integers())))
+def test_nothing_is_lost_and_each_keeps_his_order(items: list[tuple[str, int]]) -> None:
+    turns = in_turns(items, lambda item: item[0])
+    assert Counter(turns) == Counter(items)
+    for owner in "abc":
+        assert [item for item in turns if item[0] == owner] == [
+            item for item in items if item[0] == owner
+        ]

@@ -1,0 +1,49 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the role pod_mounts makes of a result, as Ansible computes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.storage_ops.runbooks.tests.unit.support.roles import variable
+
+WORKLOAD = {"volume": "pv-a", "driver": "x", "handle": "y"}
+
+
+def role(name: str, **given: Any) -> Any:
+    """The role's variable of that name."""
+    return variable("pod_mounts", name, **given)
+
+
+def result(*findings: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What the module returned."""
+    return {"failed": True, "msg": "refused 1 of 1 findings: a", "findings": list(findings), **more}
+
+
+USED = {"verdict": "refuse", "code": "in_use_open", "workload": WORKLOAD}
+DOUBTFUL = {"verdict": "refuse", "code": "evidence_contradicts"}
+
+
+@pytest.mark.parametrize(
+    ("found", "reattach", "wanted"),
+    [
+        (result(USED, refused=["a"]), True, True),
+        (result(USED, refused=["a"], msg="said in another way"), True, True),
+        (result(USED, refused=["a"]), False, False),
+        # A repair that failed, or an error, is no refusal, whatever the message says.
+        (result(USED), True, False),
+        (result(USED, undone=["b"]), True, False),
+        (result(USED, DOUBTFUL, refused=["a", "b"]), True, False),
+        (result(DOUBTFUL, refused=["b"]), True, False),
+    ],
+)
+def test_only_what_is_about_to_be_moved_is_forgiven(
+    found: dict[str, Any], reattach: bool, wanted: bool
+) -> None:
+    moves = role("moves", pod_mounts_result=found, pod_mounts_reattach=reattach)
+    assert moves is wanted

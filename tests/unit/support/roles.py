@@ -1,0 +1,55 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a role makes of what it is given, as Ansible computes it."""
+
+from __future__ import annotations
+
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from ansible_collections.storage_ops.runbooks.plugins.action import check_scope
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+
+
+def beginning(role: str) -> dict[str, Any]:
+    """The first task of a role, also where it is in a file of its own."""
+    folder = ROLES / role / "tasks"
+    task: dict[str, Any] = yaml.safe_load((folder / "main.yml").read_text())[0]
+    while imported := task.get("ansible.builtin.import_tasks"):
+        task = yaml.safe_load((folder / imported).read_text())[0]
+    return task
+
+
+def variable(role: str, name: str, check: bool = False, **given: Any) -> Any:
+    """The value of the variable ``__role_name``, with everything at its default that is
+    not given.
+    """
+    loader = DataLoader()
+    # Since ansible-core 2.19 only what is trusted is a template.
+    trusted = (
+        {"trusted_as_template": True}
+        if "trusted_as_template" in signature(loader.load_from_file).parameters
+        else {}
+    )
+    variables: dict[str, Any] = {
+        "ansible_playbook_python": "/venv/python",
+        "inventory_hostname": "worker01",
+        "omit": "(left out)",
+    }
+    for file in ("defaults", "vars"):
+        variables.update(loader.load_from_file(str(ROLES / role / file / "main.yml"), **trusted))
+    variables.update(given)
+    task = beginning(role)
+    asked = task["storage_ops.runbooks.check_scope"]
+    assert (asked["role"], task["register"]) == (role, f"__{role}")
+    read = check_scope.answered(role, variables, asked.get("own", []), asked.get("unread", []))
+    variables[f"__{role}"] = {**read, "check": check}
+    return Templar(loader=loader, variables=variables).template(variables[f"__{role}_{name}"])
