@@ -40,16 +40,14 @@ options:
       - V(intended) decides, writes the ledger and cordons the node.
       - V(fenced) brings the fence of the ledger about where that is the cluster's part, judges what
         proves it, and notes it.
-      - V(held) renews the Lease and reads the node again, and changes nothing else. It fails if
+      - V(held) renews the Lease and reads the node again, and changes nothing else. It refuses if
         another run has the Lease, the node is back, or its fence is no more this run's to bring
         about. Use it directly before M(storage_ops.runbooks.ceph_blocklist), which knows nothing of
         the Lease. O(lease_seconds) must be longer than that module's
-        O(storage_ops.runbooks.ceph_blocklist#module:deadline), so that nobody else can begin
-        meanwhile. In check mode it does nothing.
-      - V(unlocked) only gives back the Lease of O(run_id), for a run that ends early. Without it
-        the next run waits until it runs out.
+        O(storage_ops.runbooks.ceph_blocklist#module:deadline), so that no other run can
+        begin meanwhile. In check mode it takes no Lease.
     type: str
-    choices: [intended, held, fenced, unlocked]
+    choices: [intended, held, fenced]
     required: true
   method:
     description:
@@ -420,7 +418,7 @@ alone:
       and nowhere else. Then an entry that Ceph cannot prolong may be removed and added,
       O(storage_ops.runbooks.ceph_blocklist#module:accept_gap).
     - With O(state=held) it is read again, right before the entries are changed.
-  returned: unless the module fails before it has read it, or with O(state=unlocked)
+  returned: unless the module fails before it has read it
   type: bool
 refused:
   description: Names of the objects for whose refusal the task failed.
@@ -524,7 +522,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 
 python.require()
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import report, run
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     RUN,
     run_options,
@@ -532,8 +530,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runbook import (
     SCOPE,
     Fence,
-    Hold,
-    Unlock,
     fence_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
@@ -550,34 +546,14 @@ def main() -> None:
     reveal(module)
     params: dict[str, Any] = module.params
     check = module.check_mode
-    begun: list[Fence] = []
 
     def fence() -> Fence:
         options = run_options(params, check)
         wanted = fence_options(params, options, check)
-        begun.append(
-            Fence(make_cluster(params), options, wanted, params["state"], params["fence_timeout"])
-        )
-        return begun[0]
+        cluster = make_cluster(params)
+        return Fence(cluster, options, wanted, params["state"], params["fence_timeout"])
 
-    def hold() -> Hold:
-        options = run_options(params, check)
-        return Hold(make_cluster(params), options, fence_options(params, options, check))
-
-    if params["state"] == "unlocked":
-        report(
-            module, lambda: Unlock(make_cluster(params), run_options(params, check), check), set()
-        )
-    if params["state"] == "held":
-        report(module, hold, set())
-    try:
-        run(module, fence, fail_on_refusal=True)
-    except SystemExit as end:
-        # What failed ends its run, so nobody has to wait for its Lease.
-        if end.code not in (None, 0):
-            for failed in begun:
-                failed.close()
-        raise
+    run(module, fence, fail_on_refusal=True)
 
 
 if __name__ == "__main__":

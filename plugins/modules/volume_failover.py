@@ -366,19 +366,16 @@ def main() -> None:
     module = AnsibleModule(supports_check_mode=True, **AUTH.merge(BOUNDS, RUN, SCOPE).to_kwargs())
     reveal(module)
     params: dict[str, Any] = module.params
-    begun: list[Failover] = []
 
     def failover() -> Failover:
         options = failover_options(params, module.check_mode)
-        begun.append(
-            Failover(
-                make_cluster(params),
-                run_options(params, module.check_mode),
-                options,
-                module.check_mode,
-            )
+        return Failover(
+            make_cluster(params),
+            run_options(params, module.check_mode),
+            options,
+            module.check_mode,
+            keeps_lease=not params["release_lease"],
         )
-        return begun[0]
 
     def still_fenced() -> StillFenced:
         return StillFenced(
@@ -389,12 +386,7 @@ def main() -> None:
 
     if params["state"] == "held":
         report(module, still_fenced, set())
-    try:
-        run(module, failover, fail_on_refusal=False)
-    finally:
-        if params["release_lease"]:
-            for failover_begun in begun:
-                failover_begun.close()
+    run(module, failover, fail_on_refusal=False)
 
 
 if __name__ == "__main__":

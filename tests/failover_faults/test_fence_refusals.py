@@ -271,7 +271,7 @@ def test_a_fence_is_proven_by_ceph_alone(lost: Failover) -> None:
             and not again.changed
             and again.result["fence"] == proven.result["fence"]
         ), again.msg
-    unlocked = fence(lost, state="unlocked", run_id="one")
+    unlocked = lost.cluster.ansible("run_lease", node=NODE_A, run_id="one", user=RBAC)
     assert not unlocked.failed and not unlocked.changed and not traces(lost)["lease"]
 
 

@@ -231,6 +231,22 @@ class Contained(Protocol):
 
 
 @runtime_checkable
+class Prepared(Protocol):
+    """A runbook that holds something while it works, as the Lease that keeps other runs away.
+
+    In check mode neither is called, since check mode holds nothing.
+    """
+
+    def prepare(self) -> None:
+        """Take it, before anything is read. Raises StorageOpsError if it cannot be had."""
+
+    def close(self, failed: bool) -> None:
+        """Give it back, or keep it for the next step of the same run: the last thing called,
+        however the run ended.
+        """
+
+
+@runtime_checkable
 class Telling(Protocol):
     """An audit or runbook that hands something on to another module, besides its findings."""
 
@@ -244,9 +260,14 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
     A refusal fails the task when ``fail_on_refusal`` is set or the user named the object; a repair
     that failed always does. The ``code`` of a failed task is that of what its message names first.
     """
+    made: list[Runbook[State]] = []
     plan = Plan([])
+    before: list[str] = []
     try:
         runbook = make_runbook()
+        made.append(runbook)
+        if isinstance(runbook, Prepared) and not module.check_mode:
+            runbook.prepare()
         state = runbook.gather()
         plan = runbook.plan(state)
         before = [finding.summary for finding in plan.findings]
@@ -254,34 +275,57 @@ def run(module: Any, make_runbook: Callable[[], Runbook[State]], fail_on_refusal
             _carry_out(runbook, plan)
         elif isinstance(runbook, Rehearsed):
             _rehearse(runbook, plan)
+        result = {**_facts(runbook), **_result(plan)}
+        failure = _failure(plan, fail_on_refusal)
+        message = _message(plan, runbook.healthy(state), module.check_mode)
     except Exception as error:  # whatever it was, what has been done must be told
+        _close(module, made, failed=True)
         module.fail_json(
             msg=_error(error), code=code_of(error), **_traceback(error), **_result(plan)
         )
-    result = {**_facts(runbook), **_result(plan)}
     if module._diff:
         left = [finding.summary for finding in plan.findings if finding.verdict != "repair"]
         result["diff"] = {"before": _lines(before), "after": _lines(left)}
+    _close(module, made, failed=bool(failure))
+    if failure:
+        module.fail_json(**failure, **result)
+    module.exit_json(msg=message, **result)
+
+
+def _failure(plan: Plan, fail_on_refusal: bool) -> dict[str, Any]:
+    """Why the task fails: ``msg``, ``code``, and the names of what was refused, or undone. Empty
+    if it does not.
+    """
     failed = [finding for finding in plan.findings if finding.failed]
     refused = [finding for finding in plan.refusals if not finding.failed]
     fatal = [finding for finding in refused if fail_on_refusal or finding.named]
     if failed:
         reasons = " ".join(f"{found.kind} {found.name}: {found.reason}" for found in failed[:5])
         said = f"{reasons} {_message(plan, '', False)}"[:MAX_MESSAGE_CHARACTERS]
+        failure = {"msg": untrusted.shown(said), "code": failed[0].code}
         # With a refusal of what the user named there is more to it than that.
-        if not any(finding.named for finding in fatal):
-            result["undone"] = [untrusted.shown(finding.name) for finding in failed]
-        module.fail_json(msg=untrusted.shown(said), code=failed[0].code, **result)
+        if any(finding.named for finding in fatal):
+            return failure
+        return {**failure, "undone": [untrusted.shown(finding.name) for finding in failed]}
     if fatal:
         reasons = "; ".join(
             f"{finding.kind} {finding.name}: {finding.reason}" for finding in fatal[:5]
         )
-        said = f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}"[
-            :MAX_MESSAGE_CHARACTERS
-        ]
-        result["refused"] = [untrusted.shown(finding.name) for finding in fatal]
-        module.fail_json(msg=untrusted.shown(said), code=fatal[0].code, **result)
-    module.exit_json(msg=_message(plan, runbook.healthy(state), module.check_mode), **result)
+        said = f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}"
+        return {
+            "msg": untrusted.shown(said[:MAX_MESSAGE_CHARACTERS]),
+            "code": fatal[0].code,
+            "refused": [untrusted.shown(finding.name) for finding in fatal],
+        }
+    return {}
+
+
+def _close(module: Any, made: Sequence[Any], failed: bool) -> None:
+    # What was done must be told, whatever becomes of this; and a Lease runs out by itself.
+    with contextlib.suppress(Exception):
+        for runbook in made:
+            if isinstance(runbook, Prepared) and not module.check_mode:
+                runbook.close(failed)
 
 
 class Part(NamedTuple):

@@ -13,7 +13,6 @@ ledger what is left to be done.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Mapping
@@ -43,10 +42,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._failover.pla
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
     parse_reading,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     Ledger,
     Ledgers,
-    RunLease,
     RunOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
@@ -107,8 +106,8 @@ _EVENT_LENGTH = 300
 class Failover:
     """The runbook fail_over_volumes on one cluster, from the fence on.
 
-    ``check_mode``: the lease is not taken, and the ledger may be the one that the steps before
-    would have written.
+    ``check_mode``: the Lease is not taken, and the ledger may be the one that the steps before
+    would have written. ``keeps_lease``: another step of the same run follows.
     """
 
     def __init__(
@@ -119,7 +118,9 @@ class Failover:
         check_mode: bool,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        keeps_lease: bool = False,
     ) -> None:
+        self._keeps_lease = keeps_lease
         self._cluster, self._run, self._options, self._check_mode = (
             cluster,
             run,
@@ -140,11 +141,16 @@ class Failover:
         # New pods that no node takes, by their uid.
         self._homeless: dict[str, Finding] = {}
 
-    def close(self) -> None:
-        """Let go of the lease; one that cannot be let go of runs out by itself."""
-        if not self._check_mode:
-            with contextlib.suppress(StorageOpsError):
-                self._lease.release()
+    def prepare(self) -> None:
+        """Take the Lease."""
+        self._lease.take(self._run.lease_timeout)
+        self._renewed = self._clock()
+
+    def close(self, failed: bool) -> None:
+        """Give the Lease back, unless another step of this run is to have it."""
+        del failed  # the role decides what follows, also on a failure
+        if not self._keeps_lease:
+            self._lease.release()
 
     # gather
 
@@ -153,9 +159,6 @@ class Failover:
         then the other volumes of the fence.
         """
         busy = self._lease.holder() if self._check_mode else ""
-        if not self._check_mode:
-            self._lease.take(self._run.lease_timeout)
-            self._renewed = self._clock()
         node = gather_node(self._cluster, self._options.node, self._ledgers)
         if self._check_mode and self._run.fence:
             node = _as_planned(node, self._run.fence)

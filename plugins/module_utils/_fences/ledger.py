@@ -9,7 +9,7 @@ back.
 
 It is kept in a ConfigMap, and then noted on the Node, for the eye and for runs that keep theirs in
 another namespace. Whoever has the node's kubelet may write that note, so nothing is done or left
-undone by its word alone. A Lease keeps two runs from working at the same node at once.
+undone by its word alone.
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import time
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     BadOption,
     StorageOpsError,
@@ -55,7 +52,6 @@ KINDS = ("address", "range")
 
 # How long a name may be.
 _NAME = 253
-_POLL_SECONDS = 1.0
 # Seconds. A Lease that never runs out would lock everybody out after a run that was killed.
 _LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
 # Objects change under us now and then.
@@ -63,11 +59,15 @@ _TRIES = 10
 
 # Where the ledgers are, for whoever reads them.
 PLACE = ArgumentSpec({"ledger_namespace": {"type": "str", "default": OWN_NAMESPACE}})
-RUN = PLACE.merge(
+# Which run works at which node.
+WHOSE = PLACE.merge(
+    ArgumentSpec(
+        {"node": {"type": "str", "required": True}, "run_id": {"type": "str", "required": True}}
+    )
+)
+RUN = WHOSE.merge(
     ArgumentSpec(
         {
-            "node": {"type": "str", "required": True},
-            "run_id": {"type": "str", "required": True},
             "lease_seconds": {"type": "float", "default": 180.0},
             "lease_timeout": {"type": "float", "default": 200.0},
             "fence": {"type": "dict"},
@@ -260,11 +260,7 @@ def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
 
     Raises StorageOpsError for what does not fit.
     """
-    for name in ("node", "run_id", "ledger_namespace"):
-        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", params[name]):
-            raise BadOption(
-                f"{name} is {params[name]!r}; give one word of letters, digits, dots and dashes"
-            )
+    check_run(params)
     for name, least, most in (
         ("lease_seconds", _LEAST_LEASE, _MOST_LEASE),
         ("lease_timeout", 0.0, 86_400.0),
@@ -288,6 +284,15 @@ def run_options(params: Mapping[str, Any], check_mode: bool) -> RunOptions:
         params["lease_timeout"],
         fence,
     )
+
+
+def check_run(params: Mapping[str, Any]) -> None:
+    """Whether ``node``, ``run_id`` and ``ledger_namespace`` are names at all, or BadOption."""
+    for name in WHOSE.options:
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", params[name]):
+            raise BadOption(
+                f"{name} is {params[name]!r}; give one word of letters, digits, dots and dashes"
+            )
 
 
 def object_name(node: str, what: str = "fence") -> str:
@@ -509,158 +514,3 @@ class Ledgers:
     def _delete(self, where: str, uid: str, dry_run: bool = False) -> None:
         with contextlib.suppress(NotFound, Conflict):
             self._cluster.delete(where, uid, dry_run=dry_run)
-
-
-class _Held(NamedTuple):
-    """The Lease as it is. ``until``: when it runs out unless it is renewed."""
-
-    holder: str
-    uid: str
-    version: str
-    until: datetime | None
-
-
-class RunLease:
-    """The Lease by which one run after another works at a node.
-
-    Its modules share it by their run.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        namespace: str,
-        node: str,
-        run: str,
-        seconds: float,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._cluster, self._run, self._seconds, self._sleep = cluster, run, seconds, sleep
-        self._name, self._namespace, self._node = object_name(node), namespace, node
-        self._folder = path("coordination.k8s.io/v1", "leases", namespace=namespace)
-
-    def take(self, wait: float) -> None:
-        """Take or renew it. While another run has it, wait until that one releases it or it runs
-        out by the API server's clock.
-
-        Raises StorageOpsError that names the holder after ``wait`` seconds, or when the deadline is
-        near.
-        """
-        began = time.monotonic()
-        while True:
-            held = self._held()
-            if held is None or held.holder == self._run or self._is_over(held):
-                try:
-                    return self._take(held)
-                except (Conflict, NotFound):
-                    pass  # somebody was quicker
-            elif time.monotonic() - began + _POLL_SECONDS > self._cluster.deadline.cap(wait):
-                raise StorageOpsError(
-                    f"{self._busy(held)}; {wait:g} s (lease_timeout) were "
-                    "waited for it. Nothing was changed",
-                    code="lease_held",
-                )
-            self._sleep(_POLL_SECONDS)
-
-    def holder(self) -> str:
-        """Who else works at the node right now, as a sentence; empty if none does.
-
-        For check mode, which takes no Lease.
-        """
-        held = self._held()
-        return (
-            ""
-            if held is None or held.holder == self._run or self._is_over(held)
-            else self._busy(held)
-        )
-
-    def check(self) -> None:
-        """Renew it. Raises NotStarted if it is ours no more."""
-        held = self._held()
-        if held is None or held.holder != self._run:
-            now = f"run {held.holder} has it now" if held else "it was deleted"
-            raise NotStarted(
-                f"this run has lost the Lease {self._namespace}/{self._name} ({now}), so another "
-                "one may be at work: run again",
-                code="lease_lost",
-            )
-        try:
-            self._take(held)
-        except (Conflict, NotFound) as error:
-            raise NotStarted(
-                f"this run has lost the Lease {self._namespace}/{self._name}: {error}. Run again",
-                code="lease_lost",
-            ) from error
-
-    def release(self) -> None:
-        """Delete it, if it is ours, or what a run that was killed has left of its own and that has
-        run out.
-        """
-        held = self._held()
-        if held is None or (held.holder != self._run and not self._is_over(held)):
-            return
-        with contextlib.suppress(NotFound, Conflict):
-            self._cluster.delete(f"{self._folder}/{self._name}", held.uid)
-
-    def _held(self) -> _Held | None:
-        item = self._cluster.get(f"{self._folder}/{self._name}")
-        if item is None:
-            return None
-        meta, spec = item["metadata"], item.get("spec") or {}
-        renewed = parse_time(spec.get("renewTime"))
-        if spec.get("renewTime") and renewed is None:
-            raise StorageOpsError(
-                f"the Lease {self._namespace}/{self._name} has a renewTime that is no time, so a "
-                f"run may be at work at node {self._node}: delete it when none is",
-                code="evidence_unreadable",
-            )
-        until = (
-            renewed + timedelta(seconds=spec.get("leaseDurationSeconds") or 0) if renewed else None
-        )
-        return _Held(spec.get("holderIdentity") or "", meta["uid"], meta["resourceVersion"], until)
-
-    def _is_over(self, held: _Held) -> bool:
-        return not held.holder or held.until is None or self._cluster.now() > held.until
-
-    def _take(self, held: _Held | None) -> None:
-        now = f"{self._cluster.now():%Y-%m-%dT%H:%M:%S.%fZ}"
-        where = f"{self._folder}/{self._name}"
-        # Every holder has a Lease of its own, so that one which comes back late can neither renew
-        # nor delete another's.
-        if held and held.holder != self._run:
-            self._cluster.delete(where, held.uid)
-            held = None
-        if held:
-            meta = {"uid": held.uid, "resourceVersion": held.version}
-            self._cluster.patch(
-                where,
-                {
-                    "metadata": meta,
-                    "spec": {"renewTime": now, "leaseDurationSeconds": self._duration},
-                },
-            )
-            return
-        body = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": self._name, "namespace": self._namespace, "labels": LABELS},
-            "spec": {
-                "holderIdentity": self._run,
-                "acquireTime": now,
-                "renewTime": now,
-                "leaseDurationSeconds": self._duration,
-            },
-        }
-        create_own(self._cluster, self._folder, body)
-
-    @property
-    def _duration(self) -> int:
-        return round(self._seconds)
-
-    def _busy(self, held: _Held) -> str:
-        until = f"{held.until:%H:%M:%S}Z" if held.until else "once"
-        where = f"{self._namespace}/{self._name}"
-        return (
-            f"another run ({held.holder}) works at node {self._node}; its Lease {where} runs "
-            f"out at {until} unless it is renewed"
-        )

@@ -243,6 +243,19 @@ def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
     return Decision(Plan([finding]), proven or known)
 
 
+def hold(state: NodeState, options: Options, _busy: str = "") -> Decision:
+    """Whether the fence that the ledger intends may still be brought about: asked right before
+    Ceph is changed, which knows no Lease. Check mode has written nothing that could stand.
+    """
+    known = state.ledger
+    reasons = [] if options.check else not_standing(state, options)
+    if not reasons:
+        return Decision(Plan([]), known)
+    finding = _finding(state, options, {"ledger": known.to_dict()} if known else {})
+    finding.refuse(*reasons)
+    return Decision(Plan([finding]), known)
+
+
 def not_standing(state: NodeState, options: Options) -> list[Reason]:
     """Why nothing may be done any more to bring the fence of the ledger about, with the next step;
     nothing if it may.

@@ -11,7 +11,6 @@ Ceph's part is another module's.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import socket
 import time
@@ -36,10 +35,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
     normal_address,
     parse_reading,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     Ledger,
     Ledgers,
-    RunLease,
     RunOptions,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import LEAST_EXPIRY
@@ -66,7 +65,7 @@ SCOPE = ArgumentSpec(
     {
         "state": {
             "type": "str",
-            "choices": ["intended", "held", "fenced", "unlocked"],
+            "choices": ["intended", "held", "fenced"],
             "required": True,
         },
         "method": {
@@ -167,8 +166,8 @@ def _parse(name: str, parse: Callable[[str], Any], text: str) -> Any:
 
 
 class Fence:
-    """The runbook fail_over_volumes on one cluster, up to the fence. ``state``: "intended" or
-    "fenced".
+    """The runbook fail_over_volumes on one cluster, up to the fence. ``state``: "intended", "held"
+    or "fenced".
 
     In a real run the Lease is taken before anything is read, and kept for the steps that follow.
     """
@@ -183,7 +182,8 @@ class Fence:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._cluster, self._run, self._options = cluster, run, options
-        self._decide = {"intended": pure.intend, "fenced": pure.confirm}[state]
+        decide = {"intended": pure.intend, "held": pure.hold, "fenced": pure.confirm}
+        self._decide, self._holds = decide[state], state == "held"
         self._fence_timeout, self._sleep = fence_timeout, sleep
         self._ledgers = Ledgers(cluster, run.namespace)
         self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds, sleep)
@@ -191,13 +191,17 @@ class Fence:
         self._state: NodeState | None = None
         self._decision = Decision(Plan([]), None)
 
-    def close(self) -> None:
-        """Give the Lease back, as for a run that ends here; one that cannot be given back runs out
-        by itself.
-        """
-        if not self._options.check:
-            with contextlib.suppress(StorageOpsError):
-                self._lease.release()
+    def prepare(self) -> None:
+        """Take the Lease. State "held" only renews it: a run that lost it must not begin again."""
+        if self._holds:
+            self._lease.check()
+        else:
+            self._lease.take(self._run.lease_timeout)
+
+    def close(self, failed: bool) -> None:
+        """Give the Lease back if the run ends here."""
+        if failed:
+            self._lease.release()
 
     def facts(self) -> dict[str, Any]:
         """The ledger, as it is now, or in check mode as it would be, and what of it ceph_blocklist
@@ -213,11 +217,9 @@ class Fence:
     # gather
 
     def gather(self) -> NodeState:
-        """Take the Lease, then read the node, what is attached to it, and what fences it."""
+        """Read the node, what is attached to it, and what fences it."""
         if self._options.check:
             self._busy = self._lease.holder()
-        else:
-            self._lease.take(self._run.lease_timeout)
         state = gather_node(self._cluster, self._run.node, self._ledgers)
         if self._options.check and self._run.fence:
             state = state._replace(ledger=self._run.fence)
@@ -234,6 +236,13 @@ class Fence:
     def healthy(self, state: NodeState) -> str:
         """Why there is nothing to be done."""
         ledger = self._decision.ledger
+        if self._holds:
+            return (
+                "check mode, which takes no Lease"
+                if self._options.check
+                else f"node {self._run.node} is lost still, and run {self._run.run} has its Lease "
+                f"for {self._run.lease_seconds:g} s more"
+            )
         return (
             f"the fence of node {self._run.node} is {ledger.phase} already (method {ledger.method})"
             if ledger
@@ -347,73 +356,3 @@ class Fence:
             if action.verb == "fence_network"
         ]
         return proof + (["the node is cordoned"] if item else ["its Node object is gone"])
-
-
-class Hold:
-    """Whether this run may go on, asked right before something is done to Ceph, which knows no
-    Lease. In check mode it always may.
-    """
-
-    def __init__(self, cluster: Cluster, run: RunOptions, options: Options) -> None:
-        self._cluster, self._run, self._options = cluster, run, options
-        self._lease = RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds)
-        self._ledger: Ledger | None = run.fence
-        self._alone = False
-
-    def gather(self) -> None:
-        """Renew the Lease, and read the node again.
-
-        Raises StorageOpsError that says what has changed; nothing is, then.
-        """
-        if self._options.check:
-            return
-        self._lease.check()
-        state = gather_node(
-            self._cluster, self._run.node, Ledgers(self._cluster, self._run.namespace)
-        )
-        reasons = pure.not_standing(state, self._options)
-        if reasons:
-            raise StorageOpsError("; ".join(reasons), reasons[0].code)
-        self._ledger = state.ledger
-        self._alone = bool(state.ledger and pure.is_alone(state, state.ledger))
-
-    def plan(self, _state: None) -> Plan:
-        """Nothing is left to be decided."""
-        return Plan([])
-
-    def healthy(self, _state: None) -> str:
-        """What was found."""
-        if self._options.check:
-            return "check mode, in which nobody has a Lease"
-        return (
-            f"node {self._run.node} is lost still, and run {self._run.run} has its Lease for "
-            f"{self._run.lease_seconds:g} s more"
-        )
-
-    def facts(self) -> dict[str, Any]:
-        """The ledger as it is, and whether an entry may be replaced with a gap."""
-        return {"fence": self._ledger.to_dict() if self._ledger else {}, "alone": self._alone}
-
-
-class Unlock:
-    """Gives the Lease of a run back that ends early."""
-
-    def __init__(self, cluster: Cluster, run: RunOptions, check: bool) -> None:
-        self._lease, self._check = (
-            RunLease(cluster, run.namespace, run.node, run.run, run.lease_seconds),
-            check,
-        )
-        self._run = run
-
-    def gather(self) -> None:
-        """Give it back, if this run has it."""
-        if not self._check:
-            self._lease.release()
-
-    def plan(self, _state: None) -> Plan:
-        """Nothing is left to be decided."""
-        return Plan([])
-
-    def healthy(self, _state: None) -> str:
-        """What was done."""
-        return f"run {self._run.run} has no Lease of node {self._run.node}"

@@ -32,10 +32,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences impor
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
     parse_reading,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     Ledger,
     Ledgers,
-    RunLease,
     RunOptions,
     read_note,
     run_options,
@@ -95,34 +95,43 @@ class Release:
         self._node_path = path("v1", "nodes", options.node)
         self._state: State | None = None
         self._plan = Plan([])
+        # Why the Lease is no longer this run's.
+        self._lost: NotStarted | None = None
+
+    def prepare(self) -> None:
+        """Renew the Lease that the first step takes, before the rest is read: what is read without
+        it may be another run's work.
+        """
+        if self._options.state == "releasing":
+            return  # taken once it is known that there is something to release: see _mark
+        try:
+            self._lease.check()
+        except NotStarted as error:
+            self._lost = error
+
+    def close(self, failed: bool) -> None:
+        """Give the Lease back if the run ends here: the next run need not wait for this one."""
+        if failed:
+            self._lease.release()
 
     # gather
 
     def gather(self) -> State:
         """Read the ledger, the node, and what the fence consists of.
 
-        After the first step of a release its Lease must still be ours.
+        Raises NotStarted where another run has it in its hands by now.
         """
-        options, step = self._options, self._options.state
-        if step == "held" and not options.check:
-            # Before the rest is read, since what was read without it may be another run's work by
-            # now.
-            self._lease.check()
+        options, holds = self._options, self._options.state == "held"
         state = self._state = self._read()
-        if step == "releasing" or options.check:
-            return state
-        if step == "held" and not state.ledger:
-            self._lease.release()
+        # Without a ledger nothing is left to be done under the Lease.
+        if self._lost and (holds or state.ledger):
+            raise self._lost
+        if holds and not state.ledger and not options.check:
             raise NotStarted(
                 f"{options.node} has no ledger any more, so another run has released it: nothing "
                 "more may be taken back",
                 code="fence_missing",
             )
-        if state.ledger and step != "held":
-            self._lease.check()
-        if pure.plan(state, options).refusals:
-            # The next run need not wait for this one.
-            self._lease.release()
         return state
 
     def _read(self) -> State:

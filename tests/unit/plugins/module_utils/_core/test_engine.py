@@ -763,3 +763,45 @@ def test_what_the_first_action_finds_is_done_too() -> None:
     with pytest.raises(Exit):
         engine.run(module, lambda: world, True)
     assert world.log == ["disable_queueing a", "flush_map late"] and more.outcome == "done"
+
+
+class Locked(World):
+    """A runbook that holds something while it works, and cannot give it back."""
+
+    def prepare(self) -> None:
+        self.log.append("prepare")
+        if "prepare" in self.breaks:
+            raise self.breaks["prepare"]
+
+    def gather(self) -> list[Finding]:
+        self.log.append("gather")
+        return super().gather()
+
+    def close(self, failed: bool) -> None:
+        self.log.append(f"close, failed: {failed}")
+        raise OSError("the API server is gone")
+
+
+def test_what_a_run_holds_is_taken_first_and_given_back_last() -> None:
+    world = Locked([finding("a", verbs=("flush_map",))])
+    assert not run(world, Module())["failed"]
+    assert world.log == ["prepare", "gather", "flush_map a", "close, failed: False"]
+    world = Locked([finding("a")], {"flush_map": ActionFailed("in use")})
+    assert "in use" in run(world, Module())["msg"]
+    assert world.log[-1] == "close, failed: True"
+    world = Locked([finding("a", "refuse")])
+    assert run(world, Module(), fail_on_refusal=True)["failed"]
+    assert world.log == ["prepare", "gather", "close, failed: True"]
+
+
+def test_what_cannot_be_held_ends_the_run_before_anything_is_read() -> None:
+    world = Locked([], {"prepare": StorageOpsError("another run has it", code="lease_held")})
+    result = run(world, Module())
+    assert result["failed"] and result["code"] == "lease_held"
+    assert world.log == ["prepare", "close, failed: True"]
+
+
+def test_check_mode_holds_nothing() -> None:
+    world = Locked([finding("a")])
+    assert not run(world, Module(check_mode=True))["failed"]
+    assert world.log == ["gather"]

@@ -363,7 +363,6 @@ def run(
     )  # type: ignore[arg-type]
     with pytest.raises(Exit):
         engine.run(module, lambda: failover, False)
-    failover.close()
     return module.result
 
 
@@ -1374,7 +1373,7 @@ def test_another_run_is_at_work() -> None:
     before = contents(world)
     Failover(
         world, RunOptions("a", "run-2", "storage-ops", 180.0, 0.0, None), options(), False
-    ).gather()  # type: ignore[arg-type]
+    ).prepare()  # type: ignore[arg-type]
     check = run(world, check=True)
     assert (
         check["failed"]

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -17,11 +18,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import ledger as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
     Ledger,
     Ledgers,
-    RunLease,
     parse_ledger,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import (
@@ -397,7 +398,7 @@ def test_another_run_is_refused_or_waits(
     ):
         two.take(0)
     # It waits until that one runs out, by the API server's clock.
-    monkeypatch.setattr(pure.time, "monotonic", clock.monotonic)
+    monkeypatch.setattr(time, "monotonic", clock.monotonic)
     two.take(100)
     assert NOW + timedelta(seconds=30) < clock.now < NOW + timedelta(seconds=33)
     assert two.holder() == "" and "another run (two)" in lease(cluster, clock, "one").holder()
@@ -406,7 +407,7 @@ def test_another_run_is_refused_or_waits(
 def test_what_is_given_back_is_free_at_once(
     cluster: FakeCluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pure.time, "monotonic", clock.monotonic)
+    monkeypatch.setattr(time, "monotonic", clock.monotonic)
     one = lease(cluster, clock, "one")
     one.take(0)
     clock.hook = one.release

@@ -22,6 +22,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences import network_fence
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
     Ledger,
@@ -32,8 +33,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.runbook import (
     SCOPE,
     Fence,
-    Hold,
-    Unlock,
     fence_options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import KubeError
@@ -172,10 +171,8 @@ def fence(
         options["fence_timeout"],
         sleep,
     )  # type: ignore[arg-type]
-    with pytest.raises(SystemExit) as end:
+    with pytest.raises(SystemExit):
         run(module, lambda: made, fail_on_refusal=True)
-    if end.value.code:
-        made.close()
     return module
 
 
@@ -390,43 +387,40 @@ def test_a_note_that_was_deleted_is_written_again(cluster: FakeCluster) -> None:
     assert cluster.objects[NODE]["metadata"]["annotations"][ANNOTATION] == ledger_of(cluster).text
 
 
-def hold(cluster: FakeCluster, check: bool = False, **given: Any) -> Hold:
-    options = params(**given)
-    shared = run_options(options, check)
-    return Hold(cluster, shared, fence_options(options, shared, check))  # type: ignore[arg-type]
-
-
 def test_a_run_that_was_away_does_nothing_to_ceph(cluster: FakeCluster) -> None:
+    def hold(run_id: str = "r1") -> Module:
+        return fence(cluster, state="held", run_id=run_id)
+
     fence(cluster)
     cluster.requests.clear()
-    held = hold(cluster)
-    held.gather()
+    held = hold()
+    assert not held.failed and held.result["findings"] == [] and not held.result["changed"]
     assert f"patch {LEASE}" in cluster.requests and changes(cluster) == []
-    assert held.facts()["fence"] == ledger_of(cluster).to_dict() and held.plan(None).findings == []
-    assert held.facts()["alone"]
-    assert "run r1 has its Lease for 180 s more" in held.healthy(None)
-    with pytest.raises(StorageOpsError, match="run r1 has it now"):
-        hold(cluster, run_id="late").gather()
+    assert held.result["fence"] == ledger_of(cluster).to_dict() and held.result["alone"]
+    assert "run r1 has its Lease for 180 s more" in held.result["msg"]
+    late = hold("late")
+    assert late.result["code"] == "lease_lost" and "run r1 has it now" in late.result["msg"]
+    assert traces(cluster) == ALL
     status = cluster.objects[NODE]["status"]
     status["nodeInfo"]["bootID"] = "boot-2"
-    with pytest.raises(StorageOpsError, match="was booted"):
-        hold(cluster).gather()
+    booted = hold()
+    assert booted.result["code"] == "node_rebooted" and "was booted" in booted.result["msg"]
+    # What failed ends its run, so no other run waits for its Lease; and it cannot go on.
+    assert traces(cluster) == [name for name in ALL if name != "lease"]
+    gone = hold()
+    assert gone.result["code"] == "lease_lost" and "it was deleted" in gone.result["msg"]
+    lease = RunLease(cluster, "storage-ops", "a", "r1", 180)  # type: ignore[arg-type]
+    lease.take(0)
     status["conditions"][0]["status"] = "True"
-    with pytest.raises(StorageOpsError, match="is Ready"):
-        hold(cluster).gather()
-    del cluster.objects[LEASE]
-    with pytest.raises(StorageOpsError, match="it was deleted"):
-        hold(cluster).gather()
+    assert "is Ready" in hold().result["msg"]
 
 
 def test_check_mode_holds_nothing(cluster: FakeCluster) -> None:
-    held = hold(cluster, check=True)
-    held.gather()
-    assert (
-        cluster.requests == []
-        and held.facts() == {"fence": {}, "alone": False}
-        and "check mode" in held.healthy(None)
-    )
+    planned = fence(cluster, check=True).result["fence"]
+    cluster.requests.clear()
+    held = fence(cluster, check=True, state="held", fence=planned)
+    assert not held.failed and held.result["fence"] == planned and changes(cluster) == []
+    assert "check mode" in held.result["msg"] and "lease" not in traces(cluster)
 
 
 def test_two_runs(cluster: FakeCluster) -> None:
@@ -437,8 +431,10 @@ def test_two_runs(cluster: FakeCluster) -> None:
         # The role waits for that, in the rehearsal and for real.
         assert other.result["code"] == "lease_held"
     assert cluster.objects[LEASE]["spec"]["holderIdentity"] == "one"
-    unlock = Unlock(cluster, run_options(params(run_id="one"), False), False)  # type: ignore[arg-type]
-    unlock.gather()
+    lease = RunLease(cluster, "storage-ops", "a", "one", 180)  # type: ignore[arg-type]
+    lease.release(dry_run=True)
+    assert LEASE in cluster.objects
+    lease.release()
     assert not fence(cluster, run_id="two").failed
 
 

@@ -17,13 +17,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
     StorageOpsError,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
     ANNOTATION,
     Entry,
     FenceObject,
     Ledger,
     Ledgers,
-    RunLease,
     config_map_path,
     object_name,
 )
@@ -1142,6 +1142,9 @@ def test_a_network_fence_that_fails_or_is_silent(result: str, message: str) -> N
     failed = release(world, "unfenced")
     assert failed["failed"] and outcomes(failed) == [("unfence_network", "failed")]
     assert world.ledger and world.ledger.phase == "releasing" and TAINT in world.spec["taints"]
+    # Its run has ended, and another one need not wait for it.
+    assert LEASE not in world.objects
+    RunLease(world, "storage-ops", "a", "run-1", 180).take(0)  # type: ignore[arg-type]
     after = release(world, "released")
     assert after["failed"] and "NetworkFence fence-a is Unfenced" in after["msg"], after["msg"]
     assert MAP in world.objects

@@ -1,0 +1,108 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+DOCUMENTATION = r"""
+module: run_lease
+short_description: Give back the Lease by which a run works at a node
+version_added: 0.1.0
+author:
+  - The storage_ops.runbooks contributors (@storage-ops)
+description:
+  - A Lease keeps two runs from fencing, failing over or releasing the same node at once.
+    M(storage_ops.runbooks.node_fence), M(storage_ops.runbooks.volume_failover) and
+    M(storage_ops.runbooks.node_release) take and renew it.
+  - This module deletes it if it is that of O(run_id), or has run out. Without it the next run waits
+    until the Lease runs out. The roles call it when they end.
+  - The Lease belongs to the run and says nothing about the node, so this counts as no change.
+options:
+  node:
+    description: Name of the node.
+    type: str
+    required: true
+  run_id:
+    description: The run whose Lease is given back, as its other modules were given it.
+    type: str
+    required: true
+  ledger_namespace:
+    description: Namespace of the Lease, as the run's other modules were given it.
+    type: str
+    default: storage-ops
+extends_documentation_fragment:
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._kubernetes.auth
+  - storage_ops.runbooks._kubernetes.bounds
+attributes:
+  diff_mode:
+    description: There is nothing to compare.
+    support: none
+seealso:
+  - module: storage_ops.runbooks.node_fence
+  - module: storage_ops.runbooks.volume_failover
+  - module: storage_ops.runbooks.node_release
+"""
+
+EXAMPLES = r"""
+---
+- name: Let other runs work at worker01
+  storage_ops.runbooks.run_lease:
+    node: worker01
+    run_id: failover-worker01-1
+"""
+
+RETURN = r"""
+msg:
+  description: What came of it, in one line.
+  returned: always
+  type: str
+  sample: run failover-worker01-1 has no Lease of node worker01
+code:
+  description: Why the task failed, by one of L(the codes,
+    https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
+  returned: failure
+  type: str
+  sample: evidence_unreadable
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import python
+
+python.require()
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.lease import RunLease
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    WHOSE,
+    check_run,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
+    AUTH,
+    BOUNDS,
+    make_cluster,
+    reveal,
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(supports_check_mode=True, **AUTH.merge(BOUNDS, WHOSE).to_kwargs())
+    reveal(module)
+    node, run = module.params["node"], module.params["run_id"]
+    try:
+        check_run(module.params)
+        cluster = make_cluster(module.params)
+        RunLease(cluster, module.params["ledger_namespace"], node, run).release(module.check_mode)
+    except StorageOpsError as error:
+        module.fail_json(msg=untrusted.shown(str(error), lines=True), code=error.code)
+    module.exit_json(changed=False, msg=f"run {run} has no Lease of node {node}")
+
+
+if __name__ == "__main__":
+    main()
