@@ -224,74 +224,120 @@ def call_each(
     stalls, the rest of its items get a worker each, so that any number of hung items costs about
     one ``timeout``.
     """
-    replies: list[Reply | None] = [None] * len(items)
-    # The workers themselves hold what is left to ask; nothing else queues.
-    waiting = [
-        list(range(start, min(start + ITEMS_PER_WORKER, len(items))))
-        for start in range(0, len(items), ITEMS_PER_WORKER)
-    ]
-    running: dict[int, _Worker] = {}
-    # pid -> index of the item that it was asked for and never answered, if there is one
-    killed: dict[int, int | None] = {}
-    poller = select.poll()
+    pool = _Pool(function, items, timeout, clock)
     until = clock() + budget
-
-    def retire(worker: _Worker) -> None:
-        poller.unregister(worker.pipe)
-        os.close(worker.pipe)
-        del running[worker.pipe]
-        _kill(worker.pid)
-        killed[worker.pid] = worker.current if worker.done < len(worker.items) else None
-
     try:
-        while (waiting or running) and clock() < until:
-            while waiting and len(running) < MAX_WORKERS:
-                try:
-                    worker = _fork_worker(function, items, waiting[0], clock)
-                except OSError as error:
-                    for index in waiting.pop(0):
-                        replies[index] = Reply(problem=f"could not be asked: {error.strerror}")
-                    continue
-                del waiting[0]
-                running[worker.pipe] = worker
-                poller.register(worker.pipe, select.POLLIN)
-            for pipe, _event in poller.poll(20):
-                worker = running[pipe]
-                chunk = os.read(pipe, 65536)
-                worker.buffer += chunk
-                *lines, worker.buffer = worker.buffer.split(b"\n")
-                # What a worker sends beyond its items was taken from it while it was stuck.
-                for line in lines[: len(worker.items) - worker.done]:
-                    replies[worker.current] = Reply(**json.loads(line))
-                    worker.done += 1
-                    worker.since = clock()
-                if worker.done == len(worker.items):
-                    retire(worker)
-                elif not chunk:
-                    replies[worker.current] = Reply(problem="the probe died")
-                    waiting.append(worker.items[worker.done + 1 :])
-                    retire(worker)
-            now = clock()
-            for worker in list(running.values()):
-                idle = now - worker.since
-                if idle > min(STALL_SECONDS, timeout) and worker.done + 1 < len(worker.items):
-                    waiting += [[index] for index in worker.items[worker.done + 1 :]]
-                    worker.items = worker.items[: worker.done + 1]
-                if idle > timeout:
-                    problem = f"no answer within {timeout:.1f} s, abandoned as pid {worker.pid}"
-                    replies[worker.current] = Reply(problem=problem, timed_out=True)
-                    retire(worker)
-            waiting = [indexes for indexes in waiting if indexes]
+        while pool.busy and clock() < until:
+            pool.start_workers()
+            pool.hear()
+            pool.abandon_stalled()
     finally:
-        for worker in list(running.values()):
-            retire(worker)
-        held = _reap(killed, clock)
-    answers = [reply or Reply(problem="no answer before the deadline") for reply in replies]
-    for pid in held:
-        unanswered = killed[pid]
-        if unanswered is not None:
-            answers[unanswered].left = pid
-    return answers
+        pool.close()
+    return pool.answers()
+
+
+class _Pool:
+    """The workers of one call_each, what they are still to be asked, and what they answered."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        items: Sequence[Any],
+        timeout: float,
+        clock: Clock,
+    ) -> None:
+        self._function, self._items, self._timeout, self._clock = function, items, timeout, clock
+        self._replies: list[Reply | None] = [None] * len(items)
+        # The workers themselves hold what is left to ask; nothing else queues.
+        self._waiting = [
+            list(range(start, min(start + ITEMS_PER_WORKER, len(items))))
+            for start in range(0, len(items), ITEMS_PER_WORKER)
+        ]
+        self._running: dict[int, _Worker] = {}
+        # pid -> index of the item that it was asked for and never answered, if there is one
+        self._killed: dict[int, int | None] = {}
+        self._held: list[int] = []
+        self._poller = select.poll()
+
+    @property
+    def busy(self) -> bool:
+        """Something is not answered yet."""
+        return bool(self._waiting or self._running)
+
+    def start_workers(self) -> None:
+        """Fork as many as there may be. What no child can be forked for has its answer."""
+        while self._waiting and len(self._running) < MAX_WORKERS:
+            indexes = self._waiting.pop(0)
+            try:
+                worker = _fork_worker(self._function, self._items, indexes, self._clock)
+            except OSError as error:
+                for index in indexes:
+                    self._replies[index] = Reply(problem=f"could not be asked: {error.strerror}")
+                continue
+            self._running[worker.pipe] = worker
+            self._poller.register(worker.pipe, select.POLLIN)
+
+    def hear(self) -> None:
+        """Take what the workers say, for up to 20 ms."""
+        for pipe, _event in self._poller.poll(20):
+            worker = self._running[pipe]
+            chunk = os.read(pipe, 65536)
+            self._take(worker, chunk)
+            if worker.done == len(worker.items):
+                self._retire(worker)
+            elif not chunk:
+                self._replies[worker.current] = Reply(problem="the probe died")
+                self._put_back(worker.items[worker.done + 1 :])
+                self._retire(worker)
+
+    def _take(self, worker: _Worker, chunk: bytes) -> None:
+        worker.buffer += chunk
+        *lines, worker.buffer = worker.buffer.split(b"\n")
+        # What a worker sends beyond its items was taken from it while it was stuck.
+        for line in lines[: len(worker.items) - worker.done]:
+            self._replies[worker.current] = Reply(**json.loads(line))
+            worker.done += 1
+            worker.since = self._clock()
+
+    def abandon_stalled(self) -> None:
+        """Give the items of a worker that stalls to others, and after the timeout give it up."""
+        now = self._clock()
+        for worker in list(self._running.values()):
+            idle = now - worker.since
+            if idle > min(STALL_SECONDS, self._timeout):
+                for index in worker.items[worker.done + 1 :]:
+                    self._put_back([index])
+                worker.items = worker.items[: worker.done + 1]
+            if idle > self._timeout:
+                problem = f"no answer within {self._timeout:.1f} s, abandoned as pid {worker.pid}"
+                self._replies[worker.current] = Reply(problem=problem, timed_out=True)
+                self._retire(worker)
+
+    def _put_back(self, indexes: list[int]) -> None:
+        if indexes:
+            self._waiting.append(indexes)
+
+    def _retire(self, worker: _Worker) -> None:
+        self._poller.unregister(worker.pipe)
+        os.close(worker.pipe)
+        del self._running[worker.pipe]
+        _kill(worker.pid)
+        self._killed[worker.pid] = worker.current if worker.done < len(worker.items) else None
+
+    def close(self) -> None:
+        """Kill every worker that is left. One in D state does not go, and is not waited for."""
+        for worker in list(self._running.values()):
+            self._retire(worker)
+        self._held = _reap(self._killed, self._clock)
+
+    def answers(self) -> list[Reply]:
+        """One for each item, in order, once the pool is closed."""
+        found = [reply or Reply(problem="no answer before the deadline") for reply in self._replies]
+        for pid in self._held:
+            unanswered = self._killed[pid]
+            if unanswered is not None:
+                found[unanswered].left = pid
+        return found
 
 
 def _fork_worker(

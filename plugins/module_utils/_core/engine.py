@@ -300,24 +300,24 @@ def _failure(plan: Plan, fail_on_refusal: bool) -> dict[str, Any]:
     refused = [finding for finding in plan.refusals if not finding.failed]
     fatal = [finding for finding in refused if fail_on_refusal or finding.named]
     if failed:
-        reasons = " ".join(f"{found.kind} {found.name}: {found.reason}" for found in failed[:5])
-        said = f"{reasons} {_message(plan, '', False)}"[:MAX_MESSAGE_CHARACTERS]
-        failure = {"msg": untrusted.shown(said), "code": failed[0].code}
-        # With a refusal of what the user named there is more to it than that.
-        if any(finding.named for finding in fatal):
-            return failure
-        return {**failure, "undone": [untrusted.shown(finding.name) for finding in failed]}
+        # With a refusal of what the user named there is more to it than what was undone.
+        named = any(finding.named for finding in fatal)
+        said = f"{_told(failed, ' ')} {_message(plan, '', False)}"
+        return _failed_task(said, failed, "" if named else "undone")
     if fatal:
-        reasons = "; ".join(
-            f"{finding.kind} {finding.name}: {finding.reason}" for finding in fatal[:5]
-        )
-        said = f"refused {len(fatal)} of {len(plan.findings)} findings: {reasons}"
-        return {
-            "msg": untrusted.shown(said[:MAX_MESSAGE_CHARACTERS]),
-            "code": fatal[0].code,
-            "refused": [untrusted.shown(finding.name) for finding in fatal],
-        }
+        said = f"refused {len(fatal)} of {len(plan.findings)} findings: {_told(fatal, '; ')}"
+        return _failed_task(said, fatal, "refused")
     return {}
+
+
+def _failed_task(said: str, findings: Sequence[Finding], key: str) -> dict[str, Any]:
+    names = {key: [untrusted.shown(finding.name) for finding in findings]} if key else {}
+    msg = untrusted.shown(said[:MAX_MESSAGE_CHARACTERS])
+    return {"msg": msg, "code": findings[0].code, **names}
+
+
+def _told(findings: Sequence[Finding], between: str) -> str:
+    return between.join(f"{found.kind} {found.name}: {found.reason}" for found in findings[:5])
 
 
 def _close(module: Any, made: Sequence[Any], failed: bool) -> None:
@@ -356,57 +356,78 @@ def report_parts(
     """The same with several audits: what one of them cannot read is not assessed, and the others go
     on. The task fails at its end.
     """
-    findings: list[Finding] = []
-    facts: dict[str, Any] = {}
-    healthy: list[str] = []
-    missed: list[tuple[frozenset[str], Exception]] = []
-    wanted = frozenset(controls)
-    parts: list[Part] = []
-    try:
-        # A part without any control is never left out: it only tells.
-        parts += [part for part in make_parts() if not part.controls or part.controls & wanted]
-    except Exception as error:
-        missed.append((wanted, error))
-    while parts:
-        part = parts.pop(0)
-        try:
-            _require_time(part, "before it was read")
-            audit = part.make()
-            state = audit.gather()
-            found = audit.plan(state).findings
-            # What no control stands for, nobody can leave out.
-            kept = [
-                finding
-                for finding in found
-                if finding.control in wanted or (not finding.control and finding not in findings)
-            ]
-            findings += kept
-            left = len(found) - len(kept)
-            healthy.append(
-                f"{left} findings of controls that were not asked for"
-                if left
-                else audit.healthy(state)
-            )
-            facts.update(_facts(audit) if part.tells else {})
-            _require_time(part, "while it was read, so part of it may be missing")
-        except Exception as error:  # whatever it was, the other controls are looked at
-            controls_left = sorted(part.controls & wanted)
-            if part.alone is None or len(controls_left) < 2:
-                missed.append((part.controls & wanted, error))
-            else:
-                parts[:0] = [_alone(part, part.alone, control) for control in controls_left]
-    plan = Plan(findings)
-    not_assessed, codes = _not_assessed(missed)
-    more = {"not_assessed": not_assessed, "not_assessed_codes": codes} if not_assessed else {}
-    result = {**facts, **_result(plan), **more, "changed": False, "actions": []}
-    if missed:
+    looks = _Looks(frozenset(controls))
+    looks.over(make_parts)
+    plan = Plan(looks.findings)
+    result = {**looks.facts, **_result(plan), **looks.not_assessed(), "changed": False}
+    result["actions"] = []
+    if looks.missed:
         module.fail_json(
-            msg=_missed_message(missed, wanted, plan),
-            code=code_of(missed[0][1]),
-            **_first_traceback(missed),
+            msg=_missed_message(looks.missed, looks.wanted, plan),
+            code=code_of(looks.missed[0][1]),
+            **_first_traceback(looks.missed),
             **result,
         )
-    module.exit_json(msg=_message(plan, "; ".join(healthy), check_mode=True), **result)
+    module.exit_json(msg=_message(plan, "; ".join(looks.healthy), check_mode=True), **result)
+
+
+class _Looks:
+    """What the parts of a report have found, and what could not be looked at, with its error."""
+
+    def __init__(self, wanted: frozenset[str]) -> None:
+        self.wanted = wanted
+        self.findings: list[Finding] = []
+        self.facts: dict[str, Any] = {}
+        self.healthy: list[str] = []
+        self.missed: list[tuple[frozenset[str], Exception]] = []
+
+    def over(self, make_parts: Callable[[], Sequence[Part]]) -> None:
+        """Look at all of them; of one that cannot be read, at each of its controls alone."""
+        parts: list[Part] = []
+        try:
+            # A part without any control is never left out: it only tells.
+            parts += [
+                part for part in make_parts() if not part.controls or part.controls & self.wanted
+            ]
+        except Exception as error:
+            self.missed.append((self.wanted, error))
+        while parts:
+            part = parts.pop(0)
+            try:
+                self._at(part)
+            except Exception as error:  # whatever it was, the other controls are looked at
+                left = sorted(part.controls & self.wanted)
+                if part.alone is None or len(left) < 2:
+                    self.missed.append((part.controls & self.wanted, error))
+                else:
+                    parts[:0] = [_alone(part, part.alone, control) for control in left]
+
+    def _at(self, part: Part) -> None:
+        _require_time(part, "before it was read")
+        audit = part.make()
+        state = audit.gather()
+        found = audit.plan(state).findings
+        # A finding without a control belongs to no choice of controls, so it is always kept.
+        kept = [
+            finding
+            for finding in found
+            if finding.control in self.wanted
+            or (not finding.control and finding not in self.findings)
+        ]
+        self.findings += kept
+        left = len(found) - len(kept)
+        self.healthy.append(
+            f"{left} findings of controls that were not asked for" if left else audit.healthy(state)
+        )
+        self.facts.update(_facts(audit) if part.tells else {})
+        _require_time(part, "while it was read, so part of it may be missing")
+
+    def not_assessed(self) -> dict[str, Any]:
+        """``not_assessed`` and ``not_assessed_codes`` of the result; empty if all was read."""
+        if not self.missed:
+            return {}
+        reasons, codes = _not_assessed(self.missed)
+        return {"not_assessed": reasons, "not_assessed_codes": codes} if reasons else {}
 
 
 def _alone(part: Part, make: Callable[[str], Audit[Any]], control: str) -> Part:
