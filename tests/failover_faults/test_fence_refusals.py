@@ -128,7 +128,7 @@ def test_whoever_else_holds_the_image(lost: Failover) -> None:
     it, does not.
     """
     writer = lost.node_b_opens()
-    refused(lost, f"its address {B} is that of node {NODE_B} (Ready)", read(lost))
+    refused(lost, f"its address {B} belongs to node {NODE_B} (Ready)", read(lost))
     writer.close()
     lost.node_b_visits()
     for _try in range(5):
@@ -173,9 +173,9 @@ def test_addresses_that_are_not_this_nodes_alone(lost: Failover) -> None:
         ceph,
         protected_addresses=["127.0.0.0/28"],
     )
-    refused(lost, f"is that of node {NODE_B} (Ready)", ceph, fence_addresses=[B])
+    refused(lost, f"belongs to node {NODE_B} (Ready)", ceph, fence_addresses=[B])
     lost.set_addresses(NODE_B, B, A)
-    refused(lost, f"its address {A} is that of node {NODE_B} (Ready)", ceph)
+    refused(lost, f"its address {A} belongs to node {NODE_B} (Ready)", ceph)
 
 
 def test_evidence_that_does_not_do(lost: Failover) -> None:

@@ -127,7 +127,7 @@ def test_a_kubelet_that_claims_where_another_node_reaches_ceph(failover_current:
         lambda: theirs.error or theirs.acknowledged > written + 1, "B writes, or is refused", 60
     )
     assert not theirs.error
-    assert f"is that of {THEIRS}:0/" in run.text, run.text
+    assert f"belongs to {THEIRS}:0/" in run.text, run.text
 
 
 # The module's own writes: the ledger says fenced, and nothing is detached yet; and the first thing

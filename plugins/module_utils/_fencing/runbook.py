@@ -49,8 +49,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     pick_host_record,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.lost import not_lost
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
     Decision,
+    Network,
     Options,
     Subject,
 )
@@ -154,7 +156,7 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
     )
 
 
-def _protected(text: str) -> pure.Network:
+def _protected(text: str) -> Network:
     return ip_network(text.strip(), strict=False)
 
 
@@ -304,7 +306,7 @@ class Fence:
         host = pick_host_record(item) if item else None
         reasons: list[Reason] = []
         if self._state:
-            reasons = pure.not_lost(
+            reasons = not_lost(
                 self._state._replace(now=self._cluster.now(), host=host, item=item), self._options
             )
         if host and (host.node.uid, host.boot_id) != (ledger.node_uid, ledger.boot_id):

@@ -35,7 +35,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     parse_time,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
     CORDON,
     Host,
     Ledger,

@@ -60,13 +60,18 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     pick_volume,
     pod_path,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import (
+    actions,
+    moving,
+    records,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import plan as pure
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.leases import (
     HoldLeases,
     Kept,
     believed,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
     CORDON,
     SCALE,
     Group,
@@ -131,7 +136,7 @@ class Reattach:
         claims = cluster.list(
             path("v1", "persistentvolumeclaims", namespace=options.namespace),
             lambda item: (
-                pure.pick_claim_state(item) if item["metadata"]["name"] in wanted else None
+                records.pick_claim_state(item) if item["metadata"]["name"] in wanted else None
             ),
         )
         bound = sorted({found.claim.volume for found in claims if found.claim.volume})
@@ -146,14 +151,16 @@ class Reattach:
         )
         tenants = self._tenants()
         workloads = {
-            workload.uid: workload for kind in pure.RESOURCES for workload in self._workloads(kind)
+            workload.uid: workload
+            for kind in records.RESOURCES
+            for workload in self._workloads(kind)
         }
         # Whoever was killed has left the taint, so only such nodes can have a ledger that counts.
-        held = cluster.list(path("v1", "nodes"), pure.pick_host, labels=f"{HOLD}=true")
+        held = cluster.list(path("v1", "nodes"), records.pick_host, labels=f"{HOLD}=true")
         nodes = {host.node.name: host for host in held}
         for name in {tenant.pod.node for tenant in tenants if tenant.pod.node} - set(nodes):
             item = cluster.get(path("v1", "nodes", name))
-            nodes.update({name: pure.pick_host(item)} if item else {})
+            nodes.update({name: records.pick_host(item)} if item else {})
         # After the nodes: who writes on a node has its Lease before that.
         kept = self._leases.all(cluster)
         used = {tenant.pod.node for tenant in tenants}
@@ -190,8 +197,8 @@ class Reattach:
         )
 
     def _workloads(self, kind: str) -> list[Workload]:
-        folder = path("apps/v1", pure.RESOURCES[kind], namespace=self._options.namespace)
-        return self._cluster.list(folder, lambda item: pure.pick_workload(item, kind))
+        folder = path("apps/v1", records.RESOURCES[kind], namespace=self._options.namespace)
+        return self._cluster.list(folder, lambda item: records.pick_workload(item, kind))
 
     def _owners(self, owners: Collection[Owner]) -> tuple[dict[str, str], frozenset[str]]:
         """ReplicaSets and the Deployments that they belong to; and those that make pods again.
@@ -200,7 +207,7 @@ class Reattach:
         """
         owned, makers = {}, set()
         for owner in owners:
-            resource = pure.MAKERS.get((owner.group, owner.kind))
+            resource = records.MAKERS.get((owner.group, owner.kind))
             version = f"{owner.group}/v1".lstrip("/")
             item = (
                 self._cluster.get(path(version, resource, owner.name, self._options.namespace))
@@ -272,7 +279,7 @@ class Reattach:
             return None
         subject: Subject = action.subject
         self._cluster = self._connect(max(UNDO_SECONDS, self._deadline.remaining()))
-        release = pure.release_action(subject)
+        release = actions.release_action(subject)
         if subject.host:
             node = subject.host.node
             kept = self._patiently(lambda: self._leases.of(self._cluster, node))
@@ -359,7 +366,7 @@ class Reattach:
             return kept
 
         def change(item: dict[str, Any]) -> dict[str, Any] | None:
-            now = pure.pick_host(item)
+            now = records.pick_host(item)
             if now.node.uid != planned.uid:
                 raise NotStarted(
                     f"node {planned.name} is another one now (uid {now.node.uid})",
@@ -430,7 +437,7 @@ class Reattach:
         """Its run is, and its node has no taint of ours, or is another one by now."""
         name, uid = kept.node
         ended = frozenset({kept.ledger.process} if _has_ended(kept.ledger.process) else ())
-        if pure.at_work(kept.ledger, self._cluster.now(), ended):
+        if records.at_work(kept.ledger, self._cluster.now(), ended):
             return False
         item = self._cluster.get(node_path(name))
         return item is None or item["metadata"]["uid"] != uid or not is_held(item)
@@ -444,14 +451,14 @@ class Reattach:
                 self._evict(mover.pod, dry_run=True)
 
         def change(item: dict[str, Any]) -> dict[str, Any] | None:
-            now = pure.pick_workload(item, planned.kind)
+            now = records.pick_workload(item, planned.kind)
             if now.uid != planned.uid:
                 raise NotStarted(
                     f"{planned.title} is another one now (uid {now.uid})", code="identity_changed"
                 )
             if now.deletes_claims:
                 raise NotStarted(
-                    f"{planned.title} is not scaled down: {pure.DELETES_CLAIMS}",
+                    f"{planned.title} is not scaled down: {records.DELETES_CLAIMS}",
                     code="claim_would_be_lost",
                 )
             self._keep_off(now.ledgers, group)
@@ -477,7 +484,7 @@ class Reattach:
                 "metadata": {"annotations": dict.fromkeys(ledger.key for ledger in mine)}
             }
             # Whoever has scaled it meanwhile has decided.
-            if pure.pick_workload(item, planned.kind).replicas == 0:
+            if records.pick_workload(item, planned.kind).replicas == 0:
                 body["spec"] = {"replicas": max(ledger.replicas for ledger in mine)}
             return body
 
@@ -488,8 +495,8 @@ class Reattach:
         """Another run may have begun since we looked."""
         for ledger in ledgers:
             ended = frozenset({ledger.process} if _has_ended(ledger.process) else ())
-            if group.owns(ledger) and pure.at_work(ledger, self._cluster.now(), ended):
-                raise NotStarted(pure.busy(ledger), code="lease_held")
+            if group.owns(ledger) and records.at_work(ledger, self._cluster.now(), ended):
+                raise NotStarted(records.busy(ledger), code="lease_held")
 
     def _ledger(self, group: Group, prefix: str, replicas: int = 0) -> Ledger:
         """What says what is going on."""
@@ -644,7 +651,7 @@ class Reattach:
                     "the volume is not known",
                     code="identity_changed",
                 )
-            used = pure.in_use(pure.pick_host(item).node, volumes, tuple(leaving))
+            used = moving.in_use(records.pick_host(item).node, volumes, tuple(leaving))
             left += [
                 f"{node} still uses {name} (volumesInUse): its kubelet has not unmounted it"
                 for name in used
@@ -748,7 +755,7 @@ class Reattach:
             if required or volume.name in {attachment.volume for attachment in group.leaving}:
                 doubts.append(f"{volume.name} has no VolumeAttachment on {node}")
             return
-        lacking = pure.lacking(found, required)
+        lacking = moving.lacking(found, required)
         if not found.attached:
             doubts.append(
                 f"{found.name} is not attached"
@@ -792,7 +799,7 @@ class Reattach:
             name = host.node.name
             item = self._cluster.get(node_path(name))
             kept = self._leases.of(self._cluster, host.node)
-            now = believed(pure.pick_host(item), kept) if item else None
+            now = believed(records.pick_host(item), kept) if item else None
             if any(group.owns(each.ledger) for each in kept):
                 doubts.append(f"{name} still has our Lease")
             elif now and now.held and not now.ledgers:
@@ -818,7 +825,9 @@ class Reattach:
         if group.workloads:
             items = [(workload, self._cluster.get(workload.path)) for workload in group.workloads]
             replicas = sum(
-                pure.pick_workload(item, workload.kind).replicas for workload, item in items if item
+                records.pick_workload(item, workload.kind).replicas
+                for workload, item in items
+                if item
             )
             owners = {mover.pod.owner for mover in group.movers}
             stay = [
@@ -873,10 +882,10 @@ def _other_taints(item: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _own(item: dict[str, Any], prefix: str, group: Group) -> list[Ledger]:
-    return [ledger for ledger in pure.ledgers(item, prefix) if group.owns(ledger)]
+    return [ledger for ledger in records.ledgers(item, prefix) if group.owns(ledger)]
 
 
-def _cordon_left(host: pure.Host, name: str) -> str:
+def _cordon_left(host: records.Host, name: str) -> str:
     if host.ledgers:
         return f"{name} is held for another move, and not for this one"
     return (

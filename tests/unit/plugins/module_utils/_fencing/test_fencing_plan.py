@@ -34,8 +34,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state
     attached_volume,
     pick_host_record,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import lost
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing import plan as pure
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
     Decision,
     Options,
 )
@@ -291,6 +292,11 @@ def test_what_ceph_saw_counts_and_not_what_kubernetes_calls_the_node() -> None:
         assert intended(found, known).addresses == (STORAGE, A)
 
 
+def test_a_node_whose_readiness_is_not_understood_is_not_lost() -> None:
+    for ready in ("unknown", "Maybe"):
+        refused(pure.intend(state(node(ready=ready)), OPTIONS), f"node a says Ready={ready}, ")
+
+
 def test_a_lock_that_names_the_node_counts_beside_a_watcher() -> None:
     """The mirror is the only watcher of both, and both locks name the node."""
     seen = [image(name, watchers=[watcher(STORAGE, 9)], locks=[lock()]) for name in ("v", "w")]
@@ -373,7 +379,7 @@ def test_every_address_of_the_node_is_fenced() -> None:
     spared = pure.intend(state(host, others=twin), OPTIONS)
     assert spared.ledger and spared.ledger.addresses == (A,)
     assert spared.plan.findings[0].evidence["not_fenced"] == {
-        SECOND: "is that of node b (Ready) too"
+        SECOND: "belongs to node b (Ready) too"
     }
     visited = options(image(watchers=[watcher(), watcher(SECOND, 2, seen=1, nonce=12)]))
     refused(pure.intend(state(host), visited), "comes and goes on p/v")
@@ -389,7 +395,7 @@ def test_what_nobody_sees_needs_the_fence_of_the_whole_node() -> None:
     silent, why = image("w"), "nothing shows from where w is held"
     given = options(image(watchers=[watcher()]), silent)
     assert intended(state(host, two), given).volumes == ("v", "w")
-    refused(pure.intend(part, given), why, f"{SECOND} is that of node b (Ready) too")
+    refused(pure.intend(part, given), why, f"{SECOND} belongs to node b (Ready) too")
     refused(
         pure.intend(
             part,
@@ -484,7 +490,7 @@ def test_what_a_method_cannot_fence_is_no_fence_of_the_whole_node() -> None:
     refused(
         pure.intend(state(host, two, fences=theirs, others=twin), given),
         why,
-        f"{SECOND} is that of node b",
+        f"{SECOND} belongs to node b",
     )
     # An entry for what a NetworkFence covers would be undone by its controller.
     beside = network_fence("beside", (f"{SECOND}/32",), addresses_from="")
@@ -708,7 +714,7 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(
     # Whoever had taken it over may be fenced by now, and his lock be left.
     last = state(attached=[volume()], used=(moved("w", elsewhere=""),))
     given = options(image(watchers=[watcher()]), taken)
-    refused(pure.intend(last, given), f"{theirs} is that of node b")
+    refused(pure.intend(last, given), f"{theirs} belongs to node b")
     after = other_ledger(addresses=(theirs,), entries=(), volumes=("w",), phase="detached")
     assert intended(last._replace(ledgers=(after,)), given).addresses == (A,)
     # Attached to both nodes it has not been taken over; and a third node has no business there.
@@ -717,7 +723,7 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(
             pure.intend(
                 state(attached=[volume(), strange]), options(image(watchers=[watcher()]), taken)
             ),
-            f"{theirs} is that of node b",
+            f"{theirs} belongs to node b",
         )
 
 
@@ -734,7 +740,7 @@ def test_who_has_a_shared_volume_too_is_not_in_the_way(modes: list[str], by_righ
     both = image("w", watchers=[watcher(), watcher(B, 2, nonce=12)], locks=[lock(B, 2, nonce=12)])
     given = options(image(watchers=[watcher()]), both)
     if not by_right:
-        refused(pure.intend(found, given), f"{B} is that of node b")
+        refused(pure.intend(found, given), f"{B} belongs to node b")
         return
     ledger = intended(found, given)
     assert (ledger.source, ledger.volumes) == ({A: "watcher"}, ("v", "w"))
@@ -764,7 +770,7 @@ def test_another_node_may_open_what_was_detached_by_force_as_soon_as_it_is_fence
     assert verbs(decision) == ["record_fence"]
     refused(
         pure.confirm(state(cordoned, ledger=ledger), replace(OPTIONS, reading=opened)),
-        "nobody knows whose it is",
+        "it is unknown whose it is",
     )
     still = reading(before, blocklist=[blocked(A)])
     for given, reason in (
@@ -859,16 +865,16 @@ def test_ceph_must_have_been_read_well(given: Options, reason: str) -> None:
     [
         (
             options(image(watchers=[watcher(B)])),
-            "holds p/v of v, and its address 10.0.0.6 is that of node b (Ready)",
+            "holds p/v of v, and its address 10.0.0.6 belongs to node b (Ready)",
         ),
-        (options(image(watchers=[watcher(), watcher(B, 2)])), "is that of node b (Ready)"),
+        (options(image(watchers=[watcher(), watcher(B, 2)])), "belongs to node b (Ready)"),
         (
             options(image(locks=[lock(B)])),
-            "has a lock on p/v of v, and its address 10.0.0.6 is that of node b",
+            "has a lock on p/v of v, and its address 10.0.0.6 belongs to node b",
         ),
         (
             options(image(watchers=[watcher(STORAGE)], notes=[("b", STORAGE)])),
-            "that of node b (noted by ceph-csi on p/v)",
+            "belongs to node b (noted by ceph-csi on p/v)",
         ),
         (
             options(image(watchers=[watcher(STORAGE)], notes=[("gone", STORAGE)])),
@@ -876,7 +882,7 @@ def test_ceph_must_have_been_read_well(given: Options, reason: str) -> None:
         ),
         (
             options(fence_addresses=(B,)),
-            "address 10.0.0.6 (fence_addresses) is that of node b (Ready) too",
+            "address 10.0.0.6 (fence_addresses) belongs to node b (Ready) too",
         ),
         (
             options(protected=(ip_network("10.0.0.0/29"),)),
@@ -917,7 +923,7 @@ def test_notes_outlive_nodes_and_their_addresses() -> None:
         A,
     )
     noted = options(image(watchers=[watcher()], notes=[("b", A)]))
-    refused(pure.intend(state(), noted), f"{A} is that of node b (noted by ceph-csi on p/v)")
+    refused(pure.intend(state(), noted), f"{A} belongs to node b (noted by ceph-csi on p/v)")
     both = options(image(watchers=[watcher()], notes=[("b", A), ("a", A)]))
     for given in (both, replace(noted, fence_addresses=(A,))):
         assert intended(given=given).addresses == (A,)
@@ -951,15 +957,15 @@ def test_a_kubelet_has_no_other_node_fenced_by_an_address_it_claims(
     decision = pure.intend(state(CLAIMS), given)
     assert decision.ledger and decision.ledger.addresses == (A,)
     evidence = decision.plan.findings[0].evidence
-    assert evidence["not_fenced"] == {THEIRS: f"is that of {whose} too"}
+    assert evidence["not_fenced"] == {THEIRS: f"belongs to {whose} too"}
     # What is held nowhere needs the fence of the whole node.
     refused(
         pure.intend(state(CLAIMS, [volume(), volume("w")]), options(*images, image("w"))),
-        f"{THEIRS} is that of {whose} too",
+        f"{THEIRS} belongs to {whose} too",
     )
     # Not even if it holds an image of the node.
     there = options(image(watchers=[watcher(THEIRS, 2, nonce=12)]), *images[1:])
-    refused(pure.intend(state(CLAIMS), there), f"its address {THEIRS} is that of {whose}")
+    refused(pure.intend(state(CLAIMS), there), f"its address {THEIRS} belongs to {whose}")
     # Nor by a NetworkFence made of what the kubelet says.
     made = network_fence(cidrs=(f"{A}/32", f"{THEIRS}/32"), addresses_from="node")
     refused(pure.intend(state(CLAIMS, fences=(made,)), given), f"covers {whose} too")
@@ -995,7 +1001,7 @@ def test_the_network_fence_of_another_node_shows_whose_address_it_is() -> None:
         decision = pure.intend(state(CLAIMS, fences=(own, other)), OPTIONS)
         assert decision.ledger and decision.ledger.addresses == (A,)
         assert decision.plan.findings[0].evidence["not_fenced"] == {
-            THEIRS: "is that of node b (by NetworkFence storage-ops-b) too"
+            THEIRS: "belongs to node b (by NetworkFence storage-ops-b) too"
         }
     gone = network_fence("storage-ops-gone", (f"{THEIRS}/32",))
     assert THEIRS in intended(state(CLAIMS, fences=(own, gone))).addresses
@@ -1021,7 +1027,7 @@ def test_of_two_that_hold_its_images_its_kubelet_does_not_choose() -> None:
 
 def test_an_address_that_two_nodes_have() -> None:
     twin = (pick_host_record(node("b", "Unknown", addresses=(A,))),)
-    refused(pure.intend(state(others=twin), ALL_LOST), "that of node b (not Ready)")
+    refused(pure.intend(state(others=twin), ALL_LOST), "belongs to node b (not Ready)")
 
 
 def test_a_volume_that_is_attached_elsewhere_too() -> None:
@@ -1117,7 +1123,7 @@ def test_most_nodes_are_lost() -> None:
         assert (
             any(
                 "accept_majority" in reason
-                for reason in pure.not_standing(found._replace(ledger=ledger), OPTIONS)
+                for reason in lost.not_standing(found._replace(ledger=ledger), OPTIONS)
             )
             != fine
         )
@@ -1315,7 +1321,7 @@ def test_new_clients_are_added_after_the_same_checks() -> None:
         reading=reading(*copy.deepcopy([image(watchers=[watcher()])]), seconds=1),
     )
     refused(pure.intend(found, short), "are asked for")
-    refused(pure.intend(found, replace(OPTIONS, fence_addresses=(B,))), "is that of node b")
+    refused(pure.intend(found, replace(OPTIONS, fence_addresses=(B,))), "belongs to node b")
 
 
 @pytest.mark.parametrize("changed", [{"boot_id": "boot-0"}, {"phase": "releasing"}])
@@ -1634,13 +1640,13 @@ def test_whoever_else_holds_the_image_may_be_the_node() -> None:
 
     refused(
         twice(watcher(STORAGE)),
-        "192.168.7.5:0/11 (client.1) holds p/v of volume v, and nobody knows whose it is",
+        "192.168.7.5:0/11 (client.1) holds p/v of volume v, and it is unknown whose it is",
     )
     # One that comes and goes may be the node with a bad connection.
-    refused(twice(watcher(STORAGE, seen=1)), "nobody knows whose it is")
+    refused(twice(watcher(STORAGE, seen=1)), "it is unknown whose it is")
     refused(
         confirm(intended(), proof(image(watchers=[watcher(STORAGE, seen=1)]), blocklist=entry)),
-        "nobody knows whose it is",
+        "it is unknown whose it is",
     )
     assert verbs(twice(watcher(STORAGE), notes=[("b", STORAGE)])) == ["record_fence"]
     # It has moved already.
@@ -1683,7 +1689,7 @@ def test_what_was_read_before_proves_nothing() -> None:
     ],
 )
 def test_whether_a_run_may_go_on(fields: dict[str, Any], reason: str) -> None:
-    reasons = pure.not_standing(state(ledger=intended())._replace(**fields), OPTIONS)
+    reasons = lost.not_standing(state(ledger=intended())._replace(**fields), OPTIONS)
     assert bool(reasons) == bool(reason) and reason in "; ".join(reasons)
 
 

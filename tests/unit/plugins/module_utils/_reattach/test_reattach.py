@@ -33,9 +33,11 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     attachment_name,
     unique_name,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import plan as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import records
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import runbook as io
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.plan import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
+    Options,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.runbook import (
     Reattach,
     reattach_options,
@@ -826,7 +828,7 @@ def stateful(policy: str, replicas: int = 1) -> World:
 def test_scaling_must_not_delete_claims() -> None:
     for given in ({}, {"scale_down": True}):
         reason = refusal(stateful("Delete"), **given)
-        assert reason == f"StatefulSet shop/db is not scaled down: {pure.DELETES_CLAIMS}"
+        assert reason == f"StatefulSet shop/db is not scaled down: {records.DELETES_CLAIMS}"
     assert [action.verb for action in plan(stateful("Retain"), scale_down=True).actions] == [
         "scale_down",
         "wait_detached",
@@ -846,7 +848,7 @@ def test_scaling_that_would_delete_claims_by_now() -> None:
 
     world.before = change
     result = run(world, scale_down=True)
-    assert result["failed"] and not result["changed"] and pure.DELETES_CLAIMS in result["msg"], (
+    assert result["failed"] and not result["changed"] and records.DELETES_CLAIMS in result["msg"], (
         result
     )
     assert world.objects[path]["spec"]["replicas"] == 1
@@ -1327,7 +1329,7 @@ def test_a_conflict_that_is_none_of_uid_is_an_error() -> None:
 # a run that was killed
 
 
-def ledger(**fields: Any) -> pure.Ledger:
+def ledger(**fields: Any) -> records.Ledger:
     given: dict[str, Any] = {
         "key": "runbooks.storage-ops/cordon.12345678",
         "namespace": "shop",
@@ -1339,10 +1341,10 @@ def ledger(**fields: Any) -> pure.Ledger:
         "by": "awx-7",
         "process": "",
     }
-    return pure.Ledger(**{**given, **fields})
+    return records.Ledger(**{**given, **fields})
 
 
-def hold(world: World, name: str, held: pure.Ledger) -> None:
+def hold(world: World, name: str, held: records.Ledger) -> None:
     item = world.objects[f"/api/v1/nodes/{name}"]
     item["spec"]["taints"] = [{"key": objects.HOLD, "effect": "NoSchedule"}]
     item["metadata"].setdefault("labels", {})[objects.HOLD] = "true"
@@ -1350,7 +1352,7 @@ def hold(world: World, name: str, held: pure.Ledger) -> None:
     lease(world, held)
 
 
-def lease(world: World, held: pure.Ledger) -> None:
+def lease(world: World, held: records.Ledger) -> None:
     """That by which it counts."""
     io.HoldLeases("storage-ops").take(world, objects.pick_node(n1(world)), held, (), False)  # type: ignore[arg-type]
 
@@ -1452,7 +1454,7 @@ def test_a_ledger_on_a_node_that_takes_pods_says_nothing() -> None:
     assert not world.objects["/api/v1/nodes/n1"]["metadata"]["annotations"]
 
 
-def living(minutes: float, process: str = "another host") -> pure.Ledger:
+def living(minutes: float, process: str = "another host") -> records.Ledger:
     """What a run has written that ends in so many minutes at the latest."""
     now = datetime.now(timezone.utc)
     since, until = (
@@ -1546,7 +1548,7 @@ def test_another_run_begins_right_before_ours(scaled: bool) -> None:
 # what a kubelet has written on its own node
 
 
-def lone(world: World, held: pure.Ledger) -> None:
+def lone(world: World, held: records.Ledger) -> None:
     """On a node with our taint, and without a Lease."""
     hold(world, "n1", held)
     for item in world.of("Lease"):
@@ -1639,7 +1641,9 @@ def test_who_was_quicker_has_the_lease() -> None:
     def begin(verb: str, path: str) -> None:
         if (verb, path) == ("create", LEASES) and not world.of("Lease"):
             world.before = lambda verb, path: None
-            lease(world, living(10)._replace(key=pure.Group("shop", ("data",)).key(pure.CORDON)))
+            lease(
+                world, living(10)._replace(key=records.Group("shop", ("data",)).key(records.CORDON))
+            )
 
     world.before = begin
     result = run(world)

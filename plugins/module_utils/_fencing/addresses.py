@@ -1,0 +1,293 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""From which addresses does the node reach Ceph, and may they be fenced? Pure: no I/O here.
+
+It begins with what Ceph saw, not with what Kubernetes calls the node: the clients that hold its
+images for the whole of several observations, the owners of locks, what ceph-csi noted, or what the
+user knows. A client at an address that no source calls the node's is an unknown client, however
+many of its images it holds: rbd-mirror holds all of a pool's.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import Image
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import Case, Holder
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.evidence import (
+    check_length,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import is_other
+
+# What to do about a client whose owner is unknown.
+_FIND_OUT = (
+    "Find out whose it is: if it is this node's, name it in fence_addresses; if it belongs to a "
+    "host that is no node, as for backups, in other_addresses"
+)
+
+
+def find_addresses(case: Case) -> None:
+    """Find the addresses that are fenced for certain, and refuse what contradicts them.
+
+    By image: who holds it or has a lock on it, else what ceph-csi noted; and in any case what the
+    user says.
+    """
+    known = case.known
+    case.holders = [found for image in case.images for found in _holders(case, image)]
+    # The sources besides the kubelet; ``mine`` has what the kubelet says as well.
+    certain = {
+        *case.noted,
+        *case.options.fence_addresses,
+        *case.prepared(),
+        *(known.addresses if known else ()),
+    }
+    mine = certain | set(case.own)
+    others = sorted(mine & set(case.options.other_addresses))
+    if others:
+        case.reasons.append(
+            Reason(
+                "bad_option",
+                f"other_addresses has {', '.join(others)}, which is an address of node "
+                f"{case.options.node}: it is for hosts that are not",
+            )
+        )
+    if case.options.node_confirmed_off:
+        _check_off(case, mine)
+    for holder in case.holders:
+        _check_holder(case, holder, mine)
+    counting = _counting(case)
+    _check_strangers(case, counting, mine, bool(certain))
+    _check_claims(case, counting, certain)
+    _collect_sources(case)
+    # An address that is added to a fence needs the same evidence as a new fence.
+    if known and (case.holders or set(case.source) - set(known.addresses)):
+        check_length(case)
+
+
+def _collect_sources(case: Case) -> None:
+    """Fill ``source``, the strongest evidence first: an address keeps the first source."""
+    known = case.known
+    if known:
+        case.source.update(
+            {address: known.source.get(address, "ledger") for address in known.addresses}
+        )
+    for holder in case.holders:
+        case.source.setdefault(holder.address, holder.how)
+    for address in _only_noted(case):
+        case.source.setdefault(address, "metadata")
+    for address in case.options.fence_addresses:
+        case.source.setdefault(address, "fence_addresses")
+    for address in (*case.own, *sorted(case.noted)):
+        if _is_blocked_by_hand(case, address):
+            case.source.setdefault(address, "blocklist")
+    if not case.source:
+        case.source.update(dict.fromkeys(case.prepared(), "network_fence"))
+
+
+def _only_noted(case: Case) -> list[str]:
+    """What ceph-csi noted of this node on images of which Ceph shows no client.
+
+    Of the others the note may be an older one.
+    """
+    return [
+        found.address
+        for image in case.images
+        if not case.clients(image)
+        for found in image.client_addresses
+        if found.node == case.options.node
+    ]
+
+
+def _holders(case: Case, image: Image) -> list[Holder]:
+    """The clients of an image, without those that the ledger has already, and without another node
+    that has the volume by right.
+    """
+    return [
+        holder
+        for holder in case.clients(image)
+        if not case.has(holder.address) and not case.is_elsewhere(image, holder.address)
+    ]
+
+
+def _is_blocked_by_hand(case: Case, address: str) -> bool:
+    """An operator has put exactly this address on the blocklist."""
+    # What an earlier fence of ours has left there says nothing about now.
+    left = {
+        entry.entry
+        for entry in (case.state.ledger.entries if case.state.ledger else ())
+        if entry.ours
+    }
+    found = case.options.reading.find(address) if case.options.reading else None
+    return (
+        found is not None
+        and found.spelling not in left
+        and address not in left
+        and address not in case.owners
+    )
+
+
+def _check_off(case: Case, mine: set[str]) -> None:
+    """Nothing that is seen contradicts that the node is off."""
+    alive = [
+        f"{holder.title} on {holder.image.title}"
+        for holder in case.holders
+        if holder.how == "watcher"
+    ]
+    # At an address of the node, one look is enough to doubt that it is off.
+    alive += [
+        f"{watcher.title} on {image.title}"
+        for image in case.images
+        for watcher in image.watchers
+        if not watcher.persistent
+        and watcher.address in mine
+        and not is_other(watcher, case.options)
+    ]
+    if alive:
+        # 30 s is osd_client_watch_timeout (src/common/options/global.yaml.in).
+        case.reasons.append(
+            Reason(
+                "evidence_contradicts",
+                f"node {case.options.node} is said to be off (node_confirmed_off), but its "
+                f"images are held: {', '.join(alive)}. What is off holds nothing 30 s later, "
+                "so it is not off, or another client holds them: find out who, and fence "
+                "without node_confirmed_off",
+            )
+        )
+
+
+def _check_holder(case: Case, holder: Holder, mine: set[str]) -> None:
+    """Who holds an image is not another node, and cannot be one."""
+    what = f"{holder.title} {holder.does} of {holder.image.volume}"
+    owner = case.owners.get(holder.address)
+    elsewhere = [found.node for found in case.volume_of(holder.image).elsewhere]
+    if owner:
+        case.reasons.append(
+            Reason(
+                "fence_shared",
+                f"{what}, and its address {holder.address} belongs to {owner}, which a fence "
+                "would hit: find out what uses the image there",
+            )
+        )
+    elif holder.address not in mine and elsewhere:
+        # A run that is late would otherwise fence the node to which the volume has moved.
+        case.reasons.append(
+            Reason(
+                "client_unknown",
+                f"{what}, but the volume is attached to {', '.join(elsewhere)} too, and it is "
+                f"unknown whose address {holder.address} is: it may be that node's. If it is "
+                f"{case.options.node}'s, name it in fence_addresses",
+            )
+        )
+
+
+def _counting(case: Case) -> list[Holder]:
+    """The holders for whom something would be fenced."""
+    # A node that is off leaves its locks behind; with method none nothing is fenced for them.
+    method = (
+        case.known.method if case.known and case.options.method == "auto" else case.options.method
+    )
+    is_none = case.options.node_confirmed_off and method == "none"
+    return [found for found in case.holders if not (is_none and found.how == "lock")]
+
+
+def _check_claims(case: Case, counting: list[Holder], certain: set[str]) -> None:
+    """No address of several is the node's by its own status alone.
+
+    Where several addresses hold its images, one may belong to a host that is no node, as for
+    backups, and the status of the node is written by its kubelet.
+    """
+    claimed = sorted({found.address for found in counting} & set(case.own) - certain)
+    if claimed and len({found.address for found in counting}) > 1:
+        case.reasons.append(
+            Reason(
+                "client_unknown",
+                f"several addresses hold what is attached to node {case.options.node}, and "
+                f"only the status of node {case.options.node} says that {', '.join(claimed)} "
+                f"is its own, which its kubelet writes. Who is where: {_seen(counting)}. "
+                f"{_FIND_OUT}",
+            )
+        )
+
+
+def _check_strangers(case: Case, counting: list[Holder], mine: set[str], is_certain: bool) -> None:
+    """No client is taken for the node at an address that no source calls the node's."""
+    strange = {
+        found.address: found
+        for found in counting
+        if found.address not in mine and found.address not in case.owners
+    }
+    if strange and (is_certain or not _is_agreed(case, set(strange))):
+        who = ", ".join(dict.fromkeys(found.title for found in strange.values()))
+        case.reasons.append(
+            Reason(
+                "client_unknown",
+                f"{who} holds what is attached to node {case.options.node}, at an address "
+                "that nothing says is this node's (known: "
+                f"{', '.join(sorted(mine)) or 'none'}). Who is where: {_seen(counting)}. "
+                f"{_FIND_OUT}",
+            )
+        )
+
+
+def _seen(holders: list[Holder]) -> str:
+    return "; ".join(dict.fromkeys(f"{found.title} {found.does}" for found in holders))
+
+
+def _is_agreed(case: Case, addresses: set[str]) -> bool:
+    """All that is seen of the node's images is at this one address, where the owner of a lock
+    has its image open too.
+
+    Who has the lock is who writes, and no other node may: none of the volumes is attached
+    elsewhere.
+    """
+    # With the feature exclusive-lock, librbd (src/librbd/ExclusiveLock.h) and the kernel
+    # (rbd_img_exclusive_lock of drivers/block/rbd.c) take the lock before they write.
+    watching = {
+        (holder.image.title, holder.entry) for holder in case.holders if holder.how == "watcher"
+    }
+    locked = {(holder.image.title, holder.entry) for holder in case.holders if holder.how == "lock"}
+    return (
+        len(addresses) == 1
+        and bool(watching & locked)
+        and all(holder.address in addresses for holder in case.holders)
+        and all(found.attachment.name and not found.elsewhere for found in case.rbd)
+    )
+
+
+def check_addresses(case: Case) -> None:
+    """No address is another client's, or protected, or left from a fence of another node."""
+    for address, source in case.source.items():
+        owner = case.owners.get(address)
+        if owner:
+            case.reasons.append(
+                Reason(
+                    "fence_shared",
+                    f"address {address} ({source}) belongs to {owner} too, which a fence would "
+                    "hit: find out which of them Ceph sees there",
+                )
+            )
+        if any(ip_address(address) in network for network in case.options.protected):
+            case.reasons.append(
+                Reason(
+                    "address_protected",
+                    f"address {address} ({source}) is one of "
+                    "protected_addresses, which are never fenced",
+                )
+            )
+    # Addresses are given out again: what was the lost node's may be a healthy one's now.
+    for left in case.left():
+        owner = case.owners.get(left.entry)
+        if owner:
+            case.reasons.append(
+                Reason(
+                    "ceph_entry_left",
+                    f"Ceph's blocklist still has {left.entry}, from a fence before, and that "
+                    f"is the address of {owner} now: remove it (ceph_blocklist with state "
+                    "absent), and run again",
+                )
+            )

@@ -1,0 +1,286 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The evidence about one node: which volumes are meant, who has them open, what is fenced already.
+Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    Image,
+    Watcher,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Entry
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    KNOWN_ADDRESSES,
+    NetworkFence,
+    covers,
+    may_act_on,
+    networks,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import iso
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    AttachedVolume,
+    HostRecord,
+    NodeState,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.lost import is_present
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import (
+    fences_for,
+    is_other,
+    is_single,
+    owners_of,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import age
+
+
+class Holder(NamedTuple):
+    """Who has an image open, or a lock on it.
+
+    ``how``: "watcher" or "lock"; ``client``: as client.NUMBER.
+    """
+
+    image: Image
+    how: str
+    address: str
+    entry: str
+    client: str
+
+    @property
+    def title(self) -> str:
+        """As a message names it."""
+        return f"{self.entry} ({self.client})"
+
+    @property
+    def does(self) -> str:
+        """What it does to the image, as a message says it."""
+        return f"{'holds' if self.how == 'watcher' else 'has a lock on'} {self.image.title}"
+
+
+@dataclass
+class Case:
+    """The evidence about one node, put together step by step; each step leaves its reasons to
+    refuse.
+    """
+
+    state: NodeState
+    options: Options
+    reasons: list[Reason] = field(default_factory=list)
+    # Address, and how it is known: the first source counts.
+    source: dict[str, str] = field(default_factory=dict)
+    # Of the addresses of the node, those that are not fenced, and why.
+    spared: dict[str, str] = field(default_factory=dict)
+    # Who has the images that are meant, as far as the ledger does not have them already.
+    holders: list[Holder] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        state, options, ledger = self.state, self.options, self.state.ledger
+        # ``known``: the fence that stands. ``old``: one from before the node booted, or that is
+        # being released; it is no evidence, but its entries are ours still.
+        self.known = ledger if ledger and is_present(state, ledger) else None
+        self.old = None if self.known else ledger
+        # Every RBD volume that the node may have open, and those of them that the user means.
+        self.rbd = [found for found in state.held if found.is_rbd]
+        self.meant = self._pick_meant()
+        self.cluster_ids = {found.cluster_id for found in self.meant}
+        if self.known:
+            self.cluster_ids |= set(self.known.cluster_id.split(","))
+        self.own = state.host.addresses if state.host else ()
+        self._read(options.reading.images if options.reading else ())
+
+    def _read(self, images: tuple[Image, ...]) -> None:
+        names = {found.name for found in self.meant}
+        self.images = [image for image in images if image.volume in names]
+        # What ceph-csi noted of this node, on any image. It writes the note when it stages the
+        # image (.rbd.csi.ceph.com/clientAddress/NODE, in its design proposal "Non graceful node
+        # shutdown"), so the note outlasts the watch of a client that hangs.
+        self.noted = {
+            found.address
+            for image in images
+            for found in image.client_addresses
+            if found.node == self.options.node
+        }
+        self.owners = owners_of(self.state, images, self.options)
+
+    def _pick_meant(self) -> list[AttachedVolume]:
+        options = self.options
+        return [
+            found
+            for found in self.rbd
+            if options.filters.selects(found)
+            and (not options.cluster_id or found.cluster_id == options.cluster_id)
+        ]
+
+    @property
+    def evidence(self) -> dict[str, object]:
+        """What was read, for the finding."""
+        reading, ledger, host = self.options.reading, self.state.ledger, self.state.host
+        return {
+            **(_of_host(host, self.state.now) if host else _NO_HOST),
+            "volumes": [
+                f"{found.name} ({found.claim or 'no claim'})"
+                + ("" if found.attachment.name else ", not attached any more")
+                for found in self.meant
+            ],
+            "observations": f"{reading.observations} in {reading.seconds:g} s"
+            if reading
+            else "none",
+            **self._of_images(),
+            "addresses": dict(self.source),
+            **({"not_fenced": dict(self.spared)} if self.spared else {}),
+            "cordoned_before": bool(host and host.node.unschedulable),
+            **({"ledger": ledger.to_dict()} if ledger else {}),
+        }
+
+    def _of_images(self) -> dict[str, object]:
+        """Who has each image open or a lock on it, for the evidence."""
+        return {
+            "watchers": [
+                f"{image.title}: {watcher.title}, {_seen(watcher, self.options)}"
+                for image in self.images
+                for watcher in image.watchers
+            ],
+            "locks": [
+                f"{image.title}: {lock.entry} ({lock.locker})"
+                for image in self.images
+                for lock in image.locks
+            ],
+        }
+
+    def volume_of(self, image: Image) -> AttachedVolume:
+        """The volume that is meant and has this image."""
+        return next(found for found in self.meant if found.name == image.volume)
+
+    def clients(self, image: Image) -> list[Holder]:
+        """Who has the image open all the time, or a lock on it, without those known to be no node.
+
+        A watch that comes and goes is left out.
+        """
+        # A healthy node that waits for the volume asks again and again whether it is in use, and
+        # "because we opened the image, there is at least one watcher" (ceph-csi isInUse of
+        # internal/rbd/rbd_util.go, called by waitForrbdImage of internal/rbd/rbd_attach.go).
+        others = self.options.other_addresses
+        held = [
+            watcher
+            for watcher in image.watchers
+            if watcher.persistent and not is_other(watcher, self.options)
+        ]
+        found = [
+            Holder(image, "watcher", watcher.address, watcher.entry, watcher.client)
+            for watcher in held
+        ]
+        # The exclusive lock is kept in the image's header, so it outlives its owner's watch
+        # (src/cls/lock, "rbd_lock"; RBD_LOCK_NAME of drivers/block/rbd_types.h).
+        locks = [lock for lock in image.locks if lock.address not in others]
+        return found + [
+            Holder(image, "lock", lock.address, lock.entry, lock.locker) for lock in locks
+        ]
+
+    def has(self, address: str) -> bool:
+        """The ledger means this client already."""
+        return self.known is not None and address in self.known.addresses
+
+    def is_elsewhere(self, image: Image, address: str) -> bool:
+        """The address belongs to another node that has the volume by right: it is attached there
+        now, or was until that node was fenced.
+
+        Either it is not attached here any more, or several nodes may have it at once.
+        """
+        volume = self.volume_of(image)
+        owner = self.owners.get(address)
+        theirs = {found.node for found in volume.elsewhere}
+        theirs |= {
+            other.node
+            for other in self.state.ledgers
+            if volume.name in other.volumes and other.reached("fenced")
+        }
+        is_free = not volume.attachment.name or volume.is_shared
+        return is_free and owner is not None and owner.node in theirs
+
+    def prepared(self) -> list[str]:
+        """The addresses of the NetworkFences that were prepared for this node, if the driver or the
+        user gave them.
+        """
+        # Those made from InternalIP say no more than the status of the node does.
+        mine = [
+            fence for fence in fences_for(self.state, self.options.node) if self.same_ceph(fence)
+        ]
+        found = [
+            network
+            for fence in mine
+            if fence.addresses_from in KNOWN_ADDRESSES
+            for network in networks(fence.cidrs)
+        ]
+        return [str(network.network_address) for network in found if is_single(network)]
+
+    def same_ceph(self, fence: NetworkFence) -> bool:
+        """It may act on the Ceph that has the volumes that are meant."""
+        return may_act_on(
+            fence, {found.attachment.driver for found in self.meant}, self.cluster_ids
+        )
+
+    def covering(self) -> list[NetworkFence]:
+        """Every NetworkFence that covers an address and is, or may be, of this Ceph.
+
+        All of them have to be Fenced.
+        """
+        # The controller reconciles every object when it starts, and for an Unfenced one it calls
+        # UnFenceClusterNetwork again (kubernetes-csi-addons
+        # internal/controller/csiaddons/networkfence_controller.go): that removes our entries.
+        mine = [fence for fence in self.state.fences or () if self.same_ceph(fence)]
+        return [fence for fence in mine if any(covers(fence, address) for address in self.source)]
+
+    def left(self) -> tuple[Entry, ...]:
+        """The entries that an earlier fence has left in the blocklist.
+
+        They stay ours, so that they are removed with the release of this fence.
+        """
+        reading = self.options.reading
+        before = self.old.entries if self.old else ()
+        return tuple(
+            entry
+            for entry in before
+            if entry.ours and (reading is None or reading.blocks(entry.entry))
+        )
+
+
+_NO_HOST = {
+    "ready": "no such node",
+    "unknown_seconds": 0,
+    "node_uid": "",
+    "node_created": "unknown",
+    "boot_id": "",
+}
+
+
+def _of_host(host: HostRecord, now: datetime) -> dict[str, object]:
+    """What the Node object says, for the evidence."""
+    silent = host.node.ready == "Unknown"
+    return {
+        "ready": host.node.ready,
+        "unknown_seconds": age(now, host.node.ready_since) if silent else 0,
+        "node_uid": host.node.uid,
+        "node_created": iso(host.created) if host.created else "unknown",
+        "boot_id": host.boot_id,
+    }
+
+
+def _seen(watcher: Watcher, options: Options) -> str:
+    who = (
+        ", rbd-mirror"
+        if watcher.mirror
+        else ", one of other_addresses"
+        if is_other(watcher, options)
+        else ""
+    )
+    return f"{'all the time' if watcher.persistent else f'seen {watcher.seen} times'}{who}"

@@ -1,0 +1,183 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""What proves that the fence of the ledger is in force? Pure: no I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    Image,
+    Reading,
+    Watcher,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    NetworkFence,
+    covers,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import iso, missing
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    NodeState,
+    fences_of,
+    opposing,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import (
+    Owner,
+    is_other,
+    owners_of,
+)
+
+
+def names_a_fence(ledger: Ledger) -> bool:
+    """The ledger has addresses, and what fences each of them."""
+    if ledger.method == "ceph":
+        return bool(ledger.addresses and ledger.entries)
+    return bool(ledger.addresses) and all(
+        any(covers(found, address) for found in ledger.network_fences)
+        for address in ledger.addresses
+    )
+
+
+def undone_fences(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence], list[Reason]]:
+    """The NetworkFences of the ledger whose controller has not fenced yet, and what is wrong with
+    others.
+    """
+    undone, doubts = [], []
+    for planned, fence, problem in fences_of(state, ledger):
+        if fence is None or problem:
+            doubts.append(
+                Reason(
+                    "network_fence_unfit",
+                    f"NetworkFence {planned.name} ({planned.uid}) {problem}, so it is unknown what "
+                    "Ceph's blocklist has: look at that, and restore it",
+                )
+            )
+        elif not fence.in_force:
+            undone.append(fence)
+    return undone, doubts
+
+
+def opposed(state: NodeState, ledger: Ledger) -> list[Reason]:
+    """The NetworkFences that were made since and undo this fence."""
+    # An Unfenced one removes entries whenever its controller starts (Reconcile in
+    # kubernetes-csi-addons internal/controller/csiaddons/networkfence_controller.go).
+    drivers = {found.attachment.driver for found in state.held if found.name in ledger.volumes}
+    return [
+        Reason(
+            "network_fence_opposed",
+            f"NetworkFence {fence.name} covers {', '.join(ledger.addresses)} and is Unfenced, so "
+            "its controller may take the fence away: run again from the start with method auto, "
+            "which fences by it",
+        )
+        for fence in opposing(state, ledger, drivers)
+    ]
+
+
+def doubts_of(ledger: Ledger, reading: Reading, state: NodeState, options: Options) -> list[Reason]:
+    """What in Ceph contradicts the fence, or does not prove it."""
+    doubts = missing(ledger, reading, state.now)
+    covered = [image for image in reading.images if image.volume in ledger.volumes]
+    read = {image.volume for image in covered}
+    doubts += [
+        Reason(
+            "ceph_not_read",
+            f"volume {found.name} is not in what was read of Ceph, so whether it is still held is "
+            "not known: read it too",
+        )
+        for found in state.held
+        if found.name in ledger.volumes and found.name not in read
+    ]
+    owners = owners_of(state, reading.images, options)
+    # What was detached by force, another node may open at once, from an address that is unknown.
+    here = {found.name for found in state.attached}
+    for image in covered:
+        if image.problem:
+            doubts.append(
+                Reason(
+                    "ceph_not_read",
+                    f"image {image.title} of volume {image.volume} could not be read: "
+                    f"{image.problem}",
+                )
+            )
+        for watcher in image.watchers:
+            doubts += _watcher_doubts(image, watcher, ledger, state, options, owners, here)
+    return doubts
+
+
+def _watcher_doubts(
+    image: Image,
+    watcher: Watcher,
+    ledger: Ledger,
+    state: NodeState,
+    options: Options,
+    owners: Mapping[str, Owner],
+    here: set[str],
+) -> list[Reason]:
+    """Why this watcher may be the node, which then still has the image open."""
+    # An OSD drops the watches of a client as soon as it has the OSD map that blocks it
+    # (check_blocklisted_watchers of src/osd/PrimaryLogPG.cc), so a watch that is left shows a
+    # client that is not fenced, or an OSD that does not know of the fence yet.
+    if _should_be_gone(watcher, ledger, state, options):
+        return [
+            Reason(
+                "ceph_watcher_left",
+                f"{watcher.title} still holds {image.title} of volume {image.volume}: its "
+                "watch must be gone before anything is detached",
+            )
+        ]
+    # Once is enough. No other node can stage it, so a client that comes and goes may be the lost
+    # node with a bad connection; the decision to fence refuses such a client too.
+    if _is_unknown(watcher, owners, options) and image.volume in here:
+        return [
+            Reason(
+                "client_unknown",
+                f"{watcher.title} holds {image.title} of volume {image.volume}, and it is unknown "
+                f"whose it is, so it may be node {options.node}: find out; if it is, name its "
+                "address in fence_addresses and run again from the start",
+            )
+        ]
+    return []
+
+
+def _should_be_gone(watcher: Watcher, ledger: Ledger, state: NodeState, options: Options) -> bool:
+    """It is a client of the node."""
+    mine = {*(state.host.addresses if state.host else ()), *options.fence_addresses} - set(
+        owners_of(state, (), options)
+    )
+    return watcher.address in mine | set(ledger.addresses)
+
+
+def _is_unknown(watcher: Watcher, owners: Mapping[str, Owner], options: Options) -> bool:
+    """It belongs to no other node that is known, and to no host that is known to be no node."""
+    return watcher.address not in owners and not is_other(watcher, options)
+
+
+def proven_ledger(
+    ledger: Ledger, reading: Reading | None, state: NodeState, options: Options
+) -> Ledger:
+    """The ledger once the fence is proven; the same one where that changes nothing."""
+    entries = []
+    for entry in ledger.entries:
+        found = reading.find(entry.entry) if reading else None
+        # The end that Ceph has counts, since a release compares it.
+        entries.append(entry._replace(until=found.until) if found else entry)
+    phase = ledger.phase if ledger.reached("fenced") else "fenced"
+    unverified = ledger.unverified if options.check else reading is None
+    proven = ledger._replace(
+        phase=phase,
+        entries=tuple(entries),
+        unverified=unverified,
+        fsid=ledger.fsid or (reading.fsid if reading else ""),
+    )
+    return (
+        ledger
+        if proven == ledger
+        else proven._replace(by=options.by, run=options.run, at=iso(state.now))
+    )

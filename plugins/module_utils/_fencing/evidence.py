@@ -1,0 +1,118 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Is there something to fence, and was enough of it observed? Pure: no I/O here."""
+
+from __future__ import annotations
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import stale
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import Case
+
+
+def check_volumes(case: Case) -> None:
+    """The user means at least one RBD volume that the node may have open."""
+    options, node = case.options, case.options.node
+    # A fence that stands goes on, even once Kubernetes has detached its volumes.
+    if case.known:
+        return
+    drivers = sorted({found.attachment.driver for found in case.state.held})
+    if not case.meant:
+        meant = (
+            " that is meant (namespaces, claims, storage_classes, cluster_id)"
+            if options.filters.active or options.cluster_id
+            else ""
+        )
+        case.reasons.append(
+            Reason(
+                "nothing_to_repair",
+                f"no RBD volume{meant} is attached to node {node}, or used there without, so "
+                "there is nothing to fence; the drivers of what is attached are "
+                f"{', '.join(drivers) or 'none'}",
+            )
+        )
+    _check_claims(case)
+
+
+def _check_claims(case: Case) -> None:
+    """Each claim that the user names has a volume here."""
+    options, node = case.options, case.options.node
+    strange = [
+        claim
+        for claim in options.filters.claims
+        if claim not in {found.claim for found in case.meant}
+    ]
+    if case.meant and strange:
+        case.reasons.append(
+            Reason(
+                "not_found",
+                f"the claims {', '.join(strange)} have no RBD volume on node {node} that is "
+                "meant: are they spelled NAMESPACE/NAME?",
+            )
+        )
+
+
+def check_reading(case: Case) -> None:
+    """What was read of Ceph is recent, of the right Ceph, and has every volume that is meant."""
+    reading = case.options.reading
+    if reading is None:
+        return
+    before = case.state.ledger
+    case.reasons += stale(
+        reading,
+        case.state.now,
+        # A released fence that left no entries binds the node to no Ceph.
+        before.fsid if before and (case.known or before.entries) else "",
+    )
+    # What is added to a fence needs the same evidence as a new one.
+    if not case.known or {found.name for found in case.meant} - set(case.known.volumes):
+        check_length(case)
+    _check_images(case)
+
+
+def _check_images(case: Case) -> None:
+    """Each volume that is meant was read."""
+    for found in case.meant:
+        image = next((image for image in case.images if image.volume == found.name), None)
+        if image is None:
+            case.reasons.append(
+                Reason(
+                    "ceph_not_read",
+                    f"volume {found.name} is not in what was read of Ceph (option ceph), so any "
+                    "client may hold it: read it too",
+                )
+            )
+        # No answer is not an answer of "no watchers".
+        elif image.problem:
+            case.reasons.append(
+                Reason(
+                    "ceph_not_read",
+                    f"image {image.title} of volume {found.name} could not be read: "
+                    f"{image.problem}",
+                )
+            )
+
+
+def check_length(case: Case) -> None:
+    """The images were observed often and long enough."""
+    # A client that is dead stays a watcher for osd_client_watch_timeout, 30 s by default, after its
+    # last ping (Watch::register_cb of src/osd/Watch.cc): an observation that is no longer than that
+    # shows clients that are gone, and one look shows those that only pass by.
+    reading, options = case.options.reading, case.options
+    if reading and (
+        reading.observations < options.min_observations
+        or reading.seconds < options.min_observation_seconds
+    ):
+        case.reasons.append(
+            Reason(
+                "observation_too_short",
+                f"Ceph was looked at {reading.observations} times in {reading.seconds:g} s, "
+                f"and {options.min_observations} times in {options.min_observation_seconds:g} "
+                "s are asked for (min_observations, min_observation_seconds), since only a "
+                "client that stays is evidence: read it again with observations and "
+                "observation_seconds of rbd_watcher_info",
+            )
+        )

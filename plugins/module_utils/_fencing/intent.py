@@ -1,0 +1,177 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The ledger of a fence that is to be set. Pure: no I/O here.
+
+It is written before anything is fenced, so that a run which is killed leaves no fence that is not
+noted (a write-ahead log).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    moment,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import (
+    Entry,
+    FenceObject,
+    Ledger,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    FENCED,
+    NetworkFence,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import iso
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import Case
+
+# The share of expiry_seconds under which ceph_blocklist renews an entry (its renew_below).
+_RENEWED = 0.5
+
+
+def make_ledger(case: Case, method: str, fences: list[NetworkFence]) -> Ledger:
+    """The ledger that intends this fence; the one that is there where it says the same."""
+    known = case.known
+    ledger = _new_ledger(case, method, fences)
+    if known is None:
+        return ledger
+    # Who writes it and when is no change of the fence.
+    kept = ledger._replace(by=known.by, run=known.run, at=known.at, phase=known.phase)
+    if kept == known:
+        return known
+    # What adds nothing to the fence leaves it proven; anything else is proven from the start.
+    same = (
+        kept._replace(cordoned=known.cordoned, machine=known.machine, namespace=known.namespace)
+        == known
+    )
+    return ledger._replace(phase=known.phase) if same else ledger
+
+
+def _new_ledger(case: Case, method: str, fences: list[NetworkFence]) -> Ledger:
+    options, known, before = case.options, case.known, case.state.ledger
+    host, reading = case.state.host, case.options.reading
+    addresses = tuple(case.source) if method != "none" else ()
+    ledger = Ledger(
+        node=options.node,
+        node_uid=host.node.uid if host else "",
+        boot_id=host.boot_id if host else "",
+        method=method,
+        phase="intended",
+        cluster_id=_joined(case.cluster_ids),
+        fsid=reading.fsid if reading else "",
+        addresses=addresses,
+        entries=_entries(case, method, addresses),
+        network_fences=_objects(case, fences),
+        source={address: case.source[address] for address in addresses},
+        volumes=_volumes(case),
+        unverified=known.unverified if known else method != "ceph" and reading is None,
+        cordoned=bool(host and not host.node.unschedulable),
+        tainted=False,
+        by=options.by,
+        run=options.run,
+        at=iso(case.state.now),
+        revision=0,
+        machine=host.machine if host else "",
+        namespace=options.namespace,
+    )
+    return _continue(case, ledger, before) if before else ledger
+
+
+def _continue(case: Case, ledger: Ledger, before: Ledger) -> Ledger:
+    """The ledger with what the one before it must not lose."""
+    host = case.state.host
+    uid = host.node.uid if host else before.node_uid
+    # A cordon and a taint are on the Node object, so they go with it.
+    same_object = before.node_uid == uid
+    keeps_fsid = bool(case.known or case.left())
+    return ledger._replace(
+        node_uid=uid,
+        boot_id=host.boot_id if host else before.boot_id,
+        cluster_id=_joined({*before.cluster_id.split(","), *case.cluster_ids}),
+        fsid=(before.fsid if keeps_fsid else "") or ledger.fsid,
+        cordoned=(same_object and before.cordoned) or ledger.cordoned,
+        tainted=same_object and before.tainted,
+        revision=before.revision,
+        # The machine that was fenced first, should another one have the node's name by now: its
+        # fence must not be released because that other one is healthy.
+        machine=before.machine or ledger.machine,
+    )
+
+
+def _joined(cluster_ids: set[str]) -> str:
+    return ",".join(sorted(filter(None, cluster_ids)))
+
+
+def _volumes(case: Case) -> tuple[str, ...]:
+    """The volumes that are meant, and those of the ledger.
+
+    Without those that were fenced before the node booted and that it has again: they were not
+    judged since.
+    """
+    before = set(case.state.ledger.volumes) if case.state.ledger else set()
+    if case.old:
+        before -= {found.name for found in case.state.held}
+    return tuple(sorted(before | {found.name for found in case.meant}))
+
+
+def _entries(case: Case, method: str, addresses: tuple[str, ...]) -> tuple[Entry, ...]:
+    """The entries of the blocklist: those of before, and one for each address with method ceph."""
+    before = case.known.entries if case.known else case.left()
+    known = {entry.entry: entry for entry in before}
+    wanted = {entry.entry: entry.kind for entry in before}
+    if method == "ceph":
+        wanted.update(dict.fromkeys(addresses, "address"))
+    # An entry may become ours only where it is written again.
+    fixed = {
+        entry
+        for entry in known
+        if known[entry].ours or method != "ceph" or case.options.reading is None
+    }
+    return tuple(
+        known[entry] if entry in fixed else _entry(case, entry, kind)
+        for entry, kind in wanted.items()
+    )
+
+
+def _entry(case: Case, entry: str, kind: str) -> Entry:
+    """An entry for the blocklist, and whether it is ours, so that a release removes it.
+
+    One that was there before becomes ours when it is renewed. One that lasts long enough is not
+    renewed, and stays an operator's.
+    """
+    there = case.options.reading.find(entry) if case.options.reading else None
+    until = moment(there.until) if there else None
+    if (
+        there
+        and until
+        and (until - case.state.now).total_seconds() >= _RENEWED * case.options.expiry_seconds
+    ):
+        return Entry(entry, kind, False, there.until)
+    end = iso(case.state.now + timedelta(seconds=case.options.expiry_seconds))
+    return Entry(entry, kind, True, end, there.until if there else "")
+
+
+def _objects(case: Case, fences: list[NetworkFence]) -> tuple[FenceObject, ...]:
+    """The NetworkFences of the ledger: those of before, and those of this fence.
+
+    Ours are those that were not Fenced before.
+    """
+    before = case.state.ledger.network_fences if case.state.ledger else ()
+    if case.old:
+        # One that is Unfenced, and says so, or that is gone needs no release any more.
+        held = {
+            fence.uid
+            for fence in case.state.fences or ()
+            if fence.state == FENCED or not fence.settled
+        }
+        before = tuple(found for found in before if found.uid in held and found.ours)
+    known = {found.uid: found for found in before}
+    for fence in fences:
+        known.setdefault(
+            fence.uid, FenceObject(fence.name, fence.uid, fence.cidrs, fence.state != FENCED)
+        )
+    return tuple(known.values())

@@ -1,0 +1,181 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Is the node lost, and may its fence be begun or continued? Pure: no I/O here."""
+
+from __future__ import annotations
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    NodeState,
+    fences_of,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import Options
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import Node, age
+
+# A fence may only become a stronger one: a NetworkFence's controller writes the blocklist again
+# after others have changed it, and "none" protects nothing.
+_STRENGTH = ("none", "ceph", "network_fence")
+
+_RELEASE = "give it back with the playbook storage_ops.runbooks.release_fenced_node (STOR-17)"
+
+
+def not_standing(state: NodeState, options: Options) -> list[Reason]:
+    """Why nothing more may be done for the fence of the ledger, with the next step; empty if it
+    may.
+    """
+    ledger = state.ledger
+    reasons = [*not_lost(state, options), *majority_lost(state, options), *unfit(state, options)]
+    if ledger is None:
+        reasons.append(
+            Reason(
+                "fence_missing",
+                f"node {options.node} has no ledger, so it is not decided whom to fence: run with "
+                "state intended first",
+            )
+        )
+    elif ledger.phase == "releasing":
+        # A release may have removed entries of this very fence already.
+        reasons.append(
+            Reason(
+                "fence_unfinished",
+                f"the fence of node {options.node} is being released (run {ledger.run}, since "
+                f"{ledger.at}): run from the start",
+            )
+        )
+    # Other clients hold the images after a reboot, perhaps at other addresses. bootID is the
+    # kernel's /proc/sys/kernel/random/boot_id, which the kubelet reports
+    # (pkg/kubelet/nodestatus/setters.go).
+    elif state.host and (state.host.node.uid, state.host.boot_id) != (
+        ledger.node_uid,
+        ledger.boot_id,
+    ):
+        reasons.append(
+            Reason(
+                "node_rebooted",
+                f"node {options.node} was booted, or its object recreated, since its fence was "
+                f"intended (uid {state.host.node.uid}, bootID "
+                f"{state.host.boot_id}): run again from the start",
+            )
+        )
+    return reasons
+
+
+def not_lost(state: NodeState, options: Options) -> list[Reason]:
+    """Why the node does not count as lost, with the next step; empty if it does."""
+    if state.host is not None:
+        return _not_silent(state, state.host.node, options)
+    # Its kubelet would recreate the Node object (tryRegisterWithAPIServer in
+    # pkg/kubelet/kubelet_node_status.go), so a node that was fenced and then deleted is lost still.
+    if state.ledger:
+        return []
+    return [Reason("not_found", f"there is no node {options.node}: give the name of a Node object")]
+
+
+def _not_silent(state: NodeState, node: Node, options: Options) -> list[Reason]:
+    """Why the kubelet does not count as silent.
+
+    Only Unknown does: the node lifecycle controller sets it when the kubelet has renewed neither
+    its Lease nor its status for the node monitor grace period. True and False come from the kubelet
+    itself (pkg/controller/nodelifecycle/node_lifecycle_controller.go, tryUpdateNodeHealth).
+    """
+    fenced = (
+        f". It has a fence (phase {state.ledger.phase}), which stays: {_RELEASE}"
+        if state.ledger
+        else ""
+    )
+    if node.ready == "True":
+        return [
+            Reason(
+                "node_not_lost",
+                f"node {node.name} is Ready, so it is not lost: drain it to move its pods{fenced}",
+            )
+        ]
+    if node.ready == "False":
+        # A kubelet that reports runs its pods, whatever its container runtime says.
+        return [
+            Reason(
+                "node_not_lost",
+                f"node {node.name} is not lost: its kubelet is reporting (Ready=False), so its "
+                "pods may be at work. Repair it, or power it off and wait until it is "
+                f"Unknown{fenced}",
+            )
+        ]
+    # A condition has three values (k8s.io/api/core/v1 ConditionStatus); any other, or none at all,
+    # proves nothing.
+    if node.ready != "Unknown":
+        return [
+            Reason(
+                "evidence_contradicts",
+                f"node {node.name} says Ready={node.ready}, which is unknown{fenced}",
+            )
+        ]
+    seconds = age(state.now, node.ready_since)
+    if seconds < options.grace_seconds:
+        return [
+            Reason(
+                "node_not_lost",
+                f"node {node.name} has been Unknown for {seconds:.0f} s only, and grace_seconds "
+                f"asks for {options.grace_seconds:g} s: it may come back at once. Wait, and run "
+                f"again{fenced}",
+            )
+        ]
+    return []
+
+
+def majority_lost(state: NodeState, options: Options) -> list[Reason]:
+    """Why the control plane is the suspect: most nodes are lost at once.
+
+    Kubernetes itself stops evicting then (ComputeZoneState and --unhealthy-zone-threshold in
+    pkg/controller/nodelifecycle/node_lifecycle_controller.go).
+    """
+    nodes = [*([state.host] if state.host else []), *state.others]
+    lost = [host for host in nodes if host.node.ready != "True"]
+    if options.accept_majority or 2 * len(lost) <= len(nodes):
+        return []
+    return [
+        Reason(
+            "majority_broken",
+            f"{len(lost)} of {len(nodes)} nodes are not Ready, so it is rather the control plane "
+            "or its network that is cut off, and the nodes may be at work: find out, and set "
+            "accept_majority if they really are lost",
+        )
+    ]
+
+
+def unfit(state: NodeState, options: Options) -> list[Reason]:
+    """Why the fence that the ledger has begun forbids the method that was asked for."""
+    ledger = state.ledger
+    if ledger is None or not is_present(state, ledger):
+        return []
+    # Once every NetworkFence of it is gone, the fence has to be made by other means.
+    if ledger.method == "network_fence" and all(
+        fence is None for _noted, fence, _problem in fences_of(state, ledger)
+    ):
+        return []
+    if options.method != "auto" and _STRENGTH.index(options.method) < _STRENGTH.index(
+        ledger.method
+    ):
+        return [
+            Reason(
+                "fence_method_unfit",
+                f"the fence of node {options.node} was begun by method {ledger.method}, not by "
+                f"{options.method}: go on with {ledger.method} (or auto)",
+            )
+        ]
+    return []
+
+
+def is_present(state: NodeState, ledger: Ledger) -> bool:
+    """What the ledger says of the node's clients is about the present.
+
+    After a reboot they are other clients, perhaps at other addresses; and what is being released
+    may be gone from Ceph already.
+    """
+    return ledger.phase != "releasing" and (
+        state.host is None or state.host.boot_id == ledger.boot_id
+    )

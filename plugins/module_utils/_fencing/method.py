@@ -1,0 +1,217 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Is the node fenced by Ceph's blocklist, a NetworkFence, or not at all? Pure: no I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    NetworkFence,
+    covers,
+    networks,
+    undecidable,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import Case
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import Network
+
+UNREAD = Reason(
+    "ceph_not_read",
+    "nothing was read of Ceph (option ceph), and no NetworkFence tells from which address the node "
+    "reaches Ceph: give what rbd_watcher_info returned, or name that address in fence_addresses if "
+    "a NetworkFence covers it, or prepare NetworkFences (playbook "
+    "storage_ops.runbooks.prepare_network_fences) while nodes are Ready",
+)
+_UNKNOWN = (
+    "it is unknown from which address node {} reaches Ceph: no client holds its images, they have "
+    "no locks, ceph-csi has noted none, and fence_addresses is empty. A node that lost its power "
+    "looks like this: name its address on Ceph's network in fence_addresses, or prove that it is "
+    "off and use method none with node_confirmed_off"
+)
+# What to do where no entry of the blocklist hits the lost node alone.
+POWER = (
+    "prove that this one is off, by its power supply or its hypervisor, and use method none "
+    "with node_confirmed_off"
+)
+
+
+def choose_method(case: Case) -> str:
+    """The method of the fence: "ceph", "network_fence" or "none"; refused where it does not fit.
+
+    "auto" is left only where the addresses are unknown, which is a refusal.
+    """
+    options = case.options
+    covering = [fence.name for fence in case.covering()]
+    wanted = _continued(case, bool(covering))
+    if wanted == "none":
+        if not options.node_confirmed_off:
+            case.reasons.append(
+                Reason(
+                    "consent_required",
+                    "method none fences nothing: it is for a node that is proven to be off. "
+                    f"Set node_confirmed_off once {options.node} is, by its power supply or "
+                    "its hypervisor",
+                )
+            )
+        return wanted
+    if not case.source:
+        case.reasons.append(_no_address(case))
+        return wanted
+    if wanted == "network_fence" and case.state.fences is None:
+        case.reasons.append(
+            Reason(
+                "fence_method_unfit",
+                "this cluster has no NetworkFences, since CSI-Addons "
+                "is not installed: use method ceph",
+            )
+        )
+    elif wanted == "ceph" and covering:
+        case.reasons.append(
+            Reason(
+                "fence_method_unfit",
+                f"NetworkFence {', '.join(covering)} covers {', '.join(case.source)}, and its "
+                "controller undoes what others write into the blocklist: "
+                "use method network_fence (or auto)",
+            )
+        )
+    elif wanted == "auto":
+        wanted = "network_fence" if covering else "ceph"
+    if wanted == "ceph" and options.reading is None:
+        case.reasons.append(UNREAD)
+    return wanted
+
+
+def _continued(case: Case, is_covered: bool) -> str:
+    """The method that was asked for; with "auto" that of the fence which stands, if it still fits.
+
+    ``is_covered``: a NetworkFence covers an address of the fence.
+    """
+    wanted, known = case.options.method, case.known
+    if known is None or wanted != "auto":
+        return wanted
+    # A NetworkFence that was made after the entries removes them when its controller starts, so it
+    # has to take the fence over.
+    if is_covered and known.method == "ceph":
+        return "network_fence"
+    # Its NetworkFences are gone, so the entries have to be written without them.
+    if known.method == "network_fence" and not is_covered:
+        return "ceph"
+    return known.method
+
+
+def _no_address(case: Case) -> Reason:
+    """Why it is unknown whom to fence."""
+    if case.options.reading is None:
+        return UNREAD
+    before = (
+        f". The fence before the node booted had {', '.join(case.old.addresses)}"
+        if case.old and case.old.addresses
+        else ""
+    )
+    return Reason("address_unknown", _UNKNOWN.format(case.options.node) + before)
+
+
+def check_coverage(case: Case, fences: list[NetworkFence]) -> None:
+    """The NetworkFences cover every address, on every Ceph."""
+    for cluster_id in sorted(case.cluster_ids):
+        # Each clusterID may stand for another Ceph, and a NetworkFence writes the blocklist of the
+        # one that its clusterID names (GetMonsAndClusterID in ceph-csi
+        # internal/csi-addons/networkfence/fencing.go).
+        mine = [fence for fence in fences if fence.cluster_id == cluster_id or not cluster_id]
+        bare = [
+            address for address in case.source if not any(covers(fence, address) for fence in mine)
+        ]
+        if bare and case.state.fences is not None:
+            case.reasons.append(
+                Reason(
+                    "network_fence_unfit",
+                    f"no NetworkFence of clusterID {cluster_id or 'unknown'} covers "
+                    f"{', '.join(bare)}: prepare one (playbook "
+                    "storage_ops.runbooks.prepare_network_fences) while "
+                    "nodes are Ready, or use method ceph",
+                )
+            )
+
+
+def check_fences(case: Case, fences: list[NetworkFence]) -> None:
+    """Each NetworkFence can be proven, and hits no other node."""
+    for fence in fences:
+        problem = undecidable(fence)
+        if problem:
+            case.reasons.append(Reason("network_fence_unfit", problem))
+        # The controller only removes its finalizer from one that is being deleted, and fences
+        # nothing any more.
+        if fence.deleted or not fence.cluster_id:
+            what = (
+                "is being deleted"
+                if fence.deleted
+                else "does not say of which clusterID it is (is its class missing?)"
+            )
+            case.reasons.append(
+                Reason(
+                    "network_fence_unfit",
+                    f"NetworkFence {fence.name} {what}: repair it, and run again",
+                )
+            )
+        hit = set(_also_hit(case, fence))
+        if hit:
+            case.reasons.append(
+                Reason(
+                    "fence_shared",
+                    f"NetworkFence {fence.name} ({', '.join(fence.cidrs)}) covers "
+                    f"{', '.join(sorted(hit))} too: a fence is for one node",
+                )
+            )
+
+
+def _also_hit(case: Case, fence: NetworkFence) -> Iterator[str]:
+    """Who else would be fenced by this NetworkFence, as a message names it."""
+    for address, owner in case.owners.items():
+        if covers(fence, address):
+            yield owner.title
+    for other in case.state.ledgers:
+        if any(covers(fence, address) for address in other.addresses):
+            yield f"node {other.node}, which has a fence"
+    for network in case.options.protected:
+        if _overlaps(fence, network):
+            yield f"{network} of protected_addresses"
+
+
+def check_ledgers(case: Case, method: str) -> None:
+    """No address is in the fence of another node too.
+
+    What two fences share would go with the one that is released first.
+    """
+    mine = set(case.source) - set(case.known.addresses if case.known else ())
+    for other in case.state.ledgers:
+        theirs = set(other.addresses)
+        shared = sorted(mine & theirs)
+        shared += sorted(
+            address
+            for address in mine - theirs
+            if any(covers(found, address) for found in other.network_fences)
+        )
+        if shared and method != "none":
+            case.reasons.append(
+                Reason(
+                    "fence_shared",
+                    f"{', '.join(shared)} is in the ledger of node {other.node} too (phase "
+                    f"{other.phase}), and would go when that is given back: give {other.node} "
+                    f"back first; if both reach Ceph from one address (NAT), {POWER}",
+                )
+            )
+
+
+def _overlaps(fence: NetworkFence, network: Network) -> bool:
+    """A range of the NetworkFence and the network have an address in common."""
+    # Of two ranges that overlap one contains the other, since their sizes are powers of two.
+    return any(
+        other.version == network.version
+        and (other.network_address in network or network.network_address in other)
+        for other in networks(fence.cidrs)
+    )

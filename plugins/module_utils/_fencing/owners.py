@@ -1,0 +1,173 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Whose is an address, if it is not this node's? Pure: no I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    Image,
+    Watcher,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    KNOWN_ADDRESSES,
+    NetworkFence,
+    covers,
+    networks,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    HostRecord,
+    NodeState,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.lost import is_present
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.options import (
+    Network,
+    Options,
+)
+
+
+class Owner(NamedTuple):
+    """The node that an address belongs to, and how a message calls it."""
+
+    node: str
+    title: str
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def is_other(watcher: Watcher, options: Options) -> bool:
+    """It is known to be no node's client: rbd-mirror, or what the user says is another host."""
+    return watcher.mirror or watcher.address in options.other_addresses
+
+
+def owners_of(state: NodeState, images: Iterable[Image], options: Options) -> dict[str, Owner]:
+    """The owner of each address that is known to belong to another client than this node.
+
+    Four sources, of which the first that names an address counts: the status of the other nodes,
+    the NetworkFences that were prepared for them, what ceph-csi noted when they staged an image,
+    and who has an image open that this node has no reason to open.
+    """
+    images = tuple(images)
+    confirmed = _confirmed(state, images, options)
+    # A dictionary keeps the first position and takes the last value, so the weakest goes in first.
+    return {
+        **_by_open_images(state, images, options, confirmed),
+        **_by_notes(state, images, confirmed),
+        **_by_fences(state),
+        **_by_status(state),
+    }
+
+
+def _by_status(state: NodeState) -> dict[str, Owner]:
+    # What this node's own status says takes no address from another node: its kubelet writes it.
+    return {
+        address: Owner(other.node.name, f"node {_node_title(other)}")
+        for other in state.others
+        for address in other.addresses
+    }
+
+
+def _by_fences(state: NodeState) -> dict[str, Owner]:
+    """By the NetworkFences that are named for another node."""
+    owners: dict[str, Owner] = {}
+    mine = state.host.addresses if state.host else ()
+    for other in state.others:
+        for fence in fences_for(state, other.node.name):
+            single = [str(it.network_address) for it in networks(fence.cidrs) if is_single(it)]
+            # A range says which addresses it hits, but not which of them its node has. That it
+            # covers one of this node's is enough to leave that one alone.
+            for address in [*single, *(it for it in mine if covers(fence, it))]:
+                title = f"node {other.node.name} (by NetworkFence {fence.name})"
+                owners.setdefault(address, Owner(other.node.name, title))
+    return owners
+
+
+def _by_notes(state: NodeState, images: Iterable[Image], confirmed: set[str]) -> dict[str, Owner]:
+    """By the address that ceph-csi noted on an image when a node staged it."""
+    owners: dict[str, Owner] = {}
+    mine = state.host.addresses if state.host else ()
+    there = {other.node.name for other in state.others}
+    for image in images:
+        for found in image.client_addresses:
+            # A note outlives its node, and its node's address.
+            if found.node in there and not (found.address in mine and found.address in confirmed):
+                owners.setdefault(
+                    found.address,
+                    Owner(found.node, f"node {found.node} (noted by ceph-csi on {image.title})"),
+                )
+    return owners
+
+
+def _by_open_images(
+    state: NodeState, images: Iterable[Image], options: Options, confirmed: set[str]
+) -> dict[str, Owner]:
+    """By the watchers of images that this node has no reason to open; the node is unknown."""
+    owners: dict[str, Owner] = {}
+    for image in _images_of_others(state, images):
+        for watcher in image.watchers:
+            if watcher.address not in confirmed and not is_other(watcher, options):
+                title = (
+                    f"{watcher.title}, which has {image.title} open, an image that is not node "
+                    f"{options.node}'s"
+                )
+                owners.setdefault(watcher.address, Owner("", title))
+    return owners
+
+
+def _confirmed(state: NodeState, images: Iterable[Image], options: Options) -> set[str]:
+    """The addresses that are this node's by another source than its kubelet.
+
+    A kubelet that was taken over can write any address into its own node's status, and so have
+    another node fenced; NodeRestriction does not check addresses
+    (plugin/pkg/admission/noderestriction/admission.go).
+    """
+    ledger = state.ledger
+    return {
+        *(
+            found.address
+            for image in images
+            for found in image.client_addresses
+            if found.node == options.node
+        ),
+        *options.fence_addresses,
+        *(
+            str(network.network_address)
+            for fence in fences_for(state, options.node)
+            if fence.addresses_from in KNOWN_ADDRESSES
+            for network in networks(fence.cidrs)
+            if is_single(network)
+        ),
+        *(ledger.addresses if ledger and is_present(state, ledger) else ()),
+    }
+
+
+def _images_of_others(state: NodeState, images: Iterable[Image]) -> list[Image]:
+    """The images of volumes that this node neither has nor had when it was fenced."""
+    held = {found.name for found in state.held}
+    held |= set(state.ledger.volumes if state.ledger else ())
+    return [image for image in images if image.volume and image.volume not in held]
+
+
+def fences_for(state: NodeState, node: str) -> list[NetworkFence]:
+    """The NetworkFences that were prepared for a node, by their names."""
+    # Early releases of Rook name a NetworkFence after its node; later ones put driver and namespace
+    # behind (fenceResourceName of pkg/operator/ceph/cluster/watcher.go). Ours have a prefix, so
+    # that the two never write the same object.
+    names = (node, f"storage-ops-{node}")
+    return [fence for fence in state.fences or () if fence.name in names]
+
+
+def is_single(network: Network) -> bool:
+    """A network of one address."""
+    return network.num_addresses == 1
+
+
+def _node_title(host: HostRecord) -> str:
+    return f"{host.node.name} ({'Ready' if host.node.ready == 'True' else 'not Ready'})"

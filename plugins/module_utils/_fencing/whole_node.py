@@ -1,0 +1,210 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Which other addresses of the node are fenced, and is that the whole node? Pure: no I/O here.
+
+A client that hangs is no watcher any more after 30 s and still may write later, so every other
+address of the node is fenced together with those that were seen.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
+    Image,
+    Watcher,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
+    covers,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
+    AttachedVolume,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case import Case
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.method import POWER
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import is_other
+
+
+def widen(case: Case, method: str) -> None:
+    """Add every other address of the node that this method can fence and no other node has.
+
+    ``spared`` gets the others, each with the reason: with any, the fence is not one of the whole
+    node.
+    """
+    ways = {
+        "status": case.own,
+        "metadata": sorted(case.noted),
+        "network_fence": case.prepared(),
+    }
+    for how, addresses in ways.items():
+        for address in addresses:
+            if address in case.source:
+                continue
+            why = _why_spared(case, method, address)
+            if why:
+                case.spared[address] = why
+            else:
+                case.source[address] = how
+
+
+def _why_spared(case: Case, method: str, address: str) -> str:
+    """Why this address is not fenced with the others; empty if it is."""
+    by = [
+        fence.name
+        for fence in case.state.fences or ()
+        if case.same_ceph(fence) and covers(fence, address)
+    ]
+    if address in case.owners:
+        return f"belongs to {case.owners[address]} too"
+    if method == "network_fence" and not by:
+        return "is covered by no NetworkFence"
+    if method == "ceph" and by:
+        return (
+            f"is covered by NetworkFence {', '.join(by)}, whose controller undoes what others write"
+        )
+    if any(ip_address(address) in network for network in case.options.protected):
+        return "is one of protected_addresses"
+    return ""
+
+
+def check_silent(case: Case, method: str) -> None:
+    """A volume that is nowhere seen open may be open at any address of the node, so it needs the
+    fence of the whole node.
+    """
+    silent = _silent(case)
+    _check_attached_here(case, silent)
+    if silent and method != "none" and case.source and not _is_whole(case, method):
+        names = ", ".join(found.name for found in silent)
+        left = "; ".join(f"{address} {why}" for address, why in case.spared.items())
+        case.reasons.append(
+            Reason(
+                "fence_incomplete",
+                f"nothing shows from where {names} is held (no watcher, no lock, no note of "
+                "ceph-csi), so it needs the fence of the whole node, which cannot be made "
+                f"({left or 'its Node object has no addresses'}): prove that the node is off "
+                "and use method none with node_confirmed_off, or leave these volumes out "
+                "(claims)",
+            )
+        )
+
+
+def _check_attached_here(case: Case, silent: list[AttachedVolume]) -> None:
+    """Nothing was attached to another machine that had the node's name before."""
+    made = case.state.host.created if case.state.host else None
+    older = [
+        found.name
+        for found in silent
+        if made and found.attachment.created and found.attachment.created < made
+    ]
+    # A VolumeAttachment names its node by name only (spec.nodeName of storage.k8s.io/v1), so it
+    # survives that another machine registers under the name.
+    if older:
+        case.reasons.append(
+            Reason(
+                "fence_incomplete",
+                f"{', '.join(older)} was attached before this Node object was made "
+                f"({made:%Y-%m-%dT%H:%M:%SZ}), and nothing shows from where it is held: the "
+                f"machine that was {case.options.node} before may have it, at an unknown "
+                "address. Prove that this one is off and delete the attachment by hand, or "
+                "leave the volume out (claims)",
+            )
+        )
+
+
+def _silent(case: Case) -> list[AttachedVolume]:
+    """The volumes that are new to the fence, and of which nothing shows who has them open."""
+    images = {image.volume: image for image in case.images}
+    before = set(case.known.volumes) if case.known else set()
+    return [
+        found
+        for found in case.meant
+        if found.name not in before and not _is_shown(case, images.get(found.name))
+    ]
+
+
+def _is_whole(case: Case, method: str) -> bool:
+    """Every address of the node is fenced, as far as they can be known."""
+    # The driver itself reports by which addresses the node reaches Ceph (CSIAddonsNode
+    # status.networkFenceClientStatus), so no other address matters then.
+    prepared = set(case.prepared())
+    reported = method == "network_fence" and bool(prepared) and prepared <= set(case.source)
+    # Once its Node object is gone, what was left out when the ledger was written is unknown.
+    return bool(case.own) and (not case.spared or reported)
+
+
+def _is_shown(case: Case, image: Image | None) -> bool:
+    """There is evidence of its own for the address at which the node has this image open."""
+    if image is None:
+        return False
+    noted = any(
+        found.node == case.options.node and found.address in case.source
+        for found in image.client_addresses
+    )
+    return (
+        noted
+        or any(holder.image is image for holder in case.holders)
+        or any(case.has(found.address) for found in case.clients(image))
+    )
+
+
+def check_visitors(case: Case) -> None:
+    """No client comes and goes where the fence would hit, nor at an unknown address.
+
+    The first is rather a healthy node than the lost one. The second may be the lost one, whose
+    connection is bad, and it would not be fenced.
+    """
+    added = set(case.source) - set(case.known.addresses if case.known else ())
+    for image, watcher in _visitors(case):
+        if watcher.address in added:
+            case.reasons.append(
+                Reason(
+                    "fence_shared",
+                    f"{watcher.title} comes and goes on {image.title} at an address that "
+                    "would be fenced, as a healthy node does that tries to stage the "
+                    f"volume: if several nodes reach Ceph from one address (NAT), {POWER}",
+                )
+            )
+        elif _is_outside(case, watcher.address) and _is_only_here(case, image):
+            case.reasons.append(
+                Reason(
+                    "client_unknown",
+                    f"{watcher.title} comes and goes on {image.title}, which no other "
+                    "node has, at an address that would not be fenced: a node whose "
+                    "connection is bad looks like this, too. Find out whose it is: if it "
+                    "is this node's, name it in fence_addresses; if it belongs to a host "
+                    "that is no node, in other_addresses; or run again",
+                )
+            )
+
+
+def _visitors(case: Case) -> list[tuple[Image, Watcher]]:
+    """The watchers that were not seen in every observation of any image."""
+    # One client has one connection, and so one name, for all its images (client.NUMBER is the
+    # global ID that the monitor gives to a session, src/mon/MonClient.cc).
+    staying = {
+        watcher.client for image in case.images for watcher in image.watchers if watcher.persistent
+    }
+    return [
+        (image, watcher)
+        for image in case.images
+        for watcher in image.watchers
+        if not watcher.persistent
+        and not is_other(watcher, case.options)
+        and watcher.client not in staying
+    ]
+
+
+def _is_outside(case: Case, address: str) -> bool:
+    """It would not be fenced, and is not known to be another node's."""
+    return address not in case.source and address not in case.owners
+
+
+def _is_only_here(case: Case, image: Image) -> bool:
+    """The volume is attached to no other node, so none tries to stage it."""
+    volume = case.volume_of(image)
+    return not volume.elsewhere and not volume.is_shared
