@@ -471,11 +471,13 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import 
 python.require()
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import run
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.options import (
     OPTIONS_SPEC,
-    FuseRecovery,
     fuse_options,
     options_of,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
+    FuseRecovery,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import (
     BOUNDS,

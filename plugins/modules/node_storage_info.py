@@ -271,9 +271,11 @@ SCOPE = ArgumentSpec(
 
 
 def _fuse_mounts(host: Host, params: dict[str, Any]) -> Audit[Any]:
+    from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.options import (
+        fuse_options,
+    )
     from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
         FuseRecovery,
-        fuse_options,
     )
 
     return FuseRecovery(host, fuse_options(params))

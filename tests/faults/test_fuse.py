@@ -284,7 +284,7 @@ def test_hostile_names_lead_nowhere(node: Node) -> None:
     assert node.sh(count) == "6"
     named = remount(node, paths=[published], **known(volume))
     assert (named.failed, named.changed) == (True, False)
-    assert "no FUSE mount of the kubelet's is there" in named.msg
+    assert "no FUSE mount of the kubelet is there" in named.msg
     run = remount(node, **known(volume))
     assert not run.failed, run.msg
     (finding,) = run.findings

@@ -4,8 +4,9 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""What the container of a CSI driver may use on this node: what a server that ran in it had for a
-limit.
+"""The limits of a CSI driver's container on this node.
+
+A FUSE server that the driver starts runs in it, so a server that replaces it gets the same.
 """
 
 from __future__ import annotations
@@ -30,31 +31,27 @@ _FILES = {
     "memory": ("memory.max", "memory.limit_in_bytes"),
     "pids": ("pids.max", "pids.max"),
 }
-# Version 1 says so where there is no limit: the largest number of whole pages.
+# Version 1 writes "no limit" as the largest number of whole pages, PAGE_COUNTER_MAX
+# (include/linux/page_counter.h); no node has that many bytes.
 _UNLIMITED = 2**60
 
 
 class Limits(NamedTuple):
-    """Bytes, and processes with their threads; None where there is no limit."""
+    """``memory``: bytes. ``tasks``: processes and threads. None where there is no limit."""
 
     memory: int | None = None
     tasks: int | None = None
 
 
 def read(host: Host, root: str, drivers: Collection[str]) -> dict[str, Limits]:
-    """By driver, of those of which exactly one container is found; ``root``: the
-    kubelet's folder.
+    """By driver, the limits of its container, if exactly one is found.
+
+    ``root``: the kubelet's folder.
     """
     found: dict[str, set[str]] = {}
-    for pid, text in each_namespace(host):
-        here = [driver for driver in drivers if f"/plugins/{driver} " in text]
-        cgroup = host.read(f"/proc/{pid}/cgroup") or "" if here else ""
-        if not container_id_of(cgroup):
-            continue
-        mounts = list(each_mount(text, pid, None)) if here else []
-        for driver in here:
-            if _is_node_plugin(mounts, root, driver):
-                found.setdefault(driver, set()).add(cgroup)
+    for driver, cgroup in _plugins(host, root, drivers):
+        found.setdefault(driver, set()).add(cgroup)
+    # Two, as while a DaemonSet is updated: which one served the mount is not known.
     return {
         driver: _limits(host, next(iter(several)))
         for driver, several in found.items()
@@ -62,12 +59,29 @@ def read(host: Host, root: str, drivers: Collection[str]) -> dict[str, Limits]:
     }
 
 
-def _is_node_plugin(mounts: Collection[Mount], root: str, driver: str) -> bool:
-    """The folder of the driver's socket is mounted, as in its sidecars, and what it mounts for pods
-    goes to the node.
+def _plugins(host: Host, root: str, drivers: Collection[str]) -> Iterator[tuple[str, str]]:
+    """(driver, /proc/PID/cgroup of its container) for each container that is a driver's."""
+    for pid, text in each_namespace(host):
+        # The kubelet looks for a driver's socket in plugins/DRIVER (kubernetes-csi
+        # node-driver-registrar, --kubelet-registration-path), so a container mounts that folder.
+        here = [driver for driver in drivers if f"/plugins/{driver} " in text]
+        cgroup = host.read(f"/proc/{pid}/cgroup") or "" if here else ""
+        if not container_id_of(cgroup):
+            continue
+        mounts = list(each_mount(text, pid, None)) if here else []
+        for driver in here:
+            if _is_node_plugin(mounts, root, driver):
+                yield driver, cgroup
 
-    The latter takes mountPropagation Bidirectional, of a folder that has the same path in both.
+
+def _is_node_plugin(mounts: Collection[Mount], root: str, driver: str) -> bool:
+    """Whether a container has the folder of the driver's socket, and mounts volumes for the node.
+
+    Sidecars have the socket, too. Only the driver itself needs mountPropagation Bidirectional, of
+    a folder with the same path inside and outside.
     """
+    # Bidirectional is rshared, which mountinfo shows as "shared:N" (kubernetes
+    # pkg/kubelet/kuberuntime translateMountPropagation; proc_pid_mountinfo(5)).
     socket = any(mount.root.endswith(f"/plugins/{driver}") for mount in mounts)
     return socket and any(
         mount.shared and (mount.point == root or mount.point.startswith(f"{root}/"))
@@ -81,7 +95,7 @@ def _limits(host: Host, cgroup: str) -> Limits:
 
 
 def _least(host: Host, cgroup: str, controller: str) -> int | None:
-    """Of the container and of its pod: both hold."""
+    """The smaller limit of the container and of its pod; the kernel enforces both."""
     said = [host.read(path) or "" for path in _paths(cgroup, controller)]
     numbers = [int(text) for text in said if text.isascii() and text.isdigit()]
     return min((number for number in numbers if number < _UNLIMITED), default=None)
@@ -94,7 +108,7 @@ def _paths(cgroup: str, controller: str) -> Iterator[str]:
         if names and controller not in names.split(","):
             continue
         base = f"{_CGROUPS}/{controller}{path}" if names else f"{_CGROUPS}{path}"
-        # From another cgroup namespace it may lead upwards.
+        # A path outside of this process's cgroup namespace begins with /.. (cgroup_namespaces(7)).
         if ".." not in path.split("/"):
             yield f"{base}/{old if names else new}"
             yield f"{base.rpartition('/')[0]}/{old if names else new}"

@@ -4,7 +4,10 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""How the programs that serve FUSE mounts are started, as data. Pure: no I/O here."""
+"""How the programs that serve FUSE mounts are started, as data. Pure: no I/O here.
+
+No recipe has a secret on the command line, which every user of the node can read.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,26 @@ from dataclasses import dataclass
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 
-# The credentials file of a command of the user's own holds the value of this key as it is.
+# For a user's own command, the credentials file contains the value of this key unchanged.
 FILE_KEY = "file"
 _PLACE = re.compile(r"\{([a-z_]+)\}")
-# What is put in for a placeholder, as a kind of word; of what is not named here, the name is the
-# kind.
+# Which kind of word (untrusted.word) a placeholder stands for, where that is not its name.
 _KINDS = {"target": "path", "credentials_file": "path", "bucket": "source"}
 _SECRETS = ("secret_key", "session_token")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A program, in the foreground, that is told its secrets by a file.
+    """A program that stays in the foreground and reads its secrets from a file.
 
-    ``fstypes``: what mountinfo calls its mounts. ``argv``: a word that is ``{options}`` or ``{at}``
-    stands for any number of words; ``at`` is what they are when there is an endpoint.
-    ``credentials``: text of the file, each line left out whose credential is not given.
-    ``needed``: keys of the credentials that it cannot do without. ``environment``: variables that
-    hold no secret. ``secret_environment``: the credentials file is one of variables, which systemd
-    reads. ``long_options``: options of the kernel's are its own, with two dashes.
-    ``names_remote``: mountinfo calls its mounts ``REMOTE:SOURCE``, with any name for the remote.
-    ``style``: how the file of the credentials is read, see untrusted.config_value.
+    ``fstypes``: the types of its mounts in mountinfo. ``argv``: a word that is ``{options}`` or
+    ``{at}`` stands for any number of words; ``at`` is what ``{at}`` stands for if there is an
+    endpoint. ``credentials``: text of the file; a line whose credential is not given is left out.
+    ``needed``: keys of the credentials that are mandatory. ``environment``: variables without
+    secrets. ``secret_environment``: the credentials file holds variables, which systemd reads.
+    ``long_options``: FUSE options are given as options of the program, with two dashes.
+    ``names_remote``: the source in mountinfo is ``REMOTE:SOURCE``, with any name for the remote.
+    ``style``: the syntax of the credentials file, see untrusted.config_value.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Recipe:
     style: str = "ini"
 
 
+# s3fs(1): -f stays in the foreground; passwd_file= has ACCESS_KEY:SECRET_KEY. ossfs and obsfs are
+# forks of it; the file of ossfs begins with the bucket (aliyun/ossfs README.md).
 _S3FS_LIKE = (
     "-f",
     "{source}",
@@ -61,6 +65,7 @@ _S3FS_LIKE = (
     "{options}",
 )
 _KEYS = ("access_key", "secret_key")
+# The shared credentials file of the AWS SDKs, which geesefs and goofys use.
 _AWS = (
     "[default]\naws_access_key_id = {access_key}\naws_secret_access_key = "
     "{secret_key}\naws_session_token = {session_token}\n"
@@ -120,8 +125,9 @@ RECIPES = {
             _KEYS,
             _AWS_FILE,
         ),
-        # The remote is made up here, so that the source is a bucket and perhaps a folder in it, as
-        # for the others.
+        # The remote's name is ours, so that the source is a bucket and perhaps a folder, as for the
+        # others. "rclone mount" takes FUSE options as its own flags
+        # (rclone.org/commands/rclone_mount).
         Recipe(
             "rclone",
             "rclone",
@@ -139,13 +145,13 @@ RECIPES = {
             "secret_access_key = {secret_key}\nsession_token = {session_token}\n"
             "endpoint = {endpoint}\nregion = {region}\n",
             _KEYS,
-            # Without a home it does not know where to keep its cache.
+            # A system service has no HOME, from which rclone derives its cache folder.
             ("HOME=/root",),
             long_options=True,
             names_remote=True,
         ),
-        # The source is the metadata engine's address, without a password; the bucket's keys are
-        # kept there.
+        # The source is the address of the metadata engine, which stores the bucket's keys. Its
+        # password is in META_PASSWORD (juicefs.com/docs, "How to Set Up Metadata Engine").
         Recipe(
             "juicefs",
             "juicefs",
@@ -158,8 +164,8 @@ RECIPES = {
             True,
             style="environment",
         ),
-        # The source is the folder of the file system, the access key its user, without the
-        # "client.".
+        # ceph-fuse(8): the source is a folder of the file system, the access key the name of the
+        # user without "client.". mountinfo says fuse.ceph-fuse or fuse.ceph, by the version.
         Recipe(
             "cephfs-fuse",
             "ceph-fuse",
@@ -185,13 +191,14 @@ RECIPES = {
 
 
 def for_fstype(fstype: str) -> Recipe | None:
-    """The recipe whose mounts look so, if that is but one."""
+    """The recipe for mounts of this type; None if there is none, or more than one."""
+    # Programs that set no subtype all mount as "fuse" (mount.fuse3(8), subtype).
     found = [recipe for recipe in RECIPES.values() if fstype in recipe.fstypes and fstype != "fuse"]
     return found[0] if len(found) == 1 else None
 
 
 def option_words(options: Sequence[str]) -> list[str]:
-    """Mount options as words: those that begin with a dash are a program's own."""
+    """Mount options as words of a command line. One that begins with a dash is left as it is."""
     return [
         word
         for option in options
@@ -204,15 +211,15 @@ def fill(
 ) -> list[str]:
     """A command line with its placeholders filled in; unknown ones stay as they are.
 
-    ``lists``: what a word that is nothing but this placeholder stands for; within a word it is
-    joined by commas. Raises Refused for a value that is no word of its kind.
+    ``lists``: a placeholder that is a whole word stands for all words of its list; within a word
+    they are joined by commas. Raises Refused for a value that is not one word of its kind.
     """
 
     def put_in(match: re.Match[str]) -> str:
         name = match[1]
         if name in lists:
             return ",".join(lists[name])
-        # An empty one is what the user has not given.
+        # The user has not given a value that is empty, so there is nothing to check.
         return _word(name, values[name]) if values.get(name) else values.get(name, match[0])
 
     words: list[str] = []
@@ -232,20 +239,16 @@ def _word(name: str, text: str) -> str:
 def credentials_text(
     recipe: Recipe | None, credentials: Mapping[str, str], values: Mapping[str, str]
 ) -> str:
-    """What the file of the credentials holds; empty if there are none. Without a recipe it is the
-    user's text, or a line per key.
+    """The text of the credentials file; empty if there are no credentials.
 
-    Raises Refused for a value that would be read as anything but itself.
+    Without a recipe it is the user's own text, or one line per key. Raises Refused for a value that
+    the program would read as something else, such as one with a line break.
     """
-    given = {key: text for key, text in {**values, **credentials}.items() if text}
     if not any(credentials.values()):
         return ""
     if recipe is None:
-        return given.get(FILE_KEY) or "".join(
-            f"{key}={untrusted.config_value('plain', key, text)}\n"
-            for key, text in credentials.items()
-            if text
-        )
+        return _own_text(credentials)
+    given = {key: text for key, text in {**values, **credentials}.items() if text}
 
     def put_in(match: re.Match[str]) -> str:
         name, text = match[1], given[match[1]]
@@ -259,3 +262,11 @@ def credentials_text(
         if set(_PLACE.findall(line)) <= set(given)
     ]
     return "".join(_PLACE.sub(put_in, line) for line in lines)
+
+
+def _own_text(credentials: Mapping[str, str]) -> str:
+    """The credentials file for a user's own command."""
+    given = {key: text for key, text in credentials.items() if text}
+    return given.get(FILE_KEY) or "".join(
+        f"{key}={untrusted.config_value('plain', key, text)}\n" for key, text in given.items()
+    )

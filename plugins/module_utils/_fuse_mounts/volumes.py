@@ -4,8 +4,9 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""What csi_volume_info has found, with Secrets and what the user knows better, as the option
-volumes of fuse_remount. Pure: no I/O here.
+"""Joins what csi_volume_info, Secrets and the user say into the option volumes of fuse_remount.
+
+Pure: no I/O here.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 
-# In attributes or parameters: the program that a driver mounts with, its options, and the address
-# of the server.
+# Keys in a volume's attributes or a StorageClass's parameters, by driver: "mounter" and "options"
+# of yandex-cloud/k8s-csi-s3 (pkg/driver/nodeserver.go), "url" and "otherOpts" of
+# kubernetes-sigs/alibaba-cloud-csi-driver (pkg/oss).
 _PROGRAMS = ("mounter",)
 _OPTIONS = ("options", "mountOptions", "otherOpts")
 _ENDPOINTS = ("endpoint", "endpointURL", "url", "s3-endpoint")
 _REGIONS = ("region", "s3-region", "everest.io/region")
-# How programs separate a folder from its bucket, where they do not take bucket/folder.
+# How programs separate a folder from its bucket, where that is not bucket/folder (s3fs(1);
+# README.md of geesefs and goofys).
 _SEPARATORS = {"s3fs": ":/", "ossfs": ":/", "obsfs": ":/", "geesefs": ":", "goofys": ":"}
-# Of a Secret, what is no credential but belongs to one.
+# Keys of a Secret that are no credentials, but belong to them.
 _ENDPOINT, _REGION = "endpoint", "region"
-# As fuse_recipes.FILE_KEY of the node's side.
+# The same as FILE_KEY of recipes.py, which is for nodes and is not imported on a controller.
 _FILE = "file"
 
 
@@ -46,19 +49,20 @@ def fuse_volumes(
     given: Sequence[Mapping[str, Any]],
     leaving: bool = False,
 ) -> dict[str, Any]:
-    """``volumes``: one entry for each volume; ``credentials``: theirs, by its name, handle or path.
+    """The options ``volumes`` (one entry per volume) and ``credentials`` (by name, handle or path).
 
-    What the user has given for a volume counts more than all else, and for a driver more than the
-    cluster.
+    ``volumes``, ``unused``: of csi_volume_info. ``secrets``: objects as the API returns them.
+    ``credential_keys``: credential -> keys of a Secret, the best first. ``drivers``: by name, parts
+    of an entry. ``given``: entries of the user. ``leaving``: treat all pods as being deleted.
 
-    ``secrets``: as the API has them. ``credential_keys``: credential -> keys of a Secret, the best
-    first. ``drivers``: by name, parts of an entry. ``given``: entries; one for a volume that the
-    cluster does not know is added. ``leaving``: take all pods as being deleted.
+    What the user gives for a volume overrides what is given for its driver, and that overrides the
+    cluster. An entry for a volume that the cluster does not know is added. Raises BadOption.
     """
     data = {
         (item["metadata"]["namespace"], item["metadata"]["name"]): item.get("data") or {}
         for item in secrets
     }
+    # An option that was not given must not override what the cluster says.
     mine = [{key: value for key, value in entry.items() if value is not None} for entry in given]
     better = {entry["volume"]: entry for entry in mine if entry.get("volume")}
     names = {entry["volume"] for entry in (*volumes, *unused)}
@@ -77,9 +81,7 @@ def fuse_volumes(
 
 
 def _apart(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Entries and credentials, which fuse_remount takes apart from each other, so that no log has
-    them.
-    """
+    """Entries and credentials apart, since only fuse_remount's option credentials is no_log."""
     volumes: list[dict[str, Any]] = []
     credentials: dict[str, Mapping[str, str]] = {}
     for entry in entries:
@@ -122,27 +124,29 @@ def _entry(
             source.replace("/", _SEPARATORS.get(recipe, "/"), 1) for source in volume["sources"]
         ],
         "options": [
-            # A command of the user's own is another program, whatever the cluster says.
+            # The driver's options are for its own program, not for a user's command.
             *([] if better.get("command") else habits.options(volume["driver"], recipe, region)),
             *option_words(_first(told, _OPTIONS)),
             *volume["mount_options"],
         ],
         "endpoint": endpoint,
-        # Who may write the Secret can name any server in it.
+        # Whoever may write the Secret chooses the server. So the majority is counted apart for each
+        # namespace of Secrets (Remote in outages.py).
         "secret_namespace": ""
         if better.get("endpoint")
         else (reference or {}).get("namespace", ""),
         "region": region,
         "credentials": credentials,
-        "pods": [
-            {
-                **{name: pod[name] for name in ("uid", "namespace", "name")},
-                "terminating": leaving or pod["terminating"],
-            }
-            for pod in volume["pods"]
-        ],
+        "pods": [_pod(pod, leaving) for pod in volume["pods"]],
     }
     return {**entry, **better}
+
+
+def _pod(pod: Mapping[str, Any], leaving: bool) -> dict[str, Any]:
+    return {
+        **{name: pod[name] for name in ("uid", "namespace", "name")},
+        "terminating": leaving or pod["terminating"],
+    }
 
 
 def _first(told: Mapping[str, str], names: Iterable[str]) -> str:
@@ -150,14 +154,15 @@ def _first(told: Mapping[str, str], names: Iterable[str]) -> str:
 
 
 def credentials_of(data: Mapping[str, str], keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The credentials in the data of a Secret; keys are compared as they are.
+    """The credentials in the data of a Secret. Raises StorageOpsError for a whole file.
 
-    None, if one of them is no text: whoever may write it keeps no other volume from its repair, and
-    no other endpoint takes the place of what was meant.
+    Empty if one of them is not base64 of UTF-8. A damaged Secret must not end the run for other
+    volumes, and half of it must not be combined with another endpoint.
     """
     found = {}
     if _FILE in keys:
-        # Whoever may write the Secret would have root run what a program's configuration can say.
+        # A program's configuration file can name commands to run. Whoever may write the Secret
+        # would have root run them on the node.
         raise StorageOpsError(
             f"the credential {_FILE!r} is a whole configuration file, which no Secret may give: "
             "name the keys of the Secret one by one, or give the file by an entry of 'volumes'",
@@ -174,8 +179,9 @@ def credentials_of(data: Mapping[str, str], keys: Mapping[str, Sequence[str]]) -
 
 
 def option_words(text: str) -> list[str]:
-    """The options in a line as programs take them: ``-o a,b --memory-limit 1000`` is ``a,b`` and
-    ``--memory-limit=1000``.
+    """The mount options in a line of a StorageClass, one by one. Raises BadOption.
+
+    ``-o a,b --memory-limit 1000`` becomes ``a,b`` and ``--memory-limit=1000``.
     """
     try:
         words = shlex.split(text)
@@ -184,6 +190,7 @@ def option_words(text: str) -> list[str]:
     found: list[str] = []
     for word in words:
         before = found[-1] if found else ""
+        # "-o a,b", "-oa,b", "--name value", or any other word.
         if before == "-o":
             found[-1] = word
         elif re.match(r"-o.", word):

@@ -29,9 +29,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import NotStarted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    gathering,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     runbook as fuse,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     CONNECTIONS,
     PRIVATE,
 )
@@ -89,7 +92,7 @@ class FuseNode(Host):
         for module in (fuse, containers):
             monkeypatch.setattr(module, "probe_folders", lambda _host, paths, _s: self.probe(paths))
         monkeypatch.setattr(containers, "look_into", lambda _host, asked, _s: self.look(asked))
-        monkeypatch.setattr(fuse, "find_program", lambda name: f"/usr/bin/{name}")
+        monkeypatch.setattr(gathering, "find_program", lambda name: f"/usr/bin/{name}")
         monkeypatch.setattr(fuse, "call_libc", self.call_libc)
         monkeypatch.setattr(
             fuse,

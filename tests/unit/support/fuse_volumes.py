@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import Volume
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import Volume
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import ROOT
 
 UID, OTHER_UID = "0a1b2c3d-1111-2222-3333-444455556666", "0a1b2c3d-1111-2222-3333-777777777777"

@@ -38,7 +38,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     plan as fuse_plan,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     Options,
     Pod,
     State,

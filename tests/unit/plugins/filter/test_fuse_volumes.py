@@ -18,7 +18,7 @@ from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import
 from ansible_collections.storage_ops.runbooks.plugins.filter.fuse_volumes import (
     fuse_volumes as told,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.runbook import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.options import (
     OPTIONS_SPEC,
     fuse_options,
 )

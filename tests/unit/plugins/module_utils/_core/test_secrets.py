@@ -41,7 +41,7 @@ def test_secrets_are_options_of_their_own() -> None:
     secret from its masking.
     """
     known = specs()
-    assert {"_fuse_mounts.runbook.OPTIONS_SPEC", "_kube.options.AUTH"} <= set(known)
+    assert {"_fuse_mounts.options.OPTIONS_SPEC", "_kube.options.AUTH"} <= set(known)
     assert {
         name: within(spec.options) for name, spec in known.items() if within(spec.options)
     } == {}

@@ -26,9 +26,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    gathering,
+    options,
+    records,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     runbook as fuse,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     Options,
     Pod,
     Recovery,
@@ -51,8 +56,8 @@ def host(root: Path) -> Host:
 
 def test_an_audit_has_the_defaults() -> None:
     """And no limit to stay under, since it repairs nothing."""
-    options = fuse.fuse_options({"probe_timeout": 2.0, "kubelet_root": "/k", "maps": []})
-    assert options == Options(probe_timeout=2.0, kubelet_root="/k", max_repairs=1_000_000)
+    found = options.fuse_options({"probe_timeout": 2.0, "kubelet_root": "/k", "maps": []})
+    assert found == Options(probe_timeout=2.0, kubelet_root="/k", max_repairs=1_000_000)
 
 
 def test_what_the_module_leaves_out_is_what_the_plan_takes_for_granted() -> None:
@@ -61,13 +66,13 @@ def test_what_the_module_leaves_out_is_what_the_plan_takes_for_granted() -> None
     def defaults(spec: dict[str, Any]) -> dict[str, Any]:
         return {name: given["default"] for name, given in spec.items() if "default" in given}
 
-    entries = fuse.OPTIONS_SPEC.options["volumes"]["options"]
-    assert fuse.fuse_options(defaults(fuse.OPTIONS_SPEC.options)) == Options()
-    (volume,) = fuse.fuse_options({"volumes": [{**defaults(entries), "volume": "a"}]}).volumes
+    entries = options.OPTIONS_SPEC.options["volumes"]["options"]
+    assert options.fuse_options(defaults(options.OPTIONS_SPEC.options)) == Options()
+    (volume,) = options.fuse_options({"volumes": [{**defaults(entries), "volume": "a"}]}).volumes
     assert volume == Volume("a")
     assert Pod("u", **defaults(entries["pods"]["options"])) == Pod("u")
-    assert fuse.OPTIONS_SPEC.options["credentials"]["no_log"] is True
-    least = fuse.fuse_options({"volumes": [{"volume": "a", "memory_max": 64, "tasks_max": 16}]})
+    assert options.OPTIONS_SPEC.options["credentials"]["no_log"] is True
+    least = options.fuse_options({"volumes": [{"volume": "a", "memory_max": 64, "tasks_max": 16}]})
     assert (least.volumes[0].memory_max, least.volumes[0].tasks_max) == (64, 16)
 
 
@@ -76,7 +81,7 @@ def test_volumes_as_ansible_hands_them_over() -> None:
     entry.update({"volume": "pvc-1", "sources": ["a"], "paths": ["/a/"]})
     entry["pods"] = [{"uid": "u", "namespace": "", "name": "", "terminating": True}]
     del entry["credentials"]
-    (volume,) = fuse.fuse_options(
+    (volume,) = options.fuse_options(
         {"volumes": [entry], "credentials": {"/a": {"secret_key": 5, "x": None}}}
     ).volumes
     assert volume == Volume(
@@ -86,7 +91,7 @@ def test_volumes_as_ansible_hands_them_over() -> None:
         credentials={"secret_key": "5"},
         pods=(Pod("u", terminating=True),),
     )
-    (unknown,) = fuse.fuse_options({"volumes": [{"handle": "h", "pods": None}]}).volumes
+    (unknown,) = options.fuse_options({"volumes": [{"handle": "h", "pods": None}]}).volumes
     assert unknown.pods is None
 
 
@@ -116,7 +121,7 @@ def test_volumes_as_ansible_hands_them_over() -> None:
 )
 def test_options_that_cannot_be(params: dict[str, Any], reason: str) -> None:
     with pytest.raises(StorageOpsError, match=reason):
-        fuse.fuse_options(params)
+        options.fuse_options(params)
 
 
 def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
@@ -134,7 +139,7 @@ def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
     )
     (folder.parent / "def").mkdir()
     (folder.parent / "def/plan.json").write_text('{"name": ')
-    one, damaged = fuse._read_unfinished(host(tmp_path))
+    one, damaged = records.read_unfinished(host(tmp_path))
     assert (one.key, one.name, one.devices, one.targets) == ("abc", "/name", ("0:5",), (TARGET,))
     assert (one.fstype, one.origin, one.kept, one.begun) == (
         "fuse.s3fs",
@@ -154,10 +159,10 @@ def test_what_was_begun_stays_so(tmp_path: Path) -> None:
     runbook = fuse.FuseRecovery(host(tmp_path), Options())
     for begun, noted in ((False, False), (True, True), (False, True)):
         runbook._record(recovery, begun)
-        assert fuse._note(host(tmp_path), "abc")["begun"] is noted
-    assert not fuse._read_unfinished(host(tmp_path))[0].credentials
+        assert records.note_of(host(tmp_path), "abc")["begun"] is noted
+    assert not records.read_unfinished(host(tmp_path))[0].credentials
     (tmp_path / "run/storage_ops/fuse/abc/credentials").touch()
-    assert fuse._read_unfinished(host(tmp_path))[0].credentials
+    assert records.read_unfinished(host(tmp_path))[0].credentials
 
 
 def test_paths_by_a_link_to_the_kubelets_folder() -> None:
@@ -183,7 +188,7 @@ def test_waiting_for_containers(
     error: type[Exception] | None,
 ) -> None:
     """It looks first; only what there is to wait for needs time."""
-    monkeypatch.setattr(fuse, "_running", lambda _host, _pods: running)
+    monkeypatch.setattr(fuse, "running_processes", lambda _host, _pods: running)
     runbook = fuse.FuseRecovery(
         Host(Deadline(seconds), 10, str(tmp_path)), Options(containers_timeout=0.1)
     )
@@ -226,7 +231,7 @@ def test_a_secret_is_written_for_root_alone_and_never_through_a_link(tmp_path: P
     other = tmp_path / "other"
     other.write_text("mine")
     os.symlink(other, tmp_path / "credentials")
-    fuse._write(str(tmp_path / "credentials"), "s3cr3t")
+    records.write_private(str(tmp_path / "credentials"), "s3cr3t")
     assert other.read_text() == "mine"
     assert (tmp_path / "credentials").stat().st_mode & 0o777 == 0o600
 
@@ -299,9 +304,9 @@ def test_no_log_of_a_node_has_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     # ansible-core 2.19 asks how they are written.
     monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
-    module = basic.AnsibleModule(**fuse.OPTIONS_SPEC.to_kwargs())
+    module = basic.AnsibleModule(**options.OPTIONS_SPEC.to_kwargs())
     assert "pvc-1" in "".join(said) and "TOPSECRET" not in "".join(said)
-    (volume,) = fuse.fuse_options(module.params).volumes
+    (volume,) = options.fuse_options(module.params).volumes
     assert volume.credentials == SECRETS
 
 
@@ -325,9 +330,9 @@ def test_no_secret_of_a_tenant_hides_a_finding(
         basic, "_ANSIBLE_ARGS", json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
     )
     monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
-    module = basic.AnsibleModule(**fuse.OPTIONS_SPEC.to_kwargs())
-    given = fuse.options_of(module)
-    assert fuse.fuse_options(given).volumes[0].credentials["access_key"] == "refuse"
+    module = basic.AnsibleModule(**options.OPTIONS_SPEC.to_kwargs())
+    given = options.options_of(module)
+    assert options.fuse_options(given).volumes[0].credentials["access_key"] == "refuse"
     found = {
         "control": "STOR-05",
         "severity": "major",
@@ -373,18 +378,18 @@ def test_only_what_is_needed_is_kept_of_other_namespaces(tmp_path: Path) -> None
         + line(5001, "0:50", parent=5000, fstype="fuse.s3fs"),
         p8=crowd,
     )
-    found, crowded = fuse._others(node, ["0:50"])
+    found, crowded = gathering.other_mounts(node, ["0:50"])
     assert sorted((mount.pid, mount.id) for mount in found) == [("7", 5000), ("7", 5001)]
     assert crowded == {}
 
 
 def test_of_a_crowd_the_first_are_looked_at_and_that_is_told(tmp_path: Path) -> None:
     mine = "".join(
-        line(number, "0:50", fstype="fuse.s3fs") for number in range(2, fuse._MOST_COPIES + 500)
+        line(number, "0:50", fstype="fuse.s3fs") for number in range(2, gathering.MOST_COPIES + 500)
     )
     node = namespaces(tmp_path, p1=line(1, "8:1"), p7=line(1, "0:9") + mine)
-    found, crowded = fuse._others(node, ["0:50"])
-    assert len(found) == fuse._MOST_COPIES + 1
+    found, crowded = gathering.other_mounts(node, ["0:50"])
+    assert len(found) == gathering.MOST_COPIES + 1
     assert crowded == {
         "0:50": "1498 mounts in the mount namespace of pid 7, of which 1000 were looked at"
     }
@@ -403,7 +408,7 @@ def test_folders_of_pods(tmp_path: Path) -> None:
     os.symlink(
         volumes.parent, tmp_path / "var/lib/kubelet/pods/0a1b2c3d-1111-2222-3333-777777777777"
     )
-    found = fuse._pod_folders(host(tmp_path), "/var/lib/kubelet")
+    found = gathering.pod_folders(host(tmp_path), "/var/lib/kubelet")
     assert [(folder.pod, folder.volume, folder.driver, folder.handle) for folder in found] == [
         (uid, "pvc-1", "d", "h"),
         (uid, "pvc-2", "", ""),
@@ -412,6 +417,6 @@ def test_folders_of_pods(tmp_path: Path) -> None:
     linked = tmp_path / "var/lib/kubelet/pods/0a1b2c3d-1111-2222-3333-888888888888"
     linked.mkdir()
     (linked / "volumes").symlink_to(volumes)
-    assert fuse._pod_folders(host(tmp_path), "/var/lib/kubelet") == found
+    assert gathering.pod_folders(host(tmp_path), "/var/lib/kubelet") == found
     # A node whose kubelet has had no pod has no folder of them.
-    assert fuse._pod_folders(host(tmp_path), "/var/lib/other") == ()
+    assert gathering.pod_folders(host(tmp_path), "/var/lib/other") == ()

@@ -13,12 +13,17 @@ import pytest
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    likeness,
+    model,
+    stacks,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     plan as fuse_plan,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.limits import (
     Limits,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     Options,
     Pod,
     PodFolder,
@@ -246,7 +251,7 @@ def test_mounts_that_answer_are_nothing_to_report() -> None:
 
 @pytest.mark.parametrize("fstype", ["fuseblk", "fusectl", "ext4"])
 def test_what_no_process_serves_is_not_ours(fstype: str) -> None:
-    assert fuse_plan.superblocks(state(mount(10, STAGING, fstype=fstype)).table, ROOT) == {}
+    assert stacks.superblocks(state(mount(10, STAGING, fstype=fstype)).table, ROOT) == {}
 
 
 @pytest.mark.parametrize(
@@ -257,9 +262,9 @@ def test_only_places_of_the_kubelet_are_acted_on(point: str) -> None:
     found = state(*MOUNTS, mount(13, point))
     finding = only(found)
     assert point not in [target for _verb, target in verbs(finding)]
-    assert finding.evidence["outside"] == [fuse_plan.printable(point)]
-    assert "\n" not in fuse_plan.printable(point)
-    assert fuse_plan.superblocks(state(mount(13, point)).table, ROOT) == {}
+    assert finding.evidence["outside"] == [model.printable(point)]
+    assert "\n" not in model.printable(point)
+    assert stacks.superblocks(state(mount(13, point)).table, ROOT) == {}
 
 
 FOLDER = "/var/lib/juicefs/volume/pvc-1-abcdef"
@@ -371,16 +376,17 @@ def test_who_is_asked() -> None:
     """
     stacked = (mount(10, STAGING), mount(11, STAGING, "0:51", parent=10), mount(12, PUBLISH))
     table = MountTable([ROOT_MOUNT, *stacked])
-    found = fuse_plan.superblocks(table, ROOT)
-    assert {
-        device: fuse_plan.to_ask(table, superblock) for device, superblock in found.items()
-    } == {"0:50": PUBLISH, "0:51": STAGING}
+    found = stacks.superblocks(table, ROOT)
+    assert {device: stacks.to_ask(table, superblock) for device, superblock in found.items()} == {
+        "0:50": PUBLISH,
+        "0:51": STAGING,
+    }
     table = MountTable([ROOT_MOUNT, *stacked[:2]])
-    found = fuse_plan.superblocks(table, ROOT)
-    assert fuse_plan.to_ask(table, found["0:50"]) == ""
-    assert fuse_plan.buried(table, found, {"0:51": GONE}) == [stacked[0]]
-    assert fuse_plan.buried(table, found, {"0:51": OK}) == []
-    assert fuse_plan.buried(table, found, {"0:51": GONE, "0:50": GONE}) == []
+    found = stacks.superblocks(table, ROOT)
+    assert stacks.to_ask(table, found["0:50"]) == ""
+    assert stacks.buried(table, found, {"0:51": GONE}) == [stacked[0]]
+    assert stacks.buried(table, found, {"0:51": OK}) == []
+    assert stacks.buried(table, found, {"0:51": GONE, "0:50": GONE}) == []
 
 
 def test_a_renewed_staging_mount_is_used() -> None:
@@ -437,9 +443,9 @@ def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> 
         ({"credentials": {"access_key": "x"}}, "the credentials lack secret_key"),
         (
             {"command": ("s3fs", "-o", "key=s3cr3t-key", "{source}", "{target}")},
-            "would show everybody the credential secret_key",
+            "the command line would contain the credential secret_key",
         ),
-        ({"options": ("passwd=s3cr3t-key",)}, "would show everybody the credential secret_key"),
+        ({"options": ("passwd=s3cr3t-key",)}, "the command line would contain the credential secret_key"),
         (
             {"credentials": {**KEYS, "secret_key": "a\nb"}},
             "has characters that no credentials file can hold",
@@ -476,7 +482,7 @@ def test_refused_when_two_entries_say_it() -> None:
         ),
         (
             state(*MOUNTS, mount(30, f"{STAGING}/inner", "8:9", parent=10, fstype="ext4")),
-            "another mount lies inside of it",
+            "another mount is inside it",
         ),
         (state(mount(10, SUBPATH, root="/sub//deleted")), "was deleted"),
         (
@@ -499,7 +505,7 @@ def test_refused_for_what_is_there(found: State, reason: str) -> None:
 def test_what_was_said_of_another_node_is_not_used() -> None:
     for strategy in ("remount", "kubelet"):
         assert (
-            "the kubelet calls this node n1, and what was said of its volumes is of n2"
+            "the kubelet calls this node n1, but 'volumes' is about the node n2"
             in only(state(), node_name="n2", strategy=strategy).reason
         )
     assert only(state(), node_name="n1").verdict == "repair"
@@ -594,7 +600,7 @@ def test_a_client_that_passes_on_what_its_servers_answer(answer: Answer, verdict
     ],
 )
 def test_what_a_mount_is_of(fstype: str, source: str, origin: str) -> None:
-    assert fuse_plan.origin_of(mount(10, STAGING, fstype=fstype, source=source)) == origin
+    assert likeness.origin_of(mount(10, STAGING, fstype=fstype, source=source)) == origin
 
 
 def test_a_new_mount_must_be_like_the_dead_one() -> None:
@@ -609,23 +615,22 @@ def test_a_new_mount_must_be_like_the_dead_one() -> None:
     recovery = finding.repair[0].subject.recovery
     assert (recovery.origin, recovery.kept) == ("a:b", ("allow_other", "default_permissions"))
     new = replace(old, id=20, device="0:60")
-    assert fuse_plan.unlike(recovery, new) == ""
+    assert likeness.unlike(recovery, new) == ""
     assert (
-        fuse_plan.unlike(recovery, replace(new, source="a:c"))
+        likeness.unlike(recovery, replace(new, source="a:c"))
         == "the new mount is of 'a:c', the dead one was of 'a:b'"
     )
     assert (
-        fuse_plan.unlike(recovery, replace(new, source="geesefs"))
+        likeness.unlike(recovery, replace(new, source="geesefs"))
         == "the new mount is of 'geesefs', the dead one was of 'a:b'"
     )
     # What another program calls its sources cannot be compared.
-    assert fuse_plan.unlike(recovery, replace(new, source="s3fs", fstype="fuse.s3fs")) == ""
+    assert likeness.unlike(recovery, replace(new, source="s3fs", fstype="fuse.s3fs")) == ""
     lost = replace(new, super_options=("rw", "default_permissions"))
     assert (
-        fuse_plan.unlike(recovery, lost)
-        == "the new mount lacks allow_other, which the dead one had"
+        likeness.unlike(recovery, lost) == "the new mount lacks allow_other, which the dead one had"
     )
-    assert "dead filesystem" in fuse_plan.unlike(recovery, old)
+    assert "dead filesystem" in likeness.unlike(recovery, old)
     stacked = only(
         state(
             old,
@@ -633,7 +638,7 @@ def test_a_new_mount_must_be_like_the_dead_one() -> None:
             answers={"0:50": GONE, "0:51": GONE},
         )
     )
-    assert "of different sources: a:b, c" in stacked.reason
+    assert "have different sources: a:b, c" in stacked.reason
 
 
 LABEL = "context=system_u:object_r:container_file_t:s0"
@@ -658,7 +663,7 @@ def labelled(*options: str) -> Mount:
     ],
 )
 def test_labels_of_selinux(options: tuple[str, ...], found: tuple[str, ...]) -> None:
-    assert fuse_plan.contexts(labelled(*options)) == found
+    assert likeness.contexts(labelled(*options)) == found
 
 
 @pytest.mark.parametrize("label", [LABEL, PAIR])
@@ -671,9 +676,9 @@ def test_a_new_mount_must_have_the_label_of_the_dead_one(label: str) -> None:
     (recovery,) = {action.subject.recovery for action in only(state(dead), volumes=(given,)).repair}
     assert recovery.kept == (label,)
     new = replace(dead, id=20, device="0:60")
-    assert fuse_plan.unlike(recovery, new) == ""
+    assert likeness.unlike(recovery, new) == ""
     for other in (labelled(), labelled(f"{LABEL}:c9")):
-        why = fuse_plan.unlike(recovery, replace(other, id=20, device="0:60"))
+        why = likeness.unlike(recovery, replace(other, id=20, device="0:60"))
         assert why == f"the new mount lacks {label}, which the dead one had"
 
 
@@ -983,8 +988,8 @@ def test_copies_that_follow_the_node_do_not_count() -> None:
     driver = (process(8, OTHER_UID, "mnt:[2]", "c" * 64),)
     assert kubelets(left_behind(others=(parent, follower), processes=driver)).verdict == "repair"
     assert kubelets(left_behind(others=(alone, follower), processes=driver)).verdict == "refuse"
-    assert fuse_plan.stale(left_behind(others=(parent, follower), processes=driver), {"0:50"}) == []
-    (entry,) = fuse_plan.stale(left_behind(others=(alone, follower), processes=driver), {"0:50"})
+    assert stacks.stale(left_behind(others=(parent, follower), processes=driver), {"0:50"}) == []
+    (entry,) = stacks.stale(left_behind(others=(alone, follower), processes=driver), {"0:50"})
     assert entry == {
         "pod": OTHER_UID,
         "container": "c" * 64,
@@ -1288,22 +1293,22 @@ def taken(*ids: int) -> MountTable:
 @pytest.mark.parametrize(
     ("ids", "what"),
     [
-        ((5, 10, 11), fuse_plan.AS_BEFORE),
-        ((5, 10), fuse_plan.TAKEN_OFF),
-        ((5,), fuse_plan.TAKEN_OFF),
-        ((5, 40), fuse_plan.NEW),
-        ((5, 10, 40), fuse_plan.OTHER),
-        ((40,), fuse_plan.OTHER),
-        ((5, 40, 41), fuse_plan.OTHER),
-        ((), fuse_plan.OTHER),
-        ((10, 11), fuse_plan.OTHER),
-        ((5, 10, 11, 12), fuse_plan.OTHER),
+        ((5, 10, 11), stacks.AS_BEFORE),
+        ((5, 10), stacks.TAKEN_OFF),
+        ((5,), stacks.TAKEN_OFF),
+        ((5, 40), stacks.NEW),
+        ((5, 10, 40), stacks.OTHER),
+        ((40,), stacks.OTHER),
+        ((5, 40, 41), stacks.OTHER),
+        ((), stacks.OTHER),
+        ((10, 11), stacks.OTHER),
+        ((5, 10, 11, 12), stacks.OTHER),
     ],
 )
 def test_what_became_of_a_mount_point(ids: tuple[int, ...], what: str) -> None:
     dead = (mount(11, STAGING), mount(10, STAGING))
     target = Target(STAGING, "staging", dead, "/", (), 5)
-    assert fuse_plan.point_is(target, taken(*ids), ("0:50",)) == what
+    assert stacks.point_is(target, taken(*ids), ("0:50",)) == what
 
 
 def test_no_more_repairs_than_allowed() -> None:
@@ -1327,7 +1332,7 @@ def test_named_paths() -> None:
     assert all(finding.named for finding in findings.values())
     assert findings[STAGING].verdict == "repair"
     assert findings[well].reason == "it answers: there is nothing to repair"
-    assert findings["'/a\\nb'"].reason == "no FUSE mount of the kubelet's is there"
+    assert findings["'/a\\nb'"].reason == "no FUSE mount of the kubelet is there"
     assert [finding.name for finding in fuse_plan.plan(found, options(paths=(well,))).findings] == [
         well
     ]

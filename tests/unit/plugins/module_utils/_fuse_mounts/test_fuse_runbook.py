@@ -32,10 +32,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
     StorageOpsError,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    gathering,
+    records,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
     runbook as fuse,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.limits import Limits
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
     CONNECTIONS,
     PRIVATE,
     Options,
@@ -176,7 +180,7 @@ def test_a_new_mount_takes_the_place_of_the_dead_ones(scene: Scene) -> None:
     # Its server is the one that was started, and lives on without a trace of the repair.
     assert (len(scene.node.units), scene.left(), scene.ran("systemctl stop")) == (1, [], [])
     (finding,) = module.result["findings"]
-    wanted = [f"{point} lists, and is of the new filesystem {NEW}" for point in POINTS]
+    wanted = [f"{point} can be listed, and is of the new filesystem {NEW}" for point in POINTS]
     assert finding["evidence"]["proof"] == wanted
     assert [line for line in scene.node.calls if "lazy" not in line and "umount" in line] == []
 
@@ -384,12 +388,12 @@ def has_a_link_for_it(scene: Scene) -> None:
         (nothing, "no FUSE mount came up within 30 s"),
         (ends_at_once, "no FUSE mount came up within 30 s"),
         (makes(fstype="tmpfs"), "no FUSE mount came up within 30 s"),
-        (answers_badly, "the new mount does not list: Permission denied"),
+        (answers_badly, "the new mount cannot be listed: Permission denied"),
         (makes(fstype="fuse.other"), "the new mount is a fuse.other, not fuse.s3fs"),
         (makes(super_options=("rw",)), "the new mount lacks allow_other"),
-        (makes(device=OLD), "the new mount does not list"),
-        (lacks_the_folder, "what a subPath shows cannot be shown again"),
-        (has_a_link_for_it, "what a subPath shows cannot be shown again"),
+        (makes(device=OLD), "the new mount cannot be listed"),
+        (lacks_the_folder, "a subPath cannot be mounted from the new mount"),
+        (has_a_link_for_it, "a subPath cannot be mounted from the new mount"),
     ],
 )
 def test_a_new_mount_that_is_none_is_taken_back(
@@ -540,7 +544,7 @@ def test_a_later_point_that_fails_leaves_the_earlier_ones_well(scene: Scene) -> 
     scene.node.at("bind", lambda: scene.node.add(mount(77, PUBLISH, "0:77")))
     module = scene.repair()
     assert module.failed
-    assert f"another mount lies at {PUBLISH} by now" in module.result["msg"]
+    assert f"another mount is at {PUBLISH} by now" in module.result["msg"]
     assert scene.devices() == [[NEW], [OLD, "0:77"], [OLD]]
     assert ("bind_mount", "done") not in module.outcomes
 
@@ -626,8 +630,8 @@ def kept(scene: Scene) -> None:
         (covered, f"{PUBLISH} has no new mount"),
         (emptied, f"{PUBLISH} has no new mount"),
         (dead_again, f"{PUBLISH} has no new mount"),
-        (changed(root="/sub"), f"{PUBLISH} is not stacked, or does not show, what it did"),
-        (stacked, f"{PUBLISH} is not stacked, or does not show, what it did"),
+        (changed(root="/sub"), f"{PUBLISH} is not stacked as before, or shows another folder"),
+        (stacked, f"{PUBLISH} is not stacked as before, or shows another folder"),
         (changed(options=("rw",)), f"{PUBLISH} is not mounted nosuid"),
         (changed(device="0:61"), "its mounts are of different filesystems: 0:60, 0:61"),
         (kept, "is still there"),
@@ -873,7 +877,7 @@ def taken_away(scene: Scene) -> None:
         (taken_away, f"the new mount at {STAGING} is gone"),
         (renewed_is(fstype="ext4"), f"the new mount at {STAGING} is gone"),
         (renewed_is(device=OLD), f"the new mount at {STAGING} is gone"),
-        (errs, f"the new mount at {STAGING} does not answer any more: Input/output error"),
+        (errs, f"the new mount at {STAGING} no longer answers: Input/output error"),
         (renewed_is(super_options=("rw",)), "the new mount lacks allow_other"),
         (well_again, f"{SUBPATH} answers by now"),
     ],
@@ -904,7 +908,7 @@ def test_a_mount_without_the_folder_of_a_subpath_is_not_used(scene: Scene) -> No
     (scene.node.root / STAGING[1:] / "sub").rmdir()
     module = scene.repair()
     assert module.failed
-    assert "what a subPath shows cannot be shown again" in module.result["msg"]
+    assert "a subPath cannot be mounted from the new mount" in module.result["msg"]
     assert module.outcomes[0] == ("adopt_mount", "failed")
     # What was noted goes; the driver's own mount is none of ours.
     assert module.outcomes[-1] == ("clean_up", "done")
@@ -918,9 +922,9 @@ def test_what_was_begun_is_still_noted_if_it_fails_again(scene: Scene) -> None:
     (scene.node.root / PRIVATE[1:] / key / "mount/sub").rmdir()
     module = scene.repair()
     assert module.failed
-    assert "what a subPath shows cannot be shown again" in module.result["msg"]
+    assert "a subPath cannot be mounted from the new mount" in module.result["msg"]
     assert scene.left() == [key]
-    assert fuse._note(scene.node, key)["begun"] is True
+    assert records.note_of(scene.node, key)["begun"] is True
 
 
 # servers that hang
@@ -1000,7 +1004,7 @@ def test_a_connection_that_is_not_cut_keeps_its_mounts(
     module = scene.repair(abort_hung_connections=True)
     assert module.failed
     assert said in module.result["msg"]
-    assert ("the connection to its server was cut" in module.result["msg"]) is cut
+    assert ("the connection to its server was aborted" in module.result["msg"]) is cut
     assert (scene.devices(), scene.left(), scene.node.units) == (UNTOUCHED, [], set())
     assert cut or scene.node.read(ABORT) == ""
     # What is taken back is the mount that was made, once.
@@ -1067,8 +1071,8 @@ def test_what_cannot_be_asked_below_another_is_not_dead(
     [
         ([], ""),
         ([mount(90, PUBLISH, NEW)], ""),
-        ([mount(90, PUBLISH, NEW, root="/sub")], "another mount lies at"),
-        ([mount(90, PUBLISH, "0:61")], "another mount lies at"),
+        ([mount(90, PUBLISH, NEW, root="/sub")], "another mount is at"),
+        ([mount(90, PUBLISH, "0:61")], "another mount is at"),
     ],
 )
 def test_a_mount_that_came_with_that_of_a_peer_is_kept(
@@ -1208,7 +1212,7 @@ def test_the_limits_of_a_driver_are_read_where_its_mount_is_made(
         asked.append(set(drivers))
         return {driver: Limits(256 * 2**20, 64) for driver in drivers}
 
-    monkeypatch.setattr(fuse.driver_limits, "read", limits)
+    monkeypatch.setattr(gathering.driver_limits, "read", limits)
     other = Volume("pvc-9", driver="other.example.com", sources=("b",))
     mine = replace(VOLUME, driver="")
     assert scene.repair(volumes=(mine, other)).outcomes == REPLACED
@@ -1252,9 +1256,9 @@ def test_what_could_not_be_read_is_no_answer(
     """No server, and no folder of a pod, are evidence; not to know is none."""
     monkeypatch.setattr(scene.node, "bounded", lambda *_more: Reply(problem="no answer"))
     with pytest.raises(StorageOpsError, match="open files of processes could not be read"):
-        fuse._servers(scene.node)
+        gathering.fuse_servers(scene.node)
     with pytest.raises(StorageOpsError, match="folders below /k could not be listed"):
-        fuse._pod_folders(scene.node, "/k")
+        gathering.pod_folders(scene.node, "/k")
 
 
 def test_only_what_is_not_there_is_absent(scene: Scene, tmp_path: Path) -> None:
@@ -1263,7 +1267,7 @@ def test_only_what_is_not_there_is_absent(scene: Scene, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     long = "x" * 300
     paths = ["/file", "/link", "/gone", "/file/inside", f"/{long}"]
-    assert fuse._absent(scene.node, paths) == ["/gone", "/file/inside"]
+    assert gathering.absent_points(scene.node, paths) == ["/gone", "/file/inside"]
 
 
 def test_processes_of_pods(scene: Scene) -> None:
@@ -1274,6 +1278,6 @@ def test_processes_of_pods(scene: Scene) -> None:
     # One that ends meanwhile.
     (scene.node.root / "proc/21/comm").unlink()
     (scene.node.root / "proc/1/cgroup").unlink()
-    assert fuse._running(scene.node, [UID]) == ["web (pid 20)", " (pid 21)"]
+    assert gathering.running_processes(scene.node, [UID]) == ["web (pid 20)", " (pid 21)"]
     # Without pods there is none to wait for.
-    assert fuse._running(scene.node, []) == []
+    assert gathering.running_processes(scene.node, []) == []

@@ -1,0 +1,281 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Reads what the plan of dead FUSE mounts needs besides the node's own mounts and their answers.
+
+No function here touches a FUSE mount: a look at a hung one would never return.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import (
+    call_each,
+    find_program,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    StorageOpsError,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    limits as driver_limits,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    recipes as fuse_recipes,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import stacks
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    CONNECTIONS,
+    Options,
+    PodFolder,
+    State,
+    Superblock,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
+    Host,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    each_mount,
+    each_namespace,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import (
+    Process,
+    pod_uid_of,
+    read_processes,
+)
+
+# How many mounts of one filesystem in one mount namespace are read. A tenant's namespace may have
+# 100,000 (fs.mount-max, Documentation/admin-guide/sysctl/fs.rst).
+MOST_COPIES = 1000
+
+
+def details(
+    host: Host,
+    options: Options,
+    state: State,
+    broken: Collection[str],
+    found: dict[str, Superblock],
+) -> State:
+    """The state with all that the plan needs once something is wrong.
+
+    ``broken``: devices of superblocks. It costs a look at every process and every mount namespace,
+    so a healthy node is spared it.
+    """
+    blocks = [found[device] for device in sorted(broken)]
+    # Only the strategy kubelet unmounts, and has to know what the kubelet is not done with.
+    remount = options.strategy == "remount"
+    noted = [target.point for one in state.unfinished for target in one.targets]
+    inside = _kubelet_points(state, blocks, noted)
+    others, crowded = other_mounts(host, {block.device for block in blocks})
+    paths = _note_paths(blocks, found)
+    notes = dict(zip(paths, kubelet.read_notes(host, paths, state.root)))
+    drivers = {note.driver for note in notes.values()} | {one.driver for one in options.volumes}
+    kept = [block for block in blocks if stacks.kept_elsewhere(state.table, block)]
+    return replace(
+        state,
+        limits=driver_limits.read(host, state.root, drivers - {""}) if remount else {},
+        others=others,
+        crowded=crowded,
+        processes=tuple(read_processes(host, uses=False)),
+        notes=notes,
+        absent=tuple(absent_points(host, noted)),
+        parents=dict(zip(inside, kubelet.parents_problem(host, inside, state.root))),
+        waiting={block.device: waiting_requests(host, block.device) for block in blocks},
+        programs=_programs(options, blocks),
+        # As sd_booted(3) decides it.
+        systemd=host.exists("/run/systemd/system"),
+        folders=pod_folders(host, state.root) if blocks and not remount else (),
+        servers=fuse_servers(host) if kept else (),
+    )
+
+
+def _kubelet_points(state: State, blocks: list[Superblock], noted: list[str]) -> list[str]:
+    """The mount points that may be replaced; a damaged note may have named any path."""
+    points = {place.point for block in blocks for _mount, place in block.mounts}
+    return [
+        point
+        for point in sorted(points.union(noted))
+        if state.root and kubelet.classify(point, state.root)
+    ]
+
+
+def _note_paths(blocks: list[Superblock], found: dict[str, Superblock]) -> list[str]:
+    """The notes of broken superblocks, and one of each that answers.
+
+    That one names the driver, by which majorities are counted.
+    """
+    of_all = ([place.note for _mount, place in one.mounts if place.note] for one in found.values())
+    first = {notes[0] for notes in of_all if notes}
+    mine = {place.note for block in blocks for _mount, place in block.mounts if place.note}
+    return sorted(first | mine)
+
+
+def _programs(options: Options, blocks: list[Superblock]) -> dict[str, str]:
+    """By name, the paths of the programs that a remount may start; those that are installed."""
+    fstypes = {mount.fstype for block in blocks for mount, _place in block.mounts}
+    recipes = [fuse_recipes.RECIPES.get(volume.recipe) for volume in options.volumes]
+    recipes += [fuse_recipes.for_fstype(fstype) for fstype in fstypes]
+    names = {recipe.program for recipe in recipes if recipe}
+    names.update(volume.command[0] for volume in options.volumes if volume.command)
+    # PATH of an Ansible run may lack the folders of system programs; find_program knows them.
+    paths = {name: find_program(name) for name in names}
+    return {name: path for name, path in paths.items() if path}
+
+
+def other_mounts(host: Host, devices: Collection[str]) -> tuple[tuple[Mount, ...], dict[str, str]]:
+    """(mounts, crowded): the mounts of these filesystems in other mount namespaces than the node's.
+
+    The mounts that these are mounted on are included, since they tell about propagation.
+    ``crowded``: by device, a text about where there are too many to read them all.
+    """
+    own = host.link("/proc/1/ns/mnt")
+    mounts: list[Mount] = []
+    crowded: dict[str, str] = {}
+    for pid, text in each_namespace(host):
+        # A search in the text is cheap, and most namespaces have none of these devices.
+        if (
+            not any(f" {device} " in text for device in devices)
+            or host.link(f"/proc/{pid}/ns/mnt") == own
+        ):
+            continue
+        # Twice: a mount may be listed before the one that it is mounted on.
+        needed: set[str] = set()
+        counts: Counter[str] = Counter()
+        for mount in each_mount(text, pid, lambda _number, device: device in devices):
+            counts[mount.device] += 1
+            if counts[mount.device] <= MOST_COPIES:
+                needed |= {str(mount.id), str(mount.parent)}
+        mounts += each_mount(text, pid, lambda number, _device, needed=needed: number in needed)  # type: ignore[misc]
+        for device, count in counts.items():
+            if count > MOST_COPIES:
+                crowded[device] = (
+                    f"{count} mounts in the mount namespace of pid {pid}, of which {MOST_COPIES} "
+                    "were looked at"
+                )
+    return tuple(mounts), crowded
+
+
+def absent_points(host: Host, points: list[str]) -> list[str]:
+    """The paths at which nothing exists. A dead mount exists, though stat fails on it."""
+
+    def asking(point: str) -> bool:
+        try:
+            os.lstat(host.path(point))
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        # As ENOTCONN, which a dead FUSE mount answers (fs/fuse/dev.c).
+        except OSError:
+            return False
+        return False
+
+    replies = call_each(asking, points, host.command_timeout, host.deadline.remaining())
+    return [point for point, reply in zip(points, replies) if reply.value]
+
+
+def fuse_servers(host: Host) -> tuple[int, ...]:
+    """IDs of the processes that have /dev/fuse open."""
+
+    def looking() -> list[int]:
+        found = []
+        for pid in filter(str.isdigit, os.listdir(host.path("/proc"))):
+            folder = host.path(f"/proc/{pid}/fd")
+            # The process may end meanwhile. A link in /proc is read without asking any server.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if any(os.readlink(f"{folder}/{fd}") == "/dev/fuse" for fd in os.listdir(folder)):
+                    found.append(int(pid))
+        return found
+
+    reply = host.bounded(looking)
+    if reply.problem:
+        raise StorageOpsError(f"the open files of processes could not be read: {reply.problem}")
+    return tuple(reply.value)
+
+
+def waiting_requests(host: Host, device: str) -> str:
+    """How many requests wait for the server of a superblock, as a text for the evidence.
+
+    Known only where fusectl is mounted (Documentation/filesystems/fuse.rst, "waiting").
+    """
+    number = device.partition(":")[2]
+    waiting = host.read(f"{CONNECTIONS}/{number}/waiting")
+    return f"connection {number}: " + (
+        "fusectl is not mounted" if waiting is None else f"{waiting} requests wait"
+    )
+
+
+def running_processes(host: Host, pods: Collection[str]) -> list[str]:
+    """The processes in the control groups of these pods, as "NAME (pid ID)"."""
+    found = []
+    for pid in host.names("/proc") if pods else ():
+        if pid.isdigit() and pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "") in pods:
+            found.append(
+                Process(int(pid), host.read(f"/proc/{pid}/comm") or "", "", "", "", ()).describe()
+            )
+    return found
+
+
+def pod_folders(host: Host, root: str) -> tuple[PodFolder, ...]:
+    """Every folder of a volume in a pod's folder; StorageOpsError if they cannot be listed."""
+
+    def listing() -> list[list[str]]:
+        found = []
+        for pod in _names(host.path(f"{root}/pods")):
+            for plugin in _names(host.path(f"{root}/pods/{pod}/volumes")):
+                found += [
+                    [pod, plugin, volume]
+                    for volume in _names(host.path(f"{root}/pods/{pod}/volumes/{plugin}"))
+                ]
+        return found
+
+    reply = host.bounded(listing)
+    if reply.problem:
+        raise StorageOpsError(
+            f"the pods' folders below {root} could not be listed: {reply.problem}"
+        )
+    # The layout is pods/UID/volumes/PLUGIN/VOLUME (kubernetes pkg/kubelet/kubelet_getters.go).
+    # Folders with names that Kubernetes does not give are not its own.
+    known = [
+        (pod, plugin, volume)
+        for pod, plugin, volume in reply.value
+        if kubelet.classify(f"{root}/pods/{pod}/volumes/{plugin}/{volume}/mount", root)
+        or plugin != "kubernetes.io~csi"
+    ]
+    paths = [
+        f"{root}/pods/{pod}/volumes/{plugin}/{volume}/vol_data.json"
+        for pod, plugin, volume in known
+        if plugin == "kubernetes.io~csi"
+    ]
+    notes = dict(zip(paths, kubelet.read_notes(host, paths, root)))
+    folders = []
+    for pod, plugin, volume in known:
+        note = notes.get(
+            f"{root}/pods/{pod}/volumes/{plugin}/{volume}/vol_data.json", kubelet.VolumeNote()
+        )
+        folders.append(PodFolder(pod, volume, note.driver, note.handle))
+    return tuple(folders)
+
+
+def _names(path: str) -> list[str]:
+    """The names of a folder's folders, without links; none if it does not exist or is a link."""
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                entry.name
+                for entry in entries
+                if entry.name.isprintable() and entry.is_dir(follow_symlinks=False)
+            )
+    finally:
+        os.close(folder)

@@ -1,0 +1,283 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The types that the plan of dead FUSE mounts reads and writes. Pure: no I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.limits import (
+    Limits,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
+    Place,
+    VolumeNote,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+    MountTable,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    Answer,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
+
+RUNBOOK = "storage_ops.runbooks.recover_fuse_mounts"
+KIND = "FUSE mount"
+# Where new mounts are made before they replace dead ones. /run is a tmpfs: a reboot, which also
+# ends every mount, removes what an interrupted run left (file-hierarchy(7)).
+PRIVATE = "/run/storage_ops/fuse"
+# fusectl: a folder for each connection (Documentation/filesystems/fuse.rst, fs/fuse/control.c).
+CONNECTIONS = "/sys/fs/fuse/connections"
+# Mebibytes and threads. The defaults are for a server whose driver's container has no limits, or
+# was not found; with less than the least values, none of the supported programs starts.
+DEFAULT_MEMORY, DEFAULT_TASKS = 1024, 512
+LEAST_MEMORY, LEAST_TASKS = 64, 16
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod that uses a volume, as the API server describes it."""
+
+    uid: str
+    namespace: str = ""
+    name: str = ""
+    terminating: bool = False
+
+
+@dataclass(frozen=True)
+class Volume:
+    """How a volume has to be mounted, as the cluster or the user says.
+
+    ``recipe``: name of a Recipe; ``sources``: candidates for the bucket or folder to mount.
+    ``command``: the user's own command line, in place of a recipe. ``memory_max``: in MiB.
+    ``pods``: None if it is unknown which pods use the volume.
+    """
+
+    volume: str = ""
+    driver: str = ""
+    handle: str = ""
+    paths: tuple[str, ...] = ()
+    recipe: str = ""
+    sources: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    endpoint: str = ""
+    region: str = ""
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    command: tuple[str, ...] = ()
+    foreground: bool = True
+    memory_max: int | None = None
+    tasks_max: int | None = None
+    pods: tuple[Pod, ...] | None = None
+    secret_namespace: str = ""
+
+    def describe(self) -> str:
+        """The best name there is, for messages."""
+        return self.volume or self.handle or ", ".join(self.paths)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for and allows. All times are in seconds.
+
+    The documentation of fuse_remount describes each option.
+    """
+
+    paths: tuple[str, ...] = ()
+    strategy: str = "remount"
+    volumes: tuple[Volume, ...] = ()
+    kubelet_root: str = kubelet.ROOT
+    node_name: str = ""
+    probe_timeout: float = 5.0
+    remount_timeout: float = 30.0
+    containers_timeout: float = 0.0
+    unstage_timeout: float = 60.0
+    abort_hung_connections: bool = False
+    max_repairs: int = 10
+    accept_majority: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """A mount point whose mount is replaced or removed.
+
+    ``kind``: one of the kinds of _node.kubelet. ``take``: the layers that are unmounted, the
+    topmost first. ``root``: which folder of the filesystem was mounted there. ``flags``: options
+    that the mount had. ``beneath``: ID of the mount below them in the stack, 0 if there is none.
+    """
+
+    point: str
+    kind: str
+    take: tuple[Mount, ...]
+    root: str
+    flags: tuple[str, ...]
+    beneath: int
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """What an interrupted run left: its new mount, and the mount points that were waiting for it.
+
+    ``devices``: the dead superblocks. ``fstype``, ``origin``, ``kept``: as in Recovery. ``begun``:
+    its new mount was proven, and it had started to replace mounts. ``credentials``: its
+    credentials file still exists.
+    """
+
+    key: str
+    name: str
+    devices: tuple[str, ...]
+    targets: tuple[Target, ...]
+    fstype: str = ""
+    origin: str = ""
+    kept: tuple[str, ...] = ()
+    begun: bool = False
+    credentials: bool = False
+
+    @property
+    def folder(self) -> str:
+        """Where its new mount is, if it has one."""
+        return f"{PRIVATE}/{self.key}/mount"
+
+
+@dataclass(frozen=True)
+class Service:
+    """How a new mount is made.
+
+    ``argv``: the program and its arguments. ``fstypes``: what mountinfo may call its mount.
+    ``secret``: text of the credentials file. ``environment``: variables without secrets.
+    ``secret_environment``: the credentials file holds variables, which systemd reads.
+    ``as_is``: started without systemd. ``limits``: properties of the systemd unit, which take
+    rights away from the program and bound what it uses of the node. ``secrets``: texts that the
+    program knows, and that must not appear in what it is quoted with.
+    """
+
+    argv: tuple[str, ...]
+    fstypes: tuple[str, ...]
+    secret: str = field(default="", repr=False)
+    environment: tuple[str, ...] = ()
+    secret_environment: bool = False
+    foreground: bool = True
+    as_is: bool = False
+    limits: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The repair of one finding; all its actions carry it.
+
+    ``key``: names its folder and its systemd unit. ``devices``, ``fstype``: the dead superblocks,
+    as major:minor, and their type. ``origin``: the source in mountinfo, if that says more than the
+    name of a program. ``kept``: options that the new mount must have, too. ``ready``: a mount that
+    already answers, below ``trusted``; empty if ``service`` (a Service) makes it. ``pods``: UIDs.
+    ``volumes``: names of PersistentVolumes. ``handles``: (driver, volume handle).
+    """
+
+    key: str
+    name: str
+    devices: tuple[str, ...]
+    targets: tuple[Target, ...]
+    fstype: str = ""
+    origin: str = ""
+    kept: tuple[str, ...] = ()
+    ready: str = ""
+    trusted: str = ""
+    service: Any = None
+    pods: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+    handles: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """Where this repair keeps its note, its credentials and its new mount."""
+        return f"{PRIVATE}/{self.key}"
+
+    @property
+    def unit(self) -> str:
+        """The transient systemd unit in which the new server runs."""
+        return f"storage_ops-fuse-{self.key}.service"
+
+    @property
+    def source(self) -> str:
+        """The mount that all targets show after the repair."""
+        return self.ready or f"{self.folder}/mount"
+
+
+@dataclass(frozen=True)
+class Step:
+    """The subject of an action. ``target``: a Target, if the action is about one mount point."""
+
+    recovery: Recovery
+    target: Any = None
+
+
+@dataclass(frozen=True)
+class PodFolder:
+    """A volume's folder in the folder of a pod.
+
+    The kubelet removes it once the volume is torn down for the pod, so until then it is not done
+    with the volume (kubernetes pkg/kubelet/kubelet_volumes.go podVolumesExist).
+    """
+
+    pod: str
+    volume: str
+    driver: str
+    handle: str
+
+
+@dataclass(frozen=True)
+class State:
+    """What was gathered, from which the plan is made.
+
+    ``root``: the kubelet's folder, empty if there is none. ``answers``: by device of the
+    superblock. ``others``: FUSE mounts in other mount namespaces. ``notes``: by the path of a
+    vol_data.json. ``parents``: by mount point, why the folders above it cannot be trusted.
+    ``absent``: mount points that an interrupted run noted and that no longer exist. ``waiting``:
+    by device, how many requests wait for its server. ``programs``: name -> path. ``servers``: IDs
+    of processes that have /dev/fuse open. ``crowded``: by device, how many mounts elsewhere there
+    are, where too many to look at all of them. ``limits``: by driver, those of its container.
+    """
+
+    node: str
+    root: str
+    table: MountTable
+    answers: dict[str, Answer] = field(default_factory=dict)
+    others: tuple[Mount, ...] = ()
+    processes: tuple[Process, ...] = ()
+    notes: dict[str, VolumeNote] = field(default_factory=dict)
+    parents: dict[str, str] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    waiting: dict[str, str] = field(default_factory=dict)
+    programs: dict[str, str] = field(default_factory=dict)
+    systemd: bool = True
+    folders: tuple[PodFolder, ...] = ()
+    unfinished: tuple[Unfinished, ...] = ()
+    servers: tuple[int, ...] = ()
+    crowded: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, Limits] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Superblock:
+    """A FUSE filesystem with its mounts at places of the kubelet.
+
+    ``outside``: its mounts elsewhere, and those that a mount higher up hides. ``device`` is the
+    only name that a superblock has in mountinfo; each FUSE mount gets an anonymous one of its own
+    (fs/super.c get_anon_bdev).
+    """
+
+    device: str
+    mounts: tuple[tuple[Mount, Place], ...]
+    outside: tuple[Mount, ...]
+
+
+def printable(path: str) -> str:
+    """A path for messages; one with unprintable characters is quoted and escaped."""
+    return path if path.isprintable() else ascii(path)

@@ -1,0 +1,188 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The options of the repair of FUSE mounts: their specification and their checks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
+    BadOption,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    LEAST_MEMORY,
+    LEAST_TASKS,
+    Options,
+    Pod,
+    Volume,
+)
+
+_HIDDEN = "(hidden)"
+_POD = {
+    "uid": {"type": "str", "required": True},
+    "namespace": {"type": "str", "default": ""},
+    "name": {"type": "str", "default": ""},
+    "terminating": {"type": "bool", "default": False},
+}
+_VOLUME = {
+    "volume": {"type": "str", "default": ""},
+    "driver": {"type": "str", "default": ""},
+    "handle": {"type": "str", "default": ""},
+    "paths": {"type": "list", "elements": "str", "default": []},
+    # Without "choices": an unknown recipe, which comes from a driver's StorageClass, refuses the
+    # volumes of that driver only, not the whole run.
+    "recipe": {"type": "str", "default": ""},
+    "sources": {"type": "list", "elements": "str", "default": []},
+    "options": {"type": "list", "elements": "str", "default": []},
+    "endpoint": {"type": "str", "default": ""},
+    "secret_namespace": {"type": "str", "default": "", "no_log": False},
+    "region": {"type": "str", "default": ""},
+    "command": {"type": "list", "elements": "str", "default": []},
+    "foreground": {"type": "bool", "default": True},
+    "memory_max": {"type": "int"},
+    "tasks_max": {"type": "int"},
+    "pods": {"type": "list", "elements": "dict", "options": _POD},
+}
+# The options that an audit shares with the repair.
+PROBES_SPEC = ArgumentSpec({"probe_timeout": {"type": "float", "default": 5.0}})
+OPTIONS_SPEC = PROBES_SPEC.merge(
+    ArgumentSpec(
+        {
+            "paths": {"type": "list", "elements": "str", "default": []},
+            "strategy": {"type": "str", "default": "remount", "choices": ["remount", "kubelet"]},
+            "volumes": {"type": "list", "elements": "dict", "default": [], "options": _VOLUME},
+            # At the top level: AnsibleModule logs a list of dictionaries by its repr(), which
+            # escapes backslashes, quotes and line breaks. A secret that has one of them would no
+            # longer match, and would not be masked (ansible module_utils/basic.py _log_invocation).
+            "credentials": {"type": "dict", "default": {}, "no_log": True},
+            "node_name": {"type": "str", "default": ""},
+            "remount_timeout": {"type": "float", "default": 30.0},
+            "containers_timeout": {"type": "float", "default": 0.0},
+            "unstage_timeout": {"type": "float", "default": 60.0},
+            "abort_hung_connections": {"type": "bool", "default": False},
+            "max_repairs": {"type": "int", "default": 10},
+            "accept_majority": {"type": "bool", "default": False},
+        }
+    )
+)
+
+
+def fuse_options(params: dict[str, Any]) -> Options:
+    """The options of FuseRecovery, checked. Raises BadOption.
+
+    A module that only reports lacks most of them. It repairs nothing, so max_repairs is no limit.
+    """
+    given = {
+        "max_repairs": 1_000_000,
+        **_given(Options.__dataclass_fields__, params),
+    }
+    for name, least in (
+        ("probe_timeout", 0.1),
+        ("remount_timeout", 1),
+        ("containers_timeout", 0),
+        ("unstage_timeout", 0),
+        ("max_repairs", 0),
+    ):
+        # Written so that NaN, which compares as false, is refused, too.
+        if not given.get(name, least) >= least:
+            raise BadOption(f"{name} is {given[name]:g}; give at least {least:g}")
+    paths = tuple(path.rstrip("/") for path in given.get("paths", ()))
+    if "" in paths:
+        raise BadOption("paths has an empty path; leave the option out to look at everything")
+    volumes = tuple(_volume(entry) for entry in given.get("volumes", ()))
+    return Options(
+        **{
+            **given,
+            "paths": paths,
+            "volumes": _with_credentials(volumes, params.get("credentials") or {}),
+        }
+    )
+
+
+def options_of(module: Any) -> dict[str, Any]:
+    """The options of an AnsibleModule, which from then on masks no credentials in its result.
+
+    Ansible masks the text of each no_log value wherever it occurs, in the findings of all volumes.
+    Tenants write the Secrets: one that says "refuse" would hide every verdict. So the module's
+    own parameters, which Ansible adds to the result, lose the credentials here, and the output of
+    a volume's program is scrubbed where it is read (``FuseRecovery.apply``).
+    """
+    given = dict(module.params)
+    credentials = given["credentials"] or {}
+    module.params["credentials"] = dict.fromkeys(credentials, _HIDDEN)
+    parts = [secrets for secrets in credentials.values() if isinstance(secrets, dict)]
+    module.no_log_values -= {str(text) for secrets in parts for text in secrets.values()}
+    return given
+
+
+def _with_credentials(volumes: tuple[Volume, ...], given: dict[str, Any]) -> tuple[Volume, ...]:
+    """Each volume with the credentials that are given for its name, its handle or a path of it.
+
+    Raises BadOption, without a secret in its text.
+    """
+    if not all(isinstance(secrets, dict) for secrets in given.values()):
+        raise BadOption(
+            "credentials has a part that is no dictionary: give one for each volume, by its name, "
+            "handle or path"
+        )
+    # YAML may have made a number of a handle.
+    given = {str(key).rstrip("/"): secrets for key, secrets in given.items()}
+    keys = [_credentials_key(volume, given) for volume in volumes]
+    found = [
+        replace(volume, credentials=_texts(given[key] if key else {}))
+        for volume, key in zip(volumes, keys)
+    ]
+    left = set(given) - set(filter(None, keys))
+    if left:
+        raise BadOption(
+            f"{len(left)} of the credentials are of a volume that is not among the volumes"
+        )
+    return tuple(found)
+
+
+def _credentials_key(volume: Volume, given: dict[str, Any]) -> str:
+    """By which of its names a volume has credentials; empty if it has none."""
+    names = dict.fromkeys((volume.volume, volume.handle, *volume.paths))
+    keys = [name for name in names if name and name in given]
+    if len(keys) > 1:
+        raise BadOption(
+            f"credentials has {volume.describe()} more than once: give it by one of "
+            f"{', '.join(keys)}"
+        )
+    return keys[0] if keys else ""
+
+
+def _texts(secrets: dict[Any, Any]) -> dict[str, str]:
+    return {str(key): str(text) for key, text in secrets.items() if text is not None}
+
+
+def _given(fields: Any, entry: dict[str, Any]) -> dict[str, Any]:
+    """The values of an option's dictionary that its class has a field for and that were given."""
+    # AnsibleModule fills in None for what was not given.
+    return {name: entry[name] for name in fields if entry.get(name) is not None}
+
+
+def _volume(entry: dict[str, Any]) -> Volume:
+    """An entry of the option 'volumes'. Raises BadOption if it names no volume."""
+    given = _given(Volume.__dataclass_fields__, entry)
+    for name in ("paths", "sources", "options", "command"):
+        given[name] = tuple(given.get(name, ()))
+    given["paths"] = tuple(path.rstrip("/") for path in given["paths"])
+    if "pods" in given:
+        given["pods"] = tuple(Pod(**_given(Pod.__dataclass_fields__, pod)) for pod in given["pods"])
+    volume = Volume(**given)
+    for name, number, least in (
+        ("memory_max", volume.memory_max, LEAST_MEMORY),
+        ("tasks_max", volume.tasks_max, LEAST_TASKS),
+    ):
+        if number is not None and number < least:
+            raise BadOption(f"{name} of {volume.describe()} is {number}; give at least {least}")
+    if not volume.describe():
+        raise BadOption("an entry of 'volumes' says neither 'volume' nor 'handle' nor 'paths'")
+    return volume

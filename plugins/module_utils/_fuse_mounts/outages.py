@@ -1,0 +1,137 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Whether so many FUSE mounts are broken at once that what they talk to may be down.
+
+Replacing mounts during an outage loses what their servers have not written yet, and the new ones
+cannot start either. Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Finding,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.turns import in_turns
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.identity import (
+    entries_for,
+    volumes_of,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    Options,
+    Recovery,
+    State,
+    Superblock,
+    Volume,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
+    is_broken,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.kubelet import (
+    Place,
+)
+
+
+class Remote(NamedTuple):
+    """What mounts talk to, as far as that is known. A majority is counted for each remote.
+
+    ``namespace``: that of the Secret with which they are mounted. Whoever may write the Secret can
+    name any endpoint in it. With healthy mounts of their own they could outvote the broken mounts
+    of others, so an endpoint from a Secret counts for that namespace only.
+    """
+
+    driver: str
+    endpoint: str
+    namespace: str
+
+    @property
+    def shown(self) -> str:
+        """As part of a sentence, with a blank in front; empty if nothing is known."""
+        at = f" at {untrusted.sample_of(self.endpoint)}" if self.endpoint else ""
+        of = f" of {self.driver}" if self.driver else ""
+        return of + at + (f" with Secrets in {self.namespace}" if self.namespace else "")
+
+
+def outages_by_remote(
+    state: State, options: Options, found: Mapping[str, Superblock]
+) -> dict[Remote, Reason]:
+    """The remotes with more broken than working mounts, and the refusal for each."""
+    totals: Counter[Remote] = Counter()
+    broken: Counter[Remote] = Counter()
+    for device, superblock in found.items():
+        remote = _remote(state, options, [place for _mount, place in superblock.mounts])
+        totals[remote] += 1
+        broken[remote] += is_broken(state.answers.get(device))
+    return {
+        remote: Reason(
+            "majority_broken",
+            f"{broken[remote]} of the node's {total} FUSE mounts{remote.shown} look broken at "
+            "once: that may be an outage. "
+            "If their servers are known to be gone for good, set accept_majority",
+        )
+        for remote, total in totals.items()
+        if 2 * broken[remote] > total
+    }
+
+
+def remotes_of(
+    finding: Finding, state: State, options: Options, found: Mapping[str, Superblock]
+) -> list[Remote]:
+    """The remotes of the mounts that a repair is about."""
+    recovery: Recovery | None = finding.repair[0].subject.recovery if finding.repair else None
+    devices = recovery.devices if recovery else finding.evidence["devices"]
+    blocks = [found[device] for device in devices if device in found]
+    groups = [[place for _mount, place in block.mounts] for block in blocks]
+    # After an interrupted run no superblock may be left, only the points of its mounts.
+    if recovery and not groups:
+        groups = _places_apart(state, recovery)
+    return list(dict.fromkeys(_remote(state, options, places) for places in groups))
+
+
+def _places_apart(state: State, recovery: Recovery) -> list[list[Place]]:
+    places = (kubelet.classify(target.point, state.root) for target in recovery.targets)
+    return [[place] for place in places if place]
+
+
+def _remote(state: State, options: Options, places: list[Place]) -> Remote:
+    """The remote of the mounts of one filesystem.
+
+    Volumes of one driver whose endpoint is unknown count as having the same one.
+    """
+    read = [state.notes.get(place.note) for place in places]
+    notes = [note for note in read if note and not note.problem]
+    handles = tuple({(note.driver, note.handle) for note in notes})
+    points = {place.point for place in places}
+    entries = entries_for(state, options, volumes_of(places, notes), handles, points)
+    entry = entries[0] if len(entries) == 1 else Volume()
+    known = {place.driver for place in places} | {note.driver for note in notes} | {entry.driver}
+    # Contradicting names are refused elsewhere; here any of them will do, if it is always the same.
+    driver = min(known - {""}, default="")
+    # A trailing slash or another case does not make another server (RFC 3986, 6.2.2.1).
+    return Remote(driver, entry.endpoint.rstrip("/").lower(), entry.secret_namespace)
+
+
+def share_by_namespace(findings: list[Finding], options: Options) -> list[Finding]:
+    """The findings in turns of the namespaces of their pods.
+
+    max_repairs takes the first ones, so no namespace can use them all up.
+    """
+    namespaces = {
+        entry.volume: {pod.namespace for pod in entry.pods or ()} for entry in options.volumes
+    }
+
+    def owner(finding: Finding) -> tuple[str, ...]:
+        volumes = finding.evidence.get("volumes", ())
+        return tuple(sorted({name for volume in volumes for name in namespaces.get(volume, ())}))
+
+    return in_turns(findings, owner)

@@ -1,0 +1,93 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The files that a repair of FUSE mounts keeps below /run, for the run after an interrupted one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    PRIVATE,
+    Target,
+    Unfinished,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import (
+    Host,
+)
+
+
+def note_of(host: Host, key: str) -> dict[str, Any]:
+    """What a run noted about its repair; empty if that is no JSON, or not there."""
+    noted: dict[str, Any] = {}
+    with contextlib.suppress(ValueError):
+        noted = json.loads(host.read(f"{PRIVATE}/{key}/plan.json") or "{}")
+    return noted
+
+
+def read_unfinished(host: Host) -> tuple[Unfinished, ...]:
+    """What earlier runs did not tidy up. A note that cannot be read names no mount points."""
+    found = []
+    for key in host.names(PRIVATE):
+        noted = note_of(host, key)
+        targets = tuple(
+            Target(
+                entry["point"],
+                entry["kind"],
+                (),
+                entry["root"],
+                tuple(entry["flags"]),
+                entry["beneath"],
+            )
+            for entry in noted.get("targets", ())
+        )
+        more = {name: noted[name] for name in ("fstype", "origin") if name in noted}
+        found.append(
+            Unfinished(
+                key,
+                noted.get("name", f"{PRIVATE}/{key}"),
+                tuple(noted.get("devices", ())),
+                targets,
+                kept=tuple(noted.get("kept", ())),
+                # Without a readable note its server may serve mounts in use, so it is not stopped.
+                begun=noted.get("begun", True),
+                credentials=host.exists(f"{PRIVATE}/{key}/credentials"),
+                **more,
+            )
+        )
+    return tuple(found)
+
+
+def make_folder(path: str) -> None:
+    """Make a folder unless it exists, without a look at what may be mounted on it."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+
+
+def write_private(path: str, text: str) -> None:
+    """Write a new file that only root can read.
+
+    An old one is removed first, so that O_EXCL shows whether another process has put one there.
+    """
+    remove(path)
+    with open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600),
+        "w",
+        encoding="utf-8",
+    ) as file:
+        file.write(text)
+
+
+def remove(path: str) -> None:
+    """Remove a file or an empty folder; one in use stays."""
+    with contextlib.suppress(OSError):
+        try:
+            os.unlink(path)
+        except IsADirectoryError:
+            os.rmdir(path)

@@ -1,0 +1,183 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The strategy remount: start a new server, and replace the dead mounts by its mount.
+
+Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    Recovery,
+    State,
+    Step,
+    Superblock,
+    Target,
+    Volume,
+    printable,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.service import (
+    BY_DRIVER,
+    mount_command,
+    service_for,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
+    Group,
+    kept_elsewhere,
+    servers_of,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts import (
+    Mount,
+)
+
+
+def user_obstacles(mount: Mount, entries: list[Volume]) -> list[Reason]:
+    """Whether the dead server ran as another user than root, which a recipe cannot repeat."""
+    # Only the user who mounted it can use a FUSE mount without allow_other, not even root
+    # (user_id in fuse(4); fs/fuse/dir.c fuse_allow_current_process).
+    users = [option for option in mount.super_options if re.fullmatch(r"user_id=[1-9]\d*", option)]
+    if not users or any(entry.command for entry in entries):
+        return []
+    return [
+        Reason(
+            "mount_unknown",
+            f"its server ran as another user than root ({users[0]}), and a recipe's runs as root: "
+            "give a command that runs as that user, or use the strategy kubelet",
+        )
+    ]
+
+
+def elsewhere_obstacles(
+    state: State, found: Mapping[str, Superblock], group: Group, finding: Finding
+) -> list[Reason]:
+    """Dead mounts of the driver's own, which it would bind again for the next pod."""
+    obstacles = []
+    for device in group.devices:
+        for mount in kept_elsewhere(state.table, found[device]):
+            processes = servers_of(state, device)
+            pods = sorted({process.pod for process in processes if process.pod})
+            finding.evidence["servers"] = [
+                f"{process.describe()} of pod {process.pod or '(none)'}" for process in processes
+            ]
+            whose = (
+                f"its server may be that of the pod {' or '.join(pods)}: delete that pod"
+                if pods
+                else "its server is gone, or of no pod: find the pod of the driver that serves it "
+                "(JuiceFS, Mountpoint for S3 and others have one for each volume), and delete it"
+            )
+            obstacles.append(
+                Reason(
+                    "driver_mount_broken",
+                    f"the driver's own mount at {printable(mount.point)}, from which it binds "
+                    f"those of pods, is dead as well, and the next pod would get it; {whose}, "
+                    "then run this again",
+                )
+            )
+    return obstacles
+
+
+def point_obstacles(state: State, targets: tuple[Target, ...]) -> list[Reason]:
+    """What keeps the mounts at these points from being replaced."""
+    obstacles = [
+        Reason("mount_in_the_way", state.parents[target.point])
+        for target in targets
+        if state.parents.get(target.point)
+    ]
+    for target in targets:
+        # A lazy unmount would take along what is mounted inside (umount(2), MNT_DETACH).
+        own = {mount.id for mount in target.take}
+        obstacles += [
+            Reason("mount_in_the_way", f"another mount is inside it, at {printable(mount.point)}")
+            for mount in (state.table.on(target.take[-1]) if target.take else [])
+            if mount.id not in own
+        ]
+        # So mountinfo marks a root that was removed (fs/d_path.c dentry_path); the new filesystem
+        # has no such folder to show.
+        if target.root.endswith("//deleted"):
+            obstacles.append(
+                Reason(
+                    "mount_in_the_way", f"the folder that was mounted at {target.point} was deleted"
+                )
+            )
+    return obstacles
+
+
+def to_be_mounted(
+    state: State, recovery: Recovery, entries: list[Volume], obstacles: list[Reason]
+) -> tuple[Recovery, list[Reason]]:
+    """The repair with the service that makes a new mount, and all obstacles."""
+    # Of two entries for one volume, none is more right than the other.
+    if len(entries) != 1:
+        why = "nothing says" if not entries else f"{len(entries)} entries of 'volumes' say"
+        remedy = f"give it by 'volumes', run the playbook with the cluster, or {BY_DRIVER}"
+        said = Reason("mount_unknown", f"{why} what is to be mounted: {remedy}")
+        return recovery, [*obstacles, said]
+    service, problems = service_for(state, entries[0], recovery)
+    known = [handle for driver, handle in recovery.handles if entries[0].driver in ("", driver)]
+    if entries[0].handle and recovery.handles and entries[0].handle not in known:
+        problems.append(
+            Reason(
+                "evidence_contradicts",
+                f"'volumes' has the volume handle {entries[0].handle}, the kubelet's note "
+                f"{', '.join(known) or 'another driver'}",
+            )
+        )
+    return replace(recovery, service=service), obstacles + problems
+
+
+def remount_actions(recovery: Recovery) -> list[Action]:
+    """Make or adopt the new mount, replace each dead one by a bind of it, and tidy up."""
+    actions = []
+    step = Step(recovery)
+    if recovery.service:
+        actions.append(
+            Action("mount", recovery.name, mount_command(recovery, recovery.service), step)
+        )
+    else:
+        actions.append(Action("adopt_mount", recovery.name, ["use", recovery.ready], step))
+    for target in recovery.targets:
+        source = f"{recovery.source}{target.root}".rstrip("/")
+        # A bind keeps the options of what is bound, so it takes its own flags (mount(8), --bind).
+        bind = [
+            "mount",
+            "--bind",
+            *(["-o", ",".join(target.flags)] if target.flags else []),
+            source,
+            target.point,
+        ]
+        take = [
+            word for _mount in target.take for word in ("umount", "--lazy", target.point, "then")
+        ]
+        actions.append(
+            Action("replace_mount", target.point, [*take, *bind], Step(recovery, target))
+        )
+    return [*actions, clean_up(recovery)]
+
+
+def clean_up(recovery: Recovery, stop: bool = False) -> Action:
+    """Remove the folder of a repair. ``stop``: its unit serves nothing but the mount that goes."""
+    first = ["systemctl", "stop", recovery.unit, "then"] if stop else []
+    command = [
+        "umount",
+        "--lazy",
+        f"{recovery.folder}/mount",
+        "then",
+        *first,
+        "rm",
+        "-r",
+        recovery.folder,
+    ]
+    return Action("clean_up", recovery.folder, command, Step(recovery))

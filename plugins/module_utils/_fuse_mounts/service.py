@@ -1,0 +1,375 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The program that serves a new FUSE mount: its command line, its credentials, its limits.
+
+Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import drivers, untrusted
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import Refused
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.untrusted import masked
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts import (
+    recipes as fuse_recipes,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.likeness import KEPT
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.limits import (
+    Limits,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    DEFAULT_MEMORY,
+    DEFAULT_TASKS,
+    LEAST_MEMORY,
+    LEAST_TASKS,
+    Recovery,
+    Service,
+    State,
+    Volume,
+    printable,
+)
+
+# The next step where this host cannot mount the volume itself.
+BY_DRIVER = "let the driver mount it again for new pods (strategy kubelet)"
+# Names of mount options whose values are secrets: passwd=, sftp-pass=, session_token= and the like.
+_PASSWORD = re.compile(
+    r"passw(?:or)?d$|(?:^|[_.-])(?:pass|passphrase|token)$|secret", re.ASCII | re.IGNORECASE
+)
+
+
+def service_for(
+    state: State, entry: Volume, recovery: Recovery
+) -> tuple[Service | None, list[Reason]]:
+    """How the new mount is made (None if it cannot be said), and all that speaks against it."""
+    problems = _source_problems(entry)
+    recipe = _recipe_for(entry, recovery)
+    if recipe is None and not entry.command:
+        asked = (
+            f"there is no recipe {untrusted.sample_of(entry.recipe)}"
+            if entry.recipe
+            else f"no recipe is for mounts of the type {recovery.fstype}"
+        )
+        return None, [
+            *problems,
+            Reason(
+                "mount_unknown",
+                f"{asked}: give one of {', '.join(fuse_recipes.RECIPES)}, or a command",
+            ),
+        ]
+    if problems:
+        return None, problems
+    source = next(filter(None, entry.sources))
+    problems = [
+        *_host_problems(state, entry, recipe),
+        *_credential_problems(entry, recipe),
+        *_habit_problems(entry, recipe, recovery),
+        *_word_problems(entry, source),
+    ]
+    try:
+        service = _filled(state, entry, recipe, source, recovery)
+    except Refused as error:
+        # The same word may have been refused above.
+        return None, list(dict.fromkeys([*problems, Reason(error.code, str(error))]))
+    service = replace(
+        service,
+        as_is=not state.systemd,
+        limits=_limits(entry, recipe, _driver_limits(state, entry, recovery)),
+        secrets=tuple(filter(None, entry.credentials.values())),
+    )
+    return service, problems + _shown_secrets(entry, recipe, service)
+
+
+def _recipe_for(entry: Volume, recovery: Recovery) -> fuse_recipes.Recipe | None:
+    """The recipe that the entry names, else that of the dead mounts' type."""
+    if entry.command:
+        return None
+    if entry.recipe:
+        return fuse_recipes.RECIPES.get(entry.recipe)
+    return fuse_recipes.for_fstype(recovery.fstype)
+
+
+def _program_name(entry: Volume, recipe: fuse_recipes.Recipe | None) -> str:
+    return entry.command[0] if entry.command else recipe.program if recipe else ""
+
+
+def _source_problems(entry: Volume) -> list[Reason]:
+    """What keeps it from being known which bucket or folder to mount."""
+    sources = sorted({*entry.sources} - {""})
+    problems = []
+    if not sources:
+        problems.append(
+            Reason(
+                "mount_unknown", f"no source of {entry.describe()} is known: give one in 'sources'"
+            )
+        )
+    # The cluster may name several, as a bucket in the parameters and another in the attributes.
+    elif len(sources) > 1:
+        problems.append(
+            Reason(
+                "mount_unknown",
+                "more than one candidate source: "
+                f"{', '.join(map(untrusted.sample_of, sources[:5]))}",
+            )
+        )
+    return problems
+
+
+def _host_problems(state: State, entry: Volume, recipe: fuse_recipes.Recipe | None) -> list[Reason]:
+    """What this host lacks."""
+    problems = []
+    # A recipe's program stays in the foreground, so without systemd it would end with the module.
+    if not state.systemd and recipe:
+        problems.append(
+            Reason(
+                "program_missing",
+                "systemd does not run here, and the new mount's program would run in it: give a "
+                "command that goes into the background by itself",
+            )
+        )
+    name = _program_name(entry, recipe)
+    if not state.programs.get(name, ""):
+        problems.append(
+            Reason("program_missing", f"{name} is not on this host: install it, or {BY_DRIVER}")
+        )
+    return problems
+
+
+def _credential_problems(entry: Volume, recipe: fuse_recipes.Recipe | None) -> list[Reason]:
+    missing = [key for key in (recipe.needed if recipe else ()) if not entry.credentials.get(key)]
+    if not missing:
+        return []
+    lacking = f"the credentials lack {' and '.join(missing)}"
+    return [
+        Reason(
+            "credentials_missing",
+            f"{lacking}: give them by the option 'credentials', or {BY_DRIVER}",
+        )
+    ]
+
+
+def _driver_limits(state: State, entry: Volume, recovery: Recovery) -> Limits:
+    """Those of the driver's container, if exactly one driver is named."""
+    named = {driver for driver, _handle in recovery.handles} | {entry.driver} - {""}
+    return state.limits.get(min(named), Limits()) if len(named) == 1 else Limits()
+
+
+def _habit_problems(
+    entry: Volume, recipe: fuse_recipes.Recipe | None, recovery: Recovery
+) -> list[Reason]:
+    """What the dead mount had because of its driver's habits, and a new one would lack."""
+    named = sorted({entry.driver, *(driver for driver, _handle in recovery.handles)})
+    # Some drivers start a program in a way that this module cannot repeat (_core/drivers.py).
+    unfit = [drivers.unfit(driver, recipe.program) for driver in named] if recipe else []
+    problems = [
+        Reason("mount_unknown", f"{why}: {BY_DRIVER}") for why in dict.fromkeys(unfit) if why
+    ]
+    return problems + _label_problems(entry, recovery)
+
+
+def _label_problems(entry: Volume, recovery: Recovery) -> list[Reason]:
+    """SELinux labels of the dead mount that the options do not repeat."""
+    given = {name for option in entry.options for name in _option_names(option)}
+    # Not every program hands a label on to the kernel, so it is not added to the options here.
+    # Where one was given but does not arrive, likeness.unlike refuses the new mount.
+    labels = [option for option in recovery.kept if option not in KEPT]
+    return [
+        Reason(
+            "mount_differs",
+            f"the dead mount has {printable(label)}, without which SELinux may keep its pods out: "
+            f"give it in 'options', if the program takes it, or {BY_DRIVER}",
+        )
+        for label in labels
+        if label.partition("=")[0] not in given
+    ]
+
+
+def _filled(
+    state: State,
+    entry: Volume,
+    recipe: fuse_recipes.Recipe | None,
+    source: str,
+    recovery: Recovery,
+) -> Service:
+    """The command line and the credentials, with all placeholders filled in.
+
+    Raises Refused for a value that is no word of its kind.
+    """
+    program = state.programs.get(_program_name(entry, recipe), "")
+    values = {
+        "source": source,
+        "target": f"{recovery.folder}/mount",
+        "credentials_file": f"{recovery.folder}/credentials",
+    }
+    values.update(
+        {"endpoint": entry.endpoint, "bucket": source.partition(":")[0], "region": entry.region}
+    )
+    words = fuse_recipes.option_words(_options(entry, recipe, recovery))
+    if recipe is None:
+        argv = fuse_recipes.fill(entry.command, values, {"options": words})
+        secret = fuse_recipes.credentials_text(None, entry.credentials, {})
+        return Service(
+            (program, *argv[1:]), (recovery.fstype,), secret, foreground=entry.foreground
+        )
+    # For ceph-fuse the access key is the name of a Ceph user, which is no secret.
+    values["access_key"] = entry.credentials.get("access_key", "")
+    at = fuse_recipes.fill(recipe.at, values, {}) if entry.endpoint else []
+    argv = fuse_recipes.fill(recipe.argv, values, {"options": words, "at": at})
+    secret = fuse_recipes.credentials_text(recipe, entry.credentials, values)
+    environment = tuple(fuse_recipes.fill(recipe.environment, values, {}))
+    fstypes = tuple(dict.fromkeys([*recipe.fstypes, recovery.fstype]))
+    return Service((program, *argv), fstypes, secret, environment, recipe.secret_environment)
+
+
+def _options(entry: Volume, recipe: fuse_recipes.Recipe | None, recovery: Recovery) -> list[str]:
+    """The mount options, with those of the dead mount that decide who may see and change files."""
+    options = list(entry.options)
+    given = {word for option in options for word in _option_names(option)}
+    for option in (option for option in recovery.kept if option in KEPT):
+        # allow_root and allow_other exclude each other in libfuse (mount.fuse3(8)).
+        if not given & ({option, "allow_root"} if option == "allow_other" else {option}):
+            options.append(
+                f"--{option.replace('_', '-')}" if recipe and recipe.long_options else option
+            )
+    return options
+
+
+# A server whose files are elsewhere needs one right of root: to mount (CAP_SYS_ADMIN, mount(2)).
+# Settings that give the unit a mount namespace of its own (ProtectSystem= and the like) are left
+# out: its mount would not be visible outside (systemd.exec(5)).
+_CONFINED = (
+    "CapabilityBoundingSet=CAP_SYS_ADMIN",
+    "DevicePolicy=closed",
+    "DeviceAllow=/dev/fuse rw",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    "LockPersonality=yes",
+    "RestrictRealtime=yes",
+)
+
+
+def _limits(entry: Volume, recipe: fuse_recipes.Recipe | None, known: Limits) -> tuple[str, ...]:
+    """Properties of the systemd unit (systemd.resource-control(5), systemd.exec(5)).
+
+    ``known``: the limits of the driver's container.
+    """
+    # What a tenant puts into a bucket decides how much memory its server takes, and what it parses.
+    # So the server gets no more than the driver's container, in which it ran before.
+    memory = DEFAULT_MEMORY if known.memory is None else max(LEAST_MEMORY, known.memory // 2**20)
+    tasks = DEFAULT_TASKS if known.tasks is None else max(LEAST_TASKS, known.tasks)
+    limits = (
+        f"MemoryMax={memory if entry.memory_max is None else entry.memory_max}M",
+        f"TasksMax={tasks if entry.tasks_max is None else entry.tasks_max}",
+        # Under memory pressure the kernel ends this server first, not the kubelet, which has -999
+        # (kubernetes pkg/kubelet/qos/policy.go KubeletOOMScoreAdj).
+        "OOMScoreAdjust=500",
+        # A core dump would contain the credentials.
+        "LimitCORE=0",
+        "NoNewPrivileges=yes",
+    )
+    # A user's own command may serve files of the node, for which it needs more rights of root.
+    return limits if recipe is None else limits + _CONFINED
+
+
+def _option_names(option: str) -> list[str]:
+    """The names in ``-o a,b=c`` or ``--a-b=c``, in the kernel's spelling with underscores."""
+    text = re.sub(r"^(?:--|-o[ =]?)", "", option)
+    return [word.partition("=")[0].replace("-", "_") for word in re.split(r"[,\s]+", text)]
+
+
+def _word_problems(entry: Volume, source: str) -> list[Reason]:
+    """Values that cannot be one word of a command line, and values with secrets in them."""
+    problems = []
+    given = [("source", source), ("endpoint", entry.endpoint), ("region", entry.region)]
+    for what, text in given + [("option", option) for option in entry.options]:
+        why = untrusted.problem(what, text) if text else ""
+        if why:
+            problems.append(Reason("value_refused", why))
+        # A longer text was refused above, and searching it could take long.
+        if len(text) <= untrusted.MAX_WORD and masked(text) != text:
+            problems.append(
+                Reason(
+                    "secret_exposed", f"the {what} has a password in it: give that as a credential"
+                )
+            )
+    return problems + _secret_options(entry)
+
+
+def _secret_options(entry: Volume) -> list[Reason]:
+    """Options with a secret, since every user of the node can read command lines
+    (proc_pid_cmdline(5)).
+    """
+    problems = []
+    for option in entry.options:
+        for word in re.split(r"[,\s]+", option):
+            name, _equals, value = word.lstrip("-").partition("=")
+            # passwd_file= and the like name a file; its path is no secret.
+            if value and _PASSWORD.search(name) and not name.endswith("file"):
+                problems.append(
+                    Reason(
+                        "secret_exposed",
+                        f"the option {name!r} is a secret, and every user can read the command "
+                        "line: give it as a credential",
+                    )
+                )
+    return problems
+
+
+def _shown_secrets(
+    entry: Volume, recipe: fuse_recipes.Recipe | None, service: Service
+) -> list[Reason]:
+    """Credentials that the filled-in command line would contain."""
+    # A recipe puts a credential on the command line only where it is a user's name.
+    named = {
+        key
+        for word in (recipe.argv if recipe else ())
+        for key in entry.credentials
+        if f"{{{key}}}" in word
+    }
+    return [
+        Reason(
+            "secret_exposed",
+            f"the command line would contain the credential {key}, and every user can read it: "
+            "use {credentials_file} in the command instead",
+        )
+        for key, text in entry.credentials.items()
+        if text and key not in named and any(text in word for word in service.argv)
+    ]
+
+
+def mount_command(recovery: Recovery, service: Service) -> list[str]:
+    """The exact command line that starts the program."""
+    if service.as_is:
+        return list(service.argv)
+    command = [
+        # In a transient unit the program has a control group, limits and a journal of its own.
+        # --collect unloads the unit even if it has failed, so that nothing is left
+        # (systemd-run(1)).
+        "systemd-run",
+        "--quiet",
+        "--collect",
+        f"--unit={recovery.unit}",
+        f"--description=FUSE mount for {recovery.name}",
+    ]
+    command.append(f"--property=Type={'simple' if service.foreground else 'forking'}")
+    command += [f"--property={limit}" for limit in service.limits]
+    command += [f"--setenv={variable}" for variable in service.environment]
+    if service.secret_environment and service.secret:
+        command.append(f"--property=EnvironmentFile={recovery.folder}/credentials")
+    if service.secret:
+        # systemd removes the file, so that it goes even if this run is killed: when the mount can
+        # be listed, or when the program has ended. $MAINPID is set by systemd (systemd.exec(5)).
+        remove = f"rm -f {recovery.folder}/credentials"
+        mounted = f"grep -qs ' {recovery.folder}/mount ' /proc/self/mountinfo"
+        wait = f"until {mounted}; do kill -0 $MAINPID 2> /dev/null || break; sleep 0.2; done"
+        lists = f"timeout -s KILL 10 ls {recovery.folder}/mount > /dev/null 2>&1"
+        command.append(f'--property=ExecStartPost=-/bin/sh -c "{wait}; {lists}; {remove}"')
+        command.append(f'--property=ExecStopPost=-/bin/sh -c "{remove}"')
+    # systemd expands variables in command lines; $$ is a literal $ (systemd.service(5)).
+    return [*command, "--", *(word.replace("$", "$$") for word in service.argv)]

@@ -1,0 +1,213 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""The strategy kubelet: unmount what the kubelet left behind; the driver mounts it for new pods.
+
+Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import Reason
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Action,
+    Finding,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.model import (
+    Options,
+    PodFolder,
+    Recovery,
+    State,
+    Step,
+    Target,
+    Volume,
+    printable,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fuse_mounts.stacks import (
+    follows_host,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import kubelet
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import (
+    HUNG,
+)
+
+
+def for_kubelet(
+    state: State,
+    options: Options,
+    recovery: Recovery,
+    entries: list[Volume],
+    obstacles: list[Reason],
+    finding: Finding,
+) -> tuple[Recovery, list[Reason]]:
+    """The repair with its pods, and all that speaks against unmounting.
+
+    Only mounts that no process can still be using are unmounted. Puts the pods that have to be
+    evicted into the evidence, if nothing else is in the way.
+    """
+    places = [kubelet.classify(target.point, state.root) for target in recovery.targets]
+    pods = tuple(sorted({place.pod for place in places if place and place.pod}))
+    obstacles = [
+        *obstacles,
+        *_unknown_pods(pods, entries),
+        *_running_pods(state, options, pods),
+        *_mounted_elsewhere(state, recovery, pods),
+        *_unfinished_kubelet(state, recovery, pods),
+        *(
+            Reason("evidence_unreadable", f"it has {state.crowded[device]}")
+            for device in recovery.devices
+            if device in state.crowded
+        ),
+    ]
+    wanted = _staying(pods, entries)
+    if wanted:
+        hung = any(state.answers[device].state == HUNG for device in recovery.devices)
+        # The caller refuses a hung mount, too, unless it may be aborted. Evicting pods for a repair
+        # that is refused anyway would only do harm.
+        if not obstacles and (options.abort_hung_connections or not hung):
+            finding.evidence["evict"] = wanted
+        obstacles.append(
+            Reason(
+                "pods_wanted",
+                f"{', '.join(wanted)} is not being deleted: evict it first (workload_reattach), "
+                "or use the strategy remount",
+            )
+        )
+    return replace(recovery, pods=pods), obstacles
+
+
+def _staying(pods: tuple[str, ...], entries: list[Volume]) -> list[str]:
+    """The pods that are not being deleted, as NAMESPACE/NAME.
+
+    No process may be running between two restarts of a container. So a pod that stays counts as
+    using the volume, whatever processes there are.
+    """
+    known = {pod.uid: pod for entry in entries for pod in entry.pods or ()}
+    return [
+        f"{known[uid].namespace}/{known[uid].name}"
+        for uid in pods
+        if uid in known and not known[uid].terminating
+    ]
+
+
+def _unknown_pods(pods: tuple[str, ...], entries: list[Volume]) -> list[Reason]:
+    if pods and (len(entries) != 1 or entries[0].pods is None):
+        return [
+            Reason(
+                "pods_wanted",
+                f"whether the pods {', '.join(pods)} are still wanted is not known: give them in "
+                "'volumes', or use the strategy remount",
+            )
+        ]
+    return []
+
+
+def _running_pods(state: State, options: Options, pods: tuple[str, ...]) -> list[Reason]:
+    running = [process for process in state.processes if process.pod in pods]
+    if running and not options.containers_timeout:
+        names = ", ".join(process.describe() for process in running[:5])
+        return [
+            Reason(
+                "pods_running",
+                f"containers of its pods run: {names}. Evict the pods and set containers_timeout, "
+                "or use the strategy remount",
+            )
+        ]
+    return []
+
+
+def _mounted_elsewhere(state: State, recovery: Recovery, pods: tuple[str, ...]) -> list[Reason]:
+    """Copies in other mount namespaces that would outlive the node's own mount."""
+    by_pid = {str(process.pid): process for process in state.processes}
+    hosts = {mount.id: mount for mount in state.table.mounts}
+    obstacles = []
+    for mount in state.others:
+        owner = by_pid.get(mount.pid)
+        # Those of the volume's own pods end with their containers.
+        strange = owner is None or owner.pod not in pods
+        if mount.device in recovery.devices and strange and not follows_host(mount, state, hosts):
+            who = owner.describe() if owner else f"pid {mount.pid}"
+            obstacles.append(
+                Reason(
+                    "in_use_mounted",
+                    f"it is also mounted in the mount namespace of {who}, at "
+                    f"{printable(mount.point)}",
+                )
+            )
+    return obstacles
+
+
+def _unfinished_kubelet(state: State, recovery: Recovery, pods: tuple[str, ...]) -> list[Reason]:
+    """Pods that the kubelet still has to publish to, or to unpublish from, where only the staging
+    mount is dead.
+    """
+    still = still_wanted(state.folders, recovery)
+    if not pods and still:
+        return [
+            Reason(
+                "pods_wanted",
+                f"the kubelet still has folders of this volume for the pods {', '.join(still)}: "
+                "it is not done with it",
+            )
+        ]
+    return []
+
+
+def still_wanted(folders: tuple[PodFolder, ...], recovery: Recovery) -> list[str]:
+    """UIDs of the pods that have a folder of the volume, sorted."""
+    return sorted(
+        {
+            folder.pod
+            for folder in folders
+            if folder.volume in recovery.volumes
+            or (folder.driver, folder.handle) in recovery.handles
+        }
+    )
+
+
+def kubelet_actions(recovery: Recovery, options: Options) -> list[Action]:
+    """Unmount the pods' mounts, then let the kubelet unstage the volume."""
+    step = Step(recovery)
+    actions = []
+    if recovery.pods and options.containers_timeout:
+        actions.append(
+            Action(
+                "wait_for_containers",
+                recovery.name,
+                ["wait", f"{options.containers_timeout:g}", *recovery.pods],
+                step,
+            )
+        )
+    staged = [target for target in recovery.targets if target.kind == kubelet.STAGING]
+    for target in [target for target in recovery.targets if target not in staged]:
+        actions.append(_unmount_action(recovery, target))
+    for target in staged:
+        # Once its pods are gone the kubelet unstages the volume by itself (NodeUnstageVolume,
+        # kubernetes pkg/kubelet/volumemanager/reconciler), and so keeps its records right.
+        if recovery.pods:
+            actions.append(
+                Action(
+                    "wait_unstaged",
+                    target.point,
+                    ["wait", f"{options.unstage_timeout:g}", target.point],
+                    Step(recovery, target),
+                )
+            )
+        # Without a pod it has forgotten the volume, as after a restart.
+        else:
+            actions.append(_unmount_action(recovery, target))
+    return actions
+
+
+def _unmount_action(recovery: Recovery, target: Target) -> Action:
+    # A normal umount fails with EBUSY while a process has a file open in the dead filesystem;
+    # --lazy takes it out of the way all the same (umount(2), MNT_DETACH).
+    command = [
+        word for _mount in target.take for word in ("umount", "--lazy", target.point, "then")
+    ]
+    return Action("unmount", target.point, command[:-1], Step(recovery, target))
