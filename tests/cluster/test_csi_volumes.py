@@ -124,7 +124,7 @@ def test_from_provisioner_to_path(request: pytest.FixtureRequest, fixture: str) 
     again = cluster.ansible("csi_volume_info", user=RBAC, nodes=["n2"])
     assert not again.failed and again.result["left_out"] == ["default"], again.msg
     (finding,) = again.result["findings"]
-    assert "n2 was made again after its pod default/web-n2" in finding["reason"]
+    assert "n2 was created again after its pod default/web-n2" in finding["reason"]
     missing = cluster.ansible("csi_volume_info", user=RBAC, nodes=["n3"])
     assert missing.failed and "there is no node n3" in missing.msg
     # Somebody who may not read pods must not be told that there are none.

@@ -111,7 +111,7 @@ def test_healthy(cluster: Cluster) -> None:
     )
     named = cluster.ansible("pod_volume_info", user=RBAC, namespace="default", pod="data-first")
     assert named.msg.startswith(
-        "nothing to do: pod default/data-first is Running and Ready. Whether its mounts are alive"
+        "nothing to do: pod default/data-first is Running and Ready. Only its node can tell"
     ), named.msg
     missing = cluster.ansible("pod_volume_info", user=RBAC, namespace="default", pod="no-such")
     assert missing.failed and "pod default/no-such does not exist" in missing.msg
@@ -154,7 +154,7 @@ def test_multi_attach(cluster: Cluster) -> None:
         "STOR-16",
         "storage_ops.runbooks.fail_over_volumes",
     )
-    assert "pv-data is attached to n1, which is not heard of" in lost["summary"]
+    assert "pv-data is attached to n1, which does not report" in lost["summary"]
     assert "for others prove that n1 is off or fenced" in lost["reason"]
 
 
@@ -199,7 +199,7 @@ def test_attach_fails(cluster: Cluster) -> None:
             'MountVolume.MountDevice failed for volume "pv-web" : rpc error: code = Internal desc '
             "= something quite new {0}",
             "",
-            "judge it by its own words",
+            "only the message itself explains it",
         ),
     ],
 )
@@ -399,7 +399,7 @@ def test_lost_node(cluster: Cluster) -> None:
     time.sleep(1.2)
     finding = one(cluster)
     assert (
-        finding["control"] == "STOR-16" and "its node n1 is not heard of" in finding["summary"]
+        finding["control"] == "STOR-16" and "its node n1 does not report" in finding["summary"]
     ), finding
 
 
@@ -419,7 +419,7 @@ def test_claim_that_waits_for_the_scheduler(cluster: Cluster) -> None:
     waiting(cluster, "placed", ["late"], "n1")
     cluster.wait(lambda: said(cluster, "WaitForFirstConsumer"), "the binder waits")
     finding = one(cluster)
-    assert "put on n1 without it (spec.nodeName)" in finding["summary"], finding
+    assert "put on n1 without the scheduler (spec.nodeName)" in finding["summary"], finding
 
 
 @current

@@ -4,9 +4,9 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""VolumeAttachments: reads the cluster, carries out what attachments decides, and proves it.
+"""VolumeAttachments: reads the cluster, carries out what the plan decides, and proves it.
 
-A healthy cluster costs five requests, all answered from the API server's memory: its version,
+A healthy cluster costs five requests, all answered from the API server's watch cache: its version,
 attachments, volumes, nodes and the pods that are pending. Only suspects cost more.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Callable, TypeVar
@@ -23,12 +23,21 @@ from typing import Any, Callable, TypeVar
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
     plan as pure,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.plan import (
-    Options,
-    Orphan,
-    State,
-    Wait,
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
+    suspects as suspected,
 )
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.collision import (
+    may_collide,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.left_over import (
+    Orphan,
+    attacher_says,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
+    Options,
+    State,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.suspects import Wait
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import untrusted
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.argspec import ArgumentSpec
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
@@ -62,6 +71,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.followe
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
+    Lease,
     Pod,
     Volume,
     age,
@@ -83,14 +93,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options
     keys_by_driver,
 )
 
-# So many objects are read one by one; of more, all of their kind are.
+# Up to this many objects are read one by one; beyond that, all of their kind are listed.
 MAX_GETS = 100
-# So many lists of the pods of a node are quicker than one list of all pods.
+# Up to this many lists of one node's pods are quicker than one list of all pods.
 MAX_NODE_LISTS = 500
 MAX_NAMESPACE_LISTS = 20
-# Seconds between two looks at something that is to come true.
+# Seconds between two polls.
 _PAUSE = 0.5
-# Kept back (seconds) for looking once more at what a deletion has done.
+# Seconds reserved for reading once more what a deletion has done.
 _LAST_LOOK = 5.0
 
 _STORAGE = "storage.k8s.io/v1"
@@ -106,7 +116,7 @@ Kind = tuple[str, str]
 T = TypeVar("T")
 K = TypeVar("K", bound=Key)
 
-# How something is judged, and of what.
+# How attachments are judged, and which of them.
 JUDGING = ArgumentSpec(
     {
         "min_age_seconds": {"type": "float", "default": 300.0},
@@ -131,21 +141,11 @@ def make_options(params: dict[str, Any]) -> Options:
 
     A module that only reports lacks the risks, and gets their defaults.
     """
-    least = {
-        "min_age_seconds": 0,
-        "observations": 1,
-        "observation_seconds": 0,
-        "pending_seconds": 0,
-        "max_repairs": 0,
-        "detach_timeout": 1,
-    }
-    for name, minimum in least.items():
-        if not params.get(name, minimum) >= minimum:  # not a number is neither
-            raise BadOption(f"{name} is {params[name]:g}; give at least {minimum:g}")
+    _check_minima(params)
     if "controls" in params and not params["controls"]:
         raise BadOption(
-            "controls is empty, so nothing would be looked at; leave "
-            "the option out to run all of them"
+            "controls is empty, so nothing would be checked; leave the option out to run all of "
+            "them"
         )
     scope = {
         name: tuple(text.strip() for text in params.get(name, ()))
@@ -158,7 +158,7 @@ def make_options(params: dict[str, Any]) -> Options:
         **observation.REQUIRED_METADATA,
         **keys_by_driver("required_metadata", params["required_metadata"]),
     }
-    # An audit repairs nothing, so it has no limit to stay under.
+    # An audit has no max_repairs: it repairs nothing, and must not report a limit.
     given = {
         "max_repairs": 1_000_000,
         **{name: params[name] for name in Options.__dataclass_fields__ if name in params},
@@ -167,11 +167,26 @@ def make_options(params: dict[str, Any]) -> Options:
     return Options(**{**given, **scope, "required_metadata": required})
 
 
+def _check_minima(params: dict[str, Any]) -> None:
+    least = {
+        "min_age_seconds": 0,
+        "observations": 1,
+        "observation_seconds": 0,
+        "pending_seconds": 0,
+        "max_repairs": 0,
+        "detach_timeout": 1,
+    }
+    for name, minimum in least.items():
+        # "not >=" refuses NaN as well.
+        if not params.get(name, minimum) >= minimum:
+            raise BadOption(f"{name} is {params[name]:g}; give at least {minimum:g}")
+
+
 class VolumeAttachments:
     """The runbook repair_volumeattachments on one cluster.
 
-    ``detach_timeout``: seconds a deleted attachment gets to be gone. ``strict``: a scope of which
-    nothing is known is an error.
+    ``detach_timeout``: seconds within which a deleted attachment must be gone. ``strict``: a scope
+    that matches nothing in the cluster is an error.
     """
 
     def __init__(
@@ -195,40 +210,27 @@ class VolumeAttachments:
     # gather
 
     def gather(self) -> State:
-        """Read what the controls need, and then only suspects: their pods, and where these are not
-        in the way all of it again.
+        """Read what the controls need, and then the suspects: their pods, and, where no pod needs
+        them, all of it again.
         """
-        options, cluster = self._options, self._cluster
-        version = (
-            cluster.version() if options.controls & {"STOR-11", "STOR-12", "STOR-13"} else None
-        )
+        cluster, wanted = self._cluster, self._options.controls
+        version = cluster.version() if wanted & {"STOR-11", "STOR-12", "STOR-13"} else None
         numbers = (version.major, version.minor, version.patch) if version else (1, 0, 0)
         first = self._everything()
         now = cluster.now()
-        suspects = pure.suspects(first, options, now)
-        if suspects and not first.volumes:
-            first = replace(first, volumes=self._volumes())
-        first = self._with_users(first, suspects, cached=True)
-        unproven = pure.unproven(first, suspects, options, now)
-        waits = (
-            pure.waits(first, options.pending_seconds, now) if "STOR-15" in options.controls else []
-        )
-        collide = "STOR-12" in options.controls and pure.may_collide(first, numbers)
+        first, unproven = self._suspects(first, now)
+        waits = []
+        if "STOR-15" in wanted:
+            waits = suspected.waits(first, self._options.pending_seconds, now)
+        collide = "STOR-12" in wanted and may_collide(first, numbers)
         known = self._circumstances(first, unproven, waits, collide)
-        unproven = {
-            name
-            for name in unproven
-            if first.attachments[name].driver not in known["detached_drivers"]
-        }
+        # A driver that does not attach leaves nothing to detach, and nothing to wait for.
+        detached = known["detached_drivers"]
+        unproven = {name for name in unproven if first.attachments[name].driver not in detached}
         waits = [
-            wait
-            for wait in waits
-            if pure.could_attach(wait, known["detached_drivers"], known["drivers_on"])
+            wait for wait in waits if suspected.could_attach(wait, detached, known["drivers_on"])
         ]
-        observations = [first]
-        for _number in range(1, options.observations if unproven or waits else 1):
-            self._wait(options.observation_seconds / (options.observations - 1))
-            observations.append(self._again(first, unproven, waits))
+        observations = [first, *self._more_observations(first, unproven, waits)]
         if waits:
             known["last_attach"] = self._last_attach()
         return State(
@@ -239,6 +241,23 @@ class VolumeAttachments:
             version.text if version else "",
             **known,
         )
+
+    def _suspects(self, first: Observation, now: datetime) -> tuple[Observation, set[str]]:
+        """The observation with the suspects' pods, and the suspects that need another one."""
+        found = suspected.suspects(first, self._options, now)
+        if found and not first.volumes:
+            first = replace(first, volumes=self._volumes())
+        first = self._with_users(first, found, cached=True)
+        return first, suspected.unproven(first, found, self._options, now)
+
+    def _more_observations(
+        self, first: Observation, unproven: Collection[str], waits: Collection[Wait]
+    ) -> Iterator[Observation]:
+        """The suspects again, evenly spread over observation_seconds; nothing without suspects."""
+        times = self._options.observations - 1
+        for _number in range(times if unproven or waits else 0):
+            self._wait(self._options.observation_seconds / times)
+            yield self._again(first, unproven, waits)
 
     def plan(self, state: State) -> Plan:
         """Decide."""
@@ -252,8 +271,8 @@ class VolumeAttachments:
         return pure.plan(state, self._options)
 
     def healthy(self, state: State) -> str:
-        """Counts of what was looked at, the scope if there was one, and why the attachments that
-        were named are in order.
+        """Counts of what was read, the scope if there was one, and why the named attachments are in
+        order.
         """
         first, options = state.first, self._options
         counts = [
@@ -295,9 +314,8 @@ class VolumeAttachments:
         )
 
     def _everything(self) -> Observation:
-        """The cluster at one moment, attachments before everything else: what comes to need one
-        meanwhile is seen.
-        """
+        """The cluster at one moment."""
+        # Attachments come first: a pod that begins to need one while we read is then seen.
         wanted = self._options.controls
         at = self._clock()
         seen = Observation(at, self._whole(_ATTACHMENTS, pick_attachment))
@@ -315,17 +333,15 @@ class VolumeAttachments:
     def _whole(
         self, kind: Kind, pick: Callable[[Object], T | None], namespace: str = ""
     ) -> dict[Any, T]:
-        """A whole list by names: as the API server remembers it, or as it was last updated."""
+        """A whole list by names, from the API server's watch cache or as last updated."""
         where = path(*kind, namespace=namespace)
         if where not in self._followed:
             self._followed[where] = (kind, Followed(self._cluster, where, pick))
         return dict(self._followed[where][1].items)
 
     def _update(self, kinds: Collection[Kind]) -> dict[Kind, list[Any]]:
-        """Bring lists of these kinds that were read whole up to date; what was told of each kind.
-
-        All are asked before the first has to answer: they take their time at once.
-        """
+        """Bring the lists of these kinds that were read whole up to date; the changes of each."""
+        # All watches are opened before the first has to answer, so that they wait together.
         lists = [entry for kind in kinds for entry in self._followed.values() if entry[0] == kind]
         for _kind, followed in lists:
             followed.begin()
@@ -336,7 +352,6 @@ class VolumeAttachments:
 
     def _pending(self) -> list[Pod]:
         """Pods with a node and claims that do not run yet."""
-
         return self._list(*_PODS, pick_user, fields="status.phase=Pending")
 
     def _again(
@@ -344,11 +359,7 @@ class VolumeAttachments:
     ) -> Observation:
         """The suspects as they are now."""
         suspects = [first.attachments[name] for name in unproven]
-        siblings = {other.name for suspect in suspects for other in first.by_volume[suspect.volume]}
-        nodes = {suspect.node for suspect in suspects} | {wait.pod.node for wait in waits}
-        volumes = {suspect.volume for suspect in suspects} | {wait.volume.name for wait in waits}
-        volumes |= {twin.name for suspect in suspects for twin in first.twins(suspect)}
-        names = {*siblings, *(wait.attachment for wait in waits)}
+        names, volumes, nodes = _names_to_read(first, suspects, waits)
         # Attachments first, as everywhere.
         kinds = ((_ATTACHMENTS, names), (_VOLUMES, volumes), (_NODES, nodes))
         at = self._clock()
@@ -425,19 +436,15 @@ class VolumeAttachments:
         )
 
     def _claims(
-        self, seen: Observation, attachments: Iterable[Attachment], cached: bool
+        self, seen: Observation, attachments: Collection[Attachment], cached: bool
     ) -> dict[tuple[str, str], Claim]:
         """All claims where a volume is gone or has none, and those that now have the name of a
         claim whose volume was released.
         """
         volumes = {entry.volume: seen.volumes.get(entry.volume) for entry in attachments}
         volumes.update({twin.name: twin for entry in attachments for twin in seen.twins(entry)})
-        keys = {
-            volume.claim
-            for volume in volumes.values()
-            if volume and volume.claim_name and volume.phase != "Bound"
-        }
         everything = not all(seen.has_claim(name) for name in volumes)
+        keys = _claims_of_released(volumes.values())
         if cached and (everything or len(keys) > MAX_GETS):
             claims = self._whole(_CLAIMS, pick_claim)
             return {key: claim for key, claim in claims.items() if everything or key in keys}
@@ -447,14 +454,14 @@ class VolumeAttachments:
         return {(claim.namespace, claim.name): claim for claim in found}
 
     def _pods(self, needs: Collection[tuple[str, str]], cached: bool) -> list[Pod]:
-        """Pods with claims on these nodes, in the namespaces that go with them; an empty one stands
-        for all.
+        """Pods with claims on these nodes, in the namespaces that go with them.
 
-        The API server finds a node's pods in its memory by an index, but in etcd only by reading
-        all pods of the namespaces asked.
+        ``needs``: pairs of node and namespace; an empty namespace stands for all.
         """
         nodes = {node for node, _namespace in needs}
         namespaces = {namespace for _node, namespace in needs}
+        few = "" not in namespaces and len(namespaces) <= MAX_NAMESPACE_LISTS
+        spaces = sorted(namespaces) if few else [""]
 
         def wanted(pod: Pod) -> bool:
             return pod.node in nodes and bool(namespaces & {"", pod.namespace})
@@ -463,51 +470,59 @@ class VolumeAttachments:
             pod = pick_user(item)
             return pod if pod and wanted(pod) else None
 
-        few = "" not in namespaces and len(namespaces) <= MAX_NAMESPACE_LISTS
-        spaces = sorted(namespaces) if few else [""] if namespaces else []
+        # The watch cache finds a node's pods by an index (NodeNameIndexFunc of
+        # pkg/registry/core/pod/strategy.go); etcd has to read all pods of the namespaces.
         if not cached:
             one = f"spec.nodeName={min(nodes)}" if len(nodes) == 1 else ""
-            lists = [self._list(*_PODS, pick, space, one, cached=False) for space in spaces]
-            return [pod for found in lists for pod in found]
-        if path(*_PODS) in self._followed:
-            spaces = [""]
-        known = all(path(*_PODS, namespace=space) in self._followed for space in spaces)
-        if known or len(nodes) > MAX_NODE_LISTS:
-            wholes = [self._whole(_PODS, pick_user, space).values() for space in spaces]
-            return [pod for whole in wholes for pod in whole if wanted(pod)]
-        lists = [self._list(*_PODS, pick, fields=f"spec.nodeName={node}") for node in sorted(nodes)]
-        return [pod for found in lists for pod in found]
+            return _flat(self._list(*_PODS, pick, space, one, cached=False) for space in spaces)
+        if self._follows_pods(spaces) or len(nodes) > MAX_NODE_LISTS:
+            whole = [""] if path(*_PODS) in self._followed else spaces
+            pods = _flat(self._whole(_PODS, pick_user, space).values() for space in whole)
+            return [pod for pod in pods if wanted(pod)]
+        return _flat(
+            self._list(*_PODS, pick, fields=f"spec.nodeName={node}") for node in sorted(nodes)
+        )
+
+    def _follows_pods(self, spaces: Iterable[str]) -> bool:
+        """All pods, or those of all these namespaces, were read whole before."""
+        return path(*_PODS) in self._followed or all(
+            path(*_PODS, namespace=space) in self._followed for space in spaces
+        )
 
     def _circumstances(
         self, first: Observation, unproven: Collection[str], waits: Collection[Wait], collide: bool
     ) -> dict[str, Any]:
-        """What has to be known of suspects besides: fields of State."""
+        """What else the plan needs to know about suspects: fields of State."""
         known: dict[str, Any] = {"detached_drivers": frozenset(), "drivers_on": {}}
-        drivers = {attachment.driver for attachment in first.attachments.values()}
-        if (
-            unproven
-            or waits
-            or collide
-            or (self._options.drivers and not drivers & set(self._options.drivers))
-        ):
-            csi = self._list(_STORAGE, "csidrivers", pick_driver)
-            known["drivers"] = frozenset(driver.name for driver in csi)
+        if unproven or waits or collide or self._names_unknown_drivers(first):
+            drivers = self._list(_STORAGE, "csidrivers", pick_driver)
+            known["drivers"] = frozenset(driver.name for driver in drivers)
             known["detached_drivers"] = frozenset(
-                driver.name for driver in csi if not driver.attach_required
+                driver.name for driver in drivers if not driver.attach_required
             )
         if unproven or waits:
-            lease = self._cluster.get(
-                path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system")
-            )
-            known["lease"] = pick_lease(lease) if lease else None
+            known["lease"] = self._lease()
         if waits:
             names = {wait.pod.node for wait in waits}
             found = self._fetch((_STORAGE, "csinodes"), names, pick_node_drivers)
             known["drivers_on"] = {node.name: node.drivers for node in found.values()}
         return known
 
+    def _lease(self) -> Lease | None:
+        # The leader's Lease has the name of its component (LeaderElection.ResourceName of
+        # cmd/kube-controller-manager/app/options/options.go).
+        lease = self._cluster.get(
+            path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system")
+        )
+        return pick_lease(lease) if lease else None
+
+    def _names_unknown_drivers(self, first: Observation) -> bool:
+        """The user named drivers, and no attachment is of one of them."""
+        drivers = {attachment.driver for attachment in first.attachments.values()}
+        return bool(self._options.drivers) and not drivers & set(self._options.drivers)
+
     def _last_attach(self) -> datetime | None:
-        """When the controller manager last told of a volume it attached."""
+        """The time of the newest event about a volume that was attached."""
 
         def pick(item: dict[str, Any]) -> datetime | None:
             return parse_time(
@@ -532,7 +547,7 @@ class VolumeAttachments:
         )
 
     def _fetch(self, kind: Kind, keys: Collection[K], pick: Callable[[Object], T]) -> dict[K, T]:
-        """Objects by name, or namespace and name, as etcd has them now; the others do not exist."""
+        """Objects by name, or namespace and name, as etcd has them now; others do not exist."""
         found: dict[K, T] = {}
         if len(keys) <= MAX_GETS:
             for key in sorted(keys):
@@ -565,7 +580,7 @@ class VolumeAttachments:
         self._cluster.delete(_url(action), action.subject.attachment.uid, dry_run=True)
 
     def apply(self, action: Action) -> None:
-        """Delete one attachment, after looking once more at everything it depends on, and see it
+        """Check once more everything it depends on, delete one attachment, and wait until it is
         gone.
         """
         orphan: Orphan = action.subject
@@ -583,12 +598,10 @@ class VolumeAttachments:
         self._wait_until_gone(orphan)
 
     def undo(self, action: Action) -> Action | None:
-        """A deletion cannot be taken back; the controller manager makes a new attachment when a pod
-        needs one.
-        """
+        """Nothing: the controller manager makes a new attachment when a pod needs one."""
 
     def verify(self, finding: Finding) -> list[str]:
-        """What proves that the attachment is gone and that nobody else had wanted it."""
+        """What proves that the attachment is gone and that no pod needed it."""
         orphan: Orphan = finding.repair[0].subject
         attachment = orphan.attachment
         doubts: list[str] = []
@@ -609,25 +622,10 @@ class VolumeAttachments:
         ]
 
     def _recheck(self, orphan: Orphan) -> None:
-        """The world must still be as it was planned for, by quorum reads of everything but time."""
+        """Everything but time must still be as it was when planned, by quorum reads."""
         planned = orphan.attachment
         seen = self._observe({planned.name, *orphan.siblings}, (), {planned.node})
-        attachment = seen.attachments.get(planned.name)
-        if attachment is None:
-            raise NotStarted("it is gone already")
-        if attachment.uid != planned.uid:
-            raise NotStarted(
-                f"it was replaced by another one of the same name, uid {attachment.uid}",
-                code="identity_changed",
-            )
-        if attachment.deleted:
-            raise NotStarted("somebody else is deleting it")
-        node = seen.nodes.get(planned.node)
-        if node and node.uid != orphan.node_uid:
-            raise NotStarted(
-                f"{planned.node} is another node of that name by now (uid {node.uid})",
-                code="identity_changed",
-            )
+        attachment = self._recheck_identity(orphan, seen)
         seen = replace(seen, volumes=self._volumes_of(planned, orphan.volume))
         seen = self._with_users(seen, [attachment], cached=False)
         needed = observation.needed_by(seen, attachment)
@@ -643,12 +641,33 @@ class VolumeAttachments:
         if not proofs and not orphan.named:
             raise NotStarted("nothing proves any more that it is left over", code="cause_unproven")
 
-    def _volumes_of(self, attachment: Attachment, known: Volume | None) -> dict[str, Volume]:
-        """The attachment's PersistentVolume and those that share it, as etcd has them now.
+    @staticmethod
+    def _recheck_identity(orphan: Orphan, seen: Observation) -> Attachment:
+        """The attachment as it is now, if it and its node are those of the plan."""
+        planned = orphan.attachment
+        attachment = seen.attachments.get(planned.name)
+        if attachment is None:
+            raise NotStarted("it is gone already")
+        if attachment.uid != planned.uid:
+            raise NotStarted(
+                f"it was replaced by another one of the same name, uid {attachment.uid}",
+                code="identity_changed",
+            )
+        if attachment.deleted:
+            raise NotStarted("it is already being deleted")
+        node = seen.nodes.get(planned.node)
+        if node and node.uid != orphan.node_uid:
+            raise NotStarted(
+                f"{planned.node} is another node of that name by now (uid {node.uid})",
+                code="identity_changed",
+            )
+        return attachment
 
-        A new one is found by what has happened to volumes since they were read; the disk of one
-        that was there does not change.
-        """
+    def _volumes_of(self, attachment: Attachment, known: Volume | None) -> dict[str, Volume]:
+        """The attachment's PersistentVolume and those that share it, as etcd has them now."""
+        # Changes since the list was read show new volumes. The disk of a known one cannot change:
+        # spec.persistentvolumesource is immutable (ValidatePersistentVolumeUpdate of
+        # pkg/apis/core/validation/validation.go).
 
         def shares(volume: Volume) -> bool:
             made = attachment_name(*volume.disk, attachment.node)
@@ -669,8 +688,8 @@ class VolumeAttachments:
             self._cluster.delete(_url(action), orphan.attachment.uid)
         except Conflict as error:
             if error.repeated:
-                # by the first request, whose answer was lost; this one met the next attachment of
-                # that name
+                # The first request, whose answer was lost, deleted it; the repeated one met the
+                # next attachment of that name.
                 return
             raise NotStarted(
                 f"it was replaced meanwhile: {error}", code="identity_changed"
@@ -678,14 +697,14 @@ class VolumeAttachments:
         except NotFound as error:
             raise NotStarted("it is gone already") from error
         except KubeError as error:
-            # What the API server refused was not done; where no answer came it is unknown.
+            # A 4xx says that nothing was done; without an answer that is unknown.
             kind = Prevented if 400 <= error.status < 500 else ActionFailed
             raise kind(str(error), error.code) from error
 
     def _refuse_newcomers(self, orphan: Orphan) -> None:
-        """A pod that came to need the attachment in the small window before its deletion may have
-        been given the old one.
-        """
+        """Fail where a pod that appeared right before the deletion may still use the attachment."""
+        # The controller manager finds out only when it syncs that an attachment it counts on is
+        # gone (syncStates of pkg/controller/volume/attachdetach/reconciler).
         users = self._users(orphan)
         if users:
             pod = users[0]
@@ -698,14 +717,12 @@ class VolumeAttachments:
             )
             raise ActionFailed(
                 f"pod {pod.title} appeared on {pod.node} while its attachment was deleted, and may "
-                f"hold on to the old one. Re-drive it: {again}",
+                f"hold on to the old one. Reattach its volume: {again}",
                 code="in_use_by_pod",
             )
 
     def _users(self, orphan: Orphan) -> list[Pod]:
-        """Pods that need the volume on the attachment's node now, whether the attachment still
-        exists or not.
-        """
+        """Pods that need the volume on the attachment's node now; the attachment may be gone."""
         attachment = orphan.attachment
         volumes = {orphan.volume.name: orphan.volume} if orphan.volume else {}
         return self._with_users(Observation(0.0, {}, volumes), [attachment], cached=False).users(
@@ -721,10 +738,10 @@ class VolumeAttachments:
 
         if not self._wait_for(gone):
             (attachment,) = left
-            holders = ", ".join(attachment.finalizers) or "nobody"
+            holders = ", ".join(attachment.finalizers) or "no finalizer"
             raise ActionFailed(
                 f"deleted, but still there {self._detach_timeout:g} s later, held by {holders}. "
-                f"{pure.attacher_says(attachment)}",
+                f"{attacher_says(attachment)}",
                 code="attacher_stuck",
             )
 
@@ -735,10 +752,7 @@ class VolumeAttachments:
         return attachment if attachment and attachment.uid == orphan.attachment.uid else None
 
     def _left_behind(self, orphan: Orphan) -> list[str]:
-        """What contradicts that the attachment is gone for good.
-
-        A new one is right where a pod has come to need it.
-        """
+        """What contradicts that the attachment is gone; a new one is right if a pod needs it."""
         planned = orphan.attachment
         seen = self._observe({planned.name}, {planned.volume}, {planned.node})
         attachment, node = seen.attachments.get(planned.name), seen.nodes.get(planned.node)
@@ -749,7 +763,7 @@ class VolumeAttachments:
         users = self._users(orphan)
         if users:
             return [] if attachment else [f"pod {users[0].title} needs it by now, and has none yet"]
-        doubts = ["it was made again, though no pod needs it"] if attachment else []
+        doubts = ["it was created again, though no pod needs it"] if attachment else []
         return doubts + (
             [f"volumesAttached of {planned.node} still lists it"]
             if planned.name in seen.listed
@@ -764,6 +778,31 @@ class VolumeAttachments:
                 return False
             self._sleep(_PAUSE)
         return True
+
+
+def _names_to_read(
+    first: Observation, suspects: Collection[Attachment], waits: Collection[Wait]
+) -> tuple[set[str], set[str], set[str]]:
+    """The attachments, volumes and nodes that another observation of the suspects takes."""
+    siblings = {other.name for suspect in suspects for other in first.by_volume[suspect.volume]}
+    names = {*siblings, *(wait.attachment for wait in waits)}
+    volumes = {suspect.volume for suspect in suspects} | {wait.volume.name for wait in waits}
+    volumes |= {twin.name for suspect in suspects for twin in first.twins(suspect)}
+    nodes = {suspect.node for suspect in suspects} | {wait.pod.node for wait in waits}
+    return names, volumes, nodes
+
+
+def _flat(lists: Iterable[Iterable[T]]) -> list[T]:
+    return [item for found in lists for item in found]
+
+
+def _claims_of_released(volumes: Iterable[Volume | None]) -> set[tuple[str, str]]:
+    """The claims that volumes were bound to; others may have these names by now."""
+    return {
+        volume.claim
+        for volume in volumes
+        if volume and volume.claim_name and volume.phase != "Bound"
+    }
 
 
 def _url(action: Action) -> str:

@@ -1,16 +1,18 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
+# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
-"""Reads the volumes of CSI drivers and the pods that mount them, whole lists or none.
+"""Reads the volumes of CSI drivers and the pods that mount them, as whole lists.
 
-The join itself is made in csi_volumes_plan.
+The plan joins them.
 """
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from typing import Any
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
@@ -27,17 +29,25 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.
     Joined,
     Options,
     State,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._csi_volumes.records import (
+    BoundClaim,
+    StorageClass,
     Tenant,
+    pick_bound_claim,
+    pick_class,
+    pick_csi_volume,
+    pick_tenant,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client import Cluster, path
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
-# So many lists of the pods of a namespace, or of a node, are quicker than one list of all pods.
+# Up to this many lists of a namespace's or a node's pods are quicker than one list of all pods.
 _MAX_LISTS = 20
 
 
 class CsiVolumes:
-    """The audit behind csi_volume_info: it judges nothing, it tells."""
+    """The audit behind csi_volume_info: it reports and does not judge."""
 
     def __init__(self, cluster: Cluster, options: Options) -> None:
         self._cluster = cluster
@@ -45,35 +55,15 @@ class CsiVolumes:
         self._joined = Joined([], [], {})
 
     def gather(self) -> State:
-        """Everything by a quorum read, since mounts of pods that are no longer there may be taken
-        away for it; the pods last.
-        """
+        """Read everything from etcd, the pods last."""
+        # No cached reads: on this result mounts of pods that do not exist any more may be removed.
         cluster, options = self._cluster, self._options
-        volumes = cluster.list(path("v1", "persistentvolumes"), pure.pick_csi_volume)
-        spaces = set(options.namespaces) | {claim.partition("/")[0] for claim in options.claims}
-        scopes = sorted(spaces) if 0 < len(spaces) <= _MAX_LISTS else [""]
-        claims = [
-            claim
-            for namespace in scopes
-            for claim in cluster.list(
-                path("v1", "persistentvolumeclaims", namespace=namespace), pure.pick_bound_claim
-            )
-        ]
-        found = pure.wanted(volumes, claims, options)
-        made = {}
-        for name in options.nodes:
-            item = cluster.get(path("v1", "nodes", name))
-            made[name] = parse_time(item["metadata"].get("creationTimestamp")) if item else None
-            # A typing error must not look like a node without volumes.
-            if item is None:
-                raise StorageOpsError(
-                    f"there is no node {name}: is it called otherwise in the inventory? (playbook: "
-                    "fuse_recovery_node)",
-                    code="not_found",
-                )
-        classes = []
+        volumes = cluster.list(path("v1", "persistentvolumes"), pick_csi_volume)
+        found = pure.wanted(volumes, self._claims(), options)
+        made = {name: self._created(name) for name in options.nodes}
+        classes: list[StorageClass] = []
         if any(volume.storage_class for volume, _claim in found):
-            classes = cluster.list(path("storage.k8s.io/v1", "storageclasses"), pure.pick_class)
+            classes = cluster.list(path("storage.k8s.io/v1", "storageclasses"), pick_class)
         pods = self._pods({claim.namespace for _volume, claim in found})
         return State(
             cluster.now(),
@@ -83,6 +73,30 @@ class CsiVolumes:
             tuple(pods),
             made,
         )
+
+    def _claims(self) -> list[BoundClaim]:
+        options = self._options
+        spaces = set(options.namespaces) | {claim.partition("/")[0] for claim in options.claims}
+        scopes = sorted(spaces) if 0 < len(spaces) <= _MAX_LISTS else [""]
+        return [
+            claim
+            for namespace in scopes
+            for claim in self._cluster.list(
+                path("v1", "persistentvolumeclaims", namespace=namespace), pick_bound_claim
+            )
+        ]
+
+    def _created(self, node: str) -> datetime | None:
+        """When the Node object was created; a node that does not exist is an error."""
+        item = self._cluster.get(path("v1", "nodes", node))
+        # A typing error must not look like a node without volumes.
+        if item is None:
+            raise StorageOpsError(
+                f"there is no node {node}: does the inventory call it by another name? (playbook: "
+                "fuse_recovery_node)",
+                code="not_found",
+            )
+        return parse_time(item["metadata"].get("creationTimestamp"))
 
     def _pods(self, namespaces: set[str]) -> list[Tenant]:
         """The pods with claims in these namespaces, and on the nodes that were named."""
@@ -98,12 +112,12 @@ class CsiVolumes:
             for namespace in spaces
             for field in fields
             for pod in self._cluster.list(
-                path("v1", "pods", namespace=namespace), pure.pick_tenant, fields=field
+                path("v1", "pods", namespace=namespace), pick_tenant, fields=field
             )
         ]
 
     def plan(self, state: State) -> Plan:
-        """Nothing is wrong with a list, but for who is not in it."""
+        """One finding for each namespace that had to be left out; a list as such has none."""
         self._joined = pure.join(state, self._options, MAX_RESULT_CHARACTERS)
         node = ", ".join(self._options.nodes)
         return Plan(
@@ -151,6 +165,10 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
+# Whether such names exist, the API server answers.
+_CLAIM = re.compile(r"[^/]+/[^/]+", re.DOTALL)
+
+
 def volume_options(params: dict[str, Any]) -> Options:
     """Options of CsiVolumes, checked."""
     lists = {
@@ -160,11 +178,7 @@ def volume_options(params: dict[str, Any]) -> Options:
     empty = [name for name, texts in lists.items() if not all(texts)]
     if empty:
         raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
-    odd = [
-        claim
-        for claim in lists["claims"]
-        if claim.count("/") != 1 or claim.startswith("/") or claim.endswith("/")
-    ]
+    odd = [claim for claim in lists["claims"] if not _CLAIM.fullmatch(claim)]
     if odd:
         raise BadOption(f"claims are given as namespace/name, not as {odd[0]!r}")
     root = params["kubelet_root"].rstrip("/")

@@ -1,11 +1,10 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
+# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
-"""What pods say when they are stuck, and what it means. Pure data, and the few functions that look
-things up in it.
+"""The messages of stuck pods, and what they mean. Pure: data, and the functions that search it.
 
 A new message is one Entry here and one verbatim sample in the unit test.
 """
@@ -23,21 +22,20 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events 
 # Stands for anything in a pattern.
 GAP = "..."
 
-# Before words that containers, their probes and the container runtime use too, for reasons of their
-# own.
+# Must come before words that containers, their probes and the container runtime use as well, for
+# reasons that have nothing to do with a volume.
 _OF_A_VOLUME = rf"(^({'|'.join(VOLUME_REASONS)}): |MountVolume|NodeStage|NodePublish|mount\.nfs)"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One message: what it looks like, what it means, where to look.
+    """One message: its patterns, its cause, and where to look.
 
-    ``patterns`` are searched, without regard to case, in ``REASON: MESSAGE``; one of them must be
-    there. Of one with ``...`` the parts are searched one after the other, which takes no longer
-    than the text is long: tenants write messages. ``storage``: False for what keeps a pod waiting
-    but is none of our business. ``vague``: it says that something is wrong with the volumes, but
-    not what, so even an unknown message says more. ``of_claims``: it cannot be while all claims are
-    bound.
+    ``patterns`` are searched, ignoring case, in ``REASON: MESSAGE``; one of them must match. The
+    parts of a pattern with ``...`` are searched one after the other, in time linear in the length
+    of the text, since tenants write messages. ``storage``: False for what keeps a pod waiting but
+    is not storage. ``vague``: it says that something is wrong with the volumes, but not what, so
+    even an unknown message says more. ``of_claims``: it has passed once all claims are bound.
     ``metadata``: the key that the VolumeAttachment lacks.
     """
 
@@ -53,7 +51,7 @@ class Entry:
 
     @property
     def lasts(self) -> bool:
-        """It is about the node, where it stays true for a pod that is about to end."""
+        """It is about the state of the node, so it still holds for a pod that is being deleted."""
         return "STOR-01" <= self.control <= "STOR-10"
 
     def matches(self, text: str) -> bool:
@@ -70,7 +68,7 @@ def _parts(patterns: str | tuple[str, ...]) -> tuple[tuple[re.Pattern[str], ...]
 def _in_order(parts: tuple[re.Pattern[str], ...], text: str) -> bool:
     """Each part follows the one before.
 
-    The first place of a part leaves most room for the next one.
+    Taking the first match of each part leaves most room for the next, so no backtracking is needed.
     """
     at = 0
     for part in parts:
@@ -86,6 +84,8 @@ ENTRIES: tuple[Entry, ...] = (
     # Attaching
     Entry(
         "multi-attach-used",
+        # reportMultiAttachError of pkg/controller/volume/attachdetach/reconciler: it names the
+        # pods, where it knows them.
         r"Multi-Attach error for volume ...Volume is already used by",
         "",
         "the volume can be attached to one node only, and a pod on another node uses it",
@@ -94,6 +94,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "multi-attach",
+        # The same, where another node has the volume and no pod there is known.
         r"Multi-Attach error for volume",
         "",
         "the volume can be attached to one node only, and was "
@@ -103,6 +104,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "rbd-in-use",
+        # ceph-csi internal/rbd/rbd_attach.go, waitForrbdImage: the image has a watcher.
         r"rbd image \S+ is still being used",
         "STOR-16",
         "another client still has the RBD image open, most likely "
@@ -113,6 +115,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "not-in-node-status",
+        # GenerateVerifyControllerAttachedVolumeFunc of
+        # pkg/volume/util/operationexecutor/operation_generator.go.
         r"Volume not attached according to node status",
         "STOR-13",
         "status.volumesAttached of the node lacks the volume, although the controller may believe "
@@ -121,6 +125,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "attachment-forbidden",
+        # plugin/pkg/auth/authorizer/node/node_authorizer.go: a kubelet may read only the
+        # VolumeAttachments of its own node, and a deleted one has no node any more.
         r"volumeattachments...is forbidden...no relationship found between node",
         "STOR-13",
         "the kubelet asks for a VolumeAttachment that is not there (any more) for its node",
@@ -128,6 +134,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "publish-info",
+        # Huawei's driver, from the publish context of NodeStageVolume (its guide: Troubleshooting,
+        # Pod Issues).
         r"publishInfo doesn't exist",
         "STOR-14",
         "the VolumeAttachment was made by an older version of the driver and lacks what the driver "
@@ -138,6 +146,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "attacher-silent",
+        # pkg/volume/csi/csi_attacher.go, waitForVolumeAttachmentInternal and
+        # waitForVolumeDetachmentInternal.
         r"timed out waiting for external-attacher of \S+ CSI driver to (attach|detach) volume",
         "",
         "the driver's external-attacher did not answer the VolumeAttachment in time",
@@ -145,6 +155,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "driver-not-registered",
+        # pkg/volume/csi/csi_client.go (newCsiDriverClient), and external-attacher's
+        # pkg/controller/csi_handler.go (getNodeID).
         (
             r"not found in the list of registered CSI drivers|CSINode \S+ does not contain driver"
             r"|has no NodeID annotation",
@@ -168,15 +180,17 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "volume-limit",
+        # pkg/scheduler/framework/plugins/nodevolumelimits (ErrReasonMaxVolumeCountExceeded).
         r"exceed max volume count|Node has reached its volume attachment limit",
         "",
         "no node, or not this one, may have another volume of that driver attached",
         "compare CSINode spec.drivers[].allocatable.count with the VolumeAttachments of each node; "
-        "some may be needed by nobody: audit with cluster_storage_info",
+        "no pod may need some of them: audit with cluster_storage_info",
     ),
     # Mounting: what the node's audit finds
     Entry(
         "residual-map",
+        # multipath -ll, in the log of a driver: dm state, checker state and device state of a path.
         r"failed faulty running",
         "STOR-01",
         "a multipath map on node {node} has only dead paths",
@@ -184,6 +198,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "device-not-found",
+        # os-brick's FibreChannelConnector, and Huawei's driver after it (its guide:
+        # Troubleshooting, Pod Issues).
         r"Fibre Channel volume device not found",
         "STOR-03",
         "disks that a detached LUN left behind on node {node} hide the new one",
@@ -191,6 +207,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "iscsi-module",
+        # kmod's modprobe, and open-iscsi's iscsiadm (error 9, ISCSI_ERR_INTERNAL, of
+        # usr/iscsi_err.c).
         r"find module by name='iscsi_tcp'|iSCSI driver tcp is not loaded|Could not insert module "
         r"tcp|Failed to load module tcp"
         r"|can not connect to iSCSI daemon|initiator reported error \(9 - internal error\)",
@@ -200,6 +218,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "dead-fuse-mount",
+        # ENOTCONN: fs/fuse/dev.c gives it for every request once the connection is aborted.
         # A socket says so too, but names no file.
         (
             rf"{_OF_A_VOLUME}...Transport endpoint is not connected",
@@ -213,6 +232,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "other-source",
+        # Huawei's driver, mounting what it takes for another volume (its guide: Troubleshooting,
+        # Pod Issues).
         r"The mount \S+ is already exist, but the source path is not",
         "STOR-07",
         "something else is mounted where the pod's volume belongs",
@@ -221,6 +242,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "nfs-version",
+        # nfs-utils, utils/mount/error.c (mount_error).
         r"requested NFS version or transport protocol is not supported|mount\.nfs4?: Protocol( "
         r"family)? not supported",
         "STOR-09",
@@ -245,6 +267,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "mount-helper-missing",
+        # util-linux, libmount/src/context_mount.c; mount(8), EXTERNAL HELPERS.
         r"you might need a /sbin/mount\.<type> helper program",
         "",
         "the mount program for that kind of filesystem is not installed on node {node}",
@@ -261,6 +284,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "filesystem-damaged",
+        # k8s.io/mount-utils, mount_linux.go (checkAndRepairFilesystem): fsck(8) ended with 4. The
+        # other is strerror(EUCLEAN), as xfs gives it.
         r"'fsck' found errors on device \S+ but could not correct them|Structure needs cleaning",
         "",
         "the filesystem of the volume is damaged and cannot be repaired while mounting",
@@ -272,9 +297,9 @@ ENTRIES: tuple[Entry, ...] = (
         ("input/output error", rf"{_OF_A_VOLUME}...read-only file system"),
         "STOR-08",
         "the volume answers with I/O errors, or its filesystem turned read-only after such",
-        "first the volume's paths on node {node} (multipath -ll, dmesg) and the storage: the "
-        "filesystem stays as it is until it is unmounted, and the "
-        "playbook refuses while paths are down",
+        "first look at the volume's paths on node {node} (multipath -ll, dmesg) and at the "
+        "storage: the filesystem stays read-only until it is unmounted, and the playbook refuses "
+        "while paths are down",
     ),
     Entry(
         "wrong-filesystem",
@@ -287,6 +312,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "operation-exists",
+        # ceph-csi internal/util/idlocker.go, and others that took it over; the gRPC code is Aborted
+        # (CSI specification, Error Scheme: operation pending for volume).
         r"an operation with the given Volume ID \S+ already exists",
         "",
         "an earlier call for the same volume still runs in the driver, most likely it hangs",
@@ -295,6 +322,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "volumes-in-use-late",
+        # As not-in-node-status: the kubelet reports a volume as in use before it asks for it, so
+        # that the controller does not detach what is being mounted.
         r"Volume has not been added to the list of VolumesInUse in the node's volume status",
         "",
         "the kubelet has not reported the volume in its node's status.volumesInUse yet",
@@ -303,6 +332,7 @@ ENTRIES: tuple[Entry, ...] = (
     # Claims and scheduling
     Entry(
         "claim-missing",
+        # podHasPVCs of pkg/scheduler/framework/plugins/volumebinding/volume_binding.go.
         r"persistentvolumeclaim \"?[^\" ]+\"? not found|waiting for ephemeral volume controller to "
         r"create the persistentvolumeclaim",
         "",
@@ -311,6 +341,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "claim-lost",
+        # pkg/controller/volume/scheduling/scheduler_binder.go (ErrReasonPVNotExist).
         r"persistentvolumeclaim \S+ bound to non-existent persistentvolume|pvc\(s\) bound to "
         r"non-existent pv\(s\)",
         "",
@@ -319,6 +350,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "claim-deleted",
+        # The scheduler's volumebinding plugin, and the kubelet's getPVCExtractPV of
+        # pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go.
         r"persistentvolumeclaim \S+ is being deleted|PVC is being deleted",
         "",
         "a claim that the pod names is being deleted",
@@ -326,6 +359,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "claim-exclusive",
+        # pkg/scheduler/framework/plugins/volumerestrictions (ErrReasonReadWriteOncePodConflict).
         r"ReadWriteOncePod access mode already in-use by another pod",
         "",
         "the claim allows one pod only, and another pod uses it",
@@ -333,6 +367,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "volume-affinity",
+        # scheduler_binder.go (ErrReasonNodeConflict), volume_zone.go (ErrReasonConflict), and
+        # operation_generator.go of the kubelet for a pod that skipped the scheduler.
         r"volume node affinity conflict|match PersistentVolume's node affinity|NodeAffinity check "
         r"failed|had no available volume zone",
         "",
@@ -349,15 +385,16 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "storage-class-missing",
+        # syncUnboundClaim of pkg/controller/volume/persistentvolume/pv_controller.go.
         r"storageclass\.storage\.k8s\.io \"[^\"]*\" not found|no persistent volumes available for "
         r"this claim and no storage class is set",
         "",
         "the claim names no StorageClass that exists, so nothing provisions a volume for it",
-        "set a default StorageClass or create one of that name; "
-        "an existing claim must be made again",
+        "set a default StorageClass or create one of that name; then delete and create the claim",
     ),
     Entry(
         "not-provisioned",
+        # sig-storage-lib-external-provisioner, controller/controller.go.
         r"ProvisioningFailed: |failed to provision volume with StorageClass",
         "",
         "the provisioner could not make a volume for the claim",
@@ -366,6 +403,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "claim-unbound",
+        # The scheduler's volumebinding plugin: PreFilter, and the reasons of scheduler_binder.go.
         r"unbound immediate PersistentVolumeClaims|find available persistent volumes to bind|not "
         r"have enough free storage|PVC is not bound",
         "",
@@ -376,6 +414,8 @@ ENTRIES: tuple[Entry, ...] = (
     # Not storage
     Entry(
         "configuration-missing",
+        # pkg/kubelet/kubelet_pods.go, pkg/volume/configmap, pkg/volume/secret; "not registered" is
+        # the kubelet's own cache (pkg/kubelet/util/manager).
         r"(configmap|secret) \"[^\"]*\" not found|references non-existent (config|secret) key"
         r"|couldn't find key|object \S+ not registered"
         r"|CreateContainerConfigError",
@@ -386,6 +426,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "image",
+        # pkg/kubelet/images/types.go.
         r"ErrImagePull|ImagePullBackOff|Failed to pull image|Back-off pulling image"
         r"|InvalidImageName|ErrImageNeverPull",
         "",
@@ -395,6 +436,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "sandbox",
+        # pkg/kubelet/kuberuntime/kuberuntime_manager.go (SyncPod).
         r"FailedCreatePodSandBox|Failed to create pod sandbox|failed to setup network for sandbox",
         "",
         "the container runtime or the network plugin cannot start the pod",
@@ -403,6 +445,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "host-path",
+        # pkg/volume/hostpath/host_path.go (checkTypeInternal).
         r"hostPath type check failed",
         "",
         "a hostPath of the pod is not there, or is of another type, on node {node}",
@@ -419,6 +462,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "crash",
+        # pkg/kubelet/kuberuntime/kuberuntime_manager.go (doBackOff), kuberuntime_container.go.
         r"CrashLoopBackOff|Back-off restarting failed container|RunContainerError"
         r"|CreateContainerError"
         r"|OCI runtime create failed",
@@ -429,6 +473,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "probe",
+        # pkg/kubelet/prober/prober.go.
         r"(Readiness|Liveness|Startup) probe (failed|errored)",
         "",
         "a container of the pod does not pass its probe",
@@ -438,6 +483,8 @@ ENTRIES: tuple[Entry, ...] = (
     # What many causes lead to
     Entry(
         "node-object-relationship",
+        # As attachment-forbidden, for Secrets, ConfigMaps and claims: the authorizer's graph
+        # follows its informers, so right after a change it can be behind.
         r"no relationship found between node",
         "",
         "the API server does not (yet) see that node {node} needs the object in the message",
@@ -446,6 +493,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "driver-timeout",
+        # pkg/volume/csi: csiTimeout, 2 minutes, for a call of a driver.
         r"(AttachVolume|MountVolume|MapVolume)\.\w+ failed for volume ...(DeadlineExceeded|context "
         r"deadline exceeded)",
         "",
@@ -471,6 +519,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "mount-exit-32",
+        # mount(8), EXIT STATUS: 32 is "mount failure".
         rf"{_OF_A_VOLUME}...exit status 32",
         "",
         "the mount program failed",
@@ -478,14 +527,16 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "mount-timeout",
+        # pkg/kubelet/kubelet.go (syncPod), after podAttachAndMountTimeout of
+        # pkg/kubelet/volumemanager/volume_manager.go.
         (
             r"Unable to (attach or )?mount volumes...(timed out waiting for the condition|context "
             r"deadline exceeded|timeout expired)",
             r"timeout expired waiting for volumes to attach",
         ),
         "",
-        "the kubelet waited in vain for the volumes that the message "
-        "names; it says nothing of the cause",
+        "the kubelet timed out waiting for the volumes that the message names; the message does "
+        "not give the cause",
         "look at the log of the kubelet and of the driver's node pod on {node} for the volume",
         vague=True,
     ),
@@ -495,7 +546,7 @@ _SIMILAR = "(combined from similar events): "
 
 
 def match(reason: str, message: str) -> Entry | None:
-    """The entry that knows this event or waiting state; None when nobody does."""
+    """The entry for this event or waiting state; None when there is none."""
     text = f"{reason}: {message.replace(_SIMILAR, '', 1)}"
     return next((entry for entry in ENTRIES if entry.matches(text)), None)
 
@@ -503,6 +554,7 @@ def match(reason: str, message: str) -> Entry | None:
 def answered(message: str) -> bool:
     """A CSI driver itself gave that error.
 
-    What gRPC says where it does not reach one looks alike (code Unavailable).
+    Without a driver behind the socket gRPC itself writes an error of the same form, with the code
+    Unavailable (grpc-go, codes.Unavailable).
     """
     return "rpc error: code = " in message and "code = Unavailable" not in message

@@ -1,17 +1,17 @@
 # Copyright (c) 2026 The storage_ops.runbooks contributors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
+# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
 
 # This module util is private to the collection, and may change at any time.
 
-"""Triage reads what stuck pods need judging, in bulk where there are many of them, and nothing of
+"""Triage reads what it needs to judge stuck pods, in bulk where they are many, and nothing about
 the others.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Callable, TypeVar
 
@@ -32,6 +32,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     Attachment,
     Claim,
     Pod,
+    Volume,
     age,
     attachment_name,
     pick_attachment,
@@ -49,21 +50,24 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observa
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.options import (
     keys_by_driver,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import plan
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.proven import has_volumes
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
     Options,
     Seen,
     State,
+    is_bound,
     pick_seen,
-    plan,
     suspect,
     unattached,
 )
 
-# Up to this many objects are read one by one; more of them come in one list.
+# Up to this many objects are read one by one; more come in one list, which costs the API server
+# less than many requests and keeps the client below its rate limit.
 MAX_GETS = 20
 
 _STORAGE = "storage.k8s.io/v1"
-# A pod runs on, and may be ready, on a mount that is dead.
+# A pod keeps running, and may be ready, with a dead mount: the kubelet does not look into mounts.
 _MEANING = (
     "a dead FUSE mount is STOR-05, a container that keeps one STOR-06, a mount that is not the "
     "pod's volume STOR-07, a filesystem that turned read-only STOR-08"
@@ -80,32 +84,40 @@ class Triage:
         self._options = options
 
     def gather(self) -> State:
-        """Attachments first: one that is made after its pod was read would look like one that no
-        pod needs.
+        """Read attachments before pods: otherwise an attachment made in between would look like one
+        that no pod needs.
         """
         attachments = self._cluster.list(
             path(_STORAGE, "volumeattachments"), pick_attachment, cached=True
         )
         pods = self._pods()
         now = self._cluster.now()
-        suspects = tuple(seen for seen in pods if suspect(seen, now, self._options.stuck_seconds))
-        named = None
-        if self._options.pod:
-            named = next((seen for seen in pods if seen.pod.name == self._options.pod), None)
-            if named is None:
-                raise StorageOpsError(
-                    f"pod {self._options.namespace}/{self._options.pod} does not exist; a "
-                    "Deployment's pods get new names: "
-                    + untrusted.shown_command(
-                        "kubectl -n {namespace} get pods", namespace=self._options.namespace
-                    ),
-                    code="not_found",
-                )
-            suspects = tuple(seen for seen in suspects if seen is named)
+        named = self._named_pod(pods)
+        suspects = tuple(
+            seen
+            for seen in ([named] if named else pods)
+            if suspect(seen, now, self._options.stuck_seconds)
+        )
         if not pods:
             self._check_scope()
         state = State(now, len(pods), suspects, named)
         return self._around(state, pods, attachments) if suspects else state
+
+    def _named_pod(self, pods: list[Seen]) -> Seen | None:
+        """The pod that the user named; None where they named none."""
+        if not self._options.pod:
+            return None
+        named = next((seen for seen in pods if seen.pod.name == self._options.pod), None)
+        if named is None:
+            raise StorageOpsError(
+                f"pod {self._options.namespace}/{self._options.pod} does not exist; a "
+                "Deployment's pods get new names: "
+                + untrusted.shown_command(
+                    "kubectl -n {namespace} get pods", namespace=self._options.namespace
+                ),
+                code="not_found",
+            )
+        return named
 
     def plan(self, state: State) -> Plan:
         """Judge what was gathered."""
@@ -120,7 +132,7 @@ class Triage:
             )
 
     def healthy(self, state: State) -> str:
-        """What was looked at."""
+        """What was read, where no pod is stuck."""
         if state.named:
             return (
                 f"pod {state.named.pod.title} "
@@ -153,25 +165,13 @@ class Triage:
         """What the suspects' claims, volumes, nodes and events say."""
         suspects = [suspect.pod for suspect in state.suspects]
         claims = self._claims({(pod.namespace, name) for pod in suspects for name in pod.claims})
-        volumes = self._named(
+        volumes = self._by_name(
             "v1",
             "persistentvolumes",
             {claim.volume for claim in claims.values() if claim.volume},
             pick_volume,
         )
-        # Another PersistentVolume of the same handle may stand in an attachment of theirs.
-        mine = [(pod, claims.get((pod.namespace, name))) for pod in suspects for name in pod.claims]
-        used = [
-            (pod.node, volumes[claim.volume])
-            for pod, claim in mine
-            if claim and claim.volume in volumes
-        ]
-        made = {attachment_name(*volume.disk, node) for node, volume in used}
-        theirs = {
-            found.name: found
-            for found in attachments
-            if found.volume in volumes or found.name in made
-        }
+        theirs = _attachments_of(suspects, claims, volumes, attachments)
         nodes = {pod.node for pod in suspects if pod.node} | {
             attachment.node for attachment in theirs.values()
         }
@@ -182,12 +182,12 @@ class Triage:
                 at=0.0,
                 attachments=theirs,
                 volumes=volumes,
-                nodes=self._named("v1", "nodes", nodes, pick_node),
+                nodes=self._by_name("v1", "nodes", nodes, pick_node),
                 pods=tuple(self._neighbours(suspects, pods)),
                 claims=claims,
             ),
             messages=self._messages(
-                state.suspects, [claim for claim in claims.values() if claim.phase != "Bound"]
+                state.suspects, [claim for claim in claims.values() if not is_bound(claim)]
             ),
             version=(version.major, version.minor, version.patch),
             version_text=version.text,
@@ -196,19 +196,9 @@ class Triage:
 
     def _registered(self, state: State) -> State:
         """Which drivers the suspects' nodes have, and which of them want no attachment."""
-        used: dict[str, set[str]] = defaultdict(set)
-        for pod in (seen.pod for seen in state.suspects if seen.pod.node):
-            used[pod.node] |= {
-                *(volume.disk[0] for volume in state.bound(pod)),
-                *pod.inline_drivers,
-            } - {""}
-        drivers = self._named(
-            _STORAGE,
-            "csidrivers",
-            {driver for names in used.values() for driver in names},
-            pick_driver,
-        )
-        on_nodes = self._named(
+        used = _drivers_by_node(state)
+        drivers = self._by_name(_STORAGE, "csidrivers", set().union(*used.values()), pick_driver)
+        on_nodes = self._by_name(
             _STORAGE, "csinodes", {node for node, names in used.items() if names}, pick_node_drivers
         )
         return replace(
@@ -220,9 +210,11 @@ class Triage:
         )
 
     def _unattached(self, state: State) -> State:
-        """Why no VolumeAttachment is created: only read where that is so."""
+        """Why no VolumeAttachment is created: read only where one is missing."""
         if not unattached(state):
             return state
+        # The leader's Lease has the name of its component (LeaderElection.ResourceName of
+        # cmd/kube-controller-manager/app/options/options.go).
         lease = self._cluster.get(
             path("coordination.k8s.io/v1", "leases", "kube-controller-manager", "kube-system")
         )
@@ -261,10 +253,10 @@ class Triage:
             if (claim.namespace, claim.name) in keys
         }
 
-    def _named(
+    def _by_name(
         self, version: str, resource: str, names: set[str], pick: Callable[[dict[str, Any]], T]
     ) -> dict[str, T]:
-        """Cluster-wide objects by name, as many of these as there are."""
+        """Those of the named cluster-wide objects that exist."""
         if len(names) <= MAX_GETS:
             found = {
                 name: self._cluster.get(path(version, resource, name)) for name in sorted(names)
@@ -284,7 +276,7 @@ class Triage:
         pick: Callable[[dict[str, Any]], T | None],
         fields: str = "",
     ) -> list[T]:
-        """A resource of some namespaces; of all, where that takes fewer requests."""
+        """A resource in some namespaces, or in all where that takes fewer requests."""
         scopes = sorted(namespaces) if len(namespaces) <= MAX_GETS else [""]
         return [
             item
@@ -297,23 +289,19 @@ class Triage:
     def _messages(
         self, suspects: Sequence[Seen], claims: list[Claim]
     ) -> dict[str, tuple[Message, ...]]:
-        """What is said of pods, and of claims that are not bound, by uid."""
+        """The messages about pods and unbound claims, by uid."""
         said: dict[str, list[Message]] = defaultdict(list)
-        # Whose uid it is, is who it is about, whatever a pod says of itself.
-        known = {"", *(seen.pod.uid for seen in suspects), *(claim.uid for claim in claims)}
-        mirrored = {seen.mirror: seen.pod.uid for seen in suspects if seen.mirror not in known}
         pods = {
             (seen.pod.namespace, uid)
             for seen in suspects
             for uid in (seen.pod.uid, seen.mirror)
             if uid
         }
-        for kind, objects in (
-            ("Pod", pods),
-            ("PersistentVolumeClaim", {(claim.namespace, claim.uid) for claim in claims}),
-        ):
+        unbound = {(claim.namespace, claim.uid) for claim in claims}
+        pod_of = _mirrored(suspects, claims)
+        for kind, objects in (("Pod", pods), ("PersistentVolumeClaim", unbound)):
             for uid, message in self._events(kind, objects):
-                said[mirrored.get(uid, uid)].append(message)
+                said[pod_of.get(uid, uid)].append(message)
         return {uid: tuple(messages) for uid, messages in said.items()}
 
     def _events(self, kind: str, objects: set[tuple[str, str]]) -> list[tuple[str, Message]]:
@@ -327,7 +315,7 @@ class Triage:
             ]
 
         def wanted(item: dict[str, Any]) -> tuple[str, Message] | None:
-            # Whoever may write events in one namespace says nothing of the pods of another.
+            # A tenant may write events in its own namespace about an object of another one.
             about = item["metadata"].get("namespace"), (item.get("involvedObject") or {}).get("uid")
             return pick_message(item) if about in objects else None
 
@@ -339,13 +327,53 @@ class Triage:
         )
 
 
+def _attachments_of(
+    suspects: Sequence[Pod],
+    claims: Mapping[tuple[str, str], Claim],
+    volumes: Mapping[str, Volume],
+    attachments: Iterable[Attachment],
+) -> dict[str, Attachment]:
+    """The attachments of the suspects' volumes, by name."""
+    used = [
+        (pod.node, volumes[claim.volume])
+        for pod in suspects
+        for claim in (claims.get((pod.namespace, name)) for name in pod.claims)
+        if claim and claim.volume in volumes
+    ]
+    # An attachment that has the name of one of theirs may be for another PersistentVolume with the
+    # same handle.
+    names = {attachment_name(*volume.disk, node) for node, volume in used}
+    return {
+        found.name: found for found in attachments if found.volume in volumes or found.name in names
+    }
+
+
+def _drivers_by_node(state: State) -> dict[str, set[str]]:
+    """The drivers that the suspects of each node use, inline volumes included."""
+    used: dict[str, set[str]] = defaultdict(set)
+    for pod in (seen.pod for seen in state.suspects if seen.pod.node):
+        of_claims = {volume.disk[0] for volume in state.bound(pod)}
+        used[pod.node] |= {*of_claims, *pod.inline_drivers} - {""}
+    return used
+
+
+def _mirrored(suspects: Iterable[Seen], claims: Iterable[Claim]) -> dict[str, str]:
+    """The uids of static pods in the API, by those that their kubelets use in events.
+
+    A uid that is that of a real object counts as that object, whatever a pod's annotation claims.
+    """
+    known = {"", *(seen.pod.uid for seen in suspects), *(claim.uid for claim in claims)}
+    return {seen.mirror: seen.pod.uid for seen in suspects if seen.mirror not in known}
+
+
 def triage_options(params: dict[str, Any]) -> Options:
     """Options of Triage, checked."""
     if params["pod"] and not params["namespace"]:
         raise BadOption(
             f"pod {params['pod']} needs its namespace: set namespace (playbook: triage_namespace)"
         )
-    if not params["stuck_seconds"] >= 0:  # not a number is neither
+    # "not >=" refuses NaN as well.
+    if not params["stuck_seconds"] >= 0:
         raise BadOption(f"stuck_seconds is {params['stuck_seconds']:g}; give at least 0")
     given = keys_by_driver("required_metadata", params["required_metadata"])
     scope = {name: params[name].strip() for name in ("namespace", "pod", "node")}
@@ -357,14 +385,14 @@ def triage_options(params: dict[str, Any]) -> Options:
 
 
 def _condition(seen: Seen, state: State, stuck_seconds: float) -> str:
-    """What a pod that is not stuck is, as a sentence."""
+    """The state of a pod that is not stuck, as the end of a sentence about it."""
     pod = seen.pod
     if pod.deleted:
-        return "is being deleted, and its grace period is not over for long"
+        return "is being deleted, and its grace period has not ended long ago"
     if pod.phase == "Running":
         return _running(seen, state.messages.get(pod.uid, ()))
     if pod.phase in ("Succeeded", "Failed"):
-        return f"is over ({pod.phase})"
+        return f"has ended ({pod.phase})"
     return (
         f"is {pod.phase} for {age(state.now, seen.since):.0f} s, not yet for stuck_seconds "
         f"({stuck_seconds:g})"
@@ -372,23 +400,27 @@ def _condition(seen: Seen, state: State, stuck_seconds: float) -> str:
 
 
 def _running(seen: Seen, messages: Sequence[Message]) -> str:
-    """What its containers and probes say, and who knows of its mounts."""
+    """What its containers and probes say, and which audit checks its mounts."""
     pod = seen.pod
+    mounts = f". {_audit_of(pod.node)}" if pod.node and has_volumes(pod) else ""
+    if pod.ready:
+        return f"is Running and Ready{mounts}"
     words = [
-        "is Running and Ready"
-        if pod.ready
-        else "is Running but not Ready, and nothing says that a volume is the cause"
+        "is Running but not Ready, and nothing says that a volume is the cause",
+        *seen.containers,
+        *_last_probe(messages),
     ]
-    words += () if pod.ready else seen.containers
+    return "; ".join(words) + mounts
+
+
+def _last_probe(messages: Iterable[Message]) -> list[str]:
+    """What the latest failed probe said."""
     probed = {
         message.last: message.text
         for message in messages
         if message.reason == "Unhealthy" and message.last
     }
-    if probed and not pod.ready:
-        words.append(probed[max(probed)])
-    mounts = f". {_audit_of(pod.node)}" if pod.node and (pod.claims or pod.inline_drivers) else ""
-    return "; ".join(words) + mounts
+    return [probed[max(probed)]] if probed else []
 
 
 def _audit_of(node: str) -> str:
@@ -397,4 +429,4 @@ def _audit_of(node: str) -> str:
         "-e compliance_report_controls=STOR-05,STOR-06,STOR-07,STOR-08",
         node=node,
     )
-    return f"Whether its mounts are alive its node alone knows, and {audit} tells: {_MEANING}"
+    return f"Only its node can tell whether its mounts work; {audit} checks that: {_MEANING}"

@@ -58,10 +58,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.probes import Answer
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import Process
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import Triage
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
     Options as TriageOptions,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import Triage
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 from ansible_collections.storage_ops.runbooks.tests.unit.support.results import build
 

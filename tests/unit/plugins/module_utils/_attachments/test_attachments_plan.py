@@ -19,13 +19,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
+    collision,
+    lost_status,
+    suspects,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
+    findings as texts,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
     plan as pure,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
     Options,
     State,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import Finding
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import observation
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
@@ -536,7 +545,7 @@ def test_max_repairs() -> None:
 def test_scope(scope: dict[str, tuple[str, ...]], found: bool) -> None:
     seen = observe(make_attachment(), RELEASED)
     assert bool(plan(state(seen), **scope)) is found
-    assert bool(pure.suspects(seen, Options(**scope), NOW)) is found
+    assert bool(suspects.suspects(seen, Options(**scope), NOW)) is found
 
 
 def test_controls_that_were_not_asked_for_are_silent() -> None:
@@ -601,7 +610,7 @@ def test_a_pod_of_another_volume_with_the_same_handle_needs_the_attachment(
 ) -> None:
     assert left_over(state(observe(make_attachment(), *own, TWIN, TENANT))) == []
     assert (
-        pure.needed_by(observe(make_attachment(), *own, TWIN, TENANT), make_attachment())
+        observation.needed_by(observe(make_attachment(), *own, TWIN, TENANT), make_attachment())
         == "pod shop/web-0 on n1"
     )
 
@@ -639,7 +648,7 @@ def unity(handle: str = COLLIDING, **changes: Any) -> Volume:
     ("version", "severity", "words"),
     [
         ((1, 20, 2), "critical", "is affected"),
-        ((1, 24, 1), "major", "cannot be told"),
+        ((1, 24, 1), "major", "it is unknown whether"),
         ((1, 25, 0), "", ""),
     ],
 )
@@ -720,7 +729,7 @@ def test_a_driver_that_does_not_attach_does_not_detach(handle: str) -> None:
 def test_when_collisions_are_looked_into(
     handle: str, version: tuple[int, int, int], may: bool
 ) -> None:
-    assert pure.may_collide(observe(unity(handle)), version) is may
+    assert collision.may_collide(observe(unity(handle)), version) is may
 
 
 @pytest.mark.parametrize("length", [67, 69])
@@ -802,7 +811,7 @@ def test_a_lost_entry_of_the_node_status() -> None:
     ],
 )
 def test_bugs_by_version(version: tuple[int, int, int], bugs: int) -> None:
-    assert len(pure._bugs(version)) == bugs
+    assert len(lost_status._bugs(version)) == bugs
 
 
 @pytest.mark.parametrize(
@@ -946,7 +955,7 @@ def test_attachments_without_publish_information() -> None:
     assert by_volume["pv-1"].evidence["missing"] == "publishInfo"
     assert "workload_title" not in by_volume["pv-4"].evidence
     assert by_volume["pv-4"].reason == (
-        "no pod needs it, so there is no pod to move; a pod that comes to n1 would get it as it "
+        "no pod needs it, so there is no pod to move; the next pod on n1 would get it as it "
         "is, so delete it if it is left over (STOR-11)"
     )
     assert by_volume["pv-1"].reason.endswith(" -e attachment_repair_reattach_missing_metadata=true")
@@ -1014,11 +1023,11 @@ def test_other_drivers_need_nothing_unless_it_is_said() -> None:
 
 def test_the_command_looks_for_the_same_keys() -> None:
     assert (
-        pure.metadata_arguments(HUAWEI, pure.REQUIRED_METADATA)
-        == pure.metadata_arguments(DRIVER, {})
+        observation.metadata_arguments(HUAWEI, observation.REQUIRED_METADATA)
+        == observation.metadata_arguments(DRIVER, {})
         == ""
     )
-    (_ansible, text) = shlex.split(pure.metadata_arguments(HUAWEI, {HUAWEI: ("it's",)}))
+    (_ansible, text) = shlex.split(observation.metadata_arguments(HUAWEI, {HUAWEI: ("it's",)}))
     assert json.loads(text) == {"attachment_repair_required_metadata": {HUAWEI: ["it's"]}}
 
 
@@ -1269,7 +1278,7 @@ def test_scope_of_cordons(scope: dict[str, tuple[str, ...]], found: bool) -> Non
 
 
 def test_durations() -> None:
-    assert [pure._duration(seconds) for seconds in (0.4, 119, 120, 7199, 7200, 172_800)] == [
+    assert [texts.duration(seconds) for seconds in (0.4, 119, 120, 7199, 7200, 172_800)] == [
         "0 s",
         "119 s",
         "2 min",
@@ -1376,6 +1385,6 @@ def test_an_attachment_of_its_own_node_is_no_sign() -> None:
     """However it may be called: the node itself cannot wait for what it has."""
     sibling = make_attachment(name="sibling", attached=False, attach_error=IN_USE_ELSEWHERE)
     things = [make_attachment(), sibling, make_volume(), make_node()]
-    assert not pure.proofs(
+    assert not observation.proofs(
         observe(*things, make_pod(phase="Pending")), make_attachment(), (1, 36, 3), "v"
     )

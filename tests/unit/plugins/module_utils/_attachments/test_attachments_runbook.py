@@ -17,12 +17,12 @@ import pytest
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments import (
     runbook as audit,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.plan import (
-    Options,
-)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.runbook import (
     VolumeAttachments,
     make_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
+    Options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import engine
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors import (
@@ -489,7 +489,7 @@ WORLD_CHANGES: dict[str, tuple[Callable[[FakeCluster], Any], str]] = {
     ),
     "being deleted": (
         lambda cluster: cluster.add(attachment(deletionTimestamp=OLD)),
-        "somebody else is deleting it",
+        "it is already being deleted",
     ),
     "needed": (lambda cluster: cluster.add(pod()), "needed by pod shop/web-0 on n1"),
     "needed by a pending pod": (
@@ -615,7 +615,7 @@ def test_a_deletion_whose_answer_was_lost_was_done(pods: tuple[Object, ...]) -> 
         assert "pod shop/web-0 appeared on n1 while its attachment was deleted" in result["msg"]
     else:
         assert outcomes(result) == [("delete_volumeattachment", "done")]
-        assert "it was made again, though no pod needs it" in result["msg"]
+        assert "it was created again, though no pod needs it" in result["msg"]
 
 
 def test_an_answer_that_is_lost_may_have_changed_something() -> None:
@@ -681,7 +681,7 @@ def test_an_attachment_that_comes_back_for_nobody_is_no_proof() -> None:
     )
     result = repair(cluster, time=time)
     assert result["failed"]
-    assert "not proven: it was made again, though no pod needs it" in result["msg"]
+    assert "not proven: it was created again, though no pod needs it" in result["msg"]
 
 
 def test_an_attachment_that_comes_back_for_a_pod_is_right() -> None:

@@ -87,7 +87,7 @@ def test_plans_and_their_parts_read_nothing() -> None:
 
 
 def test_a_wrong_import_is_seen() -> None:
-    line = f"from {PACKAGE}._triage.plan import Cause\n"
+    line = f"from {PACKAGE}._triage.plan import plan\n"
     assert wrong("_failover", line) == ["_triage"]
     assert wrong("_node", f"from {PACKAGE} import _kube\n") == ["_kube"]
     assert wrong("_core", f"import {PACKAGE}._node.host\n") == ["_node"]

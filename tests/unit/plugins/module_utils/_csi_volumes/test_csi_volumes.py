@@ -398,7 +398,7 @@ def test_a_node_that_was_made_again_after_its_pods(made: str, refused: bool) -> 
     facts = audit.facts()
     assert names(facts) == (["pv-2"] if refused else ["pv-1", "pv-2"])
     assert facts["left_out"] == (["shop"] if refused else [])
-    told = "worker-1 was made again after its pod shop/web-0"
+    told = "worker-1 was created again after its pod shop/web-0"
     assert [told in found.reason for found in plan.findings] == [True] * refused
 
 
@@ -562,16 +562,16 @@ def test_secrets_by_the_templates_of_the_class(
     [
         (
             {f"{STAGE}name": "${pvc.annotations['no']}", f"{STAGE}namespace": "x"},
-            "says nothing for this claim",
+            "has a variable that this claim does not set",
         ),
         (
             {f"{STAGE}name": "${pvc.annotations['team/way']}", f"{STAGE}namespace": "x"},
-            "which is none for this claim",
+            "which is not a valid name for this claim",
         ),
         # A namespace that the claim's owner could choose is no template of Kubernetes'.
         (
             {f"{STAGE}name": "s3", f"{STAGE}namespace": "${pvc.annotations['team/secret']}"},
-            "says nothing for this claim",
+            "has a variable that this claim does not set",
         ),
         ({f"{STAGE}name": "s3"}, "has only one of"),
     ],
@@ -590,7 +590,7 @@ def test_a_class_that_is_gone_is_told_and_the_volume_names_its_secret_itself() -
     found = only(volume(nodePublishSecretRef={"namespace": "a", "name": "b"}), claim())
     assert found["secret"] == {"namespace": "a", "name": "b"}
     assert found["problems"] == [
-        "there is no StorageClass s3 any more, so its parameters are not known"
+        "StorageClass s3 does not exist any more, so its parameters are unknown"
     ]
 
 

@@ -27,14 +27,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     attachment_name,
     unique_name,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import (
-    CONTROLS,
-    Options,
-    pick_seen,
-)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.plan import CONTROLS
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.runbook import (
     Triage,
     triage_options,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
+    Options,
+    pick_seen,
 )
 from ansible_collections.storage_ops.runbooks.tests.unit.support.cluster import FakeCluster
 
@@ -287,7 +287,7 @@ def test_healthy_cluster_costs_two_lists() -> None:
 def test_named_pod() -> None:
     scope = {"namespace": "shop", "pod": "web-0"}
     assert healthy(running(), pod("web-1"), *FINE, **scope).startswith(
-        "pod shop/web-0 is Running and Ready. Whether"
+        "pod shop/web-0 is Running and Ready. Only its"
     )
     bare = running(spec={"volumes": []})
     assert healthy(bare, pod("web-1"), *FINE, **scope) == "pod shop/web-0 is Running and Ready"
@@ -297,7 +297,8 @@ def test_named_pod() -> None:
     )
     assert "not Ready, and nothing says" in healthy(running(ready=False), *FINE, **scope)
     assert (
-        healthy(pod(status={"phase": "Succeeded"}), **scope) == "pod shop/web-0 is over (Succeeded)"
+        healthy(pod(status={"phase": "Succeeded"}), **scope)
+        == "pod shop/web-0 has ended (Succeeded)"
     )
     assert "being deleted" in healthy(running(metadata={"deletionTimestamp": ago(1)}), **scope)
     with pytest.raises(
@@ -547,7 +548,7 @@ FAIL_OVER = "storage_ops.runbooks.fail_over_volumes"
 def test_volume_on_a_lost_node() -> None:
     found = other_node(ready="Unknown")
     assert (found.control, found.runbook) == ("STOR-16", FAIL_OVER)
-    assert "worker-2, which is not heard of" in found.summary
+    assert "worker-2, which does not report" in found.summary
     # Not a volume that the playbook can fence.
     assert found.reason.startswith(
         "the playbook fences Ceph RBD volumes; for others prove that worker-2 is off"
@@ -819,12 +820,12 @@ def test_named_pod_that_runs_tells_what_its_containers_do_and_who_knows_of_its_m
     assert said.startswith(
         "pod shop/web-0 is Running but not Ready, and nothing says that a volume is the cause; "
         "container main is waiting, CrashLoopBackOff, ended before with Error (exit code 1), "
-        "restarted 7 times; Readiness probe failed: HTTP 503. Whether its mounts are alive its "
-        "node alone knows"
+        "restarted 7 times; Readiness probe failed: HTTP 503. Only its node can tell whether its "
+        "mounts work"
     )
     command = (
         f"{RUN}.compliance -i inventory -e target=worker-1 -e "
-        "compliance_report_controls=STOR-05,STOR-06,STOR-07,STOR-08 tells"
+        "compliance_report_controls=STOR-05,STOR-06,STOR-07,STOR-08 checks"
     )
     assert command in said and command in healthy(running(), *FINE, **scope)
 
@@ -866,7 +867,7 @@ def test_lost_node_counts_more_than_any_message() -> None:
     assert (found.control, found.severity) == (
         "STOR-16",
         "major",
-    ) and "its node worker-1 is not heard of" in found.summary
+    ) and "its node worker-1 does not report" in found.summary
     rbd = volume(csi={"driver": "rbd.csi.ceph.com", "volumeHandle": "handle-pv-1"})
     assert (
         f"{FAIL_OVER} -i inventory -e lost_node=worker-1"
@@ -875,7 +876,10 @@ def test_lost_node_counts_more_than_any_message() -> None:
     assert one(pod(), claim(), volume(), node(ready="Unknown")).control == "STOR-16"
     bare = {**item, "spec": {"nodeName": "worker-1", "volumes": []}}
     without = one(bare, node(ready="Unknown"), old)
-    assert (without.control, without.severity) == ("", "info") and "not heard of" in without.summary
+    assert (without.control, without.severity) == (
+        "",
+        "info",
+    ) and "does not report" in without.summary
     # With a node that is heard of, an event from long before it became not ready is over, a younger
     # one is not.
     healthy(item, *FINE, old)
@@ -1023,7 +1027,7 @@ def test_claim_that_waits_for_the_scheduler() -> None:
     waits = event("WaitForFirstConsumer", words, of="uid-shop-data", type="Normal")
     found = one(pod(), claim(phase="Pending", volume=""), node(), waits)
     assert (
-        "put on worker-1 without it (spec.nodeName)" in found.summary
+        "put on worker-1 without the scheduler (spec.nodeName)" in found.summary
         and "nodeSelector" in found.reason
     )
     unscheduled_pod = one(

@@ -1,0 +1,166 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""What findings about attachments have in common: their evidence, their texts, and the workload
+that has to be moved.
+
+Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
+    State,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
+    Reason,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Finding,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Pod,
+    VolumeError,
+    age,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
+    Observation,
+)
+
+RUNBOOK = "storage_ops.runbooks.repair_volumeattachments"
+
+TOO_FEW_OBSERVATIONS = Reason(
+    "observation_too_short", "a single observation proves nothing: set observations to 2 or more"
+)
+
+
+def attachment_finding(
+    state: State, attachment: Attachment, control: str, severity: str
+) -> Finding:
+    """A finding about an attachment, with what every one of them shows."""
+    volume = state.last.volumes.get(attachment.volume)
+    node = state.last.nodes.get(attachment.node)
+    evidence = {
+        "uid": attachment.uid,
+        "driver": attachment.driver,
+        "volume": attachment.volume,
+        "handle": volume.handle if volume else "",
+        "claim": "/".join(volume.claim) if volume and volume.claim_name else "",
+        "phase": volume.phase if volume else "gone",
+        "access_modes": list(volume.access_modes) if volume else [],
+        "attached": attachment.attached,
+        "age_seconds": round(age(state.now, attachment.created)),
+        "node_ready": node.ready if node else "gone",
+        "attach_error": _error_evidence(attachment.attach_error, state.now),
+        "detach_error": _error_evidence(attachment.detach_error, state.now),
+        "finalizers": list(attachment.finalizers),
+        "observed": state.observed,
+    }
+    if attachment.deleted:
+        evidence["deleted_seconds_ago"] = round(age(state.now, attachment.deleted))
+    return Finding(
+        control=control,
+        severity=severity,
+        kind="VolumeAttachment",
+        name=attachment.name,
+        node=attachment.node,
+        summary="",
+        verdict="report",
+        reason="",
+        runbook=RUNBOOK,
+        evidence=evidence,
+    )
+
+
+def _error_evidence(error: VolumeError | None, now: datetime) -> str:
+    if error is None:
+        return ""
+    return (
+        f"{error.message} ({duration(age(now, error.time))} ago)" if error.time else error.message
+    )
+
+
+def pod_evidence(pods: Iterable[Pod], now: datetime) -> list[str]:
+    return [f"{pod.title} {pod.phase}, {duration(age(now, pod.created))} old" for pod in pods]
+
+
+def title(state: State, attachment: Attachment) -> str:
+    volume = state.last.volumes.get(attachment.volume) or state.first.volumes.get(attachment.volume)
+    return (
+        f"{attachment.volume} ({'/'.join(volume.claim)})"
+        if volume and volume.claim_name
+        else attachment.volume
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the largest unit that still tells something."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+# Which workload has to be moved, for STOR-13 and STOR-14
+
+
+def _workload_key(pods: Iterable[Pod]) -> tuple[str, str, str]:
+    """Namespace, kind and name of what moves together: the pods of one controller."""
+    return min(
+        (pod.namespace, pod.owner.kind, pod.owner.name)
+        if pod.owner
+        else (pod.namespace, "Pod", pod.name)
+        for pod in pods
+    )
+
+
+def workload_title(pods: Collection[Pod]) -> str:
+    namespace, kind, name = _workload_key(pods)
+    return f"{kind} {namespace}/{name}"
+
+
+def workload_of(seen: Observation, pods: Collection[Pod], attachment: Attachment) -> dict[str, Any]:
+    """Who has to be moved for this attachment to be recreated, and off which claims."""
+    namespace, kind, name = _workload_key(pods)
+    used = {(pod.namespace, claim) for pod in pods for claim in pod.claims}
+    claims = sorted(
+        claim
+        for space, claim in seen.claims_of(attachment)
+        if space == namespace and (space, claim) in used
+    )
+    return {
+        "kind": kind,
+        "namespace": namespace,
+        "name": name,
+        "claims": claims,
+        "attachments": [attachment.uid],
+    }
+
+
+def join_workloads(found: Iterable[Finding], wanted: Iterable[Finding]) -> None:
+    """Let the first finding of each workload that is in scope name all of its claims and
+    attachments, and the others none.
+
+    A workload moves as a whole, so its attachments that are out of scope are recreated too.
+    """
+    joined: dict[tuple[str, str], dict[str, Any]] = {}
+    for finding in found:
+        if finding.workload:
+            workload = joined.setdefault(
+                (finding.control, finding.evidence["workload_title"]), dict(finding.workload)
+            )
+            for what in {"claims", "attachments", "missing"} & set(workload):
+                workload[what] = sorted({*workload[what], *finding.workload[what]})
+    for finding in wanted:
+        if finding.workload:
+            finding.workload = joined.pop(
+                (finding.control, finding.evidence["workload_title"]), None
+            )

@@ -1,0 +1,133 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""STOR-13: a volume is attached, and the node's status.volumesAttached does not list it.
+
+Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.findings import (
+    RUNBOOK,
+    TOO_FEW_OBSERVATIONS,
+    attachment_finding,
+    pod_evidence,
+    title,
+    workload_of,
+    workload_title,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
+    Options,
+    State,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import (
+    untrusted,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.codes import (
+    Reason,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Finding,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Pod,
+    made_again,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
+    may_lack_status,
+)
+
+# Kubernetes issue -> (minor release 1.x that has the fix from its start, patch releases that
+# brought it to older ones)
+_LOST_STATUS_BUGS = {
+    "111000": (26, {25: 1, 24: 5, 23: 11, 22: 14}),
+    "120571": (29, {28: 3, 27: 7, 26: 10}),
+    "108869": (25, {}),
+}
+
+
+def lost_status(state: State, seen: list[Attachment], options: Options) -> Finding | None:
+    """An attached volume that pods need and that its node's status does not list.
+
+    ``seen``: the attachment in each observation. None if that was not so in all of them.
+    """
+    attachment = seen[-1]
+    if attachment.driver in state.detached_drivers or not _was_always_missing(state, seen):
+        return None
+    steady = _steady_users(state, seen)
+    if not steady:
+        return None
+    finding = attachment_finding(state, attachment, "STOR-13", "major")
+    finding.summary = (
+        f"{title(state, attachment)} is attached to {attachment.node}, and the "
+        "node's volumesAttached does not list it"
+    )
+    finding.evidence.update(
+        pods=pod_evidence(steady, state.now),
+        workload_title=workload_title(steady),
+        volumes_in_use=attachment.name in state.last.in_use,
+        version=state.version_text,
+        bugs=_bugs(state.version),
+        **state.leader,
+    )
+    if attachment.detach_error:
+        finding.refuse(
+            Reason(
+                "attacher_stuck",
+                "the storage side is the cause, its last detach failed: "
+                f"{attachment.detach_error.message}",
+            )
+        )
+    elif state.last.nodes[attachment.node].is_younger(attachment):
+        finding.refuse(Reason("identity_changed", f"its node {made_again(attachment.node)}"))
+    elif len(seen) < 2:
+        finding.refuse(TOO_FEW_OBSERVATIONS)
+    else:
+        # The kubelet checks the list before each mount, and not afterwards
+        # (GenerateVerifyControllerAttachedVolumeFunc of
+        # pkg/volume/util/operationexecutor/operation_generator.go).
+        finding.reason = (
+            f"observed {state.observed}. A pod that starts there waits for the entry forever; a "
+            "pod that runs is not affected. Move the pod away and back: "
+            + untrusted.shown_command(
+                f"ansible-playbook {RUNBOOK} -e attachment_repair_names={{name}} -e "
+                "attachment_repair_lost_status=reattach",
+                name=attachment.name,
+            )
+        )
+        finding.workload = workload_of(state.last, steady, attachment)
+    return finding
+
+
+def _was_always_missing(state: State, seen: list[Attachment]) -> bool:
+    """No observation, and nothing in between, had the attachment in volumesAttached."""
+    missing = all(
+        may_lack_status(observation, once) for observation, once in zip(state.observations, seen)
+    )
+    return missing and not any(
+        seen[-1].name in observation.was_listed for observation in state.observations
+    )
+
+
+def _steady_users(state: State, seen: list[Attachment]) -> list[Pod]:
+    """The pods that needed the attachment in every observation."""
+    users = [
+        {pod.uid: pod for pod in observation.users(once)}
+        for observation, once in zip(state.observations, seen)
+    ]
+    return [pod for uid, pod in users[-1].items() if all(uid in once for once in users)]
+
+
+def _bugs(version: tuple[int, int, int]) -> list[str]:
+    """Bugs of Kubernetes that lose the entry and that this version may have."""
+    _major, minor, patch = version
+    return [
+        f"kubernetes #{issue}"
+        for issue, (first, patches) in _LOST_STATUS_BUGS.items()
+        if minor < first and patch < patches.get(minor, patch + 1)
+    ]

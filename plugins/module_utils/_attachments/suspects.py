@@ -1,0 +1,146 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Which attachments and pods deserve more requests, and a second observation.
+
+Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
+    Options,
+    in_scope,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Pod,
+    Volume,
+    age,
+    attachment_name,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.observation import (
+    Observation,
+    may_lack_status,
+    missing_metadata,
+)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A pod whose volume has no attachment."""
+
+    pod: Pod
+    volume: Volume
+
+    @property
+    def attachment(self) -> str:
+        """The name the attachment would have."""
+        return attachment_name(*self.volume.disk, self.pod.node)
+
+
+def suspects(seen: Observation, options: Options, now: datetime) -> list[Attachment]:
+    """Attachments whose pods have to be read, on every node that has one in scope."""
+    found = [
+        attachment
+        for attachment in seen.attachments.values()
+        if attachment.volume and _is_suspect(seen, attachment, options, now)
+    ]
+    if not options.scope():
+        return found
+    touched = {attachment.node for attachment in found if in_scope(seen, attachment, options)}
+    return [attachment for attachment in found if attachment.node in touched]
+
+
+def _is_suspect(seen: Observation, attachment: Attachment, options: Options, now: datetime) -> bool:
+    wanted = options.controls
+    return (
+        ("STOR-11" in wanted and may_be_orphan(seen, attachment, options.min_age_seconds, now))
+        or ("STOR-13" in wanted and may_lack_status(seen, attachment))
+        or ("STOR-14" in wanted and bool(missing_metadata(attachment, options.required_metadata)))
+    )
+
+
+def may_be_orphan(
+    seen: Observation, attachment: Attachment, min_age_seconds: float, now: datetime
+) -> bool:
+    """By its node's status alone: old enough, not being deleted, and no kubelet that reports has it
+    in use.
+    """
+    in_use = attachment.name in seen.in_use and seen.ready(attachment.node)
+    return not attachment.deleted and not in_use and age(now, attachment.created) >= min_age_seconds
+
+
+def unproven(
+    seen: Observation, suspected: Iterable[Attachment], options: Options, now: datetime
+) -> set[str]:
+    """Names of the suspects that a second observation has to prove, now that their pods
+    are known.
+    """
+    found = set()
+    for attachment in suspected:
+        needed = bool(seen.users(attachment))
+        orphan = (
+            "STOR-11" in options.controls
+            and not needed
+            and may_be_orphan(seen, attachment, options.min_age_seconds, now)
+        )
+        lost = "STOR-13" in options.controls and needed and may_lack_status(seen, attachment)
+        if orphan or lost:
+            found.add(attachment.name)
+    return found
+
+
+def waits(seen: Observation, seconds: float, now: datetime) -> list[Wait]:
+    """Pods that have had a node for this long, with a bound volume that is not attached there
+    although it could be.
+    """
+    by_claim = {
+        volume.claim: volume
+        for volume in seen.volumes.values()
+        if volume.phase == "Bound" and volume.disk[0]
+    }
+    return [
+        Wait(pod, volume)
+        for pod in seen.pending
+        if _has_waited(seen, pod, seconds, now)
+        for volume in (by_claim.get((pod.namespace, claim)) for claim in pod.claims)
+        if volume and not _is_attaching(seen, volume, pod.node)
+    ]
+
+
+def _has_waited(seen: Observation, pod: Pod, seconds: float, now: datetime) -> bool:
+    """The controller manager has had this long to attach the pod's volumes."""
+    node = seen.nodes.get(pod.node)
+    managed = node is not None and node.managed
+    return managed and not pod.deleted and age(now, pod.scheduled) >= seconds
+
+
+def could_attach(
+    wait: Wait, detached_drivers: Collection[str], drivers_on: dict[str, tuple[str, ...]]
+) -> bool:
+    """The driver's volumes are attached at all, and the driver is registered on the pod's node.
+
+    One of a former in-tree plugin is attached by a driver only where the node says so.
+    """
+    driver, on_node = wait.volume.disk[0], drivers_on.get(wait.pod.node, ())
+    registered = driver in on_node and wait.volume.is_attached_by_driver(on_node)
+    return registered and driver not in detached_drivers
+
+
+def _is_attaching(seen: Observation, volume: Volume, node: str) -> bool:
+    """There is an attachment for the node, or one elsewhere that forbids it (Multi-Attach)."""
+    # The controller manager attaches a volume to a second node only if its access modes allow it
+    # (IsMultiAttachAllowed of pkg/volume/util/util.go).
+    made = [
+        attachment for same in seen.same(volume) for attachment in seen.by_volume.get(same.name, ())
+    ]
+    named = attachment_name(*volume.disk, node) in seen.attachments
+    return named or any(attachment.node == node or volume.exclusive for attachment in made)

@@ -1,0 +1,101 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""STOR-15: pods that wait for a volume, and no VolumeAttachment is created.
+
+Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.findings import (
+    duration,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
+    Options,
+    State,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.suspects import (
+    Wait,
+    could_attach,
+    waits,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Finding,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    age,
+)
+
+
+def never_attached(state: State, options: Options) -> list[Finding]:
+    """Pods that wait for a volume although nothing is in the way: the controller manager does not
+    do its work.
+    """
+    steady = _steady_waits(state, options)
+    by_pod: dict[str, list[Wait]] = defaultdict(list)
+    for wait in steady:
+        by_pod[wait.pod.uid].append(wait)
+    oldest = max((age(state.now, wait.pod.scheduled) for wait in steady), default=0.0)
+    return [_never_attached_pod(state, waiting, len(by_pod), oldest) for waiting in by_pod.values()]
+
+
+def _steady_waits(state: State, options: Options) -> list[Wait]:
+    """Pods and volumes that waited in every observation, and that a driver could attach."""
+    found = [
+        {
+            (wait.pod.uid, wait.volume.name): wait
+            for wait in waits(seen, options.pending_seconds, state.now)
+        }
+        for seen in state.observations
+    ]
+    return [
+        wait
+        for key, wait in found[-1].items()
+        if all(key in once for once in found)
+        and could_attach(wait, state.detached_drivers, state.drivers_on)
+    ]
+
+
+def _never_attached_pod(state: State, waiting: list[Wait], count: int, oldest: float) -> Finding:
+    pod = waiting[0].pod
+    seconds = age(state.now, pod.scheduled)
+    attached = age(state.now, state.last_attach) if state.last_attach else None
+    last = (
+        "no attach event is left"
+        if attached is None
+        else f"the last attach event was {duration(attached)} ago"
+    )
+    idle = attached is None or attached > oldest
+    return Finding(
+        control="STOR-15",
+        severity="major",
+        kind="pod",
+        name=pod.name,
+        node=pod.node,
+        summary=f"pod {pod.title} has waited on {pod.node} for {duration(seconds)}, "
+        "and nothing attaches its volume",
+        verdict="report",
+        reason=f"the controller manager does not attach ({last}): look "
+        "at its leader, which is the platform's"
+        if idle
+        else "the controller manager attaches other volumes "
+        f"({last}): look in its log for this one",
+        runbook="storage_ops.runbooks.triage",
+        evidence={
+            "driver": waiting[0].volume.disk[0],
+            "volumes": [wait.volume.name for wait in waiting],
+            "claims": ["/".join(wait.volume.claim) for wait in waiting],
+            "missing_attachments": [wait.attachment for wait in waiting],
+            "waiting_seconds": round(seconds),
+            "pods_waiting": count,
+            "last_attach_event_seconds_ago": None if attached is None else round(attached),
+            **state.leader,
+        },
+        namespace=pod.namespace,
+    )

@@ -1,0 +1,93 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+
+"""Nodes that workload_reattach still keeps new pods off: it runs, or it was killed.
+
+Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.findings import (
+    duration,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._attachments.state import (
+    State,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core import (
+    untrusted,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.engine import (
+    Finding,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Node,
+    age,
+    parse_time,
+)
+
+
+def unfinished_moves(state: State) -> list[Finding]:
+    """One finding for each move that a node's annotations tell about."""
+    found = []
+    for node in state.first.nodes.values():
+        for text in node.cordons:
+            move = _read(text)
+            if move:
+                found.append(_unfinished_move(node, move, state))
+    return found
+
+
+class Move(NamedTuple):
+    """A move of pods, as the annotation of the node has it; its kubelet may have written that."""
+
+    namespace: str
+    claims: list[str]
+    by: str
+    since: datetime | None
+
+
+def _read(text: str) -> Move | None:
+    """The annotation; None where it has another form than ours."""
+    try:
+        cordon = untrusted.from_json(text)
+        return Move(
+            str(cordon["namespace"]),
+            [str(claim) for claim in cordon["claims"]],
+            str(cordon["by"]),
+            parse_time(str(cordon["since"])),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _unfinished_move(node: Node, move: Move, state: State) -> Finding:
+    # No command to be copied: a kubelet would choose whose pods the operator moves. Node
+    # authorization lets a kubelet change the annotations of its own Node
+    # (plugin/pkg/admission/noderestriction/admission.go).
+    namespace, claims = move.namespace, move.claims
+    who = f"{untrusted.shown(move.by, 100)} {duration(age(state.now, move.since))} ago"
+    return Finding(
+        control="",
+        severity="major",
+        kind="node",
+        name=node.name,
+        node=node.name,
+        summary=f"node {node.name} takes no new pods since {who}, to move those of "
+        f"{untrusted.shown(namespace, 100)}/{untrusted.shown(', '.join(claims), 500)}",
+        verdict="report",
+        reason="an annotation of the node says so, which its kubelet may have written too: check "
+        "whether there was such a run. If there was, and it has ended, the module "
+        "workload_reattach finishes it and frees the node, for these claims",
+        runbook="",
+        evidence={
+            "claims": [f"{namespace}/{claim}" for claim in claims],
+            "claim": f"{namespace}/{claims[0]}" if claims else "",
+        },
+    )

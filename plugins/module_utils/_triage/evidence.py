@@ -1,0 +1,122 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
+# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+"""What a finding of triage shows of the objects and messages it was made from.
+
+Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import Message
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Attachment,
+    Claim,
+    Node,
+    Pod,
+    unique_name,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
+    Seen,
+    State,
+    elapsed,
+    is_bound,
+    node_state,
+)
+
+# Messages that a finding shows of one object.
+MAX_MESSAGES = 10
+
+
+def evidence_of(seen: Seen, state: State) -> dict[str, Any]:
+    """What was read about a pod, verbatim; a part that has nothing to show is left out."""
+    pod, node = seen.pod, state.seen.nodes.get(seen.pod.node)
+    newest_first = sorted(
+        [*seen.waiting, *state.messages.get(pod.uid, ())],
+        key=lambda message: message.last or state.now,
+        reverse=True,
+    )
+    claims = state.claims_of(pod)
+    said_of_claims = [
+        text
+        for _name, claim in claims
+        if claim
+        for text in _described(state.messages.get(claim.uid, ()), state.now)
+    ]
+    parts: dict[str, Any] = {
+        "phase": "Terminating" if pod.deleted else pod.phase,
+        "messages": _described(newest_first, state.now),
+        "claims": [f"{name}: {_claim_state(claim, state)}" for name, claim in claims],
+        "claim_messages": said_of_claims,
+        "attachments": [
+            _attachment_state(attachment, state.now)
+            for volume in state.bound(pod)
+            for attachment in state.seen.by_volume.get(volume.name, ())
+        ],
+        "node": f"{pod.node} {node_state(node)}" if pod.node else "",
+    }
+    shown = {name: part for name, part in parts.items() if part or name == "phase"}
+    return {**shown, **_node_lists(pod, node, state)}
+
+
+def _node_lists(pod: Pod, node: Node | None, state: State) -> dict[str, list[str]]:
+    """Which of the pod's volumes the node's status lists; empty lists say that it lists none."""
+    names = [
+        unique_name(*volume.disk)
+        for volume in state.bound(pod)
+        if state.driver_of(volume, pod.node)
+    ]
+    if not node or not names:
+        return {}
+    return {
+        "volumes_attached": [name for name in names if name in node.volumes_attached],
+        "volumes_in_use": [name for name in names if name in node.volumes_in_use],
+    }
+
+
+def _described(messages: Iterable[Message], now: datetime) -> list[str]:
+    return [_describe(message, now) for message in list(messages)[:MAX_MESSAGES]]
+
+
+def _describe(message: Message, now: datetime) -> str:
+    times = f" x{message.times}" if message.times > 1 else ""
+    when = f" {elapsed(now, message.last)} ago" if message.last else ""
+    return f"{message.reason}{times}{when}: {message.text}"
+
+
+def _claim_state(claim: Claim | None, state: State) -> str:
+    if claim is None:
+        return "does not exist"
+    if not is_bound(claim):
+        wanted = f", to be bound to {claim.volume}" if claim.volume else ""
+        return f"{claim.phase or 'not bound'}{wanted}"
+    volume = state.seen.volumes.get(claim.volume)
+    if volume is None:
+        return f"bound to {claim.volume}, which does not exist"
+    return f"bound to {claim.volume}" + (
+        f" ({volume.driver}, {volume.handle})" if volume.driver else ""
+    )
+
+
+def _attachment_state(attachment: Attachment, now: datetime) -> str:
+    words = [
+        f"{attachment.name} on {attachment.node}: "
+        f"{'attached' if attachment.attached else 'not attached'}"
+    ]
+    if attachment.metadata:
+        words.append(f"metadata {', '.join(attachment.metadata)}")
+    if attachment.deleted:
+        words.append(f"deleted {elapsed(now, attachment.deleted)} ago")
+    for what, error in (
+        ("attachError", attachment.attach_error),
+        ("detachError", attachment.detach_error),
+    ):
+        if error:
+            words.append(f"{what}: {error.message}")
+    return ", ".join(words)

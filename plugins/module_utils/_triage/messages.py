@@ -1,0 +1,208 @@
+# Copyright (c) 2026 The storage_ops.runbooks contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or
+# https://www.gnu.org/licenses/gpl-3.0.txt) SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is private to the collection, and may change at any time.
+"""Causes that events and waiting states name, by the catalogue.
+
+Pure: no I/O here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube import observation
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events import (
+    VOLUME_REASONS,
+    WAITS_FOR_SCHEDULER,
+    Message,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
+    Node,
+    Volume,
+    age,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage import catalogue
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.catalogue import Entry
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._triage.state import (
+    Cause,
+    Seen,
+    State,
+    is_bound,
+)
+
+# A problem behind an event that is this much older than the newest one of its reason has passed:
+# the kubelet repeats itself at least every 2 minutes and 3 seconds (podAttachAndMountTimeout of
+# pkg/kubelet/volumemanager/volume_manager.go).
+OUTDATED_SECONDS = 600.0
+# An event explains why a running pod became not ready only if it is at most this much older than
+# that: the probe fails a few times (failureThreshold) before the pod is not ready.
+BEFORE_NOT_READY_SECONDS = 300.0
+
+# Begins the names of CSI volumes in node.status (pkg/volume/csi/csi_plugin.go: CSIPluginName).
+_CSI = "kubernetes.io/csi/"
+
+
+# Which messages still hold
+
+
+def current(seen: Seen, state: State) -> list[Message]:
+    """What still holds of the messages about a pod and its unbound claims, newest first."""
+    said = _said_of(seen, state)
+    newest: dict[str, datetime] = {}
+    for message in said:
+        last = message.last or state.now
+        newest[message.reason] = max(newest.get(message.reason, last), last)
+    lasting = [
+        message
+        for message in said
+        if age(newest[message.reason], message.last or state.now) <= OUTDATED_SECONDS
+        and not _has_passed(message, said, seen, state)
+    ]
+    return sorted(lasting, key=lambda message: message.last or state.now, reverse=True)
+
+
+def _said_of(seen: Seen, state: State) -> list[Message]:
+    """All messages about a pod and its unbound claims."""
+    pod = seen.pod
+    said = [*seen.waiting, *state.messages.get(pod.uid, ())]
+    for _name, claim in state.claims_of(pod):
+        if claim and not is_bound(claim):
+            said += state.messages.get(claim.uid, ())
+    # It has found its node since.
+    if pod.node:
+        said = [message for message in said if message.reason != "FailedScheduling"]
+    return said
+
+
+def _has_passed(message: Message, said: Iterable[Message], seen: Seen, state: State) -> bool:
+    """Something else shows that the message does not hold any more."""
+    # Normal until the pod has a node; after that _bypassed_scheduler reports it.
+    if message.reason == WAITS_FOR_SCHEDULER:
+        return True
+    entry = catalogue.match(message.reason, message.text)
+    claims = [claim for _name, claim in state.claims_of(seen.pod)]
+    if entry and entry.of_claims and all(claim and is_bound(claim) for claim in claims):
+        return True
+    if not message.last:
+        return False
+    # What went wrong while the pod was mounted says nothing about why it does not end.
+    if seen.ending and message.last < seen.ending and not (entry and entry.lasts):
+        return True
+    return bool(entry and entry.id == "driver-not-registered" and _answered_later(message, said))
+
+
+def _answered_later(message: Message, said: Iterable[Message]) -> bool:
+    """The driver has answered since, so it is registered."""
+    # After a reboot the kubelet mounts before the drivers' registrars have run.
+    return any(
+        other.last and message.last and other.last > message.last and catalogue.answered(other.text)
+        for other in said
+    )
+
+
+def of_a_running_pod(messages: Iterable[Message], seen: Seen) -> list[Message]:
+    """Those that can explain why a pod runs and is not ready, by a volume."""
+    return [
+        message for message in messages if _since_it_runs(message, seen) and _about_storage(message)
+    ]
+
+
+def _since_it_runs(message: Message, seen: Seen) -> bool:
+    """The message is about the time when the pod became not ready."""
+    # All others are about its start, or have passed.
+    if not seen.started or not message.last:
+        return True
+    return (
+        message.last > seen.started
+        and age(seen.since or message.last, message.last) <= BEFORE_NOT_READY_SECONDS
+    )
+
+
+def _about_storage(message: Message) -> bool:
+    entry = catalogue.match(message.reason, message.text)
+    return entry.storage if entry else message.reason in VOLUME_REASONS
+
+
+# What they say
+
+
+def told(messages: Iterable[Message], seen: Seen, state: State) -> Cause | None:
+    """The cause by the message that says most; an unknown message is shown as it is."""
+    known = [(message, catalogue.match(message.reason, message.text)) for message in messages]
+    if not known:
+        return None
+    message, entry = min(known, key=lambda pair: _rank(*pair))
+    if entry is None:
+        return _unknown(message)
+    return Cause(
+        entry.control,
+        entry.cause,
+        entry.look,
+        "major" if entry.storage else "info",
+        facts=_facts(entry, message, seen, state),
+    )
+
+
+def _rank(message: Message, entry: Entry | None) -> tuple[int, int]:
+    """Known causes, then unknown messages about a volume, then what is not storage, then "it timed
+    out", then all else that is unknown.
+    """
+    if entry is None:
+        return (1 if message.reason in VOLUME_REASONS else 4), 0
+    return (3 if entry.vague else 0 if entry.storage else 2), catalogue.ENTRIES.index(entry)
+
+
+def _unknown(message: Message) -> Cause:
+    volume = message.reason in VOLUME_REASONS
+    look = "only the message itself explains it"
+    if volume:
+        look += "; look at the log of the CSI driver's node pod on {node}"
+    return Cause(
+        "",
+        f"a message that triage does not know: {message.reason}: {message.text}",
+        look,
+        "major" if volume else "minor",
+    )
+
+
+def _facts(entry: Entry, message: Message, seen: Seen, state: State) -> dict[str, str]:
+    """What the command for a message needs in addition to the pod, its node and its volume: the
+    object that the message is about, if that is clear.
+    """
+    node = state.seen.nodes.get(seen.pod.node)
+    volumes = state.bound(seen.pod)
+    named = [volume for volume in volumes if f'"{volume.name}"' in message.text] or volumes
+    if entry.metadata:
+        return _incomplete_attachment(entry.metadata, named, seen.pod.node, state)
+    if entry.control == "STOR-13" and node and _is_in_tree(named) and _lacks_in_tree(node):
+        return {"in_tree_node": node.name}
+    return {}
+
+
+def _incomplete_attachment(
+    key: str, volumes: Sequence[Volume], node: str, state: State
+) -> dict[str, str]:
+    """The one VolumeAttachment that lacks a key, and what makes the playbook check that key."""
+    # The playbook does not know by itself which keys the attachments of other drivers need.
+    own = [state.own_attachment(volume, node) for volume in volumes]
+    lacking = [attachment for attachment in own if attachment and key not in attachment.metadata]
+    if len(lacking) != 1:
+        return {}
+    needs = observation.metadata_arguments(lacking[0].driver, {lacking[0].driver: (key,)})
+    return {"attachment": lacking[0].name, "more": needs}
+
+
+def _is_in_tree(volumes: Iterable[Volume]) -> bool:
+    return not any(volume.driver for volume in volumes)
+
+
+def _lacks_in_tree(node: Node) -> bool:
+    """The kubelet waits for a volume of an in-tree plugin."""
+    # Such a plugin makes no VolumeAttachment, so only the node's own lists show it.
+    return any(
+        not name.startswith(_CSI) and name not in node.volumes_attached
+        for name in node.volumes_in_use
+    )
