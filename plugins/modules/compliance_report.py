@@ -246,12 +246,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: The state of the fleet in one sentence.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 3 open findings (1 critical, 2 major) on 2 of 40 hosts; 1 not assessed
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
