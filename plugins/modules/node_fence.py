@@ -96,16 +96,6 @@ options:
         that only restarts, or that a network has cut off for a moment, would be fenced.
     type: float
     default: 120
-  min_observations:
-    description:
-      - How often Ceph must have been looked at. On a healthy node every try to stage a volume opens
-        its image for a moment, so only a client that is there every time is evidence. At least 2.
-    type: int
-    default: 3
-  min_observation_seconds:
-    description: Seconds that there must have been between the first and the last look.
-    type: float
-    default: 60
   fence_addresses:
     description:
       - Addresses of the node on Ceph's network, where Ceph does not tell them, as after a power
@@ -149,26 +139,12 @@ options:
         less than half of this left is renewed, and counts as ours from then on.
     type: float
     default: 31536000
-  namespaces:
-    description: Mean only volumes whose claims are in these namespaces.
-    type: list
-    elements: str
-    default: []
-  claims:
-    description: Mean only the volumes of these claims, as V(NAMESPACE/NAME).
-    type: list
-    elements: str
-    default: []
-  storage_classes:
-    description: Mean only volumes of these StorageClasses.
-    type: list
-    elements: str
-    default: []
   cluster_id:
     description:
-      - Mean only volumes of this C(clusterID), as ceph-csi names its Ceph clusters. Needed where a
-        node has volumes of several Ceph clusters, since O(ceph) is read from one of them, and a
-        node has one fence; what is of another Ceph cluster has to be fenced by hand. Several names
+      - Fence the node only from the Ceph cluster with this C(clusterID), the name that ceph-csi
+        gives it.
+      - Needed where a node has volumes of several Ceph clusters, since O(ceph) is read from one of
+        them, and a node has one fence. Fence it from the other Ceph clusters by hand. Several names
         of one Ceph cluster do not matter.
       - With V(method=network_fence) every C(clusterID) needs a NetworkFence that covers the node.
     type: str
@@ -178,6 +154,14 @@ options:
       - Fence although more than half of the nodes are not Ready. Then it is rather the control
         plane or its network that is cut off, and the nodes are at work. One of two is not more than
         half.
+    type: bool
+    default: false
+  accept_short_observation:
+    description:
+      - Accept that Ceph was looked at fewer than 3 times, or for less than 60 seconds. At least 2
+        looks are always needed.
+      - A healthy node opens an image for a moment at every try to stage a volume, so only a client
+        that is there at every look is evidence.
     type: bool
     default: false
   fence_timeout:

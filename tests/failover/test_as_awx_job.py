@@ -40,7 +40,7 @@ def job(scene: Failover, folder: Path) -> Job:
             "node_fence_expiry_seconds": "1209600",
         },
         # A text area ends with a newline.
-        **{"node_fence_claims": "default/db\n", "volume_failover_claims": "default/db\n"},
+        "volume_failover_claims": "default/db\n",
     }
     made = Launched(folder, "fail over volumes", {"localhost": LOCALHOST}, asked)
     made.credential("Storage: kubeconfig", kubeconfig=scene.cluster.kubeconfig(RBAC).read_text())

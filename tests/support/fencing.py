@@ -37,7 +37,7 @@ ANNOTATION = "runbooks.storage-ops/fence"
 QUICK = {
     "node_fence_grace_seconds": "1",
     "node_fence_observation_seconds": "2",
-    "node_fence_min_observation_seconds": "2",
+    "node_fence_accept_short_observation": "true",
 }
 LEASE = {"lease_seconds": "10", "lease_timeout": "60"}
 # The longest that one run may take (seconds).

@@ -157,7 +157,7 @@ def test_refused_before_anything_is_touched(
             "attachment_repair_name",
             "did you mean attachment_repair_names?",
         ),
-        ("fail_over_volumes", "node_fence_claim", "did you mean node_fence_claims?"),
+        ("fail_over_volumes", "volume_failover_claim", "did you mean volume_failover_claims?"),
         ("release_fenced_node", "node_release_ceph_hosts", "did you mean node_release_ceph_host?"),
         variation(
             "prepare_network_fences", "network_fence_node", "did you mean network_fence_nodes?"

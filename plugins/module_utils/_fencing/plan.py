@@ -59,7 +59,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof
     stale,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    Filters,
     HostRecord,
     NodeState,
     fences_of,
@@ -97,6 +96,9 @@ _POWER = (
     "prove that this one is off, by its power supply or its hypervisor, and use method none "
     "with node_confirmed_off"
 )
+# A healthy node that retries NodeStageVolume opens the image for a moment at each try, so only a
+# client that every look has shown is evidence. Looks, and seconds from the first to the last.
+_LEAST_LOOKS, _LEAST_SECONDS = 3, 60.0
 _ASIDE = (
     "the containers on the node may go on running, and serve what they have cached: the fence "
     "protects the storage, not the application"
@@ -119,14 +121,12 @@ class Options:
     method: str = "auto"
     reading: Reading | None = None
     grace_seconds: float = 120.0
-    min_observations: int = 3
-    min_observation_seconds: float = 60.0
+    accept_short_observation: bool = False
     fence_addresses: tuple[str, ...] = ()
     protected: tuple[Network, ...] = ()
     node_confirmed_off: bool = False
     other_addresses: tuple[str, ...] = ()
     expiry_seconds: float = 31_536_000.0
-    filters: Filters = Filters()
     cluster_id: str = ""
     proof: str = "message"
     check: bool = False
@@ -526,9 +526,7 @@ class _Case:
         self.known = ledger if ledger and _is_present(state, ledger) else None
         self.old = None if self.known else ledger
         self.rbd = [found for found in state.held if found.is_rbd]
-        self.meant = [found for found in self.rbd if options.filters.selects(found)]
-        if options.cluster_id:
-            self.meant = [found for found in self.meant if found.cluster_id == options.cluster_id]
+        self.meant = [found for found in self.rbd if options.cluster_id in ("", found.cluster_id)]
         self.beside = [found for found in self.rbd if found not in self.meant]
         self.cluster_ids = {found.cluster_id for found in self.meant}
         if self.known:
@@ -616,30 +614,13 @@ class _Case:
             return
         drivers = sorted({found.attachment.driver for found in self.state.held})
         if not self.meant:
-            meant = (
-                " that is meant (namespaces, claims, storage_classes, cluster_id)"
-                if options.filters.active or options.cluster_id
-                else ""
-            )
+            meant = f" of cluster_id {options.cluster_id}" if options.cluster_id else ""
             self.reasons.append(
                 Reason(
                     "nothing_to_repair",
                     f"no RBD volume{meant} is attached to node {node}, or used there without, so "
                     "there is nothing to fence; the drivers of what is attached are "
                     f"{', '.join(drivers) or 'none'}",
-                )
-            )
-        strange = [
-            claim
-            for claim in options.filters.claims
-            if claim not in {found.claim for found in self.meant}
-        ]
-        if self.meant and strange:
-            self.reasons.append(
-                Reason(
-                    "not_found",
-                    f"the claims {', '.join(strange)} have no RBD volume on node {node} that is "
-                    "meant: are they spelled NAMESPACE/NAME?",
                 )
             )
 
@@ -818,8 +799,7 @@ class _Case:
                     f"nothing shows from where {names} is held (no watcher, no lock, no note of "
                     "ceph-csi), so it needs the fence of the whole node, which is not to be had "
                     f"({left or 'its Node object has no addresses'}): prove that the node is off "
-                    "and use method none with node_confirmed_off, or leave these volumes out "
-                    "(claims)",
+                    "and use method none with node_confirmed_off",
                 )
             )
 
@@ -1023,18 +1003,15 @@ class _Case:
 
     def _check_length(self) -> None:
         reading, options = self.options.reading, self.options
-        if reading and (
-            reading.observations < options.min_observations
-            or reading.seconds < options.min_observation_seconds
-        ):
+        least = (2, 0.0) if options.accept_short_observation else (_LEAST_LOOKS, _LEAST_SECONDS)
+        if reading and (reading.observations < least[0] or reading.seconds < least[1]):
             self.reasons.append(
                 Reason(
                     "observation_too_short",
                     f"Ceph was looked at {reading.observations} times in {reading.seconds:g} s, "
-                    f"and {options.min_observations} times in {options.min_observation_seconds:g} "
-                    "s are asked for (min_observations, min_observation_seconds), since only a "
-                    "client that stays is evidence: read it again with observations and "
-                    "observation_seconds of rbd_watcher_info",
+                    f"and {least[0]} times in {least[1]:g} s are needed, since only a client that "
+                    "stays is evidence: read it again with observations and observation_seconds of "
+                    "rbd_watcher_info",
                 )
             )
 
