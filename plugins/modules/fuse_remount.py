@@ -203,7 +203,7 @@ options:
       asked in parallel.
     type: float
     default: 5
-  node_name:
+  node:
     description:
       - Name of the node in Kubernetes for which O(volumes) was made.
       - Where it is given, and the kubelet's own notes have another name, nothing is repaired.

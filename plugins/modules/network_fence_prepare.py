@@ -81,7 +81,7 @@ options:
         RV(storage_ops.runbooks.rbd_watcher_info#module:ceph), for its blocklist.
       - Without it, what is in the blocklist is not known, and the evidence says so.
     type: dict
-  timeout:
+  fence_timeout:
     description:
       - Seconds that the controller gets for each NetworkFence, 1 to 3600. A failure that lasts for
         10 seconds ends the wait earlier.
@@ -279,7 +279,7 @@ SCOPE = ArgumentSpec(
         "name_prefix": {"type": "str", "default": "storage-ops-"},
         "addresses": {"type": "dict", "default": {}},
         "ceph": {"type": "dict"},
-        "timeout": {"type": "float", "default": 60.0},
+        "fence_timeout": {"type": "float", "default": 60.0},
         "max_repairs": {"type": "int", "default": 10},
         "strict": {"type": "bool", "default": False},
     }

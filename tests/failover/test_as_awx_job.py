@@ -35,7 +35,7 @@ def job(scene: Failover, folder: Path) -> Job:
     """The answers as a person types them; ceph runs in the job."""
     asked = {
         **{
-            "lost_node": NODE_A,
+            "node": NODE_A,
             "node_fence_ceph_host": "localhost",
             "node_fence_expiry_seconds": "1209600",
         },

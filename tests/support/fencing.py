@@ -78,9 +78,7 @@ class Fencing:
     def command(self, playbook: str, check: bool = False, **given: Any) -> list[str]:
         """The command line of a run."""
         roles = ("node_fence", "volume_failover") if playbook == FAIL_OVER else ("node_release",)
-        told: dict[str, Any] = (
-            {"lost_node": NODE_A, **QUICK} if playbook == FAIL_OVER else {"node": NODE_A}
-        )
+        told: dict[str, Any] = {"node": NODE_A, **(QUICK if playbook == FAIL_OVER else {})}
         told |= self.variables(roles[0])
         told |= {f"{role}_{key}": value for role in roles for key, value in LEASE.items()}
         extra = json.dumps({**told, **given})

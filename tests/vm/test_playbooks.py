@@ -173,7 +173,7 @@ def test_unknown_variable_ends_every_playbook(
     inventory.write_text(
         "all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n"
     )
-    variables = {"target": "node1", "lost_node": "node1", "node": "node1", variable: "x"}
+    variables = {"target": "node1", "node": "node1", variable: "x"}
     result = play(f"{COLLECTION}.{playbook}", inventory, variables)
     assert result.returncode != 0
     assert message in result.stdout + result.stderr
@@ -204,7 +204,7 @@ def test_limit_without_the_localhost(tmp_path: Path, playbook: str) -> None:
     inventory.write_text(
         "all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n"
     )
-    variables = {"target": "cluster", "lost_node": "node1", "node": "node1"}
+    variables = {"target": "cluster", "node": "node1"}
     result = play(f"{COLLECTION}.{playbook}", inventory, variables, "--limit", "node1")
     assert result.returncode == 2 and "Add localhost to the limit" in result.stdout, result.stdout
 

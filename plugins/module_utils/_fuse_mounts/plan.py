@@ -135,7 +135,7 @@ class Options:
     strategy: str = "remount"
     volumes: tuple[Volume, ...] = ()
     kubelet_root: str = kubelet.ROOT
-    node_name: str = ""
+    node: str = ""
     probe_timeout: float = 5.0
     remount_timeout: float = 30.0
     containers_timeout: float = 0.0
@@ -764,10 +764,10 @@ def _recovery(
         Reason(
             "identity_changed",
             f"the kubelet calls this node {name}, and what was said of its volumes is of "
-            f"{options.node_name}: correct the name of the node",
+            f"{options.node}: correct the name of the node",
         )
-        for name in sorted({note.node for note in notes} - {"", options.node_name})
-        if options.node_name
+        for name in sorted({note.node for note in notes} - {"", options.node})
+        if options.node
     ]
     targets = (*group.targets, *(_bare(state, left) if options.strategy == "remount" else ()))
     devices = tuple(group.devices)

@@ -140,7 +140,7 @@ OPTIONS_SPEC = PROBES_SPEC.merge(
             # with a backslash, a quote or a line break no longer looks like itself and is not
             # masked.
             "credentials": {"type": "dict", "default": {}, "no_log": True},
-            "node_name": {"type": "str", "default": ""},
+            "node": {"type": "str", "default": ""},
             "remount_timeout": {"type": "float", "default": 30.0},
             "containers_timeout": {"type": "float", "default": 0.0},
             "unstage_timeout": {"type": "float", "default": 60.0},

@@ -500,9 +500,9 @@ def test_what_was_said_of_another_node_is_not_used() -> None:
     for strategy in ("remount", "kubelet"):
         assert (
             "the kubelet calls this node n1, and what was said of its volumes is of n2"
-            in only(state(), node_name="n2", strategy=strategy).reason
+            in only(state(), node="n2", strategy=strategy).reason
         )
-    assert only(state(), node_name="n1").verdict == "repair"
+    assert only(state(), node="n1").verdict == "repair"
 
 
 def test_a_command_of_ones_own_runs_without_systemd() -> None:
