@@ -51,8 +51,9 @@ faults: ## all other tests on real parts, and a share of the variations
 lint: ## ruff, mypy, yamllint, shellcheck, licences, changelog, documentation, ansible-lint
 	@$(RUN) tests/tools/lint.sh
 
-format: ## let ruff format the Python files
+format: ## let ruff format the Python files, and write into the modules what all of them say alike in RETURN
 	@$(RUN) ruff format
+	@$(RUN) python -P tests/tools/returns.py
 
 units: ## unit tests: here, then by ansible-test with the oldest Python, and with the oldest ansible-core
 	@$(RUN) pytest -n 2 tests/unit

@@ -76,7 +76,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "formats": {"type": "list", "elements": "str", "choices": list(NAMES), "default": list(NAMES)},
     "prometheus_file": {"type": "path", "default": ""},
     "title": {"type": "str", "default": "Storage compliance"},
-    "cluster": {"type": "str", "default": "default"},
+    "fleet": {"type": "str", "default": "default"},
     "slice": {"type": "str", "default": ""},
     "partial": {"type": "bool"},
     "started": {"type": "str", "default": ""},
@@ -136,11 +136,9 @@ class Request:
             )
         if not params["formats"]:
             raise BadOption("formats must name at least one format")
-        self.cluster = params["cluster"].strip()
-        if not self.cluster:
-            raise BadOption(
-                "cluster must not be empty: it tells the fleets of one Prometheus apart"
-            )
+        self.fleet = params["fleet"].strip()
+        if not self.fleet:
+            raise BadOption("fleet must not be empty: it tells the fleets of one Prometheus apart")
         self.started = params["started"] or now.strftime(model.TIME)
         # A clock that was set back must not cost the report.
         self.begun = min(_time(self.started), now)
@@ -182,7 +180,7 @@ class Request:
                     f"{name} cannot differ from what the inputs asked for: what they left out is "
                     "in none of them"
                 )
-        self.scope, self.cluster = told, parts[0].cluster
+        self.scope, self.fleet = told, parts[0].cluster
         self.begun = min(part.started for part in parts)
         return parts
 
@@ -233,7 +231,7 @@ class Request:
         runs, unread = files.read_runs(self.folder) if not self.partial else ([], [])
         now = datetime.now(timezone.utc)
         occasion = Occasion(
-            params["title"], self.cluster, self.begun, now, _version(), self.slice, self.partial
+            params["title"], self.fleet, self.begun, now, _version(), self.slice, self.partial
         )
         earlier = history.comparable(runs, model.describe_run(occasion, self.scope))
         previous = earlier[-1] if earlier else None

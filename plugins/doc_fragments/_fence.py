@@ -24,13 +24,6 @@ options:
       - The roles make one for each run.
     type: str
     required: true
-  ledger_namespace:
-    description:
-      - Namespace of the ConfigMap that keeps the ledger of the fence, and of the Lease. All runs
-        must have the same, or nothing would keep them out of each other's way; the node's
-        annotation tells which, and another one is refused.
-    type: str
-    default: storage-ops
   lease_seconds:
     description:
       - Seconds for which the Lease holds after it was last renewed. It must be longer than any step
@@ -52,4 +45,23 @@ options:
         then taken instead of what the cluster has.
       - Outside check mode it is ignored, since only the ledger in the cluster counts.
     type: dict
+"""
+
+    LEDGER = r"""
+options:
+  ledger_namespace:
+    description:
+      - Namespace of the ConfigMaps that keep the ledgers of fences, and of the Leases.
+      - All runs must have the same namespace, or they would not keep each other out. No kubelet may
+        write there.
+    type: str
+    default: storage-ops
+"""
+
+    LOST = r"""
+options:
+  grace_seconds:
+    description: Seconds that a node must have been Unknown before it counts as lost (STOR-16).
+    type: float
+    default: 120
 """

@@ -87,17 +87,13 @@ options:
     default: /var/lib/kubelet
 """
 
-    REFUSAL = r"""
+    NOFILE = r"""
 options:
-  strict:
-    description:
-      - Fail the task when a repair is refused.
-      - A task always fails when the refused object was named, by the options C(maps) or C(wwids) of
-        M(storage_ops.runbooks.multipath_residual), C(paths) of
-        M(storage_ops.runbooks.fuse_remount), and C(paths) or C(volumes) of
-        M(storage_ops.runbooks.csi_mount_repair).
-    type: bool
-    default: false
+  limit_nofile_max:
+    description: The largest C(LimitNOFILE) of a container runtime that passes. The default is what
+      runtimes were shipped with before they used V(infinity).
+    type: int
+    default: 1048576
 """
 
     PEERS = r"""

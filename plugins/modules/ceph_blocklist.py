@@ -144,12 +144,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -229,79 +229,91 @@ entries:
       returned: always
       sample: "2027-11-21T11:57:57Z"
 refused:
-  description: Names of the objects for whose refusal the task failed.
-  returned: when it failed for nothing else
+  description: Names of the objects whose refusal failed the task.
+  returned: when the task failed only because of refusals
   type: list
   elements: str
 findings:
-  description: Entries that are not as wanted.
+  description:
+    - What is wrong, most severe first.
+    - Entries that are not as wanted.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: Empty, since no control stands for it.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
     severity:
-      description: V(info).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: info
     object:
-      description: The entry, by C(kind) and C(name); C(node) is empty.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "blocklist entry", "name": "10.0.0.5:0/0", "node": ""}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read. C(covered_by) lists other entries that block the same.
+      description:
+        - What was read. Lists are cut after 50 items, with a count.
+        - C(covered_by) lists other entries that block the same clients.
       type: dict
       returned: always
     verdict:
-      description: V(repair) or V(refuse); a refusal fails the task.
+      description:
+        - V(repair), V(refuse) or V(report).
+        - This module returns V(repair) or V(refuse). A refusal fails the task.
       type: str
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is refused, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Always empty.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
     repair:
-      description: The actions that repair it, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 actions:
-  description: What was done, or would be done, in order.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict
   contains:
     action:
-      description: V(add_blocklist_entry) or V(remove_blocklist_entry).
+      description:
+        - Name of the action.
+        - V(add_blocklist_entry) or V(remove_blocklist_entry).
       type: str
       returned: always
       sample: add_blocklist_entry
     target:
-      description: The entry.
+      description: What it changes or waits for.
       type: str
       returned: always
     command:
-      description: Exactly what is run.
+      description: What is run, argument by argument. A request to an API server is shown as its
+        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+        SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always
@@ -311,7 +323,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 """

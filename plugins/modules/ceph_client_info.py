@@ -48,12 +48,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: How many there are, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: "nothing to do: 1 Ceph client on worker01: krbd /dev/rbd0 rbd/csi-vol-1"
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -134,12 +134,15 @@ clients:
           elements: str
           returned: always
 findings:
-  description: Always empty.
+  description:
+    - What is wrong, most severe first.
+    - Always empty.
   returned: always
   type: list
   elements: dict
 actions:
-  description: Always empty.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict

@@ -67,19 +67,13 @@ options:
       what is found without Ceph is told.
     type: str
     default: ''
-  grace_seconds:
-    description: Seconds that a node must have been Unknown before it is called lost (STOR-16).
-    type: float
-    default: 120
-  ledger_namespace:
-    description: Namespace of the ConfigMaps in which fences are noted.
-    type: str
-    default: storage-ops
 extends_documentation_fragment:
-  - storage_ops.runbooks._attributes.info_module
-  - storage_ops.runbooks._attributes.actiongroup_cluster
   - storage_ops.runbooks._attachments
   - storage_ops.runbooks._attachments.judging
+  - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._attributes.info_module
+  - storage_ops.runbooks._fence.ledger
+  - storage_ops.runbooks._fence.lost
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 seealso:
@@ -119,12 +113,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 would be repaired
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -136,30 +130,30 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it; empty for a node that an unfinished move keeps new pods
-        off.
+      description:
+        - Number of the control; empty for what belongs to no control.
+        - Empty for a node that an unfinished move still keeps new pods off.
       type: str
       returned: always
       sample: STOR-11
     severity:
-      description: One of V(critical), V(major), V(minor) or V(info).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: major
     object:
-      description:
-        - What it is about, by C(kind), C(name) and C(node), and C(namespace) where it has one.
-        - C(node) is empty for what belongs to no node.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "VolumeAttachment", "name": "csi-90a1...", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
       description:
-        - What was read; lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count.
         - C(workload_title) (STOR-13, STOR-14) names the pods' controller.
       type: dict
       returned: always
@@ -178,52 +172,60 @@ findings:
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is repaired, refused or only reported, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that repairs it.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.repair_volumeattachments
     repair:
-      description: The actions that repair it, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
-    with the findings of the others.
+  description: Controls that could not be assessed, or only in part, with the reason. The task fails
+    then, and still returns the findings of the other controls.
   returned: when there are any
   type: dict
   sample: {"STOR-11": "cannot list volumeattachments"}
 not_assessed_codes:
-  description: The same controls, and why by a code as in RV(code).
+  description: The same controls, with a code for each as in RV(code).
   returned: when there are any
   type: dict
 actions:
-  description: Always empty; what a repair would do is in each finding.
+  description:
+    - What was done, or in check mode would be done, in order; empty if the module only reads.
+    - What a repair would do is in each finding.
   returned: always
   type: list
   elements: dict
   contains:
     action:
-      description: V(delete_volumeattachment).
+      description:
+        - Name of the action.
+        - V(delete_volumeattachment).
       type: str
       returned: always
       sample: delete_volumeattachment
     target:
-      description: Name of the VolumeAttachment.
+      description: What it changes or waits for.
       type: str
       returned: always
     command:
-      description: HTTP method, path, and the precondition that goes with it.
+      description:
+        - What is run, argument by argument. A request to an API server is shown as its method and
+          path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait SECONDS
+          ...) for waiting.
+        - The precondition of a deletion is shown with it.
       type: list
       elements: str
       returned: always
@@ -233,7 +235,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 """

@@ -68,7 +68,7 @@ options:
       - Files C(report.json) of parts of a fleet that become one report; nothing is read of O(hosts)
         then.
       - They must be of the same fleet and have asked for the same. Their O(controls), O(severity),
-        O(select) and O(cluster) count, and without O(exceptions), their exceptions, too. What is
+        O(select) and O(fleet) count, and without O(exceptions), their exceptions, too. What is
         given besides must not differ.
       - Of a node that is in two of them, the newer one counts, with a warning.
       - Each of O(hosts) that is in none of them is reported as not assessed; without O(hosts), each
@@ -162,9 +162,9 @@ options:
     description: The report's title.
     type: str
     default: Storage compliance
-  cluster:
-    description: Name of the fleet, a label of its metrics. Only runs of the same fleet are
-      compared.
+  fleet:
+    description: Name of the fleet, the label C(cluster) of its metrics. Only runs of the same fleet
+      are compared.
     type: str
     default: default
   slice:
@@ -246,12 +246,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: The state of the fleet in one sentence.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 3 open findings (1 critical, 2 major) on 2 of 40 hosts; 1 not assessed
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -276,7 +276,7 @@ summary:
       returned: always
       sample: 20261122T013000Z
     cluster:
-      description: As O(cluster).
+      description: As O(fleet).
       type: str
       returned: always
     hosts:

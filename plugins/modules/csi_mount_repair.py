@@ -68,11 +68,6 @@ options:
         and C(ru.yandex.s3.csi) (V(staging)), and C(ch.ctrox.csi.s3-driver) (V(elsewhere)).
     type: dict
     default: {}
-  max_repairs:
-    description: How many mount points one run may repair, and filesystems it may call fit to be
-      repaired.
-    type: int
-    default: 10
   accept_majority:
     description:
       - Accept that more than half of the node's pod mounts, or of its volumes' filesystems, look
@@ -84,9 +79,10 @@ options:
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.actiongroup_node
-  - storage_ops.runbooks._node.kubelet
   - storage_ops.runbooks._node.bounds
-  - storage_ops.runbooks._node.refusal
+  - storage_ops.runbooks._node.kubelet
+  - storage_ops.runbooks._repair.limit
+  - storage_ops.runbooks._repair.strict
 seealso:
   - module: storage_ops.runbooks.node_storage_info
   - module: storage_ops.runbooks.workload_reattach
@@ -112,19 +108,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
   sample: evidence_unreadable
 refused:
-  description: Names of the objects for whose refusal the task failed.
-  returned: when it failed for nothing else
+  description: Names of the objects whose refusal failed the task.
+  returned: when the task failed only because of refusals
   type: list
   elements: str
 findings:
@@ -134,17 +130,20 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-07
     severity:
-      description: One of V(critical), V(major), V(minor) or V(info).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: critical
     object:
-      description: What it is about, by C(kind), C(name) (a mount point) and C(node).
+      description:
+        - The object, by C(kind), C(name) and C(node), and C(namespace) where it has one. C(node) is
+          empty for an object that belongs to no node.
+        - C(name) is a mount point.
       type: dict
       returned: always
       sample:
@@ -152,12 +151,13 @@ findings:
         name: /var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/PV/mount
         node: worker01
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count. Layers of a mount
-        point are listed from the lowest up.
+      description:
+        - What was read. Lists are cut after 50 items, with a count.
+        - Layers of a mount point are listed from the bottom up.
       type: dict
       returned: always
     verdict:
@@ -166,22 +166,22 @@ findings:
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is repaired, refused or only reported, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that repairs it.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.repair_pod_mounts
     repair:
-      description: The actions that repair it, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
@@ -196,23 +196,30 @@ findings:
         handle: vol-1
         pods: ["0a1b2c3d-1111-2222-3333-444455556666"]
 actions:
-  description: What was done, or would be done, in order.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict
   contains:
     action:
-      description: V(unmount).
+      description:
+        - Name of the action.
+        - V(unmount).
       type: str
       returned: always
       sample: unmount
     target:
-      description: What it changes.
+      description: What it changes or waits for.
       type: str
       returned: always
     command:
-      description: The system call and its arguments. The mount is checked to be the topmost one
-        right before it.
+      description:
+        - What is run, argument by argument. A request to an API server is shown as its method and
+          path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait SECONDS
+          ...) for waiting.
+        - Here it is the system call and its arguments. Right before it, the mount is checked to be
+          the topmost one.
       type: list
       elements: str
       returned: always
@@ -222,7 +229,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 """

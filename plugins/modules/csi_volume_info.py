@@ -84,12 +84,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What there is, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: "nothing to do: 2 volumes of ru.yandex.s3.csi, mounted by 3 pods on worker01"
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -288,12 +288,15 @@ left_out:
   type: list
   elements: str
 findings:
-  description: One for each of RV(left_out), with why; C(verdict) is V(report).
+  description:
+    - What is wrong, most severe first.
+    - One for each of RV(left_out), with the reason; C(verdict) is V(report).
   returned: always
   type: list
   elements: dict
 actions:
-  description: Always empty.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict

@@ -203,7 +203,7 @@ options:
       asked in parallel.
     type: float
     default: 5
-  node_name:
+  node:
     description:
       - Name of the node in Kubernetes for which O(volumes) was made.
       - Where it is given, and the kubelet's own notes have another name, nothing is repaired.
@@ -235,11 +235,6 @@ options:
       - Without it a hung mount is refused, since it may only be slow.
     type: bool
     default: false
-  max_repairs:
-    description: Repair at most this many filesystems in one run; the others are refused until the
-      next run.
-    type: int
-    default: 10
   accept_majority:
     description:
       - Accept repairs although more than half of the FUSE filesystems look broken, as after a
@@ -253,9 +248,10 @@ options:
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.actiongroup_node
-  - storage_ops.runbooks._node.kubelet
   - storage_ops.runbooks._node.bounds
-  - storage_ops.runbooks._node.refusal
+  - storage_ops.runbooks._node.kubelet
+  - storage_ops.runbooks._repair.limit
+  - storage_ops.runbooks._repair.strict
 seealso:
   - module: storage_ops.runbooks.node_storage_info
 """
@@ -309,19 +305,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
   sample: evidence_unreadable
 refused:
-  description: Names of the objects for whose refusal the task failed.
-  returned: when it failed for nothing else
+  description: Names of the objects whose refusal failed the task.
+  returned: when the task failed only because of refusals
   type: list
   elements: str
 findings:
@@ -331,18 +327,20 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-05
     severity:
-      description: One of V(critical), V(major), V(minor) or V(info).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: major
     object:
-      description: What it is about, by C(kind), C(name) and C(node). The name is the staging path,
-        or else the first mount point.
+      description:
+        - The object, by C(kind), C(name) and C(node), and C(namespace) where it has one. C(node) is
+          empty for an object that belongs to no node.
+        - C(name) is the staging path, or else the first mount point.
       type: dict
       returned: always
       sample:
@@ -350,11 +348,11 @@ findings:
         name: /var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-1/globalmount
         node: worker01
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count.
+      description: What was read. Lists are cut after 50 items, with a count.
       type: dict
       returned: always
     verdict:
@@ -363,33 +361,35 @@ findings:
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is repaired, refused or only reported, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that repairs it.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.recover_fuse_mounts
     repair:
-      description: The actions that repair it, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 actions:
-  description: What was done, or would be done, in order.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict
   contains:
     action:
       description:
+        - Name of the action.
         - V(mount), V(adopt_mount), V(abort_connection), V(replace_mount), V(clean_up),
           V(wait_for_containers), V(unmount) or V(wait_unstaged); to take something back,
           V(bind_mount) or V(stop_service).
@@ -397,16 +397,18 @@ actions:
       returned: always
       sample: replace_mount
     target:
-      description: What it changes.
+      description: What it changes or waits for.
       type: str
       returned: always
     command:
       description:
-        - Exactly what is run, or the command line that does the same as the system calls that are
-          made.
-        - C(write FILE TEXT) stands for a write to a file, C(use MOUNT) for a mount that is there,
-          C(wait SECONDS ...) for waiting. To abort a connection C(fusectl) is mounted first, and
-          stays, where it is not.
+        - What is run, argument by argument. A request to an API server is shown as its method and
+          path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait SECONDS
+          ...) for waiting.
+        - System calls are shown as the command line that does the same. C(use MOUNT) stands for a
+          mount that is there already.
+        - To abort a connection, C(fusectl) is mounted first if it is not mounted, and stays
+          mounted.
       type: list
       elements: str
       returned: always
@@ -416,7 +418,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 undone:

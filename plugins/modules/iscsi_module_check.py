@@ -46,7 +46,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._attributes.actiongroup_node
   - storage_ops.runbooks._node.peers
   - storage_ops.runbooks._node.bounds
-  - storage_ops.runbooks._node.refusal
+  - storage_ops.runbooks._repair.strict
 seealso:
   - module: storage_ops.runbooks.node_storage_info
 """
@@ -73,19 +73,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
   sample: evidence_unreadable
 refused:
-  description: Names of the objects for whose refusal the task failed.
-  returned: when it failed for nothing else
+  description: Names of the objects whose refusal failed the task.
+  returned: when the task failed only because of refusals
   type: list
   elements: str
 findings:
@@ -95,26 +95,27 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-04
     severity:
-      description: One of V(critical), V(major), V(minor) or V(info).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: major
     object:
-      description: What it is about, by C(kind), C(name) and C(node).
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "kernel module", "name": "iscsi_tcp", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count.
+      description: What was read. Lists are cut after 50 items, with a count.
       type: dict
       returned: always
     verdict:
@@ -123,42 +124,47 @@ findings:
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is repaired, refused or only reported, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that repairs it.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.load_iscsi_modules
     repair:
-      description: The actions that repair it, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 actions:
-  description: What was done, or would be done, in order.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict
   contains:
     action:
-      description: V(load_module), V(persist_module) or V(start_service).
+      description:
+        - Name of the action.
+        - V(load_module), V(persist_module) or V(start_service).
       type: str
       returned: always
       sample: load_module
     target:
-      description: What it changes.
+      description: What it changes or waits for.
       type: str
       returned: always
     command:
-      description: Exactly what is run; C(write FILE TEXT) stands for a write to a file.
+      description: What is run, argument by argument. A request to an API server is shown as its
+        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+        SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always
@@ -168,7 +174,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 """

@@ -78,7 +78,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._attributes.actiongroup_node
   - storage_ops.runbooks._node.residual
   - storage_ops.runbooks._node.bounds
-  - storage_ops.runbooks._node.refusal
+  - storage_ops.runbooks._repair.strict
 seealso:
   - module: storage_ops.runbooks.node_storage_info
 """
@@ -104,19 +104,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
   sample: evidence_unreadable
 refused:
-  description: Names of the objects for whose refusal the task failed.
-  returned: when it failed for nothing else
+  description: Names of the objects whose refusal failed the task.
+  returned: when the task failed only because of refusals
   type: list
   elements: str
 findings:
@@ -126,26 +126,27 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-01
     severity:
-      description: One of V(critical), V(major), V(minor) or V(info).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: major
     object:
-      description: What it is about, by C(kind), C(name) and C(node).
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "multipath map", "name": "mpathb", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count.
+      description: What was read. Lists are cut after 50 items, with a count.
       type: dict
       returned: always
     verdict:
@@ -154,44 +155,48 @@ findings:
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is repaired, refused or only reported, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that repairs it.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.clean_residual_paths
     repair:
-      description: The actions that repair it, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 actions:
-  description: What was done, or would be done, in order.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict
   contains:
     action:
       description:
+        - Name of the action.
         - V(disable_queueing), V(flush_map), V(delete_path), V(replace_path), V(replace_paths),
           V(scan_target) or V(restore_queueing).
       type: str
       returned: always
       sample: flush_map
     target:
-      description: What it changes.
+      description: What it changes or waits for.
       type: str
       returned: always
     command:
-      description: Exactly what is run; C(write FILE TEXT) stands for a write to a file.
+      description: What is run, argument by argument. A request to an API server is shown as its
+        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+        SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always
@@ -201,7 +206,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 """

@@ -81,32 +81,20 @@ options:
         RV(storage_ops.runbooks.rbd_watcher_info#module:ceph), for its blocklist.
       - Without it, what is in the blocklist is not known, and the evidence says so.
     type: dict
-  ledger_namespace:
-    description: Namespace of the ConfigMaps by which M(storage_ops.runbooks.node_fence) remembers
-      what it has fenced.
-    type: str
-    default: storage-ops
-  timeout:
+  fence_timeout:
     description:
       - Seconds that the controller gets for each NetworkFence, 1 to 3600. A failure that lasts for
         10 seconds ends the wait earlier.
     type: float
     default: 60
-  max_repairs:
-    description: Make at most this many in one run; the other nodes are refused until the next run.
-    type: int
-    default: 10
-  strict:
-    description:
-      - Fail the task when a node is refused.
-      - It always fails when that node was named by O(nodes).
-    type: bool
-    default: false
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._fence.ledger
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
+  - storage_ops.runbooks._repair.limit
+  - storage_ops.runbooks._repair.strict
 seealso:
   - module: storage_ops.runbooks.node_fence
   - module: storage_ops.runbooks.rbd_watcher_info
@@ -143,94 +131,105 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
   sample: evidence_unreadable
 refused:
-  description: Names of the objects for whose refusal the task failed.
-  returned: when it failed for nothing else
+  description: Names of the objects whose refusal failed the task.
+  returned: when the task failed only because of refusals
   type: list
   elements: str
 findings:
-  description: Nodes that have no NetworkFence as it should be.
+  description:
+    - What is wrong, most severe first.
+    - Nodes whose NetworkFence is missing or wrong.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: Always empty, since this prepares a repair and is no control.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
     severity:
-      description: Always V(minor).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: minor
     object:
-      description: The node, by C(kind), C(name) and C(node).
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
       description:
-        - What was read; lists are cut after 50 items, with a count. C(cidrs) are the node's ranges,
-          C(addresses_from) says whence, and C(proof) what the controller has answered.
+        - What was read. Lists are cut after 50 items, with a count.
+        - C(cidrs) are the node's ranges, C(addresses_from) names their source, and C(proof) is the
+          answer of the controller.
       type: dict
       returned: always
     verdict:
-      description: V(repair) or V(refuse).
+      description:
+        - V(repair), V(refuse) or V(report).
+        - This module returns V(repair) or V(refuse).
       type: str
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is made or refused, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that uses this module.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.prepare_network_fences
     repair:
-      description: The actions, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 actions:
-  description: What was done, or would be done, in order.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict
   contains:
     action:
-      description: V(create_networkfence).
+      description:
+        - Name of the action.
+        - V(create_networkfence).
       type: str
       returned: always
       sample: create_networkfence
     target:
-      description: Name of the NetworkFence.
+      description: What it changes or waits for.
       type: str
       returned: always
       sample: storage-ops-worker01
     command:
-      description: HTTP method and path, and what is set.
+      description: What is run, argument by argument. A request to an API server is shown as its
+        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+        SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always
@@ -240,7 +239,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 """
@@ -280,7 +279,7 @@ SCOPE = ArgumentSpec(
         "name_prefix": {"type": "str", "default": "storage-ops-"},
         "addresses": {"type": "dict", "default": {}},
         "ceph": {"type": "dict"},
-        "timeout": {"type": "float", "default": 60.0},
+        "fence_timeout": {"type": "float", "default": 60.0},
         "max_repairs": {"type": "int", "default": 10},
         "strict": {"type": "bool", "default": False},
     }

@@ -82,20 +82,16 @@ options:
     elements: str
     choices: [containerd, crio, docker]
     default: []
-  limit_nofile_max:
-    description: The largest C(LimitNOFILE) that is in order. The default is what runtimes were
-      shipped with before they used V(infinity).
-    type: int
-    default: 1048576
 attributes:
   check_mode:
     details: This module never changes anything. In check mode too it mounts the shares, where
       no other process sees them.
 extends_documentation_fragment:
-  - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._attributes.actiongroup_node
-  - storage_ops.runbooks._node.kubelet
+  - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._node.bounds
+  - storage_ops.runbooks._node.kubelet
+  - storage_ops.runbooks._node.nofile
 seealso:
   - module: storage_ops.runbooks.node_storage_info
 """
@@ -127,12 +123,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 only reported
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -144,65 +140,71 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-09
     severity:
-      description: One of V(critical), V(major), V(minor) or V(info).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: major
     object:
-      description: What it is about, by C(kind), C(name) and C(node).
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "NFS share", "name": "192.0.2.10:/vol/pvc-1", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count.
+      description: What was read. Lists are cut after 50 items, with a count.
       type: dict
       returned: always
     verdict:
-      description: V(report), or V(refuse) where something could not be found out.
+      description:
+        - V(repair), V(refuse) or V(report).
+        - V(report), or V(refuse) where something could not be read.
       type: str
       returned: always
       sample: report
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: The next step, with the exact C(mountOptions) or drop-in.
+      description:
+        - Why it is repaired, refused or only reported, and the next step.
+        - The next step has the exact C(mountOptions) or drop-in.
       type: str
       returned: always
     runbook:
-      description: Playbook that looks at it, and that can write the drop-in.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.check_nfs
     repair:
-      description: Always empty.
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
-    with the findings of the others.
+  description: Controls that could not be assessed, or only in part, with the reason. The task fails
+    then, and still returns the findings of the other controls.
   returned: when there are any
   type: dict
   sample: {"STOR-09": "/run/storage_ops-nfs-4711 cannot be made"}
 not_assessed_codes:
-  description: The same controls, and why by a code as in RV(code).
+  description: The same controls, with a code for each as in RV(code).
   returned: when there are any
   type: dict
 actions:
-  description: Always empty, since this module never changes anything.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict

@@ -94,16 +94,6 @@ options:
         that only restarts, or that a network has cut off for a moment, would be fenced.
     type: float
     default: 120
-  min_observations:
-    description:
-      - How often Ceph must have been looked at. On a healthy node every try to stage a volume opens
-        its image for a moment, so only a client that is there every time is evidence. At least 2.
-    type: int
-    default: 3
-  min_observation_seconds:
-    description: Seconds that there must have been between the first and the last look.
-    type: float
-    default: 60
   fence_addresses:
     description:
       - Addresses of the node on Ceph's network, where Ceph does not tell them, as after a power
@@ -147,26 +137,12 @@ options:
         less than half of this left is renewed, and counts as ours from then on.
     type: float
     default: 31536000
-  namespaces:
-    description: Mean only volumes whose claims are in these namespaces.
-    type: list
-    elements: str
-    default: []
-  claims:
-    description: Mean only the volumes of these claims, as V(NAMESPACE/NAME).
-    type: list
-    elements: str
-    default: []
-  storage_classes:
-    description: Mean only volumes of these StorageClasses.
-    type: list
-    elements: str
-    default: []
   cluster_id:
     description:
-      - Mean only volumes of this C(clusterID), as ceph-csi names its Ceph clusters. Needed where a
-        node has volumes of several Ceph clusters, since O(ceph) is read from one of them, and a
-        node has one fence; what is of another Ceph cluster has to be fenced by hand. Several names
+      - Fence the node only from the Ceph cluster with this C(clusterID), the name that ceph-csi
+        gives it.
+      - Needed where a node has volumes of several Ceph clusters, since O(ceph) is read from one of
+        them, and a node has one fence. Fence it from the other Ceph clusters by hand. Several names
         of one Ceph cluster do not matter.
       - With V(method=network_fence) every C(clusterID) needs a NetworkFence that covers the node.
     type: str
@@ -178,6 +154,14 @@ options:
         half.
     type: bool
     default: false
+  accept_short_observation:
+    description:
+      - Accept that Ceph was looked at fewer than 3 times, or for less than 60 seconds. At least 2
+        looks are always needed.
+      - A healthy node opens an image for a moment at every try to stage a volume, so only a client
+        that is there at every look is evidence.
+    type: bool
+    default: false
   fence_timeout:
     description: Seconds within which the controller of a NetworkFence must say that it has fenced.
     type: float
@@ -186,6 +170,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.actiongroup_cluster
   - storage_ops.runbooks._fence
+  - storage_ops.runbooks._fence.ledger
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 attributes:
@@ -267,12 +252,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -421,85 +406,96 @@ alone:
   returned: unless the module fails before it has read it
   type: bool
 refused:
-  description: Names of the objects for whose refusal the task failed.
-  returned: when it failed for nothing else
+  description: Names of the objects whose refusal failed the task.
+  returned: when the task failed only because of refusals
   type: list
   elements: str
 findings:
-  description: The node, if it is fenced or refused; empty when its fence is as it should be.
+  description:
+    - What is wrong, most severe first.
+    - One for the node, if it is fenced or refused; none if its fence is as it should be.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: Always V(STOR-16).
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-16
     severity:
-      description: Always V(critical).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: critical
     object:
-      description: The node, by C(kind), C(name) and C(node).
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read, for example the watchers and the addresses; lists are cut after 50
-        items, with a count. C(proof) says what has come of it.
+      description:
+        - What was read. Lists are cut after 50 items, with a count.
+        - For example the watchers and the addresses. C(proof) is what was read after the repair.
       type: dict
       returned: always
     verdict:
-      description: V(repair) or V(refuse).
+      description:
+        - V(repair), V(refuse) or V(report).
+        - This module returns V(repair) or V(refuse).
       type: str
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Whom it fences, or why not, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that uses this module.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.fail_over_volumes
     repair:
-      description: The actions, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 actions:
-  description: What was done, or in check mode would be done, in order.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict
   contains:
     action:
-      description: V(write_fence_ledger) and V(cordon_node) for V(state=intended), V(fence_network)
-        and V(record_fence) for V(state=fenced); V(uncordon_node) and V(remove_fence_ledger) take
-        back an intent that could not be written whole.
+      description:
+        - Name of the action.
+        - V(write_fence_ledger) and V(cordon_node) for V(state=intended), V(fence_network) and
+          V(record_fence) for V(state=fenced); V(uncordon_node) and V(remove_fence_ledger) take back
+          an intent that could not be written whole.
       type: str
       returned: always
       sample: write_fence_ledger
     target:
-      description: The node, or the NetworkFence.
+      description: What it changes or waits for.
       type: str
       returned: always
       sample: worker01
     command:
-      description: HTTP method and path, and what is set.
+      description: What is run, argument by argument. A request to an API server is shown as its
+        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+        SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always
@@ -509,7 +505,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 """

@@ -50,17 +50,11 @@ options:
         image, to have the blocklist compared.
       - Ledgers of another Ceph cluster than this reading's are left out of the comparison.
     type: dict
-  grace_seconds:
-    description: Seconds that a node must have been Unknown before it is called lost (STOR-16).
-    type: float
-    default: 120
-  ledger_namespace:
-    description: Namespace of the ConfigMaps in which fences are noted.
-    type: str
-    default: storage-ops
 extends_documentation_fragment:
-  - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._attributes.info_module
+  - storage_ops.runbooks._fence.ledger
+  - storage_ops.runbooks._fence.lost
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 seealso:
@@ -94,12 +88,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 only reported
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -215,66 +209,71 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-17
     severity:
-      description: V(critical), V(major) or V(minor).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: major
     object:
-      description: What it is about, by C(kind), C(name) and C(node).
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count.
+      description: What was read. Lists are cut after 50 items, with a count.
       type: dict
       returned: always
     verdict:
-      description: V(report).
+      description:
+        - V(repair), V(refuse) or V(report).
+        - Always V(report).
       type: str
       returned: always
       sample: report
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: What it means, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that repairs it.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.release_fenced_node
     repair:
-      description: Always empty; the playbook decides again, from more evidence than this audit
-        reads.
+      description:
+        - The actions that repair it, in order, each as in RV(actions); empty where this module
+          repairs nothing.
+        - The playbook decides again, from more evidence than this audit reads.
       type: list
       elements: dict
       returned: always
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
-    with the findings of the others.
+  description: Controls that could not be assessed, or only in part, with the reason. The task fails
+    then, and still returns the findings of the other controls.
   returned: when there are any
   type: dict
   sample: {"STOR-16": "cannot list nodes"}
 not_assessed_codes:
-  description: The same controls, and why by a code as in RV(code).
+  description: The same controls, with a code for each as in RV(code).
   returned: when there are any
   type: dict
 actions:
-  description: Always empty.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict

@@ -83,6 +83,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.actiongroup_cluster
   - storage_ops.runbooks._fence
+  - storage_ops.runbooks._fence.ledger
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 seealso:
@@ -147,12 +148,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -170,38 +171,42 @@ fence:
     method: ceph
     entries: [{entry: 10.0.0.5, kind: address, ours: true}]
 refused:
-  description: Names of the objects for whose refusal the task failed.
-  returned: when it failed for nothing else
+  description: Names of the objects whose refusal failed the task.
+  returned: when the task failed only because of refusals
   type: list
   elements: str
 findings:
-  description: The fence that is taken back or was refused; one for the node.
+  description:
+    - What is wrong, most severe first.
+    - One for the node, with the fence that is taken back or refused.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: V(STOR-17).
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-17
     severity:
-      description: V(major).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: major
     object:
-      description: The node, by C(kind), C(name) and C(node).
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count. C(proof) says what has
-        come of it.
+      description:
+        - What was read. Lists are cut after 50 items, with a count.
+        - C(proof) is what was read after the repair.
       type: dict
       returned: always
     verdict:
@@ -210,44 +215,48 @@ findings:
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is released, refused or only reported, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that uses this module.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.release_fenced_node
     repair:
-      description: The actions, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 actions:
-  description: What was done, or would be done, in order.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict
   contains:
     action:
       description:
+        - Name of the action.
         - V(mark_release) for O(state=releasing), V(unfence_network) for O(state=unfenced), and
           V(untaint_node), V(uncordon_node) and V(remove_fence_ledger) for O(state=released).
       type: str
       returned: always
       sample: uncordon_node
     target:
-      description: What it changes.
+      description: What it changes or waits for.
       type: str
       returned: always
     command:
-      description: HTTP method and path, and for a patch what it sets.
+      description: What is run, argument by argument. A request to an API server is shown as its
+        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+        SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always
@@ -257,7 +266,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 """

@@ -62,21 +62,18 @@ options:
     type: list
     elements: str
     default: []
-  limit_nofile_max:
-    description: The largest C(LimitNOFILE) of a container runtime that is in order.
-    type: int
-    default: 1048576
   publish_from:
     description: What CSI drivers do, for STOR-07, as in M(storage_ops.runbooks.csi_mount_repair).
     type: dict
     default: {}
 extends_documentation_fragment:
-  - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._attributes.actiongroup_node
-  - storage_ops.runbooks._node.residual
-  - storage_ops.runbooks._node.peers
-  - storage_ops.runbooks._node.kubelet
+  - storage_ops.runbooks._attributes.info_module
   - storage_ops.runbooks._node.bounds
+  - storage_ops.runbooks._node.kubelet
+  - storage_ops.runbooks._node.nofile
+  - storage_ops.runbooks._node.peers
+  - storage_ops.runbooks._node.residual
 seealso:
   - module: storage_ops.runbooks.multipath_residual
   - module: storage_ops.runbooks.iscsi_module_check
@@ -109,12 +106,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 would be repaired
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -126,26 +123,27 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-01
     severity:
-      description: One of V(critical), V(major), V(minor) or V(info).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: major
     object:
-      description: What it is about, by C(kind), C(name) and C(node).
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "multipath map", "name": "mpathb", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count.
+      description: What was read. Lists are cut after 50 items, with a count.
       type: dict
       returned: always
     verdict:
@@ -154,52 +152,58 @@ findings:
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is repaired, refused or only reported, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that repairs it.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.clean_residual_paths
     repair:
-      description: The actions that repair it, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
-    with the findings of the others.
+  description: Controls that could not be assessed, or only in part, with the reason. The task fails
+    then, and still returns the findings of the other controls.
   returned: when there are any
   type: dict
   sample: {"STOR-08": "the kernel's log cannot be read"}
 not_assessed_codes:
-  description: The same controls, and why by a code as in RV(code).
+  description: The same controls, with a code for each as in RV(code).
   returned: when there are any
   type: dict
 actions:
-  description: Always empty; what a repair would do is in each finding.
+  description:
+    - What was done, or in check mode would be done, in order; empty if the module only reads.
+    - What a repair would do is in each finding.
   returned: always
   type: list
   elements: dict
   contains:
     action:
-      description: See the modules that repair.
+      description:
+        - Name of the action.
+        - The modules that repair list the names.
       type: str
       returned: always
       sample: flush_map
     target:
-      description: What it changes.
+      description: What it changes or waits for.
       type: str
       returned: always
     command:
-      description: Exactly what is run; C(write FILE TEXT) stands for a write to a file.
+      description: What is run, argument by argument. A request to an API server is shown as its
+        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+        SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always
@@ -209,7 +213,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 stale:

@@ -77,76 +77,83 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 only reported
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
   sample: evidence_unreadable
 findings:
   description:
-    - One for each stuck pod, most severe first.
-    - Where a result would be too long for AWX, the rest is counted in one finding about
-      V(findings).
+    - What is wrong, most severe first.
+    - One for each stuck pod.
+    - Where the result would be too long for AWX, one finding about V(findings) counts the rest.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: Control that the cause belongs to; empty when it is none of these.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-13
     severity:
       description:
-        - V(major) for storage, V(minor) when nothing says why.
-        - V(info) for what is not storage.
+        - V(critical), V(major), V(minor) or V(info).
+        - V(major) for storage, V(minor) if no cause is known, V(info) if the cause is not storage.
       type: str
       returned: always
       sample: major
     object:
-      description: The pod, by C(kind), C(namespace), C(name) and C(node).
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "pod", "namespace": "shop", "name": "web-0", "node": "worker01"}
     summary:
-      description: Since when it is stuck, and why.
+      description:
+        - What is wrong, in one sentence.
+        - It says since when the pod is stuck, and why.
       type: str
       returned: always
     evidence:
       description:
-        - What was read. C(messages) are events and waiting states, newest first, with count and
-          age; C(claims), C(attachments), C(node), C(volumes_attached) and C(volumes_in_use) as the
-          API has them.
-        - Lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count.
+        - C(messages) are events and waiting states, newest first, with count and age. C(claims),
+          C(attachments), C(node), C(volumes_attached) and C(volumes_in_use) are as the API server
+          returned them.
       type: dict
       returned: always
     verdict:
-      description: Always V(report).
+      description:
+        - V(repair), V(refuse) or V(report).
+        - Always V(report).
       type: str
       returned: always
       sample: report
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: The one command that repairs it; where no playbook does, where to look.
+      description:
+        - Why it is repaired, refused or only reported, and the next step.
+        - The next step is the command that repairs it, or, if no playbook does, where to look.
       type: str
       returned: always
     runbook:
-      description: Playbook that repairs it; empty when there is none.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.repair_volumeattachments
     repair:
-      description: Always empty.
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
@@ -157,17 +164,18 @@ findings:
       returned: when the pod has claims
       sample: {"namespace": "shop", "claims": ["data-web-0"]}
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
-    with the findings of the others.
+  description: Controls that could not be assessed, or only in part, with the reason. The task fails
+    then, and still returns the findings of the other controls.
   returned: when there are any
   type: dict
   sample: {"STOR-15": "cannot list pods"}
 not_assessed_codes:
-  description: The same controls, and why by a code as in RV(code).
+  description: The same controls, with a code for each as in RV(code).
   returned: when there are any
   type: dict
 actions:
-  description: Always empty.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict

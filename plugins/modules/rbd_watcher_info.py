@@ -130,14 +130,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: >-
     nothing to do: 1 images with 1 watchers, 0 entries in the blocklist of
     e85137c6-a788-4727-9328-d29102331453
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -294,23 +294,26 @@ ignored:
   type: list
   elements: str
 findings:
-  description: Images that could not be read, and clients in O(gone) that are still there.
+  description:
+    - What is wrong, most severe first.
+    - Images that could not be read, and clients of O(gone) that still watch an image.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: Control that found it.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-16
     severity:
-      description: One of V(critical), V(major), V(minor) or V(info).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: major
     object:
-      description: The image, by C(kind) and C(name); C(node) is empty.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample:
@@ -318,50 +321,53 @@ findings:
         name: rbd/csi-vol-5a4b2e4c-0242-11ec-a251-0242ac110002
         node: ""
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count.
+      description: What was read. Lists are cut after 50 items, with a count.
       type: dict
       returned: always
     verdict:
-      description: V(report), or with O(gone) V(refuse).
+      description:
+        - V(repair), V(refuse) or V(report).
+        - V(report), or with O(gone) V(refuse).
       type: str
       returned: always
       sample: report
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: What it means, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that it keeps from going on.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.fail_over_volumes
     repair:
-      description: Always empty.
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 not_assessed:
-  description: Controls that could not be looked at, or not wholly, and why. The task fails then,
-    with the findings of the others.
+  description: Controls that could not be assessed, or only in part, with the reason. The task fails
+    then, and still returns the findings of the other controls.
   returned: when there are any
   type: dict
   sample: {"STOR-16": "ceph does not answer"}
 not_assessed_codes:
-  description: The same controls, and why by a code as in RV(code).
+  description: The same controls, with a code for each as in RV(code).
   returned: when there are any
   type: dict
 actions:
-  description: Always empty.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict

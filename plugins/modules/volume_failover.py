@@ -143,6 +143,7 @@ extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.actiongroup_cluster
   - storage_ops.runbooks._fence
+  - storage_ops.runbooks._fence.ledger
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 attributes:
@@ -187,12 +188,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -210,79 +211,89 @@ left:
   elements: str
   sample: [pvc-0b5c]
 refused:
-  description: Names of the objects for whose refusal the task failed.
-  returned: when it failed for nothing else
+  description: Names of the objects whose refusal failed the task.
+  returned: when the task failed only because of refusals
   type: list
   elements: str
 findings:
-  description: One for the node with all that leaves it, one for each volume that stays, and one for
-    each new pod that no node takes.
+  description:
+    - What is wrong, most severe first.
+    - One for the node with all volumes that leave it, one for each volume that stays, and one for
+      each new pod that cannot be scheduled.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: Always V(STOR-16).
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
       sample: STOR-16
     severity:
-      description: V(critical), or V(major) for a pod.
+      description:
+        - V(critical), V(major), V(minor) or V(info).
+        - V(critical), or V(major) for a pod.
       type: str
       returned: always
       sample: critical
     object:
-      description: The node, the PersistentVolume that stays, or the pod, by C(kind), C(namespace),
-        C(name) and C(node).
+      description:
+        - The object, by C(kind), C(name) and C(node), and C(namespace) where it has one. C(node) is
+          empty for an object that belongs to no node.
+        - The node, the PersistentVolume that stays, or the pod.
       type: dict
       returned: always
       sample: {"kind": "Node", "name": "worker01", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
       description:
-        - What was read; lists are cut after 50 items, with a count.
-        - C(detach) is the way taken, C(why_no_taint) why it is not the taint, C(not_fenced) what
-          else is on the node.
-        - C(warning) says what the fence does not protect. C(proof) says what has come of it, with
-          times by the API server's clock.
+        - What was read. Lists are cut after 50 items, with a count.
+        - C(detach) is the method, C(why_no_taint) the reason why it is not the taint, C(not_fenced)
+          what else is on the node.
+        - C(warning) says what the fence does not protect. C(proof) is what was read after the
+          repair, with times by the clock of the API server.
       type: dict
       returned: always
     verdict:
-      description: V(repair), V(refuse), or V(report) for a pod.
+      description:
+        - V(repair), V(refuse) or V(report).
+        - V(report) only for a pod.
       type: str
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is detached or refused, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that uses this module.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.fail_over_volumes
     repair:
-      description: The actions, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 actions:
-  description: What was done, or would be done, in order.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict
   contains:
     action:
       description:
+        - Name of the action.
         - V(taint_node), V(force_delete_pod), V(delete_volumeattachment), V(wait_detached),
           V(wait_attached), V(wait_ready) or V(record_detached). O(state=detached) ends with
           V(wait_detached).
@@ -292,11 +303,13 @@ actions:
       returned: always
       sample: taint_node
     target:
-      description: What it changes, or what is waited for.
+      description: What it changes or waits for.
       type: str
       returned: always
     command:
-      description: HTTP method and path, and for a patch what it sets.
+      description: What is run, argument by argument. A request to an API server is shown as its
+        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+        SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always
@@ -306,7 +319,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 """

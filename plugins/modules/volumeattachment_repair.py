@@ -38,11 +38,6 @@ description:
     the VolumeAttachment. The pods are read once more afterwards, and the run fails by the name of
     such a pod, which then has to be re-driven.
 options:
-  max_repairs:
-    description: Delete at most this many VolumeAttachments in one run; the others are refused until
-      the next run.
-    type: int
-    default: 10
   accept_majority:
     description:
       - Accept repairs although more than half of a node's VolumeAttachments look left over, as
@@ -55,19 +50,15 @@ options:
       follow.
     type: float
     default: 60
-  strict:
-    description:
-      - Fail the task when a repair is refused.
-      - It always fails when the refused VolumeAttachment was named by O(names).
-    type: bool
-    default: false
 extends_documentation_fragment:
-  - storage_ops.runbooks._attributes
-  - storage_ops.runbooks._attributes.actiongroup_cluster
   - storage_ops.runbooks._attachments
   - storage_ops.runbooks._attachments.judging
+  - storage_ops.runbooks._attributes
+  - storage_ops.runbooks._attributes.actiongroup_cluster
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
+  - storage_ops.runbooks._repair.limit
+  - storage_ops.runbooks._repair.strict
 seealso:
   - module: storage_ops.runbooks.cluster_storage_info
   - module: storage_ops.runbooks.workload_reattach
@@ -90,19 +81,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
   sample: evidence_unreadable
 refused:
-  description: Names of the objects for whose refusal the task failed.
-  returned: when it failed for nothing else
+  description: Names of the objects whose refusal failed the task.
+  returned: when the task failed only because of refusals
   type: list
   elements: str
 findings:
@@ -112,30 +103,30 @@ findings:
   elements: dict
   contains:
     control:
-      description: Control that found it; empty for a node that an unfinished move keeps new pods
-        off.
+      description:
+        - Number of the control; empty for what belongs to no control.
+        - Empty for a node that an unfinished move still keeps new pods off.
       type: str
       returned: always
       sample: STOR-11
     severity:
-      description: One of V(critical), V(major), V(minor) or V(info).
+      description: V(critical), V(major), V(minor) or V(info).
       type: str
       returned: always
       sample: major
     object:
-      description:
-        - What it is about, by C(kind), C(name) and C(node), and C(namespace) where it has one.
-        - C(node) is empty for what belongs to no node.
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "VolumeAttachment", "name": "csi-90a1...", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
       description:
-        - What was read; lists are cut after 50 items, with a count.
+        - What was read. Lists are cut after 50 items, with a count.
         - C(workload_title) (STOR-13, STOR-14) names the pods' controller.
       type: dict
       returned: always
@@ -154,42 +145,49 @@ findings:
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is repaired, refused or only reported, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that repairs it.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.repair_volumeattachments
     repair:
-      description: The actions that repair it, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 actions:
-  description: What was done, or would be done, in order.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict
   contains:
     action:
-      description: V(delete_volumeattachment).
+      description:
+        - Name of the action.
+        - V(delete_volumeattachment).
       type: str
       returned: always
       sample: delete_volumeattachment
     target:
-      description: Name of the VolumeAttachment.
+      description: What it changes or waits for.
       type: str
       returned: always
     command:
-      description: HTTP method, path, and the precondition that goes with it.
+      description:
+        - What is run, argument by argument. A request to an API server is shown as its method and
+          path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait SECONDS
+          ...) for waiting.
+        - The precondition of a deletion is shown with it.
       type: list
       elements: str
       returned: always
@@ -199,7 +197,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 """

@@ -126,12 +126,6 @@ options:
         C(ReplicationController).
     type: bool
     default: false
-  ledger_namespace:
-    description:
-      - Namespace of the Leases by which a node counts as held by this module. The same for all
-        runs. No kubelet may write there.
-    type: str
-    default: storage-ops
   deadline:
     description:
       - Seconds after which the module ends, whatever hangs. At least 60.
@@ -142,6 +136,7 @@ options:
 extends_documentation_fragment:
   - storage_ops.runbooks._attributes
   - storage_ops.runbooks._attributes.actiongroup_cluster
+  - storage_ops.runbooks._fence.ledger
   - storage_ops.runbooks._kubernetes.auth
   - storage_ops.runbooks._kubernetes.bounds
 attributes:
@@ -191,95 +186,107 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: 1 finding, 1 repaired and proven
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
   sample: evidence_unreadable
 refused:
-  description: Names of the objects for whose refusal the task failed.
-  returned: when it failed for nothing else
+  description: Names of the objects whose refusal failed the task.
+  returned: when the task failed only because of refusals
   type: list
   elements: str
 findings:
-  description: What was moved or refused, and what earlier runs have left behind; one for all claims
-    that are moved together and node.
+  description:
+    - What is wrong, most severe first.
+    - What was moved or refused, and what earlier runs left behind. Claims that are moved together
+      share one finding for each node.
   returned: always
   type: list
   elements: dict
   contains:
     control:
-      description: Always empty, since moving a workload is a command and no control.
+      description: Number of the control; empty for what belongs to no control.
       type: str
       returned: always
     severity:
-      description: V(info), or V(major) for what was refused or left behind.
+      description:
+        - V(critical), V(major), V(minor) or V(info).
+        - V(info), or V(major) for what was refused or left behind.
       type: str
       returned: always
       sample: info
     object:
-      description: The workload, by C(kind), C(namespace), C(name) and C(node).
+      description: The object, by C(kind), C(name) and C(node), and C(namespace) where it has one.
+        C(node) is empty for an object that belongs to no node.
       type: dict
       returned: always
       sample: {"kind": "Deployment", "namespace": "shop", "name": "web", "node": "worker01"}
     summary:
-      description: One sentence.
+      description: What is wrong, in one sentence.
       type: str
       returned: always
     evidence:
-      description: What was read; lists are cut after 50 items, with a count. C(proof) says what has
-        come of it.
+      description:
+        - What was read. Lists are cut after 50 items, with a count.
+        - C(proof) is what was read after the repair.
       type: dict
       returned: always
     verdict:
-      description: V(repair) or V(refuse).
+      description:
+        - V(repair), V(refuse) or V(report).
+        - This module returns V(repair) or V(refuse).
       type: str
       returned: always
       sample: repair
     code:
-      description: Why it is refused or has failed, by one of L(the codes,
-        https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md); else empty.
+      description: Why it is refused or has failed, as a code as in RV(code); empty otherwise.
       type: str
       returned: always
       sample: ""
     reason:
-      description: Why it is moved or refused, with the next step.
+      description: Why it is repaired, refused or only reported, and the next step.
       type: str
       returned: always
     runbook:
-      description: Playbook that uses this module.
+      description: Playbook that handles it; empty if there is none.
       type: str
       returned: always
       sample: storage_ops.runbooks.repair_volumeattachments
     repair:
-      description: The actions, in order; each as in RV(actions).
+      description: The actions that repair it, in order, each as in RV(actions); empty where this
+        module repairs nothing.
       type: list
       elements: dict
       returned: always
 actions:
-  description: What was done, or would be done, in order.
+  description: What was done, or in check mode would be done, in order; empty if the module only
+    reads.
   returned: always
   type: list
   elements: dict
   contains:
     action:
       description:
+        - Name of the action.
         - V(cordon_node), V(scale_down), V(evict_pod), V(wait_detached), V(wait_unstaged),
           V(uncordon_node) or V(scale_up).
       type: str
       returned: always
       sample: evict_pod
     target:
-      description: What it changes.
+      description: What it changes or waits for.
       type: str
       returned: always
     command:
-      description: HTTP method and path, and for a patch what it sets.
+      description: What is run, argument by argument. A request to an API server is shown as its
+        method and path, and what it sets. C(write FILE TEXT) stands for writing to a file, C(wait
+        SECONDS ...) for waiting.
       type: list
       elements: str
       returned: always
@@ -289,7 +296,7 @@ actions:
       returned: always
       sample: done
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
       returned: always
 """

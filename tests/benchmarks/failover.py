@@ -37,7 +37,7 @@ from support.storage import fresh_storage
 GIVE_UP = 600.0
 A_WHILE = 2.0
 # For one that nobody wants to wait for.
-IMPATIENT = {"observation_seconds": 2, "min_observation_seconds": 1}
+IMPATIENT = {"observation_seconds": 2, "accept_short_observation": True}
 
 
 class Result(NamedTuple):
@@ -56,7 +56,7 @@ def by_playbook(scenario: Failover, **options: int) -> None:
         **{f"ceph_{key}": value for key, value in ceph.items()},
         **options,
     }
-    extra = {"lost_node": NODE_A, **{f"node_fence_{key}": value for key, value in role.items()}}
+    extra = {"node": NODE_A, **{f"node_fence_{key}": value for key, value in role.items()}}
     played = scenario.cluster.playbook("fail_over_volumes", user="admin", **extra)
     if played.rc:
         sys.exit(played.text)

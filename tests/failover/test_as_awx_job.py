@@ -35,12 +35,12 @@ def job(scene: Failover, folder: Path) -> Job:
     """The answers as a person types them; ceph runs in the job."""
     asked = {
         **{
-            "lost_node": NODE_A,
+            "node": NODE_A,
             "node_fence_ceph_host": "localhost",
             "node_fence_expiry_seconds": "1209600",
         },
         # A text area ends with a newline.
-        **{"node_fence_claims": "default/db\n", "volume_failover_claims": "default/db\n"},
+        "volume_failover_claims": "default/db\n",
     }
     made = Launched(folder, "fail over volumes", {"localhost": LOCALHOST}, asked)
     made.credential("Storage: kubeconfig", kubeconfig=scene.cluster.kubeconfig(RBAC).read_text())

@@ -65,13 +65,8 @@ def moved(scene: Failover, fencing: Fencing, entry: str, four_ways: bool = False
 
 
 @pytest.mark.parametrize(
-    ("playbook", "variable", "name"),
-    [
-        (FAIL_OVER, "lost_node", ""),
-        (FAIL_OVER, "lost_node", "all"),
-        (FAIL_OVER, "lost_node", "node-a,node-b"),
-        (RELEASE, "node", ""),
-    ],
+    ("playbook", "name"),
+    [(FAIL_OVER, ""), (FAIL_OVER, "all"), (FAIL_OVER, "node-a,node-b"), (RELEASE, "")],
 )
 def test_nothing_without_one_node(playbook: str, variable: str, name: str) -> None:
     command = [

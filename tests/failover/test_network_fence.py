@@ -370,7 +370,7 @@ def test_prepare_refuses_where_something_may_be_fenced(
         nodes=[NODE_B],
         name_prefix="more-",
         addresses={NODE_B: ["127.0.2.12"]},
-        timeout=2,
+        fence_timeout=2,
     )
     assert answer.failed and answer.changed and "Its controller does not answer" in answer.msg, (
         answer
@@ -384,7 +384,7 @@ def test_the_playbook(failover_current: Failover, addons: Addons) -> None:
         "network_fence_driver": addons.driver,
         "network_fence_cluster_id": fsid,
         **secret,
-        "network_fence_timeout": "",
+        "network_fence_fence_timeout": "",
     }
     ceph = {
         f"network_fence_ceph_{key}": value

@@ -28,7 +28,7 @@ CONFIG_MAP = path("ConfigMap", f"storage-ops-fence-{NODE_A}", OWN_NAMESPACE)
 LEASE = path("Lease", f"storage-ops-fence-{NODE_A}", OWN_NAMESPACE)
 ANNOTATION = "runbooks.storage-ops/fence"
 # The defaults would take minutes.
-QUICK = {"grace_seconds": 1, "min_observation_seconds": 2, "lease_timeout": 0}
+QUICK = {"grace_seconds": 1, "accept_short_observation": True, "lease_timeout": 0}
 
 
 @pytest.fixture

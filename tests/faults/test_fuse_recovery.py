@@ -35,7 +35,7 @@ SECRET = "7b8c2f1eplanted"
 # As from a survey: texts.
 SURVEY = {
     "target": NODE,
-    "fuse_recovery_cluster": "true",
+    "fuse_recovery_read_cluster": "true",
     "fuse_recovery_provisioners": DRIVER,
     "fuse_recovery_drivers": json.dumps(
         {DRIVER: {"command": ["bindfs", "-f", "{source}", "{target}"], "sources": ["/srv/web"]}}
@@ -372,12 +372,12 @@ def test_without_the_cluster_only_the_node_is_repaired(scene: Scene) -> None:
         "sources": ["/srv/web"],
         "command": ["bindfs", "-f", "{source}", "{target}"],
     }
-    alone = {"fuse_recovery_cluster": "false", "fuse_recovery_volumes": json.dumps([volume])}
+    alone = {"fuse_recovery_read_cluster": "false", "fuse_recovery_volumes": json.dumps([volume])}
     refused = scene.play(**{**alone, "fuse_recovery_volumes": "", "fuse_recovery_strict": "true"})
     assert refused.rc != 0 and not changed(refused), refused.text
     done = scene.play(**alone)
     assert done.rc == 0, done.text
     assert node.sh(f"ls {scene.point}") == "file\nsub"
     assert "Restart containers" not in done.text
-    misspelt = scene.play(fuse_recovery_cluster="maybe")
+    misspelt = scene.play(fuse_recovery_read_cluster="maybe")
     assert misspelt.rc != 0 and "must be true or false" in misspelt.text

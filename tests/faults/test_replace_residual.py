@@ -36,7 +36,7 @@ SURVEY = {
     "replace_namespace": "default\n",
     "replace_hosts": "",
     "replace_stuck_seconds": "1",
-    "replace_wait_seconds": "20",
+    "replace_mount_timeout": "20",
     "residual_paths_observations": str(QUICK["observations"]),
     "residual_paths_observation_seconds": str(QUICK["observation_seconds"]),
     "residual_paths_rescan_targets": "true",
@@ -248,7 +248,7 @@ def test_pod_that_needs_to_be_made_anew(make_scene: Callable[..., Scene]) -> Non
     cluster = scene.cluster
     ((name, (uid, _phase)),) = scene.pods().items()
     scene.stager.sulks.add(uid)
-    done = scene.play(replace_wait_seconds="5", replace_hosts=json.dumps({NODE: "node1"}))
+    done = scene.play(replace_mount_timeout="5", replace_hosts=json.dumps({NODE: "node1"}))
     assert done.rc == 0, done.text
     assert f"done: evict_pod default/{name}" in done.text
     ((new, (new_uid, phase)),) = scene.pods().items()
@@ -270,7 +270,7 @@ def test_refused_before_the_node_is_touched(make_scene: Callable[..., Scene]) ->
     scene.refused("is not in the inventory as worker01", replace_hosts={NODE: "worker01"})
     scene.refused("replace_namespace and replace_pod are required", replace_pod="")
     scene.refused("does not exist", replace_pod="web-0")
-    scene.refused("are whole seconds, not soon", replace_wait_seconds="soon")
+    scene.refused("are whole seconds, not soon", replace_mount_timeout="soon")
     # The node's kubelet has given up.
     scene.stager.stop()
     cluster.api.heartbeat(NODE, ready="False")

@@ -143,7 +143,7 @@ def demo(vm: Vm, inventory: Path) -> None:
         COMPLIANCE,
         inventory,
         "-e",
-        "compliance_cluster=false",
+        "compliance_read_cluster=false",
         "-e",
         f"compliance_report_folder={REPORT}",
     )

@@ -501,7 +501,7 @@ def write(
     """
     params = {
         "title": "Storage compliance",
-        "cluster": "example",
+        "fleet": "example",
         "exceptions": EXCEPTIONS,
         **params,
     }
@@ -514,7 +514,7 @@ def write(
         finished = datetime.now(UTC) - timedelta(days=nights)
         occasion = model.Occasion(
             asked.params["title"],
-            asked.params["cluster"],
+            asked.params["fleet"],
             finished - timedelta(minutes=4),
             finished,
             "0.1.0",

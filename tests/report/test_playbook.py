@@ -57,7 +57,11 @@ class Site:
     def run(self, *arguments: str, program: str = "ansible-playbook", **variables: Any) -> str:
         """What the playbook says, after its return code."""
         given = json.dumps(
-            {"compliance_cluster": "true", "compliance_report_folder": str(self.out), **variables}
+            {
+                "compliance_read_cluster": "true",
+                "compliance_report_folder": str(self.out),
+                **variables,
+            }
         )
         command = [
             program,

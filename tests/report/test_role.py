@@ -58,7 +58,7 @@ SURVEY = {
     "compliance_report_formats": "json, junit\nhtml prometheus",
     "compliance_report_prometheus_file": "",
     "compliance_report_title": "",
-    "compliance_report_cluster": "shop",
+    "compliance_report_fleet": "shop",
     "compliance_report_slice": "",
     "compliance_report_inputs": "",
     "compliance_report_partial": "false",

@@ -157,7 +157,9 @@ def templates(awx: StandIn) -> None:
         given["compliance_report_folder"]
         == "/var/lib/storage_compliance/slices/{{ awx_workflow_job_id }}/{{ awx_job_id }}"
     )
-    assert given["compliance_cluster"] == "false" and given["compliance_report_formats"] == ["json"]
+    assert given["compliance_read_cluster"] == "false" and given["compliance_report_formats"] == [
+        "json"
+    ]
     # What a scheduled run has to know is code. What is not asked cannot be outdone by the empty
     # answer of a run that nobody has started.
     whole = jobs["Storage: compliance"]
@@ -260,7 +262,7 @@ def former() -> StandIn:
             "survey_enabled": True,
         },
     }
-    folder = {"compliance_report_folder": "/srv/former", "compliance_report_cluster": "default"}
+    folder = {"compliance_report_folder": "/srv/former", "compliance_report_fleet": "default"}
     numbers = {}
     for template, kind in (
         (each, how) for each in SOME for how in ["run", "check"][: 1 + each["twin"]]
@@ -669,7 +671,7 @@ def test_no_variable_of_a_template_ends_its_job(template: dict[str, Any]) -> Non
         given.add("respond_rehearsed")
     if template["playbook"] in ("compliance", "merge_compliance_reports"):
         more = load(DATA / "templates.yml")["__awx_slice_vars"]
-        given |= {*REPORT, "compliance_report_cluster", "compliance_report_prometheus_file", *more}
+        given |= {*REPORT, "compliance_report_fleet", "compliance_report_prometheus_file", *more}
     tasks = re.findall(
         r"(?m)^( +)storage_ops\.runbooks\.check_scope:\n((?:\1 +.*\n)*)",
         text_of(template["playbook"]),

@@ -62,7 +62,7 @@ def test_audit_twin_and_repair(node: Node, tmp_path: Path) -> None:
     node.unmap(2, 3)
     (name, _wwid), before = node.map_of(2), node.shape()
     folder = tmp_path / "report"
-    given = {"compliance_report_folder": str(folder), "compliance_report_cluster": "default"}
+    given = {"compliance_report_folder": str(folder), "compliance_report_fleet": "default"}
     # As the schedule starts it: no answers. The cluster is not there, and the report says so.
     audit = (
         on_node(
@@ -195,7 +195,7 @@ def test_two_jobs_at_once(control_plane_current: Cluster, tmp_path: Path) -> Non
     second = repair(cluster, tmp_path).start().end()
     given = {
         "compliance_report_folder": str(tmp_path / "report"),
-        "compliance_report_cluster": "default",
+        "compliance_report_fleet": "default",
     }
     controls = {"compliance_report_controls": "STOR-14", "compliance_report_strict": "false"}
     night = Launched(tmp_path, "compliance", {"node1": {}}, controls, variables=given)
@@ -227,7 +227,7 @@ def test_a_night_in_two_slices(tmp_path: Path) -> None:
     """
     more = load(DATA / "templates.yml")
     basics = {
-        "compliance_report_cluster": "default",
+        "compliance_report_fleet": "default",
         "compliance_ceph_host": "",
         "compliance_report_controls": "STOR-10",
     }

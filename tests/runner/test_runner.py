@@ -132,7 +132,7 @@ def test_compliance_and_its_twin(tmp_path: Path) -> None:
     """
     answers = {
         "target": "worker01\nworker02\n",
-        "compliance_cluster": "false",
+        "compliance_read_cluster": "false",
         "compliance_report_controls": CONTROLS,
     }
     answers |= {
@@ -226,7 +226,7 @@ def test_nothing_assessed_is_no_success(tmp_path: Path) -> None:
     """
     answers = {
         "target": "worker02",
-        "compliance_cluster": "false",
+        "compliance_read_cluster": "false",
         "compliance_report_controls": CONTROLS,
     }
     job = run(

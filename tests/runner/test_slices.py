@@ -49,7 +49,7 @@ def play(
             ]
         )
     )
-    answers = {"compliance_cluster": "false", "target": "nodes", **variables}
+    answers = {"compliance_read_cluster": "false", "target": "nodes", **variables}
     command = [
         program,
         f"{COLLECTION}.{name}",

@@ -37,7 +37,7 @@ ANNOTATION = "runbooks.storage-ops/fence"
 QUICK = {
     "node_fence_grace_seconds": "1",
     "node_fence_observation_seconds": "2",
-    "node_fence_min_observation_seconds": "2",
+    "node_fence_accept_short_observation": "true",
 }
 LEASE = {"lease_seconds": "10", "lease_timeout": "60"}
 # The longest that one run may take (seconds).
@@ -78,9 +78,7 @@ class Fencing:
     def command(self, playbook: str, check: bool = False, **given: Any) -> list[str]:
         """The command line of a run."""
         roles = ("node_fence", "volume_failover") if playbook == FAIL_OVER else ("node_release",)
-        told: dict[str, Any] = (
-            {"lost_node": NODE_A, **QUICK} if playbook == FAIL_OVER else {"node": NODE_A}
-        )
+        told: dict[str, Any] = {"node": NODE_A, **(QUICK if playbook == FAIL_OVER else {})}
         told |= self.variables(roles[0])
         told |= {f"{role}_{key}": value for role in roles for key, value in LEASE.items()}
         extra = json.dumps({**told, **given})

@@ -111,7 +111,7 @@ class Fleet:
     def compliance(self, *arguments: str, **variables: Any) -> Run:
         """Run the playbook; its report is in the folder "report"."""
         given = {
-            "compliance_cluster": False,
+            "compliance_read_cluster": False,
             "compliance_report_folder": f"{self.folder}/report",
             "compliance_report_controls": CONTROLS,
         }

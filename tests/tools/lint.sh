@@ -30,6 +30,7 @@ shell_scripts() {
 
 check "ruff check" ruff check
 check "ruff format" ruff format --check
+check returns python -P tests/tools/returns.py --check
 check mypy types
 check shellcheck shell_scripts
 check yamllint yamllint --strict .

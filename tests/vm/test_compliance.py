@@ -26,7 +26,7 @@ SURVEY = {
     "compliance_node_options": json.dumps(
         {"observations": 2, "observation_seconds": 3, "probe_timeout": 2}
     ),
-    "compliance_cluster": "true",
+    "compliance_read_cluster": "true",
     "compliance_cluster_options": json.dumps({"deadline": 3}),
     "compliance_ceph_host": "node1",
     "compliance_report_controls": "",
@@ -200,7 +200,7 @@ def test_a_night(node: Node, tmp_path: Path) -> None:
         "--limit",
         "node1,gone",
         compliance_report_controls="stor-01, STOR-05\nSTOR-11",
-        compliance_cluster="false",
+        compliance_read_cluster="false",
     )
     assert {name: host["status"] for name, host in hosts(tmp_path, "partial").items()} == {
         "node1": "assessed",

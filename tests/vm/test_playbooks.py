@@ -157,7 +157,7 @@ def test_refused_before_anything_is_touched(
             "attachment_repair_name",
             "did you mean attachment_repair_names?",
         ),
-        ("fail_over_volumes", "node_fence_claim", "did you mean node_fence_claims?"),
+        ("fail_over_volumes", "volume_failover_claim", "did you mean volume_failover_claims?"),
         ("release_fenced_node", "node_release_ceph_hosts", "did you mean node_release_ceph_host?"),
         variation(
             "prepare_network_fences", "network_fence_node", "did you mean network_fence_nodes?"
@@ -173,7 +173,7 @@ def test_unknown_variable_ends_every_playbook(
     inventory.write_text(
         "all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n"
     )
-    variables = {"target": "node1", "lost_node": "node1", "node": "node1", variable: "x"}
+    variables = {"target": "node1", "node": "node1", variable: "x"}
     result = play(f"{COLLECTION}.{playbook}", inventory, variables)
     assert result.returncode != 0
     assert message in result.stdout + result.stderr
@@ -204,7 +204,7 @@ def test_limit_without_the_localhost(tmp_path: Path, playbook: str) -> None:
     inventory.write_text(
         "all: {hosts: {node1: {}, node2: {}}, vars: {ansible_host: 127.0.0.1, ansible_port: 1}}\n"
     )
-    variables = {"target": "cluster", "lost_node": "node1", "node": "node1"}
+    variables = {"target": "cluster", "node": "node1"}
     result = play(f"{COLLECTION}.{playbook}", inventory, variables, "--limit", "node1")
     assert result.returncode == 2 and "Add localhost to the limit" in result.stdout, result.stdout
 

@@ -149,7 +149,7 @@ CONTROLS = {
             "Volume of a lost node still held",
             "cluster",
             "fail_over_volumes",
-            ("-i inventory -e lost_node={lost_node}",),
+            ("-i inventory -e node={lost_node}",),
         ),
         Control(
             "STOR-17",

@@ -362,7 +362,7 @@ def _waiting(volume: AttachedVolume, pods: Iterable[Pod]) -> list[str]:
 
 def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
     again = untrusted.shown_command(
-        f"ansible-playbook {FAIL_OVER} -e lost_node={{node}}", node=lost.name
+        f"ansible-playbook {FAIL_OVER} -e node={{node}}", node=lost.name
     )
     phase = lost.ledger.phase if lost.ledger else ""
     if phase == "releasing":
@@ -587,7 +587,7 @@ def _copies(node: str, unlike: Unlike, state: State) -> Finding:
 
 
 def _fail_over(node: str) -> str:
-    return untrusted.shown_command(f"{FAIL_OVER} -e lost_node={{node}}", node=node)
+    return untrusted.shown_command(f"{FAIL_OVER} -e node={{node}}", node=node)
 
 
 def _give_back(node: str) -> str:

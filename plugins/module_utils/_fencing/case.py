@@ -113,13 +113,7 @@ class Case:
         self.owners = owners_of(self.state, images, self.options)
 
     def _pick_meant(self) -> list[AttachedVolume]:
-        options = self.options
-        return [
-            found
-            for found in self.rbd
-            if options.filters.selects(found)
-            and (not options.cluster_id or found.cluster_id == options.cluster_id)
-        ]
+        return [found for found in self.rbd if self.options.cluster_id in ("", found.cluster_id)]
 
     @property
     def evidence(self) -> dict[str, object]:

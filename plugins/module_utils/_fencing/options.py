@@ -20,7 +20,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.network_fence import (
     NetworkFence,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import Filters
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     OWN_NAMESPACE,
 )
@@ -51,8 +50,7 @@ class Options:
     # On top of the controller manager's --node-monitor-grace-period, after which Ready becomes
     # Unknown (pkg/controller/nodelifecycle/node_lifecycle_controller.go).
     grace_seconds: float = 120.0
-    min_observations: int = 3
-    min_observation_seconds: float = 60.0
+    accept_short_observation: bool = False
     # Addresses that the user knows to be this node's on Ceph's network.
     fence_addresses: tuple[str, ...] = ()
     protected: tuple[Network, ...] = ()
@@ -61,7 +59,6 @@ class Options:
     other_addresses: tuple[str, ...] = ()
     # A year: Ceph takes no entry without an end, and the repair of a node may take months.
     expiry_seconds: float = 31_536_000.0
-    filters: Filters = Filters()
     cluster_id: str = ""
     # What proves a NetworkFence: its controller's message, or Ceph's blocklist as well.
     proof: str = "message"

@@ -43,7 +43,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledge
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.proof import LEAST_EXPIRY
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    Filters,
     NodeState,
     gather_node,
     pick_host_record,
@@ -77,20 +76,16 @@ SCOPE = ArgumentSpec(
         },
         "ceph": {"type": "dict"},
         "grace_seconds": {"type": "float", "default": 120.0},
-        "min_observations": {"type": "int", "default": 3},
-        "min_observation_seconds": {"type": "float", "default": 60.0},
         "fence_addresses": {"type": "list", "elements": "str", "default": []},
         "protected_addresses": {"type": "list", "elements": "str", "default": []},
         "other_addresses": {"type": "list", "elements": "str", "default": []},
         "node_confirmed_off": {"type": "bool", "default": False},
         "expiry_seconds": {"type": "float", "default": 31_536_000.0},
-        "namespaces": {"type": "list", "elements": "str", "default": []},
-        "claims": {"type": "list", "elements": "str", "default": []},
-        "storage_classes": {"type": "list", "elements": "str", "default": []},
         "cluster_id": {"type": "str", "default": ""},
         "fence_timeout": {"type": "float", "default": 60.0},
         "proof": {"type": "str", "choices": ["message", "ceph"], "default": "message"},
         "accept_majority": {"type": "bool", "default": False},
+        "accept_short_observation": {"type": "bool", "default": False},
     }
 )
 
@@ -99,8 +94,6 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
     """The options of node_fence, checked. Raises StorageOpsError for what does not fit."""
     least = {
         "grace_seconds": 0,
-        "min_observations": 2,
-        "min_observation_seconds": 0,
         "fence_timeout": 1,
         "expiry_seconds": LEAST_EXPIRY,
     }
@@ -112,12 +105,6 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
                 else ""
             )
             raise BadOption(f"{name} is {params[name]:g}; give at least {minimum:g}{why}")
-    for claim in params["claims"]:
-        if claim.count("/") != 1 or not all(claim.split("/")):
-            raise BadOption(f"claims has {claim!r}; name a claim as NAMESPACE/NAME")
-    for name in ("namespaces", "storage_classes"):
-        if not all(params[name]):
-            raise BadOption(f"{name} has an empty name; leave the option out to mean all")
     return Options(
         node=run.node,
         run=run.run,
@@ -126,8 +113,7 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
         method=params["method"],
         reading=parse_reading(params["ceph"]) if params["ceph"] else None,
         grace_seconds=params["grace_seconds"],
-        min_observations=params["min_observations"],
-        min_observation_seconds=params["min_observation_seconds"],
+        accept_short_observation=params["accept_short_observation"],
         fence_addresses=tuple(
             dict.fromkeys(
                 _parse("fence_addresses", normal_address, text)
@@ -146,9 +132,6 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
             )
         ),
         expiry_seconds=params["expiry_seconds"],
-        filters=Filters(
-            *(tuple(params[name]) for name in ("namespaces", "claims", "storage_classes"))
-        ),
         cluster_id=params["cluster_id"],
         proof=params["proof"],
         check=check_mode,

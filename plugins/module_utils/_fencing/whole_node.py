@@ -87,8 +87,7 @@ def check_silent(case: Case, method: str) -> None:
                 f"nothing shows from where {names} is held (no watcher, no lock, no note of "
                 "ceph-csi), so it needs the fence of the whole node, which cannot be made "
                 f"({left or 'its Node object has no addresses'}): prove that the node is off "
-                "and use method none with node_confirmed_off, or leave these volumes out "
-                "(claims)",
+                "and use method none with node_confirmed_off",
             )
         )
 
@@ -110,8 +109,7 @@ def _check_attached_here(case: Case, silent: list[AttachedVolume]) -> None:
                 f"{', '.join(older)} was attached before this Node object was made "
                 f"({made:%Y-%m-%dT%H:%M:%SZ}), and nothing shows from where it is held: the "
                 f"machine that was {case.options.node} before may have it, at an unknown "
-                "address. Prove that this one is off and delete the attachment by hand, or "
-                "leave the volume out (claims)",
+                "address. Prove that this one is off and delete the attachment by hand",
             )
         )
 

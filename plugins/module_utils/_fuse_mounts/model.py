@@ -94,7 +94,7 @@ class Options:
     strategy: str = "remount"
     volumes: tuple[Volume, ...] = ()
     kubelet_root: str = kubelet.ROOT
-    node_name: str = ""
+    node: str = ""
     probe_timeout: float = 5.0
     remount_timeout: float = 30.0
     containers_timeout: float = 0.0

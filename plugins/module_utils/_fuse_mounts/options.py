@@ -61,7 +61,7 @@ OPTIONS_SPEC = PROBES_SPEC.merge(
             # escapes backslashes, quotes and line breaks. A secret that has one of them would no
             # longer match, and would not be masked (ansible module_utils/basic.py _log_invocation).
             "credentials": {"type": "dict", "default": {}, "no_log": True},
-            "node_name": {"type": "str", "default": ""},
+            "node": {"type": "str", "default": ""},
             "remount_timeout": {"type": "float", "default": 30.0},
             "containers_timeout": {"type": "float", "default": 0.0},
             "unstage_timeout": {"type": "float", "default": 60.0},

@@ -351,10 +351,10 @@ def _node_obstacles(options: Options, notes: list[VolumeNote]) -> list[Reason]:
         Reason(
             "identity_changed",
             f"the kubelet calls this node {name}, but 'volumes' is about the node "
-            f"{options.node_name}: correct node_name",
+            f"{options.node}: correct the name of the node",
         )
-        for name in sorted({note.node for note in notes} - {"", options.node_name})
-        if options.node_name
+        for name in sorted({note.node for note in notes} - {"", options.node})
+        if options.node
     ]
 
 

@@ -81,7 +81,7 @@ class Options(NamedTuple):
     name_prefix: str
     addresses: dict[str, tuple[str, ...]]
     ledger_namespace: str
-    timeout: float
+    fence_timeout: float
     max_repairs: int
     ceph: Reading | None
 
@@ -144,8 +144,8 @@ def make_options(params: Mapping[str, Any]) -> Options:
             "give driver, cluster_id, secret_name and secret_namespace, or network_fence_class "
             "which has all of them"
         )
-    if not 1 <= params["timeout"] <= 3600:  # not a number is neither
-        raise BadOption(f"timeout is {params['timeout']:g}; give 1 to 3600 seconds")
+    if not 1 <= params["fence_timeout"] <= 3600:  # not a number is neither
+        raise BadOption(f"fence_timeout is {params['fence_timeout']:g}; give 1 to 3600 seconds")
     nodes = tuple(dict.fromkeys(text.strip() for text in params["nodes"]))
     if not all(nodes):
         raise BadOption("nodes has an empty name; leave the option out for all nodes")
@@ -169,7 +169,7 @@ def make_options(params: Mapping[str, Any]) -> Options:
         params["name_prefix"],
         addresses,
         params["ledger_namespace"],
-        params["timeout"],
+        params["fence_timeout"],
         params["max_repairs"],
         parse_reading(params["ceph"]) if params["ceph"] else None,
     )

@@ -118,7 +118,7 @@ class FencePreparation:
         subject: Subject = action.subject
         self._recheck(subject)
         fence = network_fence.pick_fence(self._create(subject.body), {})
-        network_fence.await_message(self._cluster, fence, self._options.timeout, self._sleep)
+        network_fence.await_message(self._cluster, fence, self._options.fence_timeout, self._sleep)
 
     def undo(self, action: Action) -> Action | None:
         """Nothing: an Unfenced NetworkFence does no harm, and its deletion is nobody's but the

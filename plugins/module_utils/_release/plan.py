@@ -267,9 +267,7 @@ def _not_ready(state: State, node: str) -> Reason:
             "node_not_ready",
             f"{silent}, and part of its fence may be gone already, so its host may write. Bring "
             "the node back and run again; if it is lost and has volumes, fence it again: "
-            + untrusted.shown_command(
-                f"ansible-playbook {FAIL_OVER} -e lost_node={{node}}", node=node
-            ),
+            + untrusted.shown_command(f"ansible-playbook {FAIL_OVER} -e node={{node}}", node=node),
         )
     return Reason(
         "node_not_ready",

@@ -57,8 +57,7 @@ MORE: dict[str, dict[str, Any]] = {
     },
     "fuse_recovery": {
         **{
-            "cluster": True,
-            "node": "",
+            "read_cluster": True,
             "provisioners": [],
             "namespaces": [],
             "claims": [],
@@ -83,7 +82,7 @@ GIVEN = {
     "volume_failover": {"state", "ceph", "awaited"},
     "node_release": {"state", "ceph", "clients", "fence"},
     # An entry of the role's volumes may have its credentials; it hands them over apart.
-    "fuse_recovery": {"node_name", "credentials"},
+    "fuse_recovery": {"credentials"},
 }
 # The API server is taken from the environment, so that AWX's credential serves all roles alike.
 LEFT_OUT = ["storage_ops.runbooks._kubernetes.auth"]

@@ -190,7 +190,7 @@ def test_a_namespace_whose_pods_are_not_moved_keeps_no_other_from_it() -> None:
         ({"fuse_recovery_strategy": "kubelet"}, "180"),
         ({"fuse_recovery_strategy": "kubelet", "fuse_recovery_containers_timeout": ""}, "180"),
         ({"fuse_recovery_strategy": "kubelet", "fuse_recovery_containers_timeout": "20"}, "20"),
-        ({"fuse_recovery_strategy": "kubelet", "fuse_recovery_cluster": "false"}, "0"),
+        ({"fuse_recovery_strategy": "kubelet", "fuse_recovery_read_cluster": "false"}, "0"),
     ],
 )
 def test_containers_are_waited_for_where_the_role_moves_the_pods(

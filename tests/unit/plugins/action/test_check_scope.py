@@ -130,7 +130,7 @@ def test_a_role_is_not_told_what_its_playbook_knows() -> None:
         for name in check.get("variables", [])
     }
     assert asked >= {
-        "compliance_cluster",
+        "compliance_read_cluster",
         "respond_hosts",
         "replace_pod",
         "network_fence_nodes",

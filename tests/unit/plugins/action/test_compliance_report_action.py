@@ -256,7 +256,7 @@ def test_nothing_is_written_unless_everything_can_be_made(
 def test_parts_keep_their_exceptions_and_hosts_of_no_part_are_told(tmp_path: Path) -> None:
     rule = {"select": "[?host=='n1']", "owner": "me", "reason": "because", "expires": SOON}
     for name in ("n1", "n2"):
-        part = request(tmp_path / name, hosts=[name], exceptions=[rule], title=name, cluster="shop")
+        part = request(tmp_path / name, hosts=[name], exceptions=[rule], title=name, fleet="shop")
         part.write(part.rows({"hostvars": HostVars({name: result(finding("STOR-01", "x"))})}))
     files = [str(tmp_path / name / "report.json") for name in ("n1", "n2")]
     others = [{"name": "cluster", "kind": "cluster", "result": "of_cluster"}]
@@ -300,7 +300,7 @@ def test_parts_keep_their_exceptions_and_hosts_of_no_part_are_told(tmp_path: Pat
         ({"slice": "one"}, "slice must be number/count"),
         ({"keep": 0}, "keep must be 1 or more"),
         ({"formats": []}, "at least one format"),
-        ({"cluster": " "}, "cluster must not be empty"),
+        ({"fleet": " "}, "fleet must not be empty"),
         ({"started": "yesterday"}, "started must be a time"),
         ({"prometheus_file": "/tmp/metrics.txt"}, "must end in .prom"),
         ({"prometheus_file": "/nowhere/x.prom"}, "/nowhere/x.prom cannot be written"),

@@ -72,7 +72,7 @@ def test_commands_only_of_plain_names() -> None:
     assert not controls.check_command(
         "STOR-11", "cluster", {**attachment, "name": "{{ lookup('pipe', 'id') }}"}
     )
-    assert "lost_node=n1" in controls.check_command(
+    assert "-e node=n1" in controls.check_command(
         "STOR-16", "cluster", {**attachment, "kind": "PersistentVolume"}
     )
     assert "-e node=n9" in controls.check_command(

@@ -266,7 +266,7 @@ def test_a_lost_node_that_holds_a_volume() -> None:
         "STOR-16",
         "critical",
         "a has been lost for 600 s and holds 1 volumes",
-        "fail_over_volumes -e lost_node=a",
+        "fail_over_volumes -e node=a",
     )
     assert finding["object"] == {"kind": "Node", "name": "a", "node": "a"}
     assert finding["evidence"]["volumes"] == [f"pv-db (shop/pv-db, {RBD})"]
@@ -391,7 +391,7 @@ def test_a_volume_that_was_detached_by_force(sign: list[Object]) -> None:
     cluster = world(*sign, node("b"), volume("pv-db"), attachment("pv-db", "b"))
     result = audit(cluster, ceph=reading(watchers=("10.0.0.1:0/7",)))
     what = "may still use 1 volumes that are not attached to it any more"
-    finding = only(result, "STOR-16", "critical", what, "fail_over_volumes -e lost_node=a")
+    finding = only(result, "STOR-16", "critical", what, "fail_over_volumes -e node=a")
     assert "no other node can use" not in finding["summary"]
     evidence = finding["evidence"]
     assert (evidence["not_attached"], evidence["waiting_elsewhere"]) == (["pv-db"], ["pv-db on b"])
@@ -472,14 +472,20 @@ def test_volumes_of_other_storage_are_told_apart() -> None:
         volume("pv-x", OTHER),
         attachment("pv-x", driver=OTHER),
     )
-    only(audit(mixed), "STOR-16", "critical", "lost_node=a", f"Volumes of {OTHER} are no Ceph RBD")
+    only(
+        audit(mixed),
+        "STOR-16",
+        "critical",
+        "fail_over_volumes -e node=a",
+        f"Volumes of {OTHER} are no Ceph RBD",
+    )
     alone = only(
         audit(world(LOST, volume("pv-x", OTHER), attachment("pv-x", driver=OTHER))),
         "STOR-16",
         "critical",
         "are no Ceph RBD",
     )
-    assert "lost_node=a" not in alone["reason"]
+    assert "fail_over_volumes -e node=a" not in alone["reason"]
 
 
 @pytest.mark.parametrize("phase", ["intended", "fenced"])
@@ -491,7 +497,7 @@ def test_a_fail_over_that_was_interrupted(phase: str) -> None:
         "critical",
         "holds no volume any more",
         f"interrupted when it was {phase}",
-        "lost_node=a",
+        "fail_over_volumes -e node=a",
     )
 
 
@@ -502,7 +508,7 @@ def test_a_release_that_was_interrupted_and_the_node_is_lost_again() -> None:
         "STOR-16",
         "critical",
         "lost again while its release was under way",
-        "fail_over_volumes -e lost_node=a",
+        "fail_over_volumes -e node=a",
     )
 
 
@@ -981,10 +987,7 @@ def test_a_config_map_alone_is_a_ledger() -> None:
     cluster = world(LOST, ledger=LEDGER)
     cluster.objects["/api/v1/nodes/a"]["metadata"]["annotations"] = {}
     (said,) = copies(cluster)
-    assert (
-        "has no annotation, only its ConfigMap" in said
-        and "fail_over_volumes -e lost_node=a" in said
-    )
+    assert "has no annotation, only its ConfigMap" in said and "fail_over_volumes -e node=a" in said
     cluster.objects["/api/v1/nodes/a"]["metadata"]["uid"] = "uid-new"
     assert copies(cluster) == []
     cluster.remove(LOST)

@@ -29,7 +29,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.netwo
     NetworkFence,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.state import (
-    Filters,
     NodeState,
     attached_volume,
     pick_host_record,
@@ -99,9 +98,9 @@ def volume(
     return attached_volume(attachment(name, driver, "a"), item, other)
 
 
-def moved(name: str = "v", elsewhere: str = "b") -> Any:
+def moved(name: str = "v", elsewhere: str = "b", cluster_id: str = "c1") -> Any:
     """One that was detached from node a by force."""
-    found = volume(name, elsewhere=elsewhere)
+    found = volume(name, elsewhere=elsewhere, cluster_id=cluster_id)
     return found._replace(attachment=found.attachment._replace(name="", uid="", attached=False))
 
 
@@ -411,7 +410,8 @@ def test_what_nobody_sees_needs_the_fence_of_the_whole_node() -> None:
         image("w", notes=[("a", A)]),
     ):
         assert intended(part, options(image(watchers=[watcher()]), shown)).addresses == (A,)
-    assert intended(part, replace(given, filters=Filters(claims=("shop/v",)))).volumes == ("v",)
+    apart = part._replace(attached=(volume(), volume("w", cluster_id="c2")))
+    assert intended(apart, replace(given, cluster_id="c1")).volumes == ("v",)
     off = options(image(), silent, method="none", node_confirmed_off=True)
     for found in (part, state(node(addresses=()), two)):
         assert intended(found, replace(off, fence_addresses=(A,))).method == "none"
@@ -437,10 +437,10 @@ def test_what_nobody_sees_needs_the_fence_of_the_whole_node() -> None:
     before = intended(part, options(image(watchers=[watcher()]), image("w", locks=[lock()])))
     assert intended(part._replace(ledger=before), options(image(), silent)) == before
     # With its Node object gone nobody knows that the second address was left out.
-    first = intended(part, replace(given, filters=Filters(claims=("shop/v",))))
-    gone = part._replace(host=None, item=None, ledger=first)
-    refused(pure.intend(gone, given), why, "its Node object has no addresses")
-    assert intended(gone, replace(given, filters=Filters(claims=("shop/v",)))) == first
+    first = intended(apart, replace(given, cluster_id="c1"))
+    gone = {"host": None, "item": None, "ledger": first}
+    refused(pure.intend(part._replace(**gone), given), why, "its Node object has no addresses")
+    assert intended(apart._replace(**gone), replace(given, cluster_id="c1")) == first
 
 
 def test_what_was_fenced_before_the_node_booted_is_judged_anew() -> None:
@@ -451,17 +451,18 @@ def test_what_was_fenced_before_the_node_booted_is_judged_anew() -> None:
         node(addresses=(A, SECOND)),
         (pick_host_record(node("b", "True", addresses=(B, SECOND))),),
     )
-    given = options(image(watchers=[watcher()]), image("w"), filters=Filters(claims=("shop/v",)))
+    given = options(image(watchers=[watcher()]), image("w"), cluster_id="c1")
+    apart = (volume(), volume("w", cluster_id="c2"))
     for changed in ({"boot_id": "boot-0"}, {"phase": "releasing"}):
         before = intended()._replace(volumes=("v", "w", "x"), phase="detached")._replace(**changed)
-        again = state(host, [volume(), volume("w")], others=twin, ledger=before)
+        again = state(host, apart, others=twin, ledger=before)
         # What has left the node is no business of this fence.
         assert intended(again, given).volumes == ("v", "x")
         refused(
-            pure.intend(again, replace(given, filters=Filters())),
+            pure.intend(again._replace(attached=(volume(), volume("w"))), given),
             "nothing shows from where w is held",
         )
-        used = again._replace(attached=(volume(),), used=(moved("w"),))
+        used = again._replace(attached=(volume(),), used=(moved("w", cluster_id="c2"),))
         assert intended(used, given).volumes == ("v", "x")
     now = again._replace(ledger=intended()._replace(volumes=("v", "w")))
     assert intended(now, given).volumes == ("v", "w")
@@ -646,24 +647,12 @@ def test_an_entry_that_was_there_before_is_ours_if_it_is_renewed(until: str, our
     assert intended(state(node(unschedulable=True), ledger=ledger), given) == ledger
 
 
-def test_filters() -> None:
-    found = state(attached=[volume(), volume("w", storage_class="slow")])
-    given = options(
-        image(watchers=[watcher()]),
-        image("w", watchers=[watcher()]),
-        filters=Filters(storage_classes=("slow",)),
-    )
+def test_the_volumes_of_one_ceph_cluster() -> None:
+    found = state(attached=[volume(), volume("w", cluster_id="c2")])
+    given = options(image(watchers=[watcher()]), image("w", watchers=[watcher()]), cluster_id="c2")
     assert intended(found, given).volumes == ("w",)
-    given = replace(given, filters=Filters(claims=("shop/v",)))
-    assert intended(found, given).volumes == ("v",)
-    refused(
-        pure.intend(found, replace(given, filters=Filters(claims=("shop/v", "shop/nope")))),
-        "shop/nope have no RBD volume",
-    )
-    refused(
-        pure.intend(found, replace(given, filters=Filters(namespaces=("other",)))),
-        "no RBD volume that is meant",
-    )
+    assert intended(found, replace(given, cluster_id="c1")).volumes == ("v",)
+    refused(pure.intend(found, replace(given, cluster_id="c3")), "no RBD volume of cluster_id c3")
 
 
 # what was detached by force
@@ -978,8 +967,12 @@ def test_a_client_of_anothers_image_that_may_be_the_nodes() -> None:
     mirror = image("x", watchers=[watcher(A, 2, nonce=12, mirror=True)])
     assert intended(given=options(image(watchers=[watcher()]), mirror)).addresses == (A,)
     left = image("w", watchers=[watcher()])
-    for found in (state(used=(moved("w"),)), state(attached=[volume(), volume("w")])):
-        only_v = options(image(watchers=[watcher()]), left, filters=Filters(claims=("shop/v",)))
+    other = volume("w", cluster_id="c2")
+    for found in (
+        state(used=(moved("w", cluster_id="c2"),)),
+        state(attached=[volume(), other]),
+    ):
+        only_v = options(image(watchers=[watcher()]), left, cluster_id="c1")
         assert intended(found, only_v).addresses == (A,)
     ledger = intended()._replace(volumes=("v", "w"))
     fenced = options(image(watchers=[watcher(A, 3, nonce=13)]), left)
@@ -1320,7 +1313,7 @@ def test_new_clients_are_added_after_the_same_checks() -> None:
         fence_addresses=("10.0.0.7",),
         reading=reading(*copy.deepcopy([image(watchers=[watcher()])]), seconds=1),
     )
-    refused(pure.intend(found, short), "are asked for")
+    refused(pure.intend(found, short), "are needed")
     refused(pure.intend(found, replace(OPTIONS, fence_addresses=(B,))), "belongs to node b")
 
 
@@ -1520,10 +1513,15 @@ def test_new_volumes_need_the_same_evidence() -> None:
         ledger=intended()._replace(phase="fenced"),
     )
     images = [image(watchers=[watcher()]), image("w", watchers=[watcher()])]
+    once = options(reading=reading(*images, observations=1, seconds=0))
+    short = options(reading=reading(*images, observations=2, seconds=1))
+    refused(pure.intend(found, once), "3 times in 60 s are needed")
+    refused(pure.intend(found, short), "3 times in 60 s are needed")
     refused(
-        pure.intend(found, options(reading=reading(*images, observations=1, seconds=0))),
-        "are asked for (min_observations",
+        pure.intend(found, replace(once, accept_short_observation=True)),
+        "2 times in 0 s are needed",
     )
+    assert intended(found, replace(short, accept_short_observation=True)).volumes == ("v", "w")
     ledger = intended(found, options(*images))
     assert (ledger.volumes, ledger.phase) == (("v", "w"), "intended")
     # What adds nothing does not.

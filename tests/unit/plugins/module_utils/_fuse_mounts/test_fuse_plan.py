@@ -445,7 +445,10 @@ def test_what_lies_below_a_mount_that_was_taken_off_is_not_the_renewed_one() -> 
             {"command": ("s3fs", "-o", "key=s3cr3t-key", "{source}", "{target}")},
             "the command line would contain the credential secret_key",
         ),
-        ({"options": ("passwd=s3cr3t-key",)}, "the command line would contain the credential secret_key"),
+        (
+            {"options": ("passwd=s3cr3t-key",)},
+            "the command line would contain the credential secret_key",
+        ),
         (
             {"credentials": {**KEYS, "secret_key": "a\nb"}},
             "has characters that no credentials file can hold",
@@ -506,9 +509,9 @@ def test_what_was_said_of_another_node_is_not_used() -> None:
     for strategy in ("remount", "kubelet"):
         assert (
             "the kubelet calls this node n1, but 'volumes' is about the node n2"
-            in only(state(), node_name="n2", strategy=strategy).reason
+            in only(state(), node="n2", strategy=strategy).reason
         )
-    assert only(state(), node_name="n1").verdict == "repair"
+    assert only(state(), node="n1").verdict == "repair"
 
 
 def test_a_command_of_ones_own_runs_without_systemd() -> None:

@@ -50,7 +50,7 @@ PARAMS: dict[str, Any] = {
     "addresses": {},
     "ceph": None,
     "ledger_namespace": "storage-ops",
-    "timeout": 60.0,
+    "fence_timeout": 60.0,
     "max_repairs": 10,
 }
 BY_CLASS: dict[str, Any] = {
@@ -494,9 +494,9 @@ def test_an_old_csi_addons_lists_no_capabilities() -> None:
         ({"driver": ""}, "give driver, cluster_id"),
         ({"secret_name": ""}, "give driver, cluster_id"),
         ({"network_fence_class": "ceph"}, "leave driver, cluster_id"),
-        ({"timeout": 0.5}, "give 1 to 3600 seconds"),
-        ({"timeout": float("nan")}, "timeout is nan"),
-        ({"timeout": float("inf")}, "timeout is inf"),
+        ({"fence_timeout": 0.5}, "give 1 to 3600 seconds"),
+        ({"fence_timeout": float("nan")}, "fence_timeout is nan"),
+        ({"fence_timeout": float("inf")}, "fence_timeout is inf"),
         ({"nodes": [" "]}, "empty name"),
         ({"addresses": {"a": []}}, "list of addresses for a"),
         ({"addresses": {"a": ["10.0.0"]}}, "addresses of a: .*10.0.0"),
