@@ -204,7 +204,12 @@ def find_neighbours(
     Ceph, which no Node object tells. What was attached first is most likely open.
     """
     drivers = {found.attachment.driver for found in (*lost.volumes, *lost.used) if found.is_rbd}
-    held = {found.name for found in (*lost.volumes, *lost.used)}
+    # What only the lost node's kubelet says is used there is not taken from the node that has it.
+    held = {
+        found.name
+        for found in (*lost.volumes, *lost.used)
+        if found.attachment.name or not found.elsewhere
+    }
     users: dict[str, list[Attachment]] = defaultdict(list)
     for found in attachments:
         if found.driver in drivers and found.volume and found.volume not in held:

@@ -22,7 +22,12 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.case
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.evidence import (
     check_length,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import is_other
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owners import (
+    Owner,
+    is_other,
+    moved_volumes,
+    own_on_moved,
+)
 
 # What to do about a client whose owner is unknown.
 _FIND_OUT = (
@@ -59,7 +64,7 @@ def find_addresses(case: Case) -> None:
     if case.options.node_confirmed_off:
         _check_off(case, mine)
     for holder in case.holders:
-        _check_holder(case, holder, mine)
+        _check_holder(case, holder, mine, certain)
     counting = _counting(case)
     _check_strangers(case, counting, mine, bool(certain))
     _check_claims(case, counting, certain)
@@ -160,21 +165,20 @@ def _check_off(case: Case, mine: set[str]) -> None:
         )
 
 
-def _check_holder(case: Case, holder: Holder, mine: set[str]) -> None:
+def _check_holder(case: Case, holder: Holder, mine: set[str], certain: set[str]) -> None:
     """Who holds an image is not another node, and cannot be one."""
     what = f"{holder.title} {holder.does} of {holder.image.volume}"
     owner = case.owners.get(holder.address)
     elsewhere = [found.node for found in case.volume_of(holder.image).elsewhere]
-    if owner:
-        case.reasons.append(
-            Reason(
-                "fence_shared",
-                f"{what}, and its address {holder.address} belongs to {owner}, which a fence "
-                "would hit: find out what uses the image there",
-            )
-        )
-    elif holder.address not in mine and elsewhere:
-        # A run that is late would otherwise fence the node to which the volume has moved.
+    known = mine
+    if holder.image.volume in moved_volumes(case.state):
+        own = own_on_moved(case.state, case.all_images, case.owners, holder.image.volume)
+        known = certain | own
+    if owner and owner.node:
+        case.reasons.append(_shared(holder, owner))
+    elif holder.address not in known and elsewhere:
+        # A run that is late would otherwise fence the node to which the volume has moved; and so
+        # would a kubelet that says that its node uses what another one has.
         case.reasons.append(
             Reason(
                 "client_unknown",
@@ -183,6 +187,16 @@ def _check_holder(case: Case, holder: Holder, mine: set[str]) -> None:
                 f"{case.options.node}'s, name it in fence_addresses",
             )
         )
+    elif owner:
+        case.reasons.append(_shared(holder, owner))
+
+
+def _shared(holder: Holder, owner: Owner) -> Reason:
+    return Reason(
+        "fence_shared",
+        f"{holder.title} {holder.does} of {holder.image.volume}, and its address {holder.address} "
+        f"belongs to {owner}, which a fence would hit: find out what uses the image there",
+    )
 
 
 def _counting(case: Case) -> list[Holder]:

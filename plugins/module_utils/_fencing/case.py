@@ -100,6 +100,8 @@ class Case:
 
     def _read(self, images: tuple[Image, ...]) -> None:
         names = {found.name for found in self.meant}
+        # Those of other nodes among them, which show from where these reach Ceph.
+        self.all_images = images
         self.images = [image for image in images if image.volume in names]
         # What ceph-csi noted of this node, on any image. It writes the note when it stages the
         # image (.rbd.csi.ceph.com/clientAddress/NODE, in its design proposal "Non graceful node

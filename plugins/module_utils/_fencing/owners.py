@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_reading import (
@@ -57,12 +57,8 @@ def owners_of(state: NodeState, images: Iterable[Image], options: Options) -> di
     images = tuple(images)
     confirmed = _confirmed(state, images, options)
     # A dictionary keeps the first position and takes the last value, so the weakest goes in first.
-    return {
-        **_by_open_images(state, images, options, confirmed),
-        **_by_notes(state, images, confirmed),
-        **_by_fences(state),
-        **_by_status(state),
-    }
+    named = {**_by_notes(state, images, confirmed), **_by_fences(state), **_by_status(state)}
+    return {**_by_open_images(state, images, options, confirmed, named), **named}
 
 
 def _by_status(state: NodeState) -> dict[str, Owner]:
@@ -106,19 +102,65 @@ def _by_notes(state: NodeState, images: Iterable[Image], confirmed: set[str]) ->
 
 
 def _by_open_images(
-    state: NodeState, images: Iterable[Image], options: Options, confirmed: set[str]
+    state: NodeState,
+    images: tuple[Image, ...],
+    options: Options,
+    confirmed: set[str],
+    named: Mapping[str, Owner],
 ) -> dict[str, Owner]:
     """By the watchers of images that this node has no reason to open; the node is unknown."""
     owners: dict[str, Owner] = {}
     for image in _images_of_others(state, images):
+        known = confirmed | own_on_moved(state, images, named, image.volume)
         for watcher in image.watchers:
-            if watcher.address not in confirmed and not is_other(watcher, options):
+            if watcher.address not in known and not is_other(watcher, options):
                 title = (
-                    f"{watcher.title}, which has {image.title} open, an image that is not node "
-                    f"{options.node}'s"
+                    f"{watcher.title}, which has {image.title} open, an image that is not attached "
+                    f"to node {options.node}"
                 )
                 owners.setdefault(watcher.address, Owner("", title))
     return owners
+
+
+def moved_volumes(state: NodeState) -> dict[str, set[str]]:
+    """The volumes that only this node's pods or its kubelet say are used here, each with the other
+    nodes that it is attached to.
+
+    Kubernetes detaches a lost node's volumes by force, so this node's client may still have them
+    open. But a kubelet writes what it uses (status.volumesInUse) as it likes, so whoever has one of
+    them open may as well be the node that it is attached to.
+    """
+    return {
+        found.name: {attachment.node for attachment in found.elsewhere}
+        for found in state.used
+        if not found.attachment.name and found.elsewhere
+    }
+
+
+def own_on_moved(
+    state: NodeState, images: tuple[Image, ...], named: Mapping[str, Owner], volume: str
+) -> set[str]:
+    """The addresses at which a client of a moved volume is this node's, not that of the node to
+    which it has moved. Empty for a volume that has not moved.
+
+    An address is this node's where it has an image open, or its lock, whose volume is attached to
+    this node and to no other: no kubelet writes a VolumeAttachment. Where Ceph sees each of the
+    other nodes at an address that is known to be theirs, this node's own addresses count too.
+    """
+    nodes = moved_volumes(state).get(volume)
+    if not nodes:
+        return set()
+    here = {found.name for found in state.attached if found.attachment.name and not found.elsewhere}
+    mine = [image for image in images if image.volume in here]
+    own = {
+        *(watcher.address for image in mine for watcher in image.watchers if watcher.persistent),
+        *(lock.address for image in mine for lock in image.locks),
+    }
+    at_ceph = {watcher.address for image in images for watcher in image.watchers}
+    seen = {named[address].node for address in at_ceph if address in named}
+    if state.host and nodes <= seen:
+        own |= set(state.host.addresses)
+    return own
 
 
 def _confirmed(state: NodeState, images: Iterable[Image], options: Options) -> set[str]:
@@ -149,8 +191,10 @@ def _confirmed(state: NodeState, images: Iterable[Image], options: Options) -> s
 
 
 def _images_of_others(state: NodeState, images: Iterable[Image]) -> list[Image]:
-    """The images of volumes that this node neither has nor had when it was fenced."""
-    held = {found.name for found in state.held}
+    """The images of volumes that this node neither has nor had when it was fenced, and of those
+    that have moved.
+    """
+    held = {found.name for found in state.held} - set(moved_volumes(state))
     held |= set(state.ledger.volumes if state.ledger else ())
     return [image for image in images if image.volume and image.volume not in held]
 

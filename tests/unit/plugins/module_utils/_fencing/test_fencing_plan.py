@@ -716,6 +716,36 @@ def test_who_has_taken_over_what_was_detached_by_force_is_not_in_the_way(
         )
 
 
+def test_what_only_its_kubelet_says_is_used_there_gives_it_no_address() -> None:
+    """Root on node a claims b's address on Ceph's network, which no Node object has, and that it
+    uses b's volumes; then it closes what it has open and falls silent.
+    """
+    x = image("x", watchers=[watcher(THEIRS, 2, nonce=12)])
+    for attached in ([], [volume()]):
+        claimed = state(CLAIMS, attached=attached, used=(moved("x"),))
+        why = f"it is unknown whose address {THEIRS} is: it may be that node's"
+        refused(pure.intend(claimed, options(image(), x)), why)
+        locked = image("x", locks=[lock(THEIRS, 2, nonce=12)])
+        refused(pure.intend(claimed, options(image(), locked)), why)
+    # While it has its own images open, the address is left out of its fence.
+    decision = pure.intend(claimed, options(image(watchers=[watcher()]), x))
+    refused(decision, why)
+    closed = image("x", watchers=[watcher(THEIRS, 2, seen=1, nonce=12)])
+    refused(
+        pure.intend(claimed, options(image(watchers=[watcher()]), closed)),
+        f"{THEIRS} belongs to {THEIRS}:0/12 (client.2), which has p/x open",
+    )
+    # What it has open at the address of an image that is attached to it alone is its own.
+    own = options(image(watchers=[watcher()]), image("x", watchers=[watcher()]))
+    assert intended(state(attached=[volume()], used=(moved("x"),)), own).addresses == (A,)
+    refused(
+        pure.intend(
+            state(attached=[], used=(moved("x"),)), options(image("x", watchers=[watcher()]))
+        ),
+        f"it is unknown whose address {A} is",
+    )
+
+
 @pytest.mark.parametrize(
     ("modes", "by_right"), [(["ReadWriteMany"], True), (["ReadWriteOnce"], False), ([], False)]
 )
@@ -749,7 +779,10 @@ def test_who_has_a_shared_volume_too_is_not_in_the_way(modes: list[str], by_righ
 
 def test_another_node_may_open_what_was_detached_by_force_as_soon_as_it_is_fenced() -> None:
     before = image(watchers=[watcher()])
-    ledger = intended(state(attached=[], used=(moved(),)), options(before))
+    # Nothing shows from where b reaches Ceph, so it takes the user's word for the address.
+    unseen = pure.intend(state(attached=[], used=(moved(),)), options(before))
+    refused(unseen, f"it is unknown whose address {A} is: it may be that node's")
+    ledger = intended(state(attached=[], used=(moved(),)), options(before, fence_addresses=(A,)))
     opened = reading(image(watchers=[watcher("192.168.7.6", 2)]), blocklist=[blocked(A)])
     cordoned = node(unschedulable=True)
     decision = pure.confirm(
@@ -935,7 +968,7 @@ CLAIMS = node(addresses=(A, THEIRS))
                 image(watchers=[watcher()]),
                 image("x", watchers=[watcher(THEIRS, 2, seen=1, nonce=12)]),
             ],
-            f"{THEIRS}:0/12 (client.2), which has p/x open, an image that is not node a's",
+            f"{THEIRS}:0/12 (client.2), which has p/x open, an image that is not attached to node a",
         ),
     ],
 )
@@ -981,7 +1014,9 @@ def test_a_client_of_anothers_image_that_may_be_the_nodes() -> None:
     noted = image("x", watchers=[watcher()], notes=[("a", A)])
     assert intended(given=options(image(watchers=[watcher()]), noted)).addresses == (A,)
     strange = options(image(watchers=[watcher()]), image("x", watchers=[watcher()]))
-    refused(pure.intend(state(), strange), "which has p/x open, an image that is not node a's")
+    refused(
+        pure.intend(state(), strange), "which has p/x open, an image that is not attached to node a"
+    )
     assert intended(given=replace(strange, fence_addresses=(A,))).addresses == (A,)
     backup = image("x", watchers=[watcher(STORAGE, 2, nonce=12)])
     given = options(image(watchers=[watcher()]), backup, other_addresses=(STORAGE,))
