@@ -160,8 +160,17 @@ def without_orders(result: dict[str, Any], interpreter: dict[str, Any]) -> dict[
 def as_run(result: dict[str, Any]) -> dict[str, Any]:
     """The same of a module of this collection: each of them supports check mode, so what has run
     was not skipped. A playbook takes what was skipped for what was not wanted.
+
+    All of its texts are shown by someone, in a label or a message of a role, so none has anything
+    that a terminal would obey. Our modules return nothing of the kind; whoever is root on the host
+    may.
     """
-    return {key: value for key, value in result.items() if key != "skipped"}
+    cleaned: dict[str, Any] = {
+        key: value if key == "ansible_facts" else untrusted.clean(value, MOST)
+        for key, value in result.items()
+        if key != "skipped"
+    }
+    return {untrusted.shown(key): value for key, value in cleaned.items()}
 
 
 def _interpreter(action: ActionBase) -> dict[str, Any]:

@@ -82,6 +82,15 @@ def test_no_module_of_ours_was_skipped_that_has_run() -> None:
     assert as_run({"changed": False, "skipped": True, "ceph": {}}) == {"changed": False, "ceph": {}}
 
 
+def test_no_text_of_ours_is_obeyed_by_a_terminal() -> None:
+    """Whoever is root on a host writes the labels and messages of the tasks after this one."""
+    evil = "\x1b]52;c;eA==\x07\u202e"
+    answer = {"pods": [{"namespace": evil, evil: [evil]}], "unit": evil, "count": 3, evil: True}
+    kept = on_node.as_run({**answer, "ansible_facts": {"ansible_python": "x"}})
+    assert json.dumps(kept, ensure_ascii=False).isprintable() and kept["count"] == 3
+    assert "\\u001b" not in json.dumps(kept) and len(kept) == 5
+
+
 def test_no_role_for_nodes_lets_a_result_in() -> None:
     """By a module that is not ours. raw reads no result, and the others work on the controller."""
     harmless = {"raw", "assert", "debug", "fail", "set_fact", "include_role", "import_role"}
