@@ -55,12 +55,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What came of it, in one line.
+  description: Summary in one line.
   returned: always
   type: str
   sample: run failover-worker01-1 has no Lease of node worker01
 code:
-  description: Why the task failed, by one of L(the codes,
+  description: Why the task failed, as one of L(the codes,
     https://github.com/storage-ops/runbooks/blob/main/docs/guides/codes.md).
   returned: failure
   type: str
@@ -98,7 +98,9 @@ def main() -> None:
     try:
         check_run(module.params)
         cluster = make_cluster(module.params)
-        RunLease(cluster, module.params["ledger_namespace"], node, run).release(module.check_mode)
+        # For 0 seconds, since nothing is taken here.
+        lease = RunLease(cluster, module.params["ledger_namespace"], node, run, 0)
+        lease.release(module.check_mode)
     except StorageOpsError as error:
         module.fail_json(msg=untrusted.shown(str(error), lines=True), code=error.code)
     module.exit_json(changed=False, msg=f"run {run} has no Lease of node {node}")

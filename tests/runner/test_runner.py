@@ -23,6 +23,8 @@ from support.node import ANSIBLE_DEADLINE, COLLECTION, environment
 DRIVER = "csi.example.com"
 # The first task of every playbook with a target.
 CHECK = "Refuse variables that do not exist, and a target that is not in the inventory"
+# The task of clean_residual_paths that looks at a host.
+MODULE = "Find and clean residual multipath maps and SCSI disks"
 # Nobody is there, and it says so at once.
 ABSENT = "ansible_host=127.0.0.1 ansible_port=1"
 INVENTORY = (
@@ -176,7 +178,7 @@ def test_no_target(tmp_path: Path) -> None:
     assert (job.rc, job.status) == (2, "failed")
     assert "target is required and must not be empty" in job.stdout
     assert (
-        not job.results("Clean residual maps and disks")
+        not job.results(MODULE)
         and len(job.results(CHECK, "runner_on_failed")) == 1
     )
     # There is such a host, and it is asked, but it cannot be reached: the survey's words are
@@ -187,9 +189,10 @@ def test_no_target(tmp_path: Path) -> None:
         {"target": "worker02", "serial": "50%", "residual_paths_flush_empty_maps": "true"},
         check=True,
     )
-    assert (twin.rc, twin.status) == (4, "failed") and twin.events[-1]["event_data"]["dark"] == {
-        "worker02": 1
-    }
+    assert (twin.rc, twin.status) == (2, "failed"), twin.stdout
+    assert twin.artifacts["storage_outcome"]["not_assessed"] == [
+        "worker02 (it failed or was not reached, see above)"
+    ]
 
 
 def test_what_is_left_is_seen_by_the_colour(tmp_path: Path) -> None:
@@ -218,6 +221,26 @@ def test_what_is_left_is_seen_by_the_colour(tmp_path: Path) -> None:
         "worker02 (it failed or was not reached, see above)"
     ]
     assert " left: worker01: " in both.stdout
+
+
+def test_a_host_that_fails_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
+    """One host after the other, as by default: the first cannot be reached, the second answers with
+    what is no module's, and the third has its turn. A wrong option ends the run at the first.
+    """
+    broken = "worker03 ansible_connection=local ansible_python_interpreter=/bin/false\n"
+    inventory = INVENTORY.replace("[all:vars]", f"{broken}[all:vars]")
+    target = {"target": "worker02,worker03,worker01"}
+    job = run(tmp_path, "clean_residual_paths", target, True, inventory)
+    assert job.rc == 2, job.stdout
+    told = job.artifacts["storage_outcome"]["not_assessed"]
+    assert {text.split()[0] for text in told} >= {"worker02", "worker03"}, told
+    started = [event for event in job.events if event["event"] == "runner_on_start"]
+    asked = [event["event_data"] for event in started]
+    assert [data["host"] for data in asked if data["task"] == MODULE] == ["worker03", "worker01"]
+    wrong = {"target": "worker01,worker03", "residual_paths_max_repairs": "-1"}
+    ended = run(tmp_path, "clean_residual_paths", wrong, True, inventory)
+    assert ended.rc == 2 and "No other host is touched" in ended.stdout, ended.stdout
+    assert "storage_outcome" not in ended.artifacts
 
 
 def test_nothing_assessed_is_no_success(tmp_path: Path) -> None:
