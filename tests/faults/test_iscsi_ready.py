@@ -27,7 +27,8 @@ def unloaded(node: Node) -> Node:
     return node
 
 
-@pytest.mark.smoke
+# The scenario iscsi_ready of molecule goes the same four ways each time.
+@pytest.mark.variation
 def test_four_ways(unloaded: Node) -> None:
     node = unloaded
     check = node.ansible("iscsi_module_check", check=True, start_iscsid=True)

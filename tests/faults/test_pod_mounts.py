@@ -167,7 +167,8 @@ def mounts(volumes: Node) -> Mounts:
     return Mounts(volumes)
 
 
-@pytest.mark.smoke
+# The scenario pod_mounts of molecule goes the same four ways each time.
+@pytest.mark.variation
 def test_wrong_source_four_ways(mounts: Mounts) -> None:
     """Only the wrong layer goes, whoever else uses what it is."""
     node, point = mounts.node, mounts.point

@@ -43,7 +43,8 @@ def four_ways(node: Node, lun: int, **options: Any) -> None:
     assert check_again.findings == []
 
 
-@pytest.mark.smoke
+# The scenario residual_paths of molecule goes the same four ways each time.
+@pytest.mark.variation
 def test_dead_map(node: Node) -> None:
     node.unmap(2)
     four_ways(node, 2)
@@ -56,7 +57,8 @@ def test_dead_map_that_queues(node: Node) -> None:
     four_ways(node, 2)
 
 
-@pytest.mark.smoke
+# test_survey_strings of tests/vm has the same, by the playbook, each time.
+@pytest.mark.variation
 def test_hung_reader_on_a_queueing_map(node: Node) -> None:
     """Refused without fail_hung_readers; with it the reader ends and the map goes."""
     node.queue()
