@@ -61,13 +61,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 # The fence was read back from Ceph so long ago at most (seconds), whenever anything is detached.
 _MAX_AGE = 120.0
-# Since when everybody has the feature; before, it hung on a gate.
+# Since when the feature is generally available: KEP-2268 (Non graceful node shutdown). Before, it
+# hung on the gate NodeOutOfServiceVolumeDetach.
 _TAINT_RELEASE = (1, 28)
 # Where the controller manager has to find out by itself that an attachment is gone, it looks once a
-# minute (seconds).
+# minute (seconds): --attach-detach-reconcile-sync-period, reconcilerSyncDuration of
+# pkg/controller/volume/attachdetach/attach_detach_controller.go.
 _NOTICE_SECONDS = 90.0
 # What a pod's volume may be without any storage that another node could write to as well, or whose
-# claim is judged instead.
+# claim is judged instead: fields of VolumeSource in k8s.io/api/core/v1 types.go.
 _HARMLESS = {
     *(
         "name",
@@ -168,15 +170,16 @@ def pick_lost_pod(item: dict[str, Any], claims: Mapping[tuple[str, str], Claim |
 
     A claim that is not bound has never held a volume.
     """
-    pod = pick_pod(item)
+    pod, spec = pick_pod(item), item["spec"]
     found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
+    there = {name: claim for name, claim in found.items() if claim}
     return LostPod(
         pod,
-        tuple(claim.volume for claim in found.values() if claim and claim.volume),
-        tuple(name for name, claim in found.items() if claim is None),
-        tuple(name for name, claim in found.items() if claim and claim.deleted),
-        any(_tolerates(toleration) for toleration in item["spec"].get("tolerations") or []),
-        tuple(text for volume in item["spec"].get("volumes") or [] for text in _inline(volume)),
+        volumes=tuple(claim.volume for claim in there.values() if claim.volume),
+        missing=tuple(name for name in found if name not in there),
+        doomed=tuple(name for name, claim in there.items() if claim.deleted),
+        tolerates=any(_tolerates(toleration) for toleration in spec.get("tolerations") or []),
+        inline=tuple(text for volume in spec.get("volumes") or [] for text in _inline(volume)),
     )
 
 
@@ -196,6 +199,7 @@ def _inline(volume: Mapping[str, Any]) -> list[str]:
 
 def is_out_of_service(host: HostRecord) -> bool:
     """The node has the taint that ends its pods, whoever has set it."""
+    # Kubernetes asks for the key alone when it detaches, but only NoExecute also ends the pods.
     return any(key == OUT_OF_SERVICE and effect == TAINT[2] for key, _value, effect in host.taints)
 
 
@@ -207,6 +211,7 @@ def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[Reason
     if host is None:
         return []
     node = host.node
+    # A Node object of the same name may be another machine, while the fenced one still runs.
     if node.uid != ledger.node_uid:
         return [
             Reason(
@@ -215,6 +220,8 @@ def obstacles(name: str, host: HostRecord | None, ledger: Ledger) -> list[Reason
                 f"{ledger.node_uid}): {_release(name)}",
             )
         ]
+    # Only the node lifecycle controller writes Unknown, after the kubelet has fallen silent; a
+    # kubelet that reports may run pods that use the volumes.
     if node.ready != "Unknown":
         said = "is back" if node.ready == "True" else "has a kubelet that reports"
         return [
@@ -260,33 +267,64 @@ def plan(state: State, options: Options) -> Plan:
     )
     if unfit:
         return _refused(finding, unfit)
-    held = [
-        covered for covered in state.covered if covered.attachment.name or _users(state, covered)
-    ]
+    return _judge(state, ledger, options, finding)
+
+
+def _judge(state: State, ledger: Ledger, options: Options, finding: Finding) -> Plan:
+    """Decide on each volume of a fence that stands; ``finding``: about the node as a whole."""
+    held = _held(state)
     selected = [covered for covered in held if options.filters.selects(covered)]
     reasons = taint_obstacles(state, options)
     if selected and options.detach == "taint" and reasons:
         return _refused(finding, reasons)
     tainting = options.detach != "volumes" and not reasons
-    judged = [
-        (covered, _volume_obstacles(state, covered, tainting, options)) for covered in selected
-    ]
-    going = [covered for covered, why in judged if not why]
-    findings = [_left_there(options, covered, why) for covered, why in judged if why]
-    # Only when nothing is left on the node is the fail-over done; a run may have been killed while
-    # it wrote that down.
-    noted = ledger.phase == "detached" and _is_noted(state.node, ledger)
-    done = options.waits and len(going) == len(held) and not noted
-    left = [found for found in state.covered if found.name in options.awaited and options.waits]
-    if going or done or left:
-        finding.evidence.update(
-            _evidence(state, going, tainting, reasons if options.detach == "auto" else [])
-        )
+    going, findings = _sort(state, selected, tainting, options)
+    done = _is_done(state, ledger, options, len(going) == len(held))
+    if going or done or _awaits_earlier(state, options):
+        # Whoever chose the way needs no reason for it.
+        why = reasons if options.detach == "auto" else []
+        finding.evidence.update(_evidence(state, going, tainting, why))
         finding.repair = _actions(state, options, going, tainting, done)
         if not going:
             finding.summary = f"what has left the lost node {options.node} is awaited elsewhere"
         findings.append(finding)
     return Plan(findings)
+
+
+def _sort(
+    state: State, selected: list[AttachedVolume], tainting: bool, options: Options
+) -> tuple[list[AttachedVolume], list[Finding]]:
+    """The volumes that leave the node, and the findings about those that stay."""
+    going, findings = [], []
+    for covered in selected:
+        why = _volume_obstacles(state, covered, tainting, options)
+        if why:
+            findings.append(_left_there(options, covered, why))
+        else:
+            going.append(covered)
+    return going, findings
+
+
+def _held(state: State) -> list[AttachedVolume]:
+    """The volumes of the fence that are attached to the node, or that a pod on it uses."""
+    return [
+        covered for covered in state.covered if covered.attachment.name or _users(state, covered)
+    ]
+
+
+def _is_done(state: State, ledger: Ledger, options: Options, all_go: bool) -> bool:
+    """The fail-over ends with this run, and the ledger does not say so yet.
+
+    ``all_go``: nothing of the fence is left on the node.
+    """
+    # A run may have been killed while it wrote that down: in the ConfigMap, and not on the node.
+    noted = ledger.phase == "detached" and _is_noted(state.node, ledger)
+    return options.waits and all_go and not noted
+
+
+def _awaits_earlier(state: State, options: Options) -> bool:
+    """A volume that an earlier step took off the node is awaited elsewhere."""
+    return options.waits and any(found.name in options.awaited for found in state.covered)
 
 
 def not_held(state: State, options: Options) -> list[Reason]:
@@ -313,8 +351,9 @@ def not_held(state: State, options: Options) -> list[Reason]:
 def unproven(state: State, ledger: Ledger, options: Options) -> list[Reason]:
     """What Ceph itself does not show of the fence now.
 
-    A ledger tells of the past, and an entry can be taken off by anybody.
+    A ledger tells of the past, and any client with the capability can remove an entry.
     """
+    # In check mode nothing was fenced, and with method none nothing is.
     if options.check or ledger.method == "none":
         return []
     if options.reading:
@@ -356,6 +395,7 @@ def taint_obstacles(state: State, options: Options) -> list[Reason]:
                 "not_found", f"there is no node {options.node} any more that could get the taint"
             )
         )
+    # The taint is on the node, so it knows no namespaces and no claims.
     if options.filters.active:
         reasons.append(
             Reason(
@@ -408,6 +448,8 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
         for entry in _current(ledger)
         if entry.until and (parse_time(entry.until) or node.now) <= node.now
     ]
+    # The monitor itself drops an entry whose time is over (OSDMonitor::tick of
+    # src/mon/OSDMonitor.cc), and its client writes again.
     reasons = [
         Reason(
             "ceph_entry_missing",
@@ -415,9 +457,13 @@ def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
         )
         for entry in over
     ]
-    for noted, fence, problem in (
-        fences_of(node, ledger) if ledger.method == "network_fence" else ()
-    ):
+    return reasons + (_network_obstacles(node, ledger) if ledger.method == "network_fence" else [])
+
+
+def _network_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
+    """The NetworkFences of the ledger that are not in force."""
+    reasons = []
+    for noted, fence, problem in fences_of(node, ledger):
         if fence is None or problem or not fence.in_force:
             now = problem or (
                 f"is {fence.state}, and its status says {fence.status}" if fence else "is gone"
@@ -442,8 +488,9 @@ def _current(ledger: Ledger) -> list[Entry]:
 
 
 def _undoing(state: State, ledger: Ledger) -> list[Reason]:
-    """NetworkFences whose controller would take the fence back whenever it starts; what is not
-    known of them may be so.
+    """NetworkFences whose controller would undo the fence whenever it starts.
+
+    One whose driver or clusterID is unknown may be such a one.
     """
     drivers = {covered.attachment.driver for covered in state.covered}
     return [
@@ -482,32 +529,35 @@ def _unfenced(state: State) -> list[str]:
     """Volumes on the node that the fence does not cover: those that are attached, and those that
     pods use without.
 
-    Drivers outside of CSI have no VolumeAttachments, so the node's own status is asked too.
     """
+    # Plugins that are not CSI have no VolumeAttachments, so the node's own status is asked too.
     covered = {found.name for found in state.covered}
-    found = {
-        _title(entry): None
+    attached = [
+        _title(entry)
         for entry in state.node.attached
         if not entry.attachment.volume or entry.attachment.volume not in covered
-    }
-    attached = {entry.attachment.volume for entry in state.node.attached}
-    for lost in state.pods:
-        others = [name for name in lost.volumes if name not in covered | attached]
-        found.update({f"{name} (of pod {lost.pod.title})": None for name in others})
-        found.update(
-            {
-                f"claim {name} of pod {lost.pod.title}, which does not exist": None
-                for name in lost.missing
-            }
-        )
-        found.update({f"{name} of pod {lost.pod.title}": None for name in lost.inline})
-    return [*found, *_only_in_status(state)]
+    ]
+    known = covered | {entry.attachment.volume for entry in state.node.attached}
+    used = [text for lost in state.pods for text in _used_unfenced(lost, known)]
+    return [*dict.fromkeys([*attached, *used]), *_only_in_status(state)]
+
+
+def _used_unfenced(lost: LostPod, known: set[str]) -> list[str]:
+    """What a pod uses besides the volumes that are known."""
+    pod = lost.pod.title
+    return [
+        *(f"{name} (of pod {pod})" for name in lost.volumes if name not in known),
+        *(f"claim {name} of pod {pod}, which does not exist" for name in lost.missing),
+        *(f"{name} of pod {pod}" for name in lost.inline),
+    ]
 
 
 def _only_in_status(state: State) -> list[str]:
-    """What the node's status calls attached or in use, although no VolumeAttachment of the node and
-    no volume of the fence is that.
+    """What the node's status calls attached or in use, without a VolumeAttachment of the node or a
+    volume of the fence.
     """
+    # volumesAttached is written by the attach/detach controller, volumesInUse by the kubelet
+    # (NodeStatus in k8s.io/api/core/v1 types.go).
     if state.node.host is None:
         return []
     node = state.node.host.node
@@ -525,6 +575,10 @@ def _only_in_status(state: State) -> list[str]:
 
 
 def _doomed(pods: Iterable[LostPod]) -> list[Reason]:
+    """Why these pods must stay: they are the last users of a claim that is being deleted."""
+    # The finalizer kubernetes.io/pvc-protection goes with the last pod
+    # (pkg/controller/volume/pvcprotection/pvc_protection_controller.go), then the claim, then the
+    # data where the volume's reclaim policy is Delete.
     return [
         Reason(
             "claim_would_be_lost",
@@ -540,29 +594,39 @@ def _volume_obstacles(
     state: State, covered: AttachedVolume, tainting: bool, options: Options
 ) -> list[Reason]:
     """Why this volume stays where it is."""
+    users = _users(state, covered)
+    reasons = _doomed(users)
+    for lost in users:
+        reasons += _pod_obstacles(state, lost, tainting, options)
+    return reasons
+
+
+def _pod_obstacles(state: State, lost: LostPod, tainting: bool, options: Options) -> list[Reason]:
+    """Why this pod keeps its volumes on the node."""
+    reasons, pod = [], lost.pod
     fenced = {found.name for found in state.covered}
-    reasons = _doomed(_users(state, covered))
-    for lost in _users(state, covered):
-        pod = lost.pod
-        others = [name for name in lost.volumes if name not in fenced] + [*lost.inline]
-        others += [f"the volume of claim {name}, which does not exist" for name in lost.missing]
-        if others and not options.accept_unfenced_volumes:
-            reasons.append(
-                Reason(
-                    "volume_not_fenced",
-                    f"pod {pod.title} uses it together with {', '.join(others)}, which is not "
-                    "fenced: a new pod would be a second writer there. Fence that too, or set "
-                    "accept_unfenced_volumes",
-                )
+    others = [name for name in lost.volumes if name not in fenced] + [*lost.inline]
+    others += [f"the volume of claim {name}, which does not exist" for name in lost.missing]
+    if others and not options.accept_unfenced_volumes:
+        reasons.append(
+            Reason(
+                "volume_not_fenced",
+                f"pod {pod.title} uses it together with {', '.join(others)}, which is not "
+                "fenced: a new pod would be a second writer there. Fence that too, or set "
+                "accept_unfenced_volumes",
             )
-        if pod.owner and pod.owner.kind == "DaemonSet" and (lost.tolerates or not tainting):
-            reasons.append(
-                Reason(
-                    "daemonset_pod",
-                    f"pod {pod.title} is of a DaemonSet, which would make it again on this node: "
-                    "keep the DaemonSet off it first",
-                )
+        )
+    # Its controller places a pod on every node that its selector fits, Ready or not: it tolerates
+    # not-ready and unreachable (AddOrUpdateDaemonPodTolerations of
+    # pkg/controller/daemon/util/daemonset_util.go).
+    if pod.owner and pod.owner.kind == "DaemonSet" and (lost.tolerates or not tainting):
+        reasons.append(
+            Reason(
+                "daemonset_pod",
+                f"pod {pod.title} is of a DaemonSet, which would make it again on this node: "
+                "keep the DaemonSet off it first",
             )
+        )
     return reasons
 
 
@@ -573,18 +637,50 @@ def _users(state: State, covered: AttachedVolume) -> list[LostPod]:
 def _actions(
     state: State, options: Options, going: list[AttachedVolume], tainting: bool, done: bool
 ) -> list[Action]:
-    node, host = options.node, state.node.host
+    about = _subject(state, options, going, tainting, done)
+    leave = [
+        *_taint_action(state, options, about, tainting),
+        *_delete_actions(state, about, tainting),
+    ]
+    if going:
+        places = [
+            attachment_path(covered.attachment) for covered in going if covered.attachment.name
+        ]
+        leave.append(Action("wait_detached", options.node, ["GET", *places], about))
+    return leave + (_arrivals(options, about, done) if options.waits else [])
+
+
+def _subject(
+    state: State, options: Options, going: list[AttachedVolume], tainting: bool, done: bool
+) -> Subject:
     # After a run that was killed, those whose volumes had left already are awaited too.
     known = [covered.name for covered in going] + [*options.awaited]
     awaited = [found for found in state.covered if options.waits and (done or found.name in known)]
     timeout = options.attach_timeout if tainting else max(options.attach_timeout, _NOTICE_SECONDS)
-    about = Subject(tuple(going), tuple(awaited), timeout)
-    actions = []
-    if tainting and going and host and not is_out_of_service(host):
-        taint = f"spec.taints += {TAINT[0]}={TAINT[1]}:{TAINT[2]}"
-        actions.append(Action("taint_node", node, ["PATCH", node_path(node), taint], about))
-    pods = {lost.pod.uid: lost for covered in going for lost in _users(state, covered)}
-    actions += [
+    return Subject(tuple(going), tuple(awaited), timeout)
+
+
+def _taint_action(state: State, options: Options, about: Subject, tainting: bool) -> list[Action]:
+    """With the taint, the pod garbage collector deletes the pods by force (gcTerminating of
+    pkg/controller/podgc/gc_controller.go), and the attach/detach controller detaches without
+    waiting for the kubelet (hasOutOfServiceTaint of
+    pkg/controller/volume/attachdetach/reconciler/reconciler.go).
+    """
+    host = state.node.host
+    if not (tainting and about.volumes and host) or is_out_of_service(host):
+        return []
+    taint = f"spec.taints += {TAINT[0]}={TAINT[1]}:{TAINT[2]}"
+    return [Action("taint_node", options.node, ["PATCH", node_path(options.node), taint], about)]
+
+
+def _delete_actions(state: State, about: Subject, tainting: bool) -> list[Action]:
+    """What the taint does not do: pods that tolerate it, and without the taint all of them and
+    their VolumeAttachments.
+    """
+    pods = {lost.pod.uid: lost for covered in about.volumes for lost in _users(state, covered)}
+    # A grace period of 0 removes the object without the kubelet, which does not answer; the fence
+    # is what makes that safe (Kubernetes documentation, "Forced Pod termination").
+    actions = [
         Action(
             "force_delete_pod",
             lost.pod.title,
@@ -594,34 +690,33 @@ def _actions(
         for lost in pods.values()
         if lost.tolerates or not tainting
     ]
-    if not tainting:
-        actions += [
-            Action(
-                "delete_volumeattachment",
-                entry.name,
-                ["DELETE", attachment_path(entry)],
-                about._replace(attachment=entry),
-            )
-            for entry in [covered.attachment for covered in going]
-            if entry.name and not entry.deleted
-        ]
-    if going:
-        places = [
-            attachment_path(covered.attachment) for covered in going if covered.attachment.name
-        ]
-        actions.append(Action("wait_detached", node, ["GET", *places], about))
-    if not options.waits:
+    if tainting:
         return actions
-    names = ", ".join(covered.name for covered in awaited)
-    actions.append(Action("wait_attached", names, ["GET", "pods, volumeattachments"], about))
+    # Pods first: while one is there, the controller manager attaches the volume again.
+    return actions + [
+        Action(
+            "delete_volumeattachment",
+            entry.name,
+            ["DELETE", attachment_path(entry)],
+            about._replace(attachment=entry),
+        )
+        for entry in [covered.attachment for covered in about.volumes]
+        if entry.name and not entry.deleted
+    ]
+
+
+def _arrivals(options: Options, about: Subject, done: bool) -> list[Action]:
+    """Await the volumes where pods wait for them, and note that the fail-over has ended."""
+    names = ", ".join(covered.name for covered in about.awaited)
+    actions = [Action("wait_attached", names, ["GET", "pods, volumeattachments"], about)]
     if options.ready_timeout:
         actions.append(Action("wait_ready", names, ["GET", "pods"], about))
     if done:
         actions.append(
             Action(
                 "record_detached",
-                node,
-                ["PATCH", node_path(node), "the ledger: phase detached"],
+                options.node,
+                ["PATCH", node_path(options.node), "the ledger: phase detached"],
                 about,
             )
         )
@@ -743,7 +838,12 @@ def _text(release: tuple[int, int]) -> str:
 
 
 def _tolerates(toleration: dict[str, Any]) -> bool:
-    """For ever or for a while: pods that end too late are ended here."""
+    """The toleration fits the taint, for ever or for a while (tolerationSeconds).
+
+    Pods that end too late are deleted by force here.
+    """
+    # As ToleratesTaint of k8s.io/api/core/v1 toleration.go: an empty key with Exists fits any key,
+    # an empty effect any effect.
     key, exists = toleration.get("key", ""), toleration.get("operator") == "Exists"
     fits = key == TAINT[0] or (not key and exists)
     return (

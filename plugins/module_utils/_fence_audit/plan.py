@@ -59,8 +59,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     parse_time,
 )
 
-# Of nodes that nobody named, so much of their volumes is told (characters); a whole data centre may
-# be lost.
+# Of nodes that the user did not name, so much of their volumes is told (characters); a whole data
+# centre may be lost.
 _MAX_VOLUMES = 150_000
 # Of so many other nodes volumes are told, of each so many: each is a question to Ceph.
 MAX_NEIGHBOURS = 100
@@ -76,11 +76,11 @@ _CONTRADICTED = (
 
 # Who is Ready may claim any address; who is lost may write again by it.
 _MAY_BE_OF = (
-    "perhaps somebody has fenced {0} by hand, which is not Ready and has an address in it: leave "
-    "it until that host is off, whatever {1} says of its own addresses"
+    "{0} is not Ready, has an address in it, and was perhaps fenced by hand: leave it until that "
+    "host is off, whatever {1} says of its own addresses"
 )
-# It may fence a host that is no node at all.
-_OWN_WORD = "if the address is indeed the node's, which its kubelet alone says"
+# The entry may fence a host that is no node at all: addresses in a node's status are its kubelet's.
+_IF_ITS_OWN = "if the address is indeed the node's, which its kubelet alone says"
 
 
 class Unlike(NamedTuple):
@@ -163,8 +163,8 @@ def plan(state: State, options: Options) -> Plan:
 
 
 def describe(state: State, options: Options) -> list[dict[str, Any]]:
-    """The lost nodes as the module returns them, with their volumes; of nodes that nobody named, as
-    far as there is room.
+    """The lost nodes as the module returns them, with their volumes; of nodes that were not
+    named, as far as there is room.
     """
     room = _MAX_VOLUMES
     described = []
@@ -174,16 +174,10 @@ def describe(state: State, options: Options) -> list[dict[str, Any]]:
         ]
         room -= len(json.dumps(volumes))
         left_out = 0 if options.nodes or room >= 0 else len(volumes)
-        host = lost.host
         described.append(
             {
                 "node": lost.name,
-                "ready": host.node.ready if host else "",
-                "not_ready_seconds": age(state.now, host.node.ready_since)
-                if host and host.node.ready != "True"
-                else 0.0,
-                "boot_id": host.boot_id if host else "",
-                "addresses": list(host.addresses) if host else [],
+                **_describe_host(lost.host, state.now),
                 "ledger": lost.ledger.to_dict() if lost.ledger else {},
                 "volumes": [] if left_out else volumes,
                 "volumes_left_out": left_out,
@@ -194,6 +188,18 @@ def describe(state: State, options: Options) -> list[dict[str, Any]]:
     return described
 
 
+def _describe_host(host: HostRecord | None, now: datetime) -> dict[str, Any]:
+    if host is None:
+        return {"ready": "", "not_ready_seconds": 0.0, "boot_id": "", "addresses": []}
+    node = host.node
+    return {
+        "ready": node.ready,
+        "not_ready_seconds": age(now, node.ready_since) if node.ready != "True" else 0.0,
+        "boot_id": host.boot_id,
+        "addresses": list(host.addresses),
+    }
+
+
 def find_neighbours(
     attachments: Iterable[Attachment], lost: LostNode
 ) -> tuple[tuple[str, ...], int]:
@@ -202,6 +208,19 @@ def find_neighbours(
 
     Whoever has one of them open is not the lost node, so they show from where other nodes reach
     Ceph, which no Node object tells. What was attached first is most likely open.
+    """
+    by_node: dict[str, list[Attachment]] = defaultdict(list)
+    for found in _single_users(attachments, lost):
+        if found.attached and found.node != lost.name:
+            by_node[found.node].append(found)
+    asked = sorted(by_node)[:MAX_NEIGHBOURS]
+    names = [found.volume for node in asked for found in sorted(by_node[node], key=_since)[:_EACH]]
+    return tuple(names), len(by_node) - len(asked)
+
+
+def _single_users(attachments: Iterable[Attachment], lost: LostNode) -> list[Attachment]:
+    """The attachments of volumes of the same drivers that one node alone has, but not of those that
+    the lost node has or had.
     """
     drivers = {found.attachment.driver for found in (*lost.volumes, *lost.used) if found.is_rbd}
     # What only the lost node's kubelet says is used there is not taken from the node that has it.
@@ -214,13 +233,7 @@ def find_neighbours(
     for found in attachments:
         if found.driver in drivers and found.volume and found.volume not in held:
             users[found.volume].append(found)
-    by_node: dict[str, list[Attachment]] = defaultdict(list)
-    for several in users.values():
-        if len(several) == 1 and several[0].attached and several[0].node != lost.name:
-            by_node[several[0].node].append(several[0])
-    asked = sorted(by_node)[:MAX_NEIGHBOURS]
-    names = [found.volume for node in asked for found in sorted(by_node[node], key=_since)[:_EACH]]
-    return tuple(names), len(by_node) - len(asked)
+    return [several[0] for several in users.values() if len(several) == 1]
 
 
 def _since(attachment: Attachment) -> tuple[str, str]:
@@ -273,69 +286,88 @@ def _judge_lost(lost: LostNode, state: State, options: Options) -> list[Finding]
     seconds = lost.lost_for(state.now, options.grace)
     if not seconds or lost.host is None:
         return []
-    in_use = attachment_names(lost.host.node.volumes_in_use, lost.name)
+    return [
+        *_holding(lost, lost.host, seconds, options.ceph),
+        *_still_watching(lost, options.ceph),
+    ]
+
+
+def _holding(
+    lost: LostNode, host: HostRecord, seconds: float, ceph: Reading | None
+) -> list[Finding]:
+    """The finding about volumes that only the lost node can use, or about a fence not finished."""
+    attached, used = _exclusive(lost, host)
+    held = attached + used
+    phase = lost.ledger.phase if lost.ledger else ""
+    if not held and phase not in ("intended", "fenced", "releasing"):
+        return []
+    return [
+        _report(
+            "STOR-16",
+            "critical",
+            "Node",
+            lost.name,
+            lost.name,
+            f"{lost.name} has been lost for {seconds:.0f} s and {_what_it_holds(attached, used)}",
+            _next_step(lost, held),
+            volumes=[
+                f"{volume.name} ({volume.claim or 'no claim'}, {volume.attachment.driver})"
+                for volume in held
+            ],
+            not_attached=[volume.name for volume in used],
+            waiting_elsewhere=[text for volume in held for text in _waiting(volume, lost.waiting)],
+            phase=phase or "not fenced",
+            taints=[f"{key}={value}:{effect}" for key, value, effect in host.taints],
+            watchers=[title for title, _old in _watchers(lost, ceph)],
+        )
+    ]
+
+
+def _exclusive(
+    lost: LostNode, host: HostRecord
+) -> tuple[list[AttachedVolume], list[AttachedVolume]]:
+    """The volumes that only this node can use: attached to it, and others it may have open."""
+    in_use = attachment_names(host.node.volumes_in_use, lost.name)
     attached = [
         volume
         for volume in lost.volumes
         if is_exclusive(volume) and _is_held(volume.attachment, in_use)
     ]
-    used = [volume for volume in lost.used if is_exclusive(volume)]
-    held = attached + used
-    phase = lost.ledger.phase if lost.ledger else ""
-    found = []
-    if held or phase in ("intended", "fenced", "releasing"):
-        what = " and ".join(
-            ([f"holds {len(attached)} volumes that no other node can use"] if attached else [])
-            + (
-                [f"may still use {len(used)} volumes that are not attached to it any more"]
-                if used
-                else []
-            )
+    return attached, [volume for volume in lost.used if is_exclusive(volume)]
+
+
+def _what_it_holds(attached: list[AttachedVolume], used: list[AttachedVolume]) -> str:
+    parts = []
+    if attached:
+        parts.append(f"holds {len(attached)} volumes that no other node can use")
+    if used:
+        parts.append(f"may still use {len(used)} volumes that are not attached to it any more")
+    return " and ".join(parts) or "holds no volume any more"
+
+
+def _still_watching(lost: LostNode, ceph: Reading | None) -> list[Finding]:
+    """The finding about watchers that the fence should have ended."""
+    # The OSDs drop the watches of a blocklisted client when they learn of it
+    # (check_blocklisted_watchers of src/osd/PrimaryLogPG.cc).
+    if lost.ledger is None or lost.ledger.phase not in ("fenced", "detached"):
+        return []
+    left = [title for title, old in _watchers(lost, ceph) if old]
+    if not left:
+        return []
+    return [
+        _report(
+            "STOR-16",
+            "critical",
+            "Node",
+            lost.name,
+            lost.name,
+            f"{lost.name} is fenced according to its ledger, but Ceph still sees {len(left)} "
+            "of its watchers",
+            f"the fence does not hold, so it may still write: run {_fail_over(lost.name)} "
+            "again, which proves the fence",
+            watchers=left,
         )
-        found.append(
-            _report(
-                "STOR-16",
-                "critical",
-                "Node",
-                lost.name,
-                lost.name,
-                f"{lost.name} has been lost for {seconds:.0f} s and "
-                f"{what or 'holds no volume any more'}",
-                _next_step(lost, held),
-                volumes=[
-                    f"{volume.name} ({volume.claim or 'no claim'}, {volume.attachment.driver})"
-                    for volume in held
-                ],
-                not_attached=[volume.name for volume in used],
-                waiting_elsewhere=[
-                    text for volume in held for text in _waiting(volume, lost.waiting)
-                ],
-                phase=phase or "not fenced",
-                taints=[f"{key}={value}:{effect}" for key, value, effect in lost.host.taints],
-                watchers=[title for title, _old in _watchers(lost, options.ceph)],
-            )
-        )
-    left = (
-        [title for title, old in _watchers(lost, options.ceph) if old]
-        if phase in ("fenced", "detached")
-        else []
-    )
-    if left:
-        found.append(
-            _report(
-                "STOR-16",
-                "critical",
-                "Node",
-                lost.name,
-                lost.name,
-                f"{lost.name} is fenced according to its ledger, but Ceph still sees {len(left)} "
-                "of its watchers",
-                f"the fence does not hold, so it may still write: run {_fail_over(lost.name)} "
-                "again, which proves the fence",
-                watchers=left,
-            )
-        )
-    return found
+    ]
 
 
 def is_exclusive(volume: AttachedVolume) -> bool:
@@ -344,18 +376,16 @@ def is_exclusive(volume: AttachedVolume) -> bool:
 
 
 def _is_held(attachment: Attachment, in_use: set[str]) -> bool:
-    """The node may have it open: a kubelet stages nothing before it is attached.
-
-    ``in_use``: what the node's status says it has mounted.
-    """
+    """The node may have it open. ``in_use``: what the node's status says it has mounted."""
+    # A kubelet stages nothing before the attachment says attached (WaitForAttach of
+    # pkg/volume/csi/csi_attacher.go).
     return attachment.attached or attachment.name in in_use
 
 
 def _waiting(volume: AttachedVolume, pods: Iterable[Pod]) -> list[str]:
-    """Who waits for it on other nodes.
-
-    Kubernetes makes no attachment there as long as it calls the volume attached to the lost node.
-    """
+    """Who waits for it on other nodes."""
+    # Kubernetes makes no attachment there as long as it calls the volume attached to the lost node
+    # (isMultiAttachForbidden of pkg/volume/util, asked by attachdetach/reconciler/reconciler.go).
     claim = volume.volume.claim if volume.volume else ("", "")
     users = [pod for pod in pods if pod.namespace == claim[0] and claim[1] in pod.claims]
     told = {pod.node: f"{volume.name} on {pod.node} for pod {pod.title}" for pod in users}
@@ -381,25 +411,27 @@ def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
             f"it stopped: {again}"
         )
     rbd = [volume for volume in held if volume.is_rbd]
+    unknown = _other_storage(held, rbd)
+    if not rbd:
+        return f"its host may still run and write.{unknown}"
+    fenced = set(lost.ledger.volumes if lost.ledger else ())
+    is_new = phase == "detached" and not {volume.name for volume in rbd} & fenced
+    covered = "these are not in its fence. " if is_new else ""
+    return (
+        f"its host may still run and write, so {covered}fence it and move them: {again}.{unknown}"
+    )
+
+
+def _other_storage(held: list[AttachedVolume], rbd: list[AttachedVolume]) -> str:
+    """What to do about volumes that no entry of Ceph's blocklist protects."""
     others = sorted(
         {volume.attachment.driver for volume in held} - {volume.attachment.driver for volume in rbd}
     )
-    unknown = (
+    return (
         f" Volumes of {', '.join(others)} are no Ceph RBD: before you move them, prove by their "
         "own storage that the host writes no more"
         if others
         else ""
-    )
-    if not rbd:
-        return f"its host may still run and write.{unknown}"
-    covered = (
-        "these are not in its fence. "
-        if phase == "detached"
-        and not {volume.name for volume in rbd} & set(lost.ledger.volumes if lost.ledger else ())
-        else ""
-    )
-    return (
-        f"its host may still run and write, so {covered}fence it and move them: {again}.{unknown}"
     )
 
 
@@ -497,28 +529,12 @@ def _release(ledger: Ledger, host: HostRecord) -> str:
 def _judge_entries(
     ledger: Ledger, state: State, ceph: Reading | None, evidence: dict[str, Any]
 ) -> list[Finding]:
-    """A fence that is gone although nobody has released it."""
+    """A fence that is gone although no run has released it."""
     if ledger.phase not in ("fenced", "detached"):
         return []
-    name, ready = ledger.node, state.ready(ledger.node)
-    known = ceph if ceph and (not ledger.fsid or ceph.fsid == ledger.fsid) else None
-    # Ceph itself knows best: somebody may have renewed an entry.
-    absent = [entry for entry in ledger.entries if known is None or not known.blocks(entry.entry)]
-    expired = [entry for entry in absent if _is_over(entry, state.now)]
-    missing = [entry.entry for entry in absent if entry not in expired] if known else []
-    if known and ledger.network_fences:
-        missing += [address for address in ledger.addresses if not known.covering(address)]
-    severity = "major" if ready else "critical"
-    if ready:
-        step = (
-            "it is Ready, so clients from before may write again: release it at once, after a "
-            f"reboot if its bootID is the same ({_give_back(name)})"
-        )
-    else:
-        step = (
-            "its host may write again while another node has the volume: switch it off, or "
-            f"fence it again at once ({_fail_over(name)})"
-        )
+    name = ledger.node
+    expired, missing = _gone(ledger, state.now, ceph)
+    severity, step = _unfenced_step(name, state.ready(name))
     found = []
     if expired:
         what = (
@@ -536,11 +552,41 @@ def _judge_entries(
                 name,
                 name,
                 what,
-                f"somebody has removed it. {step[0].upper()}{step[1:]}",
+                f"it was removed, but not by a release. {step[0].upper()}{step[1:]}",
                 **evidence,
             )
         )
     return found
+
+
+def _gone(ledger: Ledger, now: datetime, ceph: Reading | None) -> tuple[list[Entry], list[str]]:
+    """The entries that have expired, and the entries and addresses that Ceph does not block.
+
+    Without a reading of the ledger's own Ceph only the noted ends count.
+    """
+    known = ceph if ceph and (not ledger.fsid or ceph.fsid == ledger.fsid) else None
+    # Ceph itself knows best: an operator may have renewed an entry.
+    absent = [entry for entry in ledger.entries if known is None or not known.blocks(entry.entry)]
+    expired = [entry for entry in absent if _is_over(entry, now)]
+    if known is None:
+        return expired, []
+    missing = [entry.entry for entry in absent if entry not in expired]
+    if ledger.network_fences:
+        missing += [address for address in ledger.addresses if not known.covering(address)]
+    return expired, missing
+
+
+def _unfenced_step(name: str, ready: bool) -> tuple[str, str]:
+    """How severe it is that a fence is gone, and what to do about it."""
+    if ready:
+        return "major", (
+            "it is Ready, so clients from before may write again: release it at once, after a "
+            f"reboot if its bootID is the same ({_give_back(name)})"
+        )
+    return "critical", (
+        "its host may write again while another node has the volume: switch it off, or "
+        f"fence it again at once ({_fail_over(name)})"
+    )
 
 
 def _is_over(entry: Entry, now: datetime) -> bool:
@@ -576,7 +622,7 @@ def _copies(node: str, unlike: Unlike, state: State) -> Finding:
         severity, reason = "major", _CONTRADICTED
     else:
         reason = (
-            "unless a run is at work right now, one was killed, or somebody has changed it. "
+            "unless a run is at work right now, one was killed, or the copy was changed by hand. "
             f"Both are written again by {again}"
         )
     return _report(
@@ -635,13 +681,7 @@ def _stray_fences(state: State) -> list[Finding]:
     }
     found = []
     for fence in state.fences or ():
-        if fence.state != FENCED:
-            continue
-        covered = [
-            name
-            for name, host in state.hosts.items()
-            if any(covers(fence, address) for address in host.addresses)
-        ]
+        covered = _covered_nodes(fence, state) if fence.state == FENCED else []
         nodes = [name for name in covered if state.ready(name) and name != owners.get(fence.name)]
         if nodes:
             found.append(
@@ -650,14 +690,22 @@ def _stray_fences(state: State) -> list[Finding]:
     return found
 
 
+def _covered_nodes(fence: NetworkFence, state: State) -> list[str]:
+    return [
+        name
+        for name, host in state.hosts.items()
+        if any(covers(fence, address) for address in host.addresses)
+    ]
+
+
 def _lost_of(nodes: Iterable[str], state: State) -> list[str]:
     return sorted(name for name in nodes if not state.ready(name))
 
 
 def _stray_fence(fence: NetworkFence, nodes: list[str], owner: str, lost: list[str]) -> Finding:
-    """Each kubelet says itself which addresses it has: one that claims another's shall not have
-    that one unfenced.
-    """
+    """A NetworkFence that covers nodes that are Ready."""
+    # Each kubelet writes its own addresses. The advice must not take the fence off a lost node
+    # because another node claims its address.
     if owner:
         reason = (
             f"it is the fence of {owner}, by its ledger, and stays until {owner} is released. If "
@@ -667,7 +715,7 @@ def _stray_fence(fence: NetworkFence, nodes: list[str], owner: str, lost: list[s
         reason = _MAY_BE_OF.format(", ".join(lost[:3]), nodes[0])
     else:
         reason = (
-            f"no ledger names it, so {_OWN_WORD}, whoever set it has to take it back, once the "
+            f"no ledger names it, so {_IF_ITS_OWN}, whoever set it has to take it back, once the "
             "node was rebooted: patch spec.fenceState to Unfenced and wait for the message "
             f"{MESSAGES[UNFENCED]!r}. Do not delete it: that leaves Ceph's blocklist as it is"
         )
@@ -686,15 +734,13 @@ def _stray_fence(fence: NetworkFence, nodes: list[str], owner: str, lost: list[s
 
 
 def _stray_entries(state: State, ceph: Reading) -> list[Finding]:
-    """Entries for whole addresses or ranges that fence a node, and that nobody has noted.
-
-    Those for single clients Ceph makes itself.
+    """Entries for whole addresses or ranges that fence a node, and that no ledger or NetworkFence
+    names.
     """
-    homes = _homes(state)
-    noted = {plain(entry.entry) for ledger in state.ledgers.values() for entry in ledger.entries}
-    objects = [fence.cidrs for ledger in state.ledgers.values() for fence in ledger.network_fences]
-    objects += [fence.cidrs for fence in state.fences or () if fence.state == FENCED]
-    noted |= {plain(cidr) for cidrs in objects for cidr in cidrs}
+    # Ceph itself makes entries for single clients: of a manager or MDS that was replaced, and of
+    # the dead owner of a lock (rbd_try_acquire_lock of drivers/block/rbd.c;
+    # src/librbd/managed_lock/BreakRequest.cc).
+    homes, noted = _homes(state), _noted_ranges(state)
     found = []
     for entry in ceph.blocklist:
         if entry.kind == "client" or plain(entry.spelling) in noted:
@@ -705,6 +751,14 @@ def _stray_entries(state: State, ceph: Reading) -> list[Finding]:
     return found
 
 
+def _noted_ranges(state: State) -> set[str]:
+    """Addresses and ranges that a ledger names, or a NetworkFence in force."""
+    noted = {plain(entry.entry) for ledger in state.ledgers.values() for entry in ledger.entries}
+    objects = [fence.cidrs for ledger in state.ledgers.values() for fence in ledger.network_fences]
+    objects += [fence.cidrs for fence in state.fences or () if fence.state == FENCED]
+    return noted | {plain(cidr) for cidrs in objects for cidr in cidrs}
+
+
 def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
     range_ = "range " if entry.kind == "range" else ""
     remove = untrusted.shown_command(f"ceph osd blocklist {range_}rm {{entry}}", entry=entry.entry)
@@ -713,13 +767,13 @@ def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
         reason = _MAY_BE_OF.format(", ".join(lost[:3]), ready[0])
     elif ready:
         reason = (
-            f"{_OWN_WORD}, whoever set it has to remove it, once the node was rebooted: {remove}. "
-            "Until then volumes of this Ceph fail there"
+            f"{_IF_ITS_OWN}, whoever set it has to remove it, once the node was rebooted: "
+            f"{remove}. Until then volumes of this Ceph fail there"
         )
     else:
         reason = (
-            "perhaps somebody has fenced the node by hand. It stays until somebody removes "
-            f"it: {remove}"
+            "perhaps the node was fenced by hand. The entry stays until it is removed by hand: "
+            f"{remove}"
         )
     return _report(
         "STOR-17",

@@ -204,53 +204,19 @@ class FenceAudit:
         ledgers: Mapping[str, Ledger],
         attachments: list[Attachment],
     ) -> tuple[LostNode, ...]:
-        here: dict[str, list[Attachment]] = {name: [] for name in names}
-        for attachment in attachments:
-            if attachment.node in here:
-                here[attachment.node].append(attachment)
-        unknown = [
-            name for name in names if name not in hosts and name not in ledgers and not here[name]
-        ]
-        if unknown:
-            raise StorageOpsError(
-                f"there is no node {', '.join(unknown)}, nor an attachment or a ledger that names "
-                "it: is it a typing error?",
-                code="not_found",
-            )
+        here = _by_node(attachments, names)
+        _check_names(name for name in names if not (name in hosts or name in ledgers or here[name]))
         held = {entry.volume for found in here.values() for entry in found if entry.volume}
-        elsewhere: dict[str, list[Attachment]] = {}
-        for attachment in attachments:
-            if attachment.volume in held:
-                elsewhere.setdefault(attachment.volume, []).append(attachment)
-        fenced = {volume for name in names if name in ledgers for volume in ledgers[name].volumes}
-        volumes = self._volumes(held | fenced)
-
-        def attached(entry: Attachment) -> AttachedVolume:
-            others = [
-                other for other in elsewhere.get(entry.volume, ()) if other.node != entry.node
-            ]
-            return attached_volume(entry, volumes.get(entry.volume), others)
-
-        silent = {
-            name: host
-            for name in names
-            for host in [hosts.get(name)]
-            if host is None or host.node.ready != "True"
-        }
+        volumes = self._volumes(held | _fenced(names, ledgers))
+        silent = {name: hosts.get(name) for name in names if not _is_ready(hosts.get(name))}
         used = find_used(self._cluster, silent, ledgers, attachments, volumes, self._cached)
+        by_volume = _by_volume(attachments, held)
         lost = []
         for name in names:
-            ledger, more = ledgers.get(name), used.get(name, ())
-            left = sorted(
-                set(ledger.volumes if ledger else ())
-                - {entry.volume for entry in here[name]}
-                - {entry.name for entry in more}
-            )
-            known = [
-                *map(attached, here[name]),
-                *(without_attachment(volume, name, volumes.get(volume)) for volume in left),
-            ]
-            found = LostNode(name, hosts.get(name), ledger, tuple(known), more)
+            more = used.get(name, ())
+            attached = _attached(here[name], volumes, by_volume)
+            gone = _fenced_away(name, ledgers.get(name), (*attached, *more), volumes)
+            found = LostNode(name, hosts.get(name), ledgers.get(name), (*attached, *gone), more)
             lost.append(self._with_neighbours(found, attachments) if self._options.nodes else found)
         pods = self._waiting_pods(lost)
         return tuple(
@@ -268,10 +234,10 @@ class FenceAudit:
 
     def _waiting_pods(self, lost: Iterable[LostNode]) -> list[Pod]:
         """The pods that have a node, and wait for a volume which the lost nodes may hold."""
-        silent = [found for found in lost if found.host is None or found.host.node.ready != "True"]
         volumes = [
             volume
-            for found in silent
+            for found in lost
+            if not _is_ready(found.host)
             for volume in (*found.volumes, *found.used)
             if pure.is_exclusive(volume)
         ]
@@ -328,6 +294,73 @@ class FenceAudit:
         return {"lost": pure.describe(self._state, self._options)} if self._state else {}
 
 
+def _is_ready(host: HostRecord | None) -> bool:
+    return host is not None and host.node.ready == "True"
+
+
+def _check_names(unknown: Iterable[str]) -> None:
+    """Raises StorageOpsError for names that nothing in the cluster has."""
+    names = ", ".join(unknown)
+    if names:
+        raise StorageOpsError(
+            f"there is no node {names}, nor an attachment or a ledger that names it: is it a "
+            "typing error?",
+            code="not_found",
+        )
+
+
+def _fenced(names: Iterable[str], ledgers: Mapping[str, Ledger]) -> set[str]:
+    return {volume for name in names if name in ledgers for volume in ledgers[name].volumes}
+
+
+def _by_node(
+    attachments: Iterable[Attachment], names: Iterable[str]
+) -> dict[str, list[Attachment]]:
+    """The attachments to each of these nodes."""
+    found: dict[str, list[Attachment]] = {name: [] for name in names}
+    for attachment in attachments:
+        if attachment.node in found:
+            found[attachment.node].append(attachment)
+    return found
+
+
+def _by_volume(attachments: Iterable[Attachment], volumes: set[str]) -> dict[str, list[Attachment]]:
+    """All attachments of each of these volumes."""
+    found: dict[str, list[Attachment]] = {}
+    for attachment in attachments:
+        if attachment.volume in volumes:
+            found.setdefault(attachment.volume, []).append(attachment)
+    return found
+
+
+def _attached(
+    here: Iterable[Attachment],
+    volumes: Mapping[str, Object],
+    by_volume: Mapping[str, list[Attachment]],
+) -> list[AttachedVolume]:
+    """The attachments to a node with their volumes, and where else each of those is attached."""
+    return [
+        attached_volume(
+            entry,
+            volumes.get(entry.volume),
+            [other for other in by_volume.get(entry.volume, ()) if other.node != entry.node],
+        )
+        for entry in here
+    ]
+
+
+def _fenced_away(
+    node: str,
+    ledger: Ledger | None,
+    known: Iterable[AttachedVolume],
+    volumes: Mapping[str, Object],
+) -> list[AttachedVolume]:
+    """The volumes of its fence that have left a node: they still belong to its fail-over."""
+    names = {found.attachment.volume for found in known}
+    left = sorted(set(ledger.volumes if ledger else ()) - names)
+    return [without_attachment(volume, node, volumes.get(volume)) for volume in left]
+
+
 def make_audit(cluster: Cluster, params: Mapping[str, Any]) -> FenceAudit:
     """The audit with its options, checked."""
     if not 0 <= params["grace_seconds"] <= _MAX_GRACE:  # not a number is neither
@@ -359,9 +392,7 @@ def _parse(texts: Iterable[tuple[str, str, str]], unreadable: dict[str, str]) ->
             unreadable[node] = str(error)
             continue
         if object_name(ledger.node) != name:
-            unreadable[node] = (
-                f"{where} is the ledger of node {ledger.node}: somebody has copied it"
-            )
+            unreadable[node] = f"{where} is the ledger of node {ledger.node}: it was copied by hand"
         else:
             found[ledger.node] = ledger
     return found
