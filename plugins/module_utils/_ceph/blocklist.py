@@ -507,34 +507,24 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
     if not options.present:
         return _give_up(entry, found, options, now)
     stand_in = _stand_in(entry, blocklist.ranges, now)
-    there_too = next(
-        (other for other in blocklist.entries if stand_in and other.text == stand_in.text), None
-    )
+    there_too = _find_text(blocklist, stand_in.text) if stand_in else None
     # Both may be wanted, an address and the range of one.
     wanted_too = stand_in is not None and parse_entry(stand_in.text) in {*options.entries} - {entry}
+    # A stand-in that a killed run has left.
     left = there_too if there_too and there_too.is_stand_in(now) and not wanted_too else None
     own = [there for there in found if there is not left]
     clean_up = [Step(REMOVE, left.entry.kind, left.text, needs=entry.text)] if left else []
     if own and own[0].until - now >= options.shortest_left:
-        # A killed run has left it. It goes when nobody is protected by it any more.
-        done_with = left and own[0].text == entry.text and own[0].until >= left.until
-        return Change(entry, found, clean_up if done_with else [])
+        return Change(entry, found, clean_up if left and _outlasts(own[0], entry, left) else [])
     add = Step(ADD, entry.kind, entry.text, options.expiry_seconds)
     if all(there.text != entry.text for there in own):
         return Change(entry, found, [add, *clean_up])
-    # Ceph answers "blocklisting ... until ..." to a second add, and keeps the end of the first: the
-    # entry must go first. So that its client is not let in for a moment, another entry that hits
-    # just the same stands in.
-    if stand_in is None and options.accept_gap:
-        return Change(entry, found, [Step(REMOVE, entry.kind, entry.text), add])
+    # Ceph answers "blocklisting ... until ..." to a second add, and keeps the end of the first,
+    # since OSDMap::apply_incremental (src/osd/OSDMap.cc) only inserts into a map. So the entry must
+    # go first; and that its client is not let in for a moment, another entry that hits just the
+    # same stands in.
     if stand_in is None:
-        return Change(
-            entry,
-            found,
-            [],
-            "Ceph cannot prolong it, and no other entry that hits just the same could stand in "
-            "while it is recreated",
-        )
+        return _renew_with_gap(entry, found, options, add)
     if there_too and there_too.until - now < _STAND_IN_LEFT:
         return Change(
             entry,
@@ -545,13 +535,34 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
         )
     renew = [Step(REMOVE, entry.kind, entry.text, needs=stand_in.text), add]
     if there_too:
-        return Change(entry, found, [*renew, *clean_up])
-    if wanted_too:
-        return Change(entry, found, [stand_in._replace(seconds=options.expiry_seconds), *renew])
+        steps = [*renew, *clean_up]
+    elif wanted_too:
+        steps = [stand_in._replace(seconds=options.expiry_seconds), *renew]
+    else:
+        remove = Step(REMOVE, stand_in.kind, stand_in.text, needs=entry.text)
+        steps = [stand_in, *renew, remove]
+    return Change(entry, found, steps)
+
+
+def _outlasts(own: Blocked, entry: Entry, left: Blocked) -> bool:
+    """The entry itself protects for as long as the stand-in, which so may go."""
+    return own.text == entry.text and own.until >= left.until
+
+
+def _find_text(blocklist: Blocklist, text: str) -> Blocked | None:
+    return next((other for other in blocklist.entries if other.text == text), None)
+
+
+def _renew_with_gap(entry: Entry, found: list[Blocked], options: Options, add: Step) -> Change:
+    """Renew an entry for which no other can stand in, if its client may be let in for a moment."""
+    if options.accept_gap:
+        return Change(entry, found, [Step(REMOVE, entry.kind, entry.text), add])
     return Change(
         entry,
         found,
-        [stand_in, *renew, Step(REMOVE, stand_in.kind, stand_in.text, needs=entry.text)],
+        [],
+        "Ceph cannot prolong it, and no other entry that hits just the same could stand in "
+        "while it is recreated",
     )
 
 
@@ -593,51 +604,10 @@ def _midnight(moment: datetime) -> datetime:
 
 def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan:
     """A finding for each entry that is not as wanted; a pure function."""
-    findings = []
-    for change in changes(state.blocklist, options, state.now):
-        entry = change.entry
-        finding = Finding(
-            control="",
-            severity="info",
-            kind="blocklist entry",
-            name=entry.text,
-            node="",
-            summary=_summary(change, options, state.now),
-            verdict="repair",
-            reason="",
-            runbook="",
-        )
-        finding.named = True
-        leftover = (
-            change.steps
-            and options.present
-            and all(step.operation == REMOVE for step in change.steps)
-        )
-        finding.reason = (
-            "a run was killed while it renewed the entry" if leftover else "it was asked for"
-        )
-        finding.evidence = {
-            "kind": entry.kind,
-            "there": [f"{there.text} until {there.until_text}" for there in change.found],
-            "covered_by": [
-                f"{other.text} until {other.until_text}"
-                for other in state.blocklist.entries
-                if other.entry != entry and other.entry.covers(entry)
-            ],
-        }
-        for step in change.steps:
-            finding.repair.append(
-                Action(
-                    _VERBS[step.operation],
-                    step.text,
-                    argv(*step.arguments(state.blocklist.word)),
-                    subject=step,
-                )
-            )
-        reasons = _refusals(state, options, change)
-        if reasons:
-            finding.refuse(*reasons)
-        findings.append(finding)
+    findings = [
+        _judge(state, options, change, argv)
+        for change in changes(state.blocklist, options, state.now)
+    ]
     refused = [finding.name for finding in findings if finding.verdict == "refuse"]
     for finding in findings:
         if refused and finding.verdict != "refuse":
@@ -648,13 +618,58 @@ def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan
     return Plan(findings)
 
 
+def _judge(
+    state: State, options: Options, change: Change, argv: Callable[..., list[str]]
+) -> Finding:
+    entry = change.entry
+    leftover = options.present and _only_removes(change)
+    finding = Finding(
+        control="",
+        severity="info",
+        kind="blocklist entry",
+        name=entry.text,
+        node="",
+        summary=_summary(change, options, state.now),
+        verdict="repair",
+        reason="a run was killed while it renewed the entry" if leftover else "it was asked for",
+        runbook="",
+        named=True,
+        evidence={
+            "kind": entry.kind,
+            "there": [f"{there.text} until {there.until_text}" for there in change.found],
+            "covered_by": [
+                f"{other.text} until {other.until_text}"
+                for other in state.blocklist.entries
+                if other.entry != entry and other.entry.covers(entry)
+            ],
+        },
+        repair=[
+            Action(
+                _VERBS[step.operation],
+                step.text,
+                argv(*step.arguments(state.blocklist.word)),
+                subject=step,
+            )
+            for step in change.steps
+        ],
+    )
+    reasons = _refusals(state, options, change)
+    if reasons:
+        finding.refuse(*reasons)
+    return finding
+
+
+def _only_removes(change: Change) -> bool:
+    return bool(change.steps) and all(step.operation == REMOVE for step in change.steps)
+
+
 def _summary(change: Change, options: Options, now: datetime) -> str:
     name, found = change.entry.text, change.found
     if not found:
         return f"{name} is not in the blocklist"
     if not options.present:
         return f"{name} is in the blocklist until {found[0].until_text}"
-    if change.steps and all(step.operation == REMOVE for step in change.steps):
+    if _only_removes(change):
         return (
             f"{change.steps[0].text} stood in for {name} while that "
             "was renewed, and was left behind"
@@ -688,29 +703,32 @@ def _refusals(state: State, options: Options, change: Change) -> list[Reason]:
     for need in dict.fromkeys((step.operation, step.kind) for step in change.steps):
         if need in state.denied:
             reasons.append(_grant(state.client, state.blocklist.word, *need, state.denied[need]))
+    # An entry that is only removed hits no client that was not hit before.
     if change.problem or (options.present and any(step.operation == ADD for step in change.steps)):
-        reasons += [
-            Reason("address_protected", f"it would hit {network}, which is in protected_addresses")
-            for network in options.protected
-            if entry.overlaps(network)
-        ]
-        for who in sorted({who for daemon, who in state.daemons if _hits(entry, daemon)}):
-            may_be = (
-                "; set accept_daemons if that may be, as where the lost node has it: it fails over"
+        reasons += _would_hit(state, options, entry)
+    return reasons
+
+
+def _would_hit(state: State, options: Options, entry: Entry) -> list[Reason]:
+    """Why an entry is not added: it would hit what is protected, this host or a daemon of Ceph."""
+    reasons = [
+        Reason("address_protected", f"it would hit {network}, which is in protected_addresses")
+        for network in options.protected
+        if entry.overlaps(network)
+    ]
+    for who in sorted({who for daemon, who in state.daemons if _hits(entry, daemon)}):
+        may_be = "; set accept_daemons if that may be, as where the lost node has it: it fails over"
+        reasons.append(
+            Reason("address_protected", f"it would hit {who}{'' if who == _THIS_HOST else may_be}")
+        )
+    if state.problem:
+        reasons.append(
+            Reason(
+                "ceph_forbidden",
+                f"whether it hits a daemon of Ceph is not known: {state.problem}. Grant mon "
+                "'allow r', or set accept_daemons",
             )
-            reasons.append(
-                Reason(
-                    "address_protected", f"it would hit {who}{'' if who == _THIS_HOST else may_be}"
-                )
-            )
-        if state.problem:
-            reasons.append(
-                Reason(
-                    "ceph_forbidden",
-                    f"whether it hits a daemon of Ceph is not known: {state.problem}. Grant mon "
-                    "'allow r', or set accept_daemons",
-                )
-            )
+        )
     return reasons
 
 

@@ -17,7 +17,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 
 _DRIVER = "rbd.csi.ceph.com"
-# Before its release 3 ceph-csi did not write the image's name into the volume; it is in the handle.
+# Before its release 3 ceph-csi did not write the image's name into the volume; the handle has its
+# UUID (CSIIdentifier of ceph-csi internal/util/volid.go: version, length, clusterID, pool, UUID).
 _HANDLE = re.compile(
     r"[0-9a-f]{4}-[0-9a-f]{4}-.+-[0-9a-f]{16}-"
     r"(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
@@ -61,26 +62,37 @@ def image_of(volume: Mapping[str, Any], namespaces: Mapping[str, str]) -> Target
         )
     tree, csi = spec.get("rbd"), spec.get("csi")
     if tree:
-        # The kubelet's own plugin has this default.
+        # The in-tree plugin has this default (SetDefaults_RBDPersistentVolumeSource of
+        # pkg/apis/core/v1/defaults.go).
         return _target(name, tree.get("pool") or "rbd", "", tree.get("image"))
-    if not csi:
+    if not csi or not _is_rbd(csi):
         return None
     attributes = csi.get("volumeAttributes") or {}
-    # An installation may have given its driver any name.
+    namespace = attributes.get("radosNamespace") or namespaces.get(str(attributes.get("clusterID")))
+    return _target(name, attributes.get("pool"), namespace, _image_name(csi))
+
+
+def _is_rbd(csi: Mapping[str, Any]) -> bool:
+    """A driver of ceph-csi for RBD, or another that names an image.
+
+    An installation may have given its driver any name.
+    """
+    attributes = csi.get("volumeAttributes") or {}
     names_image = attributes.get("imageName") and (
         attributes.get("pool") or attributes.get("journalPool")
     )
-    if not str(csi.get("driver", "")).endswith(_DRIVER) and not names_image:
-        return None
+    return bool(names_image) or str(csi.get("driver", "")).endswith(_DRIVER)
+
+
+def _image_name(csi: Mapping[str, Any]) -> str:
+    """The name of the image; empty where the volume does not tell it."""
+    attributes = csi.get("volumeAttributes") or {}
     handle = str(csi.get("volumeHandle") or "")
-    image = attributes.get("imageName")
+    # ceph-csi docs/static-pvc.md: the handle of a static volume is the name of its image.
     if str(attributes.get("staticVolume", "")).lower() == "true":
-        image = handle
-    elif not image:
-        match = _HANDLE.fullmatch(handle)
-        image = f"csi-vol-{match['uuid']}" if match else ""
-    namespace = attributes.get("radosNamespace") or namespaces.get(str(attributes.get("clusterID")))
-    return _target(name, attributes.get("pool"), namespace, image)
+        return handle
+    match = _HANDLE.fullmatch(handle)
+    return attributes.get("imageName") or (f"csi-vol-{match['uuid']}" if match else "")
 
 
 def _target(volume: str, pool: Any, namespace: Any, image: Any) -> Target:

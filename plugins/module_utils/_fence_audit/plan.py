@@ -385,7 +385,7 @@ def _is_held(attachment: Attachment, in_use: set[str]) -> bool:
 def _waiting(volume: AttachedVolume, pods: Iterable[Pod]) -> list[str]:
     """Who waits for it on other nodes."""
     # Kubernetes makes no attachment there as long as it calls the volume attached to the lost node
-    # (isMultiAttachForbidden of pkg/volume/util, asked by attachdetach/reconciler/reconciler.go).
+    # (reportMultiAttachError of pkg/controller/volume/attachdetach/reconciler/reconciler.go).
     claim = volume.volume.claim if volume.volume else ("", "")
     users = [pod for pod in pods if pod.namespace == claim[0] and claim[1] in pod.claims]
     told = {pod.node: f"{volume.name} on {pod.node} for pod {pod.title}" for pod in users}

@@ -60,7 +60,9 @@ _SOURCES = {
     "node": "its InternalIP; Ceph may see another one, so node_fence takes it for the node's only "
     "where Ceph, or the user, says so too",
 }
-# Names of cluster-scoped objects may be no longer.
+_BLOCKLIST_UNREAD = "not read, so whether something is fenced there is not known from Ceph itself"
+# The name of a NetworkFence is a DNS subdomain, at most so long (RFC 1123; Kubernetes
+# documentation, "Object Names and IDs").
 _NAME = 253
 T = TypeVar("T")
 
@@ -129,45 +131,21 @@ class Subject(NamedTuple):
 
 def make_options(params: Mapping[str, Any]) -> Options:
     """The module's options, checked. Raises StorageOpsError."""
-    name, namespace = params["secret_name"], params["secret_namespace"]
-    if params["network_fence_class"] and (
-        params["driver"] or params["cluster_id"] or name or namespace
-    ):
-        raise BadOption(
-            "network_fence_class names the driver, the clusterID and the secret, so leave driver, "
-            "cluster_id and secret_* out"
-        )
-    if not params["network_fence_class"] and not (
-        params["driver"] and params["cluster_id"] and name and namespace
-    ):
-        raise BadOption(
-            "give driver, cluster_id, secret_name and secret_namespace, or network_fence_class "
-            "which has all of them"
-        )
+    _check_settings(params)
     if not 1 <= params["fence_timeout"] <= 3600:  # not a number is neither
         raise BadOption(f"fence_timeout is {params['fence_timeout']:g}; give 1 to 3600 seconds")
     nodes = tuple(dict.fromkeys(text.strip() for text in params["nodes"]))
     if not all(nodes):
         raise BadOption("nodes has an empty name; leave the option out for all nodes")
-    addresses = {}
-    for node, texts in params["addresses"].items():
-        texts = [texts] if isinstance(texts, str) else texts
-        if (
-            not isinstance(texts, list)
-            or not texts
-            or not all(isinstance(text, str) for text in texts)
-        ):
-            raise BadOption(f"addresses must give a list of addresses for {node}, not {texts!r}")
-        addresses[node] = _ranges(tuple(texts), f"addresses of {node}")
     return Options(
         params["driver"],
         params["cluster_id"],
-        name,
-        namespace,
+        params["secret_name"],
+        params["secret_namespace"],
         params["network_fence_class"],
         nodes,
         params["name_prefix"],
-        addresses,
+        {node: _listed(node, texts) for node, texts in params["addresses"].items()},
         params["ledger_namespace"],
         params["fence_timeout"],
         params["max_repairs"],
@@ -175,12 +153,38 @@ def make_options(params: Mapping[str, Any]) -> Options:
     )
 
 
+def _check_settings(params: Mapping[str, Any]) -> None:
+    """The class has all settings, or the options have: never both."""
+    given = [
+        bool(params[name]) for name in ("driver", "cluster_id", "secret_name", "secret_namespace")
+    ]
+    if params["network_fence_class"] and any(given):
+        raise BadOption(
+            "network_fence_class names the driver, the clusterID and the secret, so leave driver, "
+            "cluster_id and secret_* out"
+        )
+    if not params["network_fence_class"] and not all(given):
+        raise BadOption(
+            "give driver, cluster_id, secret_name and secret_namespace, or network_fence_class "
+            "which has all of them"
+        )
+
+
+def _listed(node: str, texts: Any) -> tuple[str, ...]:
+    """The ranges that the option addresses gives for a node."""
+    texts = [texts] if isinstance(texts, str) else texts
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise BadOption(f"addresses must give a list of addresses for {node}, not {texts!r}")
+    return _ranges(tuple(texts), f"addresses of {node}")
+
+
 def plan(state: State, options: Options) -> Plan:
     """One finding for each node that has no NetworkFence as it should be."""
     wanted = {host.node.name: _wanted(state, options, host) for host in state.hosts}
     nodes: _Owners[str] = _Owners()
     fences: _Owners[NetworkFence] = _Owners()
-    # What a kubelet alone says must be no other node's, wherever Ceph sees that one.
+    # An address that only its kubelet says must not be claimed by another node, whatever that
+    # node's own source says.
     claimed: _Owners[str] = _Owners()
     for host in state.hosts:
         nodes.add(wanted[host.node.name], host.node.name)
@@ -218,47 +222,66 @@ def _judge(
     name = options.name_prefix + host.node.name
     ours = next((fence for fence in state.fences if fence.name == name), None)
     touching = [fence for fence in fences.touching(cidrs) if fence.name != name]
-    as_wanted = [
-        fence for fence in [ours, *touching] if fence and _fits(fence, state, options, cidrs)
-    ]
-    if any(fence.settled for fence in as_wanted) and not any(
-        fence.state == FENCED for fence in touching
-    ):
+    if _is_prepared(state, options, cidrs, ours, touching):
         return None
     source = _source(state, options, host)
-    evidence: dict[str, Any] = {
-        "cidrs": list(cidrs),
-        "addresses_from": _SOURCES[source],
-        "driver": state.driver,
-        "clusterID": state.cluster_id,
-        "network_fences": [
-            f"{fence.name}: {fence.state}, {fence.status}" for fence in [ours, *touching] if fence
-        ],
-        "blocklist": "read"
-        if options.ceph
-        else "not read, so whether something is fenced there is not known from Ceph itself",
-    }
-    summary = f"node {host.node.name} is not prepared to be fenced by a NetworkFence"
     body = _body(name, cidrs, source, options)
-    reason = "so that it can be fenced at once when it is lost"
     finding = Finding(
         control="",
         severity="minor",
         kind="Node",
         name=host.node.name,
         node=host.node.name,
-        summary=summary,
+        summary=f"node {host.node.name} is not prepared to be fenced by a NetworkFence",
         verdict="repair",
-        reason=reason,
+        reason="so that it can be fenced at once when it is lost",
         runbook=RUNBOOK,
-        evidence=evidence,
+        evidence=_evidence(state, options, cidrs, source, [ours, *touching]),
     )
     finding.named = host.node.name in options.nodes
     finding.repair = [Action("create_networkfence", name, _command(body), Subject(host, body))]
-    reasons = _against(state, options, host, cidrs, nodes, ours, touching)
+    reasons = _against(state, options, host, cidrs, nodes)
+    if ours and not (ours.settled and _fits(ours, state, options, cidrs)):
+        reasons.append(Reason("network_fence_unfit", _misfit(ours, state, options, cidrs)))
+    reasons += _opposed(state, options, cidrs, touching)
     if reasons:
         finding.refuse(*reasons)
     return finding
+
+
+def _is_prepared(
+    state: State,
+    options: Options,
+    cidrs: tuple[str, ...],
+    ours: NetworkFence | None,
+    touching: list[NetworkFence],
+) -> bool:
+    """A NetworkFence as it would be made is there, whatever its name, and none fences the node."""
+    as_wanted = [
+        fence for fence in [ours, *touching] if fence and _fits(fence, state, options, cidrs)
+    ]
+    return any(fence.settled for fence in as_wanted) and not any(
+        fence.state == FENCED for fence in touching
+    )
+
+
+def _evidence(
+    state: State,
+    options: Options,
+    cidrs: tuple[str, ...],
+    source: str,
+    fences: list[NetworkFence | None],
+) -> dict[str, Any]:
+    return {
+        "cidrs": list(cidrs),
+        "addresses_from": _SOURCES[source],
+        "driver": state.driver,
+        "clusterID": state.cluster_id,
+        "network_fences": [
+            f"{fence.name}: {fence.state}, {fence.status}" for fence in fences if fence
+        ],
+        "blocklist": "read" if options.ceph else _BLOCKLIST_UNREAD,
+    }
 
 
 def _against(
@@ -267,10 +290,8 @@ def _against(
     host: Host,
     cidrs: tuple[str, ...],
     nodes: _Owners[str],
-    ours: NetworkFence | None,
-    touching: list[NetworkFence],
 ) -> list[Reason]:
-    """Why no NetworkFence is made for this node."""
+    """Why no NetworkFence is made for this node, by the node itself and by what Ceph has."""
     name = host.node.name
     reasons = []
     if not cidrs:
@@ -317,8 +338,14 @@ def _against(
                     "unfencing may take away: find out whose it is",
                 )
             )
-    if ours and not (ours.settled and _fits(ours, state, options, cidrs)):
-        reasons.append(Reason("network_fence_unfit", _misfit(ours, state, options, cidrs)))
+    return reasons
+
+
+def _opposed(
+    state: State, options: Options, cidrs: tuple[str, ...], touching: list[NetworkFence]
+) -> list[Reason]:
+    """Why no NetworkFence is made beside others that have an address in common with it."""
+    reasons = []
     for fence in touching:
         if fence.state == FENCED:
             reasons.append(

@@ -433,8 +433,7 @@ def judge_clients(
         if ledger.boot_id
         else f"the bootID that {node} was fenced in is unknown"
     )
-    clients = options.clients
-    if clients is None:
+    if options.clients is None:
         return [
             Reason(
                 "old_clients_left",
@@ -442,6 +441,23 @@ def judge_clients(
                 f"writing. {_REBOOT}",
             )
         ], ""
+    doubts = _client_doubts(options.clients, ledger, host, same)
+    if watchers:
+        doubts.append(
+            Reason(
+                "ceph_watcher_left",
+                f"{same}, and Ceph still sees {watchers}, so not all of its clients are gone. "
+                f"{_REBOOT}",
+            )
+        )
+    return doubts, f"{same}, but itself shows no client of the fenced storage"
+
+
+def _client_doubts(clients: Clients, ledger: Ledger, host: HostRecord, same: str) -> list[Reason]:
+    """Why what the node shows does not prove that its old clients are gone.
+
+    ``same``: the sentence that says that it is in the boot in which it was fenced.
+    """
     doubts = []
     if clients.problem:
         doubts.append(
@@ -467,15 +483,7 @@ def judge_clients(
                 f"({', '.join(held[:3])}), which would go on writing. {_REBOOT}",
             )
         )
-    if watchers:
-        doubts.append(
-            Reason(
-                "ceph_watcher_left",
-                f"{same}, and Ceph still sees {watchers}, so not all of its clients are gone. "
-                f"{_REBOOT}",
-            )
-        )
-    return doubts, f"{same}, but itself shows no client of the fenced storage"
+    return doubts
 
 
 def _is_fenced(client: Client, ledger: Ledger) -> bool:
@@ -592,13 +600,28 @@ def _plan_released(
     if doubts:
         finding.refuse(*doubts)
         return
+    finding.repair += _restore_node(ledger, host)
+    finding.repair.append(
+        Action(
+            "remove_fence_ledger",
+            host.node.name,
+            ["DELETE", config_map_path(ledger.node, options.namespace)],
+            Subject(ledger),
+        )
+    )
+    finding.reason = _what_is_left(options, ledger, host)
+
+
+def _restore_node(ledger: Ledger, host: HostRecord) -> list[Action]:
+    """Take off the taint and the cordon that we have set."""
     node = host.node
     where = path("v1", "nodes", node.name)
+    actions = []
     # What another Node object carries was not set by us.
     same = node.uid == ledger.node_uid
     if ledger.tainted and same and has_taint(host):
         gone = f"-{TAINT[0]}={TAINT[1]}:{TAINT[2]}"
-        finding.repair.append(
+        actions.append(
             Action(
                 "untaint_node",
                 node.name,
@@ -606,31 +629,26 @@ def _plan_released(
                 Subject(ledger),
             )
         )
+    # The taint first: a node that takes pods while it is out of service loses them at once.
     if ledger.cordoned and same and node.unschedulable:
         command_ = ["PATCH", where, f"uid={node.uid}", "spec.unschedulable=null"]
-        finding.repair.append(Action("uncordon_node", node.name, command_, Subject(ledger)))
-    finding.repair.append(
-        Action(
-            "remove_fence_ledger",
-            node.name,
-            ["DELETE", config_map_path(ledger.node, options.namespace)],
-            Subject(ledger),
-        )
-    )
-    finding.reason = (
-        "the fence is gone" if not options.check else "the steps before take the fence back"
-    )
+        actions.append(Action("uncordon_node", node.name, command_, Subject(ledger)))
+    return actions
+
+
+def _what_is_left(options: Options, ledger: Ledger, host: HostRecord) -> str:
+    """Why the release may end, and what keeps on fencing the node."""
+    said = "the fence is gone" if not options.check else "the steps before take the fence back"
     left = _foreign(ledger)
     if left:
-        finding.reason += (
+        said += (
             f"; {', '.join(left)} were there before it, so they stay, and the node "
             "is fenced by them as long as they are there"
         )
     blocked = still_blocking(options.ceph, ledger, host)
     if blocked:
-        finding.reason += (
-            f"; but {'; '.join(blocked)}. Find out who has set that, and have it removed"
-        )
+        said += f"; but {'; '.join(blocked)}. Find out who has set that, and have it removed"
+    return said
 
 
 def _begun(finding: Finding, ledger: Ledger) -> bool:
@@ -649,18 +667,7 @@ def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[Reaso
     """Why entries of ours may still be in the blocklist."""
     ceph = options.ceph
     if ceph is None:
-        needed = [entry.entry for entry in ledger.entries if entry.ours]
-        return (
-            [
-                Reason(
-                    "ceph_not_read",
-                    f"nobody has shown that {', '.join(needed)} left Ceph's blocklist: read it "
-                    "with rbd_watcher_info (option ceph)",
-                )
-            ]
-            if needed
-            else []
-        )
+        return _unread(ledger)
     unfit = _unfit(ceph, state, ledger)
     if unfit:
         return [unfit]
@@ -689,6 +696,20 @@ def _still_blocked(state: State, options: Options, ledger: Ledger) -> list[Reaso
     return doubts
 
 
+def _unread(ledger: Ledger) -> list[Reason]:
+    """What has to be read of Ceph before the fence counts as gone."""
+    needed = [entry.entry for entry in ledger.entries if entry.ours]
+    if needed:
+        return [
+            Reason(
+                "ceph_not_read",
+                f"it is not proven that {', '.join(needed)} left Ceph's blocklist: read it "
+                "with rbd_watcher_info (option ceph)",
+            )
+        ]
+    return []
+
+
 def _given_back(ceph: Reading, ledger: Ledger) -> set[str]:
     """The entries that were there before the fence, and are again until the time until which they
     were.
@@ -704,11 +725,13 @@ def _given_back(ceph: Reading, ledger: Ledger) -> set[str]:
 
 def still_blocking(ceph: Reading | None, ledger: Ledger, host: HostRecord | None) -> list[str]:
     """What else blocks the node's addresses, those of before among them, as a sentence."""
-    given = _given_back(ceph, ledger) if ceph else set()
-    mine = [ceph.find(text) for text in _mine(ledger) if text not in given] if ceph else []
+    if ceph is None:
+        return []
+    given = _given_back(ceph, ledger)
+    mine = [ceph.find(text) for text in _mine(ledger) if text not in given]
     addresses = dict.fromkeys([*ledger.addresses, *(host.addresses if host else ())])
     found = []
-    for entry in ceph.blocklist if ceph else ():
+    for entry in ceph.blocklist:
         hit = [address for address in addresses if entry.covers(address)]
         if hit and entry not in mine:
             found.append(
@@ -776,12 +799,9 @@ def _foreign(ledger: Ledger) -> list[str]:
 
 
 def _evidence(state: State, ledger: Ledger) -> dict[str, Any]:
-    host = state.host
     evidence: dict[str, Any] = {
-        "ready": host.node.ready if host else "no such node",
-        "boot_id": host.boot_id if host else "",
+        **_of_host(state.host),
         "boot_id_when_fenced": ledger.boot_id,
-        "machine": host.machine if host else "",
         "machine_when_fenced": ledger.machine,
         "method": ledger.method,
         "phase": ledger.phase,
@@ -800,6 +820,12 @@ def _evidence(state: State, ledger: Ledger) -> dict[str, Any]:
     if state.pods:
         evidence["pods"] = [f"{pod.title} ({pod.phase})" for pod in state.pods]
     return evidence
+
+
+def _of_host(host: HostRecord | None) -> dict[str, str]:
+    if host is None:
+        return {"ready": "no such node", "boot_id": "", "machine": ""}
+    return {"ready": host.node.ready, "boot_id": host.boot_id, "machine": host.machine}
 
 
 def _lone_note(options: Options, note: str) -> Finding:

@@ -913,7 +913,7 @@ def test_another_node_object_keeps_its_own_cordon() -> None:
 @pytest.mark.parametrize(
     ("ceph", "words"),
     [
-        (None, "nobody has shown that 10.0.0.1 left Ceph's blocklist"),
+        (None, "it is not proven that 10.0.0.1 left Ceph's blocklist"),
         (reading(*FOREIGN, blocked("10.0.0.1")), "10.0.0.1 is still in Ceph's blocklist"),
         (reading(fsid="other"), "the reading is of Ceph cluster other, and the fence is in f"),
         (reading(age=3600), "read it again"),
@@ -1116,7 +1116,7 @@ def test_entries_of_before_a_change_of_method_have_to_go_too() -> None:
             ledger=BY_OBJECT._replace(entries=LEDGER.entries),
         )
     )
-    refused(world, "nobody has shown that 10.0.0.1 left", "released")
+    refused(world, "it is not proven that 10.0.0.1 left", "released")
 
 
 def test_a_network_fence_is_patched_and_its_message_awaited() -> None:
