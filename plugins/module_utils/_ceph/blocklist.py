@@ -502,16 +502,30 @@ def changes(blocklist: Blocklist, options: Options, now: datetime) -> list[Chang
     return [change for change in every if change.steps or change.problem]
 
 
+class _StandIn(NamedTuple):
+    """What protects the client of an entry while that is recreated.
+
+    ``step``: what adds it; ``there``: it is in the list already; ``wanted``: the user wants it too,
+    as an address and the range of one.
+    """
+
+    step: Step
+    there: Blocked | None
+    wanted: bool
+
+    def left(self, now: datetime) -> Blocked | None:
+        """What a killed run has left of it."""
+        return (
+            self.there if self.there and self.there.is_stand_in(now) and not self.wanted else None
+        )
+
+
 def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime) -> Change:
     found = blocklist.find(entry)
     if not options.present:
         return _give_up(entry, found, options, now)
-    stand_in = _stand_in(entry, blocklist.ranges, now)
-    there_too = _find_text(blocklist, stand_in.text) if stand_in else None
-    # Both may be wanted, an address and the range of one.
-    wanted_too = stand_in is not None and parse_entry(stand_in.text) in {*options.entries} - {entry}
-    # A stand-in that a killed run has left.
-    left = there_too if there_too and there_too.is_stand_in(now) and not wanted_too else None
+    stand_in = _find_stand_in(blocklist, entry, options, now)
+    left = stand_in.left(now) if stand_in else None
     own = [there for there in found if there is not left]
     clean_up = [Step(REMOVE, left.entry.kind, left.text, needs=entry.text)] if left else []
     if own and own[0].until - now >= options.shortest_left:
@@ -525,32 +539,44 @@ def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime)
     # same stands in.
     if stand_in is None:
         return _renew_with_gap(entry, found, options, add)
-    if there_too and there_too.until - now < _STAND_IN_LEFT:
+    if stand_in.there and stand_in.there.until - now < _STAND_IN_LEFT:
         return Change(
             entry,
             found,
             [],
-            f"{stand_in.text}, which could stand in while it is made "
+            f"{stand_in.step.text}, which could stand in while it is made "
             "again, is about to end: wait for that",
         )
-    renew = [Step(REMOVE, entry.kind, entry.text, needs=stand_in.text), add]
-    if there_too:
-        steps = [*renew, *clean_up]
-    elif wanted_too:
-        steps = [stand_in._replace(seconds=options.expiry_seconds), *renew]
-    else:
-        remove = Step(REMOVE, stand_in.kind, stand_in.text, needs=entry.text)
-        steps = [stand_in, *renew, remove]
-    return Change(entry, found, steps)
+    return Change(entry, found, _renew_behind(stand_in, entry, options, add, clean_up))
+
+
+def _find_stand_in(
+    blocklist: Blocklist, entry: Entry, options: Options, now: datetime
+) -> _StandIn | None:
+    step = _stand_in(entry, blocklist.ranges, now)
+    if step is None:
+        return None
+    there = next((other for other in blocklist.entries if other.text == step.text), None)
+    return _StandIn(step, there, parse_entry(step.text) in {*options.entries} - {entry})
+
+
+def _renew_behind(
+    stand_in: _StandIn, entry: Entry, options: Options, add: Step, clean_up: list[Step]
+) -> list[Step]:
+    """Recreate an entry while another one stands in for it."""
+    step = stand_in.step
+    renew = [Step(REMOVE, entry.kind, entry.text, needs=step.text), add]
+    if stand_in.there:
+        return [*renew, *clean_up]
+    # One that the user wants stays, for as long as any other.
+    if stand_in.wanted:
+        return [step._replace(seconds=options.expiry_seconds), *renew]
+    return [step, *renew, Step(REMOVE, step.kind, step.text, needs=entry.text)]
 
 
 def _outlasts(own: Blocked, entry: Entry, left: Blocked) -> bool:
     """The entry itself protects for as long as the stand-in, which so may go."""
     return own.text == entry.text and own.until >= left.until
-
-
-def _find_text(blocklist: Blocklist, text: str) -> Blocked | None:
-    return next((other for other in blocklist.entries if other.text == text), None)
 
 
 def _renew_with_gap(entry: Entry, found: list[Blocked], options: Options, add: Step) -> Change:

@@ -150,19 +150,15 @@ def pick_fence(item: dict[str, Any], classes: Mapping[str, dict[str, Any]]) -> N
     """
     meta, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     class_name = spec.get("networkFenceClassName") or ""
-    settings = classes.get(class_name, {})
-    parameters = (
-        {**(spec.get("parameters") or {}), **(settings.get("parameters") or {})}
-        if settings or not class_name
-        else {}
-    )
+    driver, cluster_id = _storage_of(spec, classes.get(class_name, {}))
     return NetworkFence(
         meta["name"],
         meta["uid"],
-        settings.get("provisioner") or "" if class_name else spec.get("driver") or "",
-        parameters.get("clusterID") or "",
+        driver,
+        cluster_id,
         tuple(spec.get("cidrs") or ()),
-        # The resource's own default, should an API server ever not have filled it in.
+        # The resource's own default, should an API server ever not have filled it in
+        # (api/csiaddons/v1alpha1/networkfence_types.go, FenceState).
         spec.get("fenceState") or FENCED,
         status.get("result") or "",
         status.get("message") or "",
@@ -171,6 +167,22 @@ def pick_fence(item: dict[str, Any], classes: Mapping[str, dict[str, Any]]) -> N
         class_name,
         (meta.get("annotations") or {}).get(ADDRESSES_FROM) or "",
     )
+
+
+def _storage_of(spec: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Driver and clusterID of a NetworkFence; ``settings``: the spec of its class, if it is there.
+
+    Both are empty where it names a class that is missing.
+    """
+    own = spec.get("parameters") or {}
+    if not spec.get("networkFenceClassName"):
+        return spec.get("driver") or "", own.get("clusterID") or ""
+    if not settings:
+        return "", ""
+    # processFencingRequest copies the parameters of the class over those of the object
+    # (internal/controller/csiaddons/networkfence_controller.go).
+    parameters = {**own, **(settings.get("parameters") or {})}
+    return settings.get("provisioner") or "", parameters.get("clusterID") or ""
 
 
 class HasRanges(Protocol):

@@ -281,17 +281,7 @@ def find_used(
         if found.node in hosts:
             known[found.node].add(found.name)
             here[found.node].add(found.volume)
-    wanted: dict[str, set[Any]] = {name: set() for name in hosts}
-    for pod in _pods(cluster, hosts, cached):
-        wanted[pod.node] |= {(pod.namespace, claim) for claim in pod.claims}
-    for name, host in hosts.items():
-        wanted[name] -= {
-            pick_volume(volumes[volume]).claim for volume in here[name] if volume in volumes
-        }
-        in_use = host.node.volumes_in_use if host else ()
-        wanted[name] |= {
-            entry for entry in in_use if attachment_names((entry,), name) - known[name]
-        }
+    wanted = _wanted(_pods(cluster, hosts, cached), hosts, known, here, volumes)
     everything = {key for keys in wanted.values() for key in keys}
     if not everything:
         return {}
@@ -307,15 +297,45 @@ def find_used(
             without_attachment(volume, name, left[volume], by_volume.get(volume, ()))
             for volume in sorted(set(left) - here[name])
         ]
-        fenced = _proven(ledgers.get(name), host)
-        # An in-tree volume that is not migrated is never attached, and nothing could be awaited
-        # elsewhere.
-        used[name] = tuple(
-            entry
-            for entry in entries
-            if entry.is_rbd and entry.attachment.driver and entry.name not in fenced
-        )
+        used[name] = _not_fenced(entries, _proven(ledgers.get(name), host))
     return used
+
+
+def _wanted(
+    pods: Iterable[Pod],
+    hosts: Mapping[str, HostRecord | None],
+    known: Mapping[str, set[str]],
+    here: Mapping[str, set[str]],
+    volumes: Mapping[str, Object],
+) -> dict[str, set[Any]]:
+    """By node, the claims and unique names of the volumes that it may use unattached.
+
+    ``known``: the names of the attachments to each node; ``here``: the volumes of these.
+    """
+    wanted: dict[str, set[Any]] = {name: set() for name in hosts}
+    for pod in pods:
+        wanted[pod.node] |= {(pod.namespace, claim) for claim in pod.claims}
+    for name, host in hosts.items():
+        wanted[name] -= {
+            pick_volume(volumes[volume]).claim for volume in here[name] if volume in volumes
+        }
+        in_use = host.node.volumes_in_use if host else ()
+        wanted[name] |= {
+            entry for entry in in_use if attachment_names((entry,), name) - known[name]
+        }
+    return wanted
+
+
+def _not_fenced(
+    entries: Iterable[AttachedVolume], fenced: tuple[str, ...]
+) -> tuple[AttachedVolume, ...]:
+    # An in-tree volume that is not migrated is never attached, and nothing could be awaited
+    # elsewhere.
+    return tuple(
+        entry
+        for entry in entries
+        if entry.is_rbd and entry.attachment.driver and entry.name not in fenced
+    )
 
 
 def _pods(cluster: Cluster, hosts: Mapping[str, HostRecord | None], cached: bool) -> list[Pod]:
@@ -431,19 +451,25 @@ def fences_of(
     told: list[tuple[FenceObject, NetworkFence | None, str]] = []
     for found in noted:
         fence = there.get(found.uid)
-        hit = [address for address in ledger.addresses if covers(found, address)]
         if fence:
             told.append(
                 (found, fence, "" if fence.cidrs == found.cidrs else "has other ranges now")
             )
         elif found.uid in deleted:
             told.append((found, None, "is being deleted"))
-        elif not all(
-            any(other.name == found.name and covers(other, address) for other in others)
-            for address in hit
-        ):
+        elif not _is_recreated(found, others, ledger):
             told.append((found, None, "is gone or was replaced"))
     return told
+
+
+def _is_recreated(found: FenceObject, others: list[NetworkFence], ledger: Ledger) -> bool:
+    """NetworkFences of its name, noted too, cover every address that it covered."""
+    namesakes = [other for other in others if other.name == found.name]
+    return all(
+        any(covers(other, address) for other in namesakes)
+        for address in ledger.addresses
+        if covers(found, address)
+    )
 
 
 def opposing(state: NodeState, ledger: Ledger, drivers: set[str]) -> list[NetworkFence]:
