@@ -23,9 +23,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 
 Network = Union[IPv4Network, IPv6Network]
 
+# Three kinds of entries, in the order in which an OSD looks for a client that asks it
+# (OSDMap::is_blocklisted of src/osd/OSDMap.cc): this very instance, the whole IP address (port and
+# nonce 0), and a range of addresses (since Quincy).
 ADDRESS, CLIENT, RANGE = "address", "client", "range"
 # A wider range is a slip of the pen: it hits every client there is.
 SHORTEST_PREFIX = {4: 16, 6: 48}
+# A nonce tells apart the clients at one address; entity_addr_t (src/msg/msg_types.h) has it as 32
+# bits. Of a range, Ceph keeps the length of the prefix in this field.
 _MAX_NONCE = 0xFFFFFFFF
 
 _WRITTEN = re.compile(
@@ -33,6 +38,8 @@ _WRITTEN = re.compile(
     r"(?:\[(?P<bracketed>[0-9A-Fa-f:]+)\]|(?P<four>[0-9.]+)|(?P<six>[0-9A-Fa-f]*:[0-9A-Fa-f:]*))"
     r"(?::(?P<port>[0-9]{1,5}))?(?:/(?P<number>[0-9]{1,10}))?"
 )
+# What entity_addr_t prints: a type where it is not ANY, the address (IPv6 in brackets), the port
+# and the nonce. Before Nautilus entries have the type of a legacy address, since then ANY.
 _STORED = re.compile(
     r"(?:(?:v1|v2|any|cidr):)?(?:\[(?P<six>[0-9A-Fa-f:.]+)\]"
     r"|(?P<four>[0-9.]+)):(?P<port>[0-9]+)/(?P<number>[0-9]+)"
@@ -65,6 +72,8 @@ class Entry(NamedTuple):
 
     def covers(self, other: Entry) -> bool:
         """Every client that ``other`` blocks, this one blocks too."""
+        # Only the same instance is hit by an entry for a client; an entry for an address hits every
+        # instance there, whatever its nonce.
         if self.kind == CLIENT:
             return other == self
         return within(other.network, self.network)
@@ -85,6 +94,9 @@ def within(inner: Network, outer: Network) -> bool:
 
 def parse_entry(text: str) -> Entry:
     """An entry as a user writes it. Raises BadOption with what is wrong with it."""
+    # Ceph's own parser (entity_addr_t::parse) stops at what it does not understand and takes the
+    # rest for zero, so a slip becomes an entry for something else. What is not understood whole is
+    # refused here.
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:
         raise _refused(
@@ -133,6 +145,7 @@ def parse_stored(text: str, is_range: bool = False) -> Entry | None:
 
     None for what is none, as ``:/0``.
     """
+    # A watcher or a lock of a client that is gone may have the blank address ":/0".
     match = _STORED.fullmatch(text)
     if match is None:
         return None
@@ -165,6 +178,7 @@ def _single(text: str, host: str) -> Network:
         raise _refused(
             text, "Ceph misreads an IPv4 address inside of an IPv6 one: give the IPv4 address"
         )
+    # No connection comes from these (RFC 4291, section 2.5.2 and 2.7; RFC 1122, section 3.2.1.3).
     if address.is_unspecified or address.is_multicast:
         raise _refused(text, f"{address} is no client's address")
     return ip_network(address)

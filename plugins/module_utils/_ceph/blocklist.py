@@ -41,6 +41,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 # Seven days: a node that comes back after its entry has expired writes again. Ten years: Ceph
 # counts time in 32 bits, until 2106.
 SHORTEST_EXPIRY_SECONDS, LONGEST_EXPIRY_SECONDS = 604_800, 315_360_000
+# The verbs of "ceph osd blocklist", as the monitor's command table has them
+# (src/mon/MonCommands.h).
 ADD, REMOVE = "add", "rm"
 _VERBS = {ADD: "add_blocklist_entry", REMOVE: "remove_blocklist_entry"}
 # What stands in for an entry while it is renewed goes again within a second. If we are killed
@@ -59,6 +61,8 @@ _PROBES = {
     CLIENT: "[::ffff:192.0.2.1]:0/1",
     RANGE: "192.0.2.0/999",
 }
+# The exit code of the tool is the errno of the monitor's answer (src/ceph.in): EINVAL here, EACCES
+# where the capabilities do not allow the command.
 _EINVAL = 22
 # What is given back ends when it would have ended, but for this, since Ceph counts from when it is
 # told; and what is about to end is not.
@@ -207,6 +211,8 @@ class State(NamedTuple):
 
 def read_blocklist(ceph: Ceph) -> Blocklist:
     """Read the OSD map, which is the one place where all kinds of entries are told apart."""
+    # "ceph osd blocklist ls" prints ranges and addresses as one list; the dump has "blocklist" and
+    # "range_blocklist" apart (OSDMap::dump of src/osd/OSDMap.cc).
     return parse_dump(ceph.json("ceph", "osd", "dump"))
 
 
@@ -256,6 +262,8 @@ def parse_until(text: str) -> datetime:
     Before Octopus Ceph wrote it in the monitor's own time; UTC is near enough for what is here for
     days.
     """
+    # utime_t prints local time with its offset since Octopus, as 2026-01-01T12:00:00.000000+0000,
+    # and before without it and with a blank.
     text = text.replace(" ", "T")
     if text[-5:-4] not in ("+", "-"):
         text += "+0000"
@@ -264,6 +272,9 @@ def parse_until(text: str) -> datetime:
 
 def _addresses(data: Any) -> Iterator[Entry]:
     """Every address with a nonce anywhere in what Ceph says about its daemons."""
+    # A daemon has a vector of addresses, one for each version of the messenger: "addrvec" of
+    # objects with "type", "addr" and "nonce" (entity_addrvec_t::dump of src/msg/msg_types.cc).
+    # Depth and names differ between daemons and releases.
     if isinstance(data, Mapping):
         if isinstance(data.get("addr"), str) and "nonce" in data:
             address = str(data["addr"])
@@ -282,6 +293,8 @@ def read_daemons(ceph: Ceph) -> tuple[tuple[Entry, str], ...]:
     """Ceph's daemons that are clients of its OSDs, and so can be hit: the active manager with its
     modules, and the metadata servers.
     """
+    # An entry that hits the active manager has its modules (volumes, rbd_support) fail until
+    # another manager takes over, and one that hits an MDS ends its rank's session with the OSDs.
     daemons = []
     for arguments, who in (
         (("mgr", "dump"), "the active ceph-mgr"),
@@ -296,6 +309,8 @@ def own_addresses(osds: tuple[str, ...]) -> Iterator[str]:
 
     Nothing is sent.
     """
+    # connect() of a datagram socket only chooses the route and with it the source address (man 7
+    # udp); the port is the lowest that an OSD binds (ms_bind_port_min).
     for osd in osds:
         try:
             with socket.socket(
@@ -471,6 +486,10 @@ class Runbook:
         """What Ceph says if we may not do this; empty if we may, or if this cluster has no such
         thing.
         """
+        # The monitor checks the capabilities before it parses the address (OSDMonitor and
+        # Monitor::handle_command of src/mon/Monitor.cc), so a command that cannot succeed tells
+        # whether it would be allowed. "profile rbd", which ceph-csi has, has the right to add an
+        # entry with a nonce alone (src/mon/MonCap.cc).
         if kind == RANGE and not blocklist.ranges:
             return ""
         result = self._ceph.run(
@@ -521,6 +540,8 @@ class _StandIn(NamedTuple):
 
 
 def _change(blocklist: Blocklist, entry: Entry, options: Options, now: datetime) -> Change:
+    # Ends are compared with the clock of this host, so an entry counts as there only with a good
+    # part of its time left.
     found = blocklist.find(entry)
     if not options.present:
         return _give_up(entry, found, options, now)
@@ -596,6 +617,8 @@ def _give_up(entry: Entry, found: list[Blocked], options: Options, now: datetime
     """The entry goes; or, if it was there before and would be still, it ends when that would have
     ended.
     """
+    # An entry that was there before the fence was prolonged by it. Ceph cannot shorten it either,
+    # so it is removed and added with what was left of its time.
     remove = [Step(REMOVE, entry.kind, there.text) for there in found]
     end = options.ends.get(entry)
     if not found or end is None or end - now < _LEAST_GIVEN:
@@ -610,6 +633,8 @@ def _stand_in(entry: Entry, ranges: bool, now: datetime) -> Step | None:
     """Another entry that hits the same clients: an address as a range of one, that as an address, a
     range with a host bit; for a single
     client there is none."""
+    # OSDMap keeps addresses and ranges in two maps, and a range with its host bits as its key, so
+    # each of these is another entry to Ceph that hits the same clients.
     network = entry.network
     single = network.prefixlen == network.max_prefixlen
     least = now + timedelta(seconds=SHORTEST_EXPIRY_SECONDS)
@@ -637,6 +662,7 @@ def plan(state: State, options: Options, argv: Callable[..., list[str]]) -> Plan
     refused = [finding.name for finding in findings if finding.verdict == "refuse"]
     for finding in findings:
         if refused and finding.verdict != "refuse":
+            # The address that is left out may be the one by which the node writes.
             # Half a fence looks like a whole one.
             finding.refuse(
                 Reason("all_or_nothing", f"nothing is changed, since {refused[0]} is refused")
@@ -760,12 +786,16 @@ def _would_hit(state: State, options: Options, entry: Entry) -> list[Reason]:
 
 def _hits(entry: Entry, daemon: Entry) -> bool:
     """Daemons listen on ports, and are clients under the same nonce and others."""
+    # A manager's modules are RADOS clients of their own, whose nonces "mgr dump" lists as
+    # active_clients.
     if entry.kind == CLIENT:
         return (entry.network, entry.nonce) == (daemon.network, daemon.nonce)
     return entry.overlaps(daemon.network)
 
 
 def _grant(client: str, word: str, operation: str, kind: str, said: str) -> Reason:
+    # The command string matches whole: with "osd blocklist" the user may run every verb of it, with
+    # arguments (grammar of src/mon/MonCap.h).
     what = {ADDRESS: "a whole address", CLIENT: "a single client", RANGE: "a range"}[kind]
     right = f'allow r, allow command "osd {word}"'
     return Reason(

@@ -28,6 +28,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 # Seconds for a command after connect_timeout; a healthy cluster answers in 0.2. Together they stay
 # below 15.
 _ANSWER_SECONDS = 8.0
+# The errno that the tools exit with when no monitor answers in time.
 _ETIMEDOUT = 110
 _MON_HOST = re.compile(r"^\s*mon[ _]host\s*=\s*(.+?)\s*$", re.MULTILINE)
 
@@ -76,6 +77,9 @@ class Ceph:
 
     def argv(self, program: str, *arguments: str) -> list[str]:
         """The whole command."""
+        # --connect-timeout is of the tool "ceph" alone (src/ceph.in); rbd and rados take any
+        # configuration option, and client_mount_timeout bounds how long librados waits for the
+        # monitors (src/common/options/global.yaml.in).
         connection = self.connection
         seconds = f"{connection.connect_timeout:g}"
         return [
@@ -123,6 +127,9 @@ class Ceph:
 
     def error(self, result: CommandResult) -> StorageOpsError:
         """What went wrong, as a sentence for the operator."""
+        # What is missing first, then what is wrong with the configuration, the network and the
+        # keyring, and only then the capabilities: each of them may have the message of the next one
+        # as its consequence.
         connection, said = self.connection, result.stderr
         where = f"the Ceph cluster of {connection.conf_path} (mon_host: {self._mon_host()})"
         if result.missing:

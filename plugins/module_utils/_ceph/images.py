@@ -68,6 +68,8 @@ def image_of(volume: Mapping[str, Any], namespaces: Mapping[str, str]) -> Target
     if not csi or not _is_rbd(csi):
         return None
     attributes = csi.get("volumeAttributes") or {}
+    # ceph-csi keeps the RADOS namespace of a clusterID in its ConfigMap (ClusterInfo of
+    # internal/util/csiconfig.go), not in the volume.
     namespace = attributes.get("radosNamespace") or namespaces.get(str(attributes.get("clusterID")))
     return _target(name, attributes.get("pool"), namespace, _image_name(csi))
 
@@ -77,6 +79,8 @@ def _is_rbd(csi: Mapping[str, Any]) -> bool:
 
     An installation may have given its driver any name.
     """
+    # ceph-csi writes "imageName", and the pool as "pool" or, before the image is made,
+    # "journalPool" into the volumeAttributes (internal/rbd/controllerserver.go).
     attributes = csi.get("volumeAttributes") or {}
     names_image = attributes.get("imageName") and (
         attributes.get("pool") or attributes.get("journalPool")

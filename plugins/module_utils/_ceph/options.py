@@ -40,6 +40,8 @@ def make_ceph(params: dict[str, Any], more_seconds: float = 0.0) -> Ceph:
     """The cluster, with the bounds the user gave; ``more_seconds``: what the module was told to
     wait besides.
     """
+    # Ceph's tools name a user by its type too (client.admin), and --name takes that; users give
+    # either.
     for name, least, most in (("connect_timeout", 1, 60), ("deadline", 10, 3600)):
         if not least <= params[name] <= most:  # so that it ends; not a number is neither
             raise BadOption(f"{name} is {params[name]:g} s; give {least} to {most}")

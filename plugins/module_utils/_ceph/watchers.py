@@ -49,10 +49,16 @@ RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 _PARALLEL = 8
 _POLL_SECONDS = 1.0
 # ceph-csi writes it in both ways; behind it stand the volume's id and the node.
+# Metadata of an image is in its header's omap, with the prefix "metadata_"
+# (src/cls/rbd/cls_rbd.cc). The key after it is of ceph-csi's design proposal "Non graceful node
+# shutdown".
 _NOTE = re.compile(
     r"metadata_\.rbd\.csi\.ceph\.com/clientaddress/(?:.*/)?(?P<node>[^/]+)", re.IGNORECASE
 )
+# A line of "rados listwatchers" (src/tools/rados/rados.cc).
 _LISTED = re.compile(r"watcher=(?P<address>\S+) client\.(?P<client>[0-9]+) cookie=[0-9]+")
+# How "rados listomapvals" shows a value: an offset, 16 bytes, and the same as text
+# (bufferlist::hexdump).
 _HEXDUMP = re.compile(r"^[0-9a-f]{8}  (?P<bytes>(?:[0-9a-f]{2} {1,2}){1,16})", re.MULTILINE)
 _ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]+\]:[0-9]+/[0-9]+|[0-9.]+:[0-9]+/[0-9]+")
 
@@ -137,6 +143,9 @@ class Watchers:
 
     def gather(self) -> State:
         """Observe, wait for the watches that are to be gone, then read what does not change."""
+        # A client that is gone stays a watcher until osd_client_watch_timeout, 30 s, after its last
+        # ping (Watch of src/osd/Watch.cc), so looks within that time tell nothing of who lives; who
+        # is there at each of several looks over a longer time is alive.
         options, ceph = self._options, self._ceph
         # The first question, since it tells best why Ceph cannot be asked.
         read_blocklist(ceph)
@@ -220,6 +229,8 @@ class Watchers:
         return tuple(images)
 
     def _details(self, target: Target) -> Details:
+        # The header object of an image of format 2 is named after its id, not its name
+        # (RBD_HEADER_PREFIX of src/include/rbd_types.h), so that a rename keeps it.
         info = _answer(self._ceph, "info", target)
         locks = parse_locks(_answer(self._ceph, "lock", target, "ls"))
         notes = []
@@ -248,6 +259,8 @@ class Watchers:
         a daemon watches RBD_MIRRORING with the very client that opens the images, for its own site
         and for each peer.
         """
+        # The object is there as soon as mirroring is enabled on the pool (RBD_MIRRORING of
+        # src/include/rbd_types.h).
         space = ["--namespace", target.namespace] if target.namespace else []
         result = self._ceph.run(
             "rados", "--pool", target.pool, *space, "listwatchers", "rbd_mirroring"
@@ -261,6 +274,8 @@ class Watchers:
     def _each(self, read: Callable[[Target], Any]) -> dict[tuple[str, str, str], Any]:
         """``read`` for each image, in parallel: what it returned, or as a text why it did not."""
 
+        # An image that cannot be read must not hide the others, and must not count as one without
+        # watchers.
         def asking(target: Target) -> Any:
             try:
                 return read(target)
@@ -280,6 +295,8 @@ def _answer(ceph: Ceph, command: str, target: Target, *more: str) -> Any:
     """What ``rbd`` says about an image; its parts are options, so that no name is taken for a
     snapshot or a path.
     """
+    # rbd parses POOL/NAMESPACE/IMAGE@SNAP in its positional argument (src/tools/rbd/Utils.cc), so a
+    # name with "@" or "/" would be another image.
     space = ["--namespace", target.namespace] if target.namespace else []
     return ceph.json("rbd", command, *more, "--pool", target.pool, *space, "--image", target.image)
 
@@ -305,6 +322,9 @@ def parse_watchers(status: Any) -> tuple[Watcher, ...]:
 
 def parse_locks(answer: Any) -> tuple[Lock, ...]:
     """``rbd lock ls --format json``: a list, before Nautilus a dictionary by the lock's id."""
+    # The exclusive lock is shown as one lock with the id "auto NUMBER" (librbd ManagedLock,
+    # encode_lock_cookie); a lock that a user has taken by "rbd lock add" has the id he gave. Both
+    # have an owner that may write.
     try:
         entries = list(answer.values()) if isinstance(answer, dict) else answer
         return tuple(Lock(str(item["locker"]), _entry(item["address"])) for item in entries)
@@ -372,6 +392,8 @@ def _watching(
 
 def held_by(watchers: Sequence[Watcher], gone: tuple[Entry, ...]) -> list[Watcher]:
     """Watchers that one of the entries blocks, or would."""
+    # An entry for an address covers every client there; one for a client only the instance with its
+    # nonce, and a client that reconnects after a reboot has another one.
     return [watcher for watcher in watchers if any(entry.covers(watcher.entry) for entry in gone)]
 
 
@@ -465,6 +487,8 @@ def _image(image: Observed, observations: int) -> dict[str, Any]:
                 "client": f"client.{watcher.client}",
                 "cookie": str(watcher.cookie),
                 "seen": seen,
+                # The same client with the same cookie: a client that opens the image again
+                # registers another watch, with another cookie.
                 "persistent": seen == observations > 1,
                 "mirror": (watcher.entry, watcher.client) in image.details.mirrors,
             }

@@ -60,6 +60,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 
 RUNBOOK = "storage_ops.runbooks.fail_over_volumes"
 # The fence was read back from Ceph so long ago at most (seconds), whenever anything is detached.
+# The time between the proof of the fence and a detach, in which an entry may be removed: the
+# shorter, the better.
 _MAX_AGE = 120.0
 # Since when the feature is generally available: KEP-2268 (Non graceful node shutdown). Before, it
 # hung on the gate NodeOutOfServiceVolumeDetach.
@@ -85,6 +87,8 @@ _HARMLESS = {
     *("ephemeral", "persistentVolumeClaim"),
 }
 # Drivers whose inline volumes hold nothing but keys and certificates, made on the node for one pod.
+# Inline CSI volumes (ephemeral, KEP-596) of these drivers are made on the node for one pod and hold
+# no data.
 _SECRETS = ("secrets-store.csi.k8s.io", "csi.cert-manager.io", "csi.spiffe.io")
 WARNING = (
     "the containers of this node may still run: storage is protected from them by the fence, the "
@@ -170,6 +174,7 @@ def pick_lost_pod(item: dict[str, Any], claims: Mapping[tuple[str, str], Claim |
 
     A claim that is not bound has never held a volume.
     """
+    # A claim without spec.volumeName is not bound yet, so no node has ever mounted it.
     pod, spec = pick_pod(item), item["spec"]
     found = {name: claims.get((pod.namespace, name)) for name in pod.claims}
     there = {name: claim for name, claim in found.items() if claim}
@@ -185,6 +190,8 @@ def pick_lost_pod(item: dict[str, Any], claims: Mapping[tuple[str, str], Claim |
 
 def _inline(volume: Mapping[str, Any]) -> list[str]:
     """What a pod's volume is, as a sentence, if it is storage that has no claim."""
+    # A pod's spec may name storage itself, as an NFS export or an iSCSI LUN, with no
+    # PersistentVolume and no VolumeAttachment: nothing here fences that.
     kinds = [
         kind
         for kind, source in volume.items()
@@ -307,6 +314,7 @@ def _sort(
 
 def _held(state: State) -> list[AttachedVolume]:
     """The volumes of the fence that are attached to the node, or that a pod on it uses."""
+    # A pod may use a volume of the fence although its attachment is gone, after a forced detach.
     return [
         covered for covered in state.covered if covered.attachment.name or _users(state, covered)
     ]
@@ -353,6 +361,8 @@ def unproven(state: State, ledger: Ledger, options: Options) -> list[Reason]:
 
     A ledger tells of the past, and any client with the capability can remove an entry.
     """
+    # A NetworkFence's message or a ledger says what was true when it was written; Ceph's blocklist
+    # is what OSDs enforce.
     # In check mode nothing was fenced, and with method none nothing is.
     if options.check or ledger.method == "none":
         return []
@@ -379,6 +389,8 @@ def _is_noted(node: NodeState, ledger: Ledger) -> bool:
 
 def taint_obstacles(state: State, options: Options) -> list[Reason]:
     """Why the taint would go too far, or not far enough."""
+    # With the taint, Kubernetes detaches every volume of the node, of every driver and namespace,
+    # fenced or not (KEP-2268: the user guarantees that the node is shut down).
     reasons = []
     version = state.node.version
     if (version.major, version.minor) < _TAINT_RELEASE:
@@ -428,6 +440,8 @@ def fence_obstacles(state: State, ledger: Ledger) -> list[Reason]:
 
 
 def _ledger_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
+    # Only "fenced" and "detached" say that the fence was proven; "intended" may have stopped
+    # anywhere before that.
     if ledger.phase == "releasing":
         return [
             Reason(
@@ -480,6 +494,7 @@ def _network_obstacles(node: NodeState, ledger: Ledger) -> list[Reason]:
 
 def _current(ledger: Ledger) -> list[Entry]:
     """The entries that fence the node. Others are left from before it booted."""
+    # An entry of an earlier boot blocks an address that the node may not have any more.
     return [
         entry
         for entry in ledger.entries
@@ -506,6 +521,7 @@ def _undoing(state: State, ledger: Ledger) -> list[Reason]:
 
 def _filter_obstacles(state: State, options: Options) -> list[Reason]:
     """Filters choose among what is fenced, and nothing else."""
+    # A misspelled claim must not look like one that was failed over.
     if not options.filters.active:
         return []
     fenced = {covered.claim for covered in state.covered}
@@ -802,6 +818,7 @@ def _left_there(options: Options, covered: AttachedVolume, reasons: list[Reason]
 
 def homeless(tenant: Tenant, volumes: Iterable[AttachedVolume]) -> Finding:
     """The finding about a new pod that no node takes."""
+    # It is no failure of the fail-over: the data is free, and only the scheduler finds no node.
     pod, names = tenant.pod, ", ".join(_title(covered) for covered in volumes)
     return Finding(
         control="STOR-16",

@@ -78,6 +78,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.events 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     Attachment,
     Claim,
+    Pod,
     Tenant,
     attachment_name,
     attachment_path,
@@ -96,6 +97,8 @@ _LEAST_SECONDS = 30.0
 _POLL_SECONDS = 0.5
 # A controller that recreates a pod does so within this time (seconds), and the scheduler has
 # placed it.
+# A controller makes the new pod once the old one's object is gone, and the scheduler then places
+# it.
 _REPLACEMENT_SECONDS = 15.0
 # Nodes change all the time, so a patch that insists on what was read may have to be made again.
 _PATCH_TRIES = 10
@@ -158,6 +161,8 @@ class Failover:
         """Read the node with its attachments, then its pods and what their claims are bound to,
         then the other volumes of the fence.
         """
+        # The order matters: a pod that comes to the node after its volumes were read is seen, one
+        # that came before and is gone needs nothing.
         busy = self._lease.holder() if self._check_mode else ""
         node = gather_node(self._cluster, self._options.node, self._ledgers)
         if self._check_mode and self._run.fence:
@@ -175,6 +180,8 @@ class Failover:
         return self._state
 
     def _without_attachment(self, name: str) -> AttachedVolume:
+        # After a forced detach the VolumeAttachment is gone, and the volume is part of the fence
+        # still.
         item = self._cluster.get(path("v1", "persistentvolumes", name))
         driver = pick_volume(item).driver if item else ""
         nothing = Attachment(
@@ -187,6 +194,9 @@ class Failover:
         has them now.
         """
 
+        # The API server has the pods of a silent node for as long as nothing deletes them;
+        # taint-based eviction only sets their deletionTimestamp
+        # (pkg/controller/tainteviction/taint_eviction.go), since the kubelet has to confirm it.
         def pick(item: dict[str, Any]) -> dict[str, Any] | None:
             return None if pick_pod(item).terminal else item
 
@@ -253,6 +263,7 @@ class Failover:
             self._write(phase="detached")
 
     def undo(self, action: Action) -> Action | None:
+        # The opposite would have to attach volumes to a node that nothing is known of.
         """Nothing is taken back: what was detached is safe, since the node is fenced, and its
         ledger says how far we came.
         """
@@ -262,6 +273,8 @@ class Failover:
 
         ``detaches``: what was read of Ceph must be new enough still, which it need not be to wait.
         """
+        # Between plan and action minutes may pass in the wait for the Lease or for another volume,
+        # in which the node may come back or a fence may end.
         if self._cluster.deadline.remaining() < _LEAST_SECONDS:
             raise Prevented(
                 f"less than {_LEAST_SECONDS:g} s are left of the deadline; run again, or raise it"
@@ -289,6 +302,8 @@ class Failover:
 
     def _taint(self, _subject: Subject, dry_run: bool) -> None:
         """Add the taint, noting first that it is ours."""
+        # taints is one list that a JSON merge patch replaces whole, so the patch insists on the
+        # resourceVersion that was read, lest it drop another writer's taint.
         name = self._options.node
         for left in reversed(range(_PATCH_TRIES)):
             item = self._cluster.get(node_path(name))
@@ -327,10 +342,17 @@ class Failover:
                     raise
 
     def _force_delete(self, subject: Subject, dry_run: bool) -> None:
+        # With a grace period of 0 the API server removes the object at once (Kubernetes
+        # documentation, "Forced Pod termination"); a StatefulSet makes its next pod only after
+        # that.
         if subject.pod:
             self._delete(pod_path(subject.pod), subject.pod.uid, dry_run, grace=0)
 
     def _delete_attachment(self, subject: Subject, dry_run: bool) -> None:
+        # The external-attacher's finalizer keeps the object until ControllerUnpublishVolume has
+        # succeeded (kubernetes-csi/external-attacher pkg/controller/csi_handler.go); it is never
+        # removed here. For ceph-csi that call does nothing, which is why the fence has to be there
+        # before.
         if subject.attachment:
             self._delete(attachment_path(subject.attachment), subject.attachment.uid, dry_run)
 
@@ -344,6 +366,7 @@ class Failover:
             return
         except KubeError as error:
             # What the API server refused was not done; where no answer came it is unknown.
+            # A 4xx is the refusal of a request (RFC 9110, section 15.5).
             kind = Prevented if 400 <= error.status < 500 else ActionFailed
             raise kind(str(error), error.code) from error
 
@@ -366,6 +389,8 @@ class Failover:
             )
 
     def _wait_attached(self, subject: Subject) -> None:
+        # A volume counts as failed over when a pod elsewhere has it attached, or when it is free
+        # and no pod wants it.
         began = self._clock()
         seconds = subject.attach_timeout
         left = self._until_none(
@@ -399,6 +424,8 @@ class Failover:
         Of a volume that several nodes can have those that were made since the node was lost; others
         may have had trouble before.
         """
+        # A PersistentVolume that only one node can have is in use by its new pod alone once it is
+        # attached there.
         host = self._state.node.host if self._state else None
         lost = host.node.ready_since if host else None
 
@@ -423,6 +450,8 @@ class Failover:
 
     def _said(self, tenant: Tenant) -> str:
         """What a pod that does not run says of it, and its last event."""
+        # Events expire after an hour (--event-ttl of kube-apiserver), and rights to read them may
+        # be missing: they explain, and prove nothing.
         pod = tenant.pod
         try:
             events = path("v1", "events", namespace=pod.namespace)
@@ -443,6 +472,8 @@ class Failover:
 
     def _left(self, subject: Subject) -> list[str]:
         """What of the volumes is still to be seen on the lost node: pods, attachments."""
+        # The pods first: while a pod is there, its volume is wanted on the node and is not
+        # detached.
         node = self._options.node
         left = []
         pods = self._tenants(subject.volumes, node)
@@ -461,51 +492,50 @@ class Failover:
         """Which pods elsewhere still wait for their volume; what has been reached goes to the
         proof. ``early``: pods may yet be made.
         """
-        node = self._options.node
         waiting: list[str] = []
         proof: list[str] = []
         self._homeless = {}
         tenants = self._tenants(subject.awaited)
         for covered in subject.awaited:
-            name = covered.name
             users = [
                 tenant for tenant in tenants if _uses(tenant, covered) and not tenant.pod.deleted
             ]
-            placed = [tenant.pod for tenant in users if tenant.pod.node]
             for tenant in users:
                 if not tenant.pod.node:
                     theirs = [found for found in subject.awaited if _uses(tenant, found)]
                     self._homeless[tenant.pod.uid] = pure.homeless(tenant, theirs)
+            placed = [tenant.pod for tenant in users if tenant.pod.node]
             for pod in placed:
-                attachment = self._attachment(covered, pod.node)
-                if pod.node == node:
-                    waiting.append(
-                        f"pod {pod.title} came to the lost node {node} again: it tolerates its "
-                        "taints, or names the node itself"
-                    )
-                elif attachment and attachment.attached:
-                    since = self._attached.setdefault((name, pod.node), self._cluster.now())
-                    proof.append(
-                        f"{name} is attached to {pod.node} for pod {pod.title} ({attachment.name}, "
-                        f"seen at {since:%H:%M:%S}Z)"
-                    )
-                else:
-                    waiting.append(
-                        f"pod {pod.title} on {pod.node} waits for {name}: {_why_not(attachment)}"
-                    )
+                waits, proven = self._arrived(covered, pod)
+                waiting += waits
+                proof += proven
             if not placed and early:
-                waiting.append(f"no pod elsewhere uses {name} yet")
+                waiting.append(f"no pod elsewhere uses {covered.name} yet")
             elif not placed:
-                trouble = [
-                    f"pod {tenant.pod.title} has no node: {tenant.trouble or 'no reason given'}"
-                    for tenant in users
-                ]
-                proof.append(
-                    f"{name} is free, and waits for a pod: "
-                    f"{'; '.join(trouble) or 'there is none that uses it'}"
-                )
+                proof.append(_free(covered, users))
         self._proof = proof
         return waiting
+
+    def _arrived(self, covered: AttachedVolume, pod: Pod) -> tuple[list[str], list[str]]:
+        """Why a pod that has a node still waits for the volume, or else what proves that it has
+        it.
+        """
+        # status.attached is set by the external-attacher after ControllerPublishVolume
+        # (VolumeAttachmentStatus of k8s.io/api/storage/v1), before the kubelet stages the volume.
+        name, node = covered.name, self._options.node
+        attachment = self._attachment(covered, pod.node)
+        if pod.node == node:
+            return [
+                f"pod {pod.title} came to the lost node {node} again: it tolerates its "
+                "taints, or names the node itself"
+            ], []
+        if attachment and attachment.attached:
+            since = self._attached.setdefault((name, pod.node), self._cluster.now())
+            return [], [
+                f"{name} is attached to {pod.node} for pod {pod.title} ({attachment.name}, "
+                f"seen at {since:%H:%M:%S}Z)"
+            ]
+        return [f"pod {pod.title} on {pod.node} waits for {name}: {_why_not(attachment)}"], []
 
     def _tenants(self, volumes: tuple[AttachedVolume, ...], node: str = "") -> list[Tenant]:
         """The pods of these volumes that have not ended, on one node or everywhere."""
@@ -520,6 +550,8 @@ class Failover:
 
     def _attachment(self, covered: AttachedVolume, node: str) -> Attachment | None:
         """The volume's attachment to a node."""
+        # Its name is a hash of handle, driver and node (getAttachmentName of
+        # pkg/volume/csi/csi_attacher.go), so the new one can be asked for before it is there.
         name = covered.attachment.name if covered.attachment.node == node else ""
         if not name and covered.volume and covered.volume.driver:
             name = attachment_name(covered.volume.driver, covered.volume.handle, node)
@@ -535,6 +567,7 @@ class Failover:
     def _until_none(self, seconds: float, look: Callable[[], list[str]]) -> list[str]:
         """As everywhere, but under the Lease, which is renewed meanwhile."""
 
+        # A third of the Lease's time leaves two more tries to renew it.
         def held() -> list[str]:
             left = look()
             if self._clock() - self._renewed > self._run.lease_seconds / 3:
@@ -671,6 +704,7 @@ def _as_planned(node: NodeState, fence: Ledger) -> NodeState:
 
 
 def _uses(tenant: Tenant, covered: AttachedVolume) -> bool:
+    # A claim belongs to a namespace, so its name alone would find another tenant's.
     namespace, claim = covered.volume.claim if covered.volume else ("", "")
     return tenant.pod.namespace == namespace and claim in tenant.pod.claims
 
@@ -699,6 +733,18 @@ def _still_there(attachment: Attachment, node: str) -> str:
         f"{attachment.deleted:%H:%M:%S}Z, held by "
         f"{', '.join(attachment.finalizers) or 'no finalizer'}{said}. "
         "A finalizer is never removed here"
+    )
+
+
+def _free(covered: AttachedVolume, users: list[Tenant]) -> str:
+    """The proof about a volume that no pod with a node uses."""
+    trouble = [
+        f"pod {tenant.pod.title} has no node: {tenant.trouble or 'no reason given'}"
+        for tenant in users
+    ]
+    return (
+        f"{covered.name} is free, and waits for a pod: "
+        f"{'; '.join(trouble) or 'there is none that uses it'}"
     )
 
 

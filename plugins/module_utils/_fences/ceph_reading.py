@@ -125,6 +125,8 @@ class Reading(NamedTuple):
 
         A range of one address may be kept as that address.
         """
+        # ceph-csi blocks /32 as a range where Ceph has ranges, and as an address where not
+        # (AddNetworkFence of internal/csi-addons/networkfence/fencing.go).
         spellings = {entry}
         if "/" in entry:
             # A client has a slash too, but is no network.
@@ -147,6 +149,7 @@ class Reading(NamedTuple):
 
 def _last(found: Iterable[Blocked]) -> Blocked | None:
     """Of several that block the same, the one that stays longest."""
+    # ISO 8601 in UTC with one format sorts as time does.
     return max(found, key=lambda entry: entry.until, default=None)
 
 
@@ -155,6 +158,8 @@ def normal_address(text: str) -> str:
 
     Raises ValueError for anything else.
     """
+    # A socket that takes both families sees an IPv4 peer as ::ffff:a.b.c.d (RFC 4291, section
+    # 2.5.5.2).
     found = ip_address(text.strip())
     if isinstance(found, IPv6Address) and found.ipv4_mapped:
         found = found.ipv4_mapped
@@ -179,6 +184,8 @@ def parse_reading(data: Mapping[str, Any]) -> Reading:
 
     Raises StorageOpsError that says which part of it does not do.
     """
+    # The reading passes through a playbook, so it may be cut, old or written by hand. What is not
+    # understood whole is refused: a missing list of watchers must not become an empty one.
     reader = _Reader(data, "ceph")
     read_at = moment(reader.text("read_at"))
     if read_at is None:
@@ -252,6 +259,7 @@ class _Reader:
 
     def text(self, name: str) -> str:
         value = self._get(name)
+        # Jinja turns text that looks like a number into one; True and False are ints to Python.
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise _malformed(f"{self.where}.{name}", f"is no text but {type(value).__name__}")
         return str(value)

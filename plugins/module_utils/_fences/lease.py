@@ -68,6 +68,9 @@ class RunLease:
         Raises StorageOpsError that names the holder after ``wait`` seconds, or when the deadline is
         near.
         """
+        # The Lease is created, or replaced under its resourceVersion, so of two runs that find it
+        # free the API server lets one through. Times are the API server's, whose clock is the only
+        # one that all runs see.
         began = time.monotonic()
         while True:
             held = self._held()
@@ -98,6 +101,8 @@ class RunLease:
 
     def check(self) -> None:
         """Renew it. Raises NotStarted if it is ours no more."""
+        # A run that was stopped for longer than its Lease lasts may find that another one has
+        # worked in between, so it asks before each change.
         held = self._held()
         if held is None or held.holder != self._run:
             now = f"run {held.holder} has it now" if held else "it was deleted"

@@ -41,6 +41,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.own import create_own
 
+# A copy of the ledger on the Node, for whoever reads that alone. The ConfigMap counts: a kubelet
+# may write the annotations of its own Node (NodeRestriction,
+# plugin/pkg/admission/noderestriction/admission.go).
 ANNOTATION = "runbooks.storage-ops/fence"
 LABELS = {"app.kubernetes.io/managed-by": "storage-ops-runbooks"}
 KEY = "ledger"
@@ -51,10 +54,13 @@ METHODS = ("ceph", "network_fence", "none")
 KINDS = ("address", "range")
 
 # How long a name may be.
+# A DNS subdomain name (RFC 1123; Kubernetes documentation, "Object Names and IDs").
 _NAME = 253
 # Seconds. A Lease that never runs out would lock everybody out after a run that was killed.
 _LEAST_LEASE, _MOST_LEASE = 2.0, 3600.0
 # Objects change under us now and then.
+# Each try reads again, since the API server refuses a resourceVersion that is not the newest (409,
+# optimistic concurrency: Kubernetes API conventions, "Concurrency Control and Consistency").
 _TRIES = 10
 
 # Where the ledgers are, for whoever reads them.
@@ -297,6 +303,8 @@ def check_run(params: Mapping[str, Any]) -> None:
 
 def object_name(node: str, what: str = "fence") -> str:
     """The name of the ConfigMap and of the Lease of a node."""
+    # A node's name is a DNS subdomain of up to 253 characters as well, so with a prefix it may be
+    # too long.
     name = f"storage-ops-{what}-{node}"
     return (
         name
@@ -324,6 +332,7 @@ class Note(NamedTuple):
 
     def contradicts(self, kept: Ledger) -> bool:
         """It is not what a run that was killed between the two has left: that one is older."""
+        # The ConfigMap is written first, so after a kill the note is older, never newer.
         return bool(self.ledger and self.ledger != kept and kept.revision <= self.ledger.revision)
 
 
@@ -371,6 +380,8 @@ class Ledgers:
         The ConfigMap may have been restored from a backup. A kubelet that writes such a note keeps
         its own fence.
         """
+        # A release takes protection away. Whoever could forge an old ConfigMap, as by a restored
+        # backup, must not have a fence taken off that is newer.
         note = read_note(item)
         if note.ledger and note.contradicts(kept):
             raise StorageOpsError(
@@ -399,6 +410,8 @@ class Ledgers:
         """Take it from the node, whose object may be another one by now, and then delete the
         ConfigMap.
         """
+        # First the note, then the ConfigMap: after a kill in between the ledger is still there, and
+        # the next run ends the work.
         item = self._cluster.get(ledger.path)
         if (
             item
@@ -512,5 +525,7 @@ class Ledgers:
             )
 
     def _delete(self, where: str, uid: str, dry_run: bool = False) -> None:
+        # A precondition on the uid (DeleteOptions of k8s.io/apimachinery meta/v1) spares an object
+        # that was made again under the name.
         with contextlib.suppress(NotFound, Conflict):
             self._cluster.delete(where, uid, dry_run=dry_run)

@@ -39,12 +39,16 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import parse_time
 
+# kubernetes-csi-addons api/csiaddons/v1alpha1: NetworkFence and NetworkFenceClass have no
+# namespace.
 GROUP = "csiaddons.openshift.io/v1alpha1"
 FENCES = path(GROUP, "networkfences")
 CLASSES = path(GROUP, "networkfenceclasses")
 FENCED, UNFENCED = "Fenced", "Unfenced"
 SUCCEEDED, FAILED = "Succeeded", "Failed"
 # What the controller says once it has done one or the other.
+# FenceOperationSuccessfulMessage and UnFenceOperationSuccessfulMessage of
+# api/csiaddons/v1alpha1/networkfence_types.go, compared for equality.
 MESSAGES = {FENCED: "fencing operation successful", UNFENCED: "unfencing operation successful"}
 
 # How the addresses of a prepared NetworkFence are known: "driver" (its CSIAddonsNode reports them),
@@ -56,6 +60,8 @@ KNOWN_ADDRESSES = ("driver", "option")
 _PAUSE = 0.5
 # A failure is tried again by the controller: about ten times in so many seconds, and then ever more
 # rarely.
+# controller-runtime's default rate limiter doubles the pause from 5 ms on (client-go
+# util/workqueue, DefaultTypedControllerRateLimiter).
 _FAILED_SECONDS = 10.0
 
 Network = Union[IPv4Network, IPv6Network]
@@ -86,6 +92,8 @@ class NetworkFence(NamedTuple):
     @property
     def settled(self) -> bool:
         """The controller has done what the spec asks for, and says so."""
+        # A controller that was restarted reconciles every object, so the message of an operation
+        # may be written again at any time, and by a reconciler that has read an older spec.
         return (
             not self.deleted
             and self.result == SUCCEEDED
@@ -109,6 +117,8 @@ def list_fences(cluster: Cluster) -> tuple[NetworkFence, ...] | None:
 
     Raises KubeError, also for a missing right.
     """
+    # Without CSI-Addons there is nothing to fence by, which is no error. An error that only looks
+    # like it must not be taken for that: a NetworkFence that is overlooked may undo the fence.
     groups = (cluster.get("/apis") or {}).get("groups")
     if groups is None:
         raise StorageOpsError(
@@ -206,6 +216,8 @@ def may_act_on(fence: NetworkFence, drivers: set[str], cluster_ids: set[str]) ->
     others it is another storage's. Once nothing is attached no driver is known, and the clusterID
     alone tells.
     """
+    # A NetworkFence names its Ceph by a clusterID of the driver's configuration, and nothing in the
+    # cluster tells which clusterIDs are one Ceph.
     driver_fits = not fence.driver or fence.driver in drivers
     return (
         driver_fits
@@ -223,6 +235,9 @@ def networks(cidrs: tuple[str, ...]) -> tuple[Network, ...]:
     CSI-Addons lets any text pass, and what is none is left out; ``10.0.0.1:0/32`` is Rook's
     spelling.
     """
+    # CSI-Addons checks nothing (cidrs is a list of strings), and ceph-csi hands each to "ceph osd
+    # blocklist range add" as it is (AddNetworkFence of
+    # internal/csi-addons/networkfence/fencing.go).
     found: list[Network] = []
     for cidr in cidrs:
         with contextlib.suppress(ValueError):
@@ -238,6 +253,8 @@ def undecidable(fence: NetworkFence) -> str:
     one message for both. With that, with a failure or with none, an unfencing is still to come or
     under way, and may land after our fencing.
     """
+    # The controller gives up its call of the driver after a timeout (unfenceClusterNetwork of
+    # internal/controller/csiaddons/networkfence_controller.go), and the driver may end it later.
     if fence.state != UNFENCED or fence.settled:
         return ""
     why = "its unfencing is still to come or under way, and may land after a fencing"
@@ -287,6 +304,8 @@ def unfence(
 
 def rehearse(cluster: Cluster, fence: NetworkFence, state: str) -> None:
     """Let the API server try the patch without doing it."""
+    # dryRun=All runs admission and validation and stores nothing (Kubernetes API concepts,
+    # "Dry-run").
     if fence.state != state:
         _patch(cluster, fence, state, dry_run=True)
 
@@ -377,6 +396,8 @@ def _unfinished(fence: NetworkFence) -> str:
 
 
 def _patch(cluster: Cluster, fence: NetworkFence, state: str, dry_run: bool = False) -> None:
+    # With metadata.uid in the body the API server answers 409 Conflict where the object is another
+    # one by now.
     cluster.patch(
         f"{FENCES}/{fence.name}",
         {"metadata": {"uid": fence.uid}, "spec": {"fenceState": state}},

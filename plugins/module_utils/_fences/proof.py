@@ -20,6 +20,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ceph_
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._fences.ledger import Ledger
 
 # A returning node writes again once its entry has expired.
+# Ceph removes an entry when its time is over, without a word to anybody (OSDMonitor::tick of
+# src/mon/OSDMonitor.cc; an hour where no time is given, mon_osd_blocklist_default_expire). ceph-csi
+# takes five years for a fence (blocklistTime of internal/csi-addons/networkfence/fencing.go).
 LEAST_EXPIRY = 604_800.0
 # An entry is good enough with so much of the least expiry left (seconds); ceph_blocklist renews it
 # at half of what it was given.
@@ -34,6 +37,9 @@ def missing(
     ledger: Ledger, reading: Reading, now: datetime, max_age: float = MAX_AGE
 ) -> list[Reason]:
     """What Ceph does not have of the fence, or why the reading does not tell."""
+    # The monitors have the entry in the OSD map before they answer, and a reading of after that has
+    # it too. OSDs learn the map with the next request at the latest, since clients and OSDs tell
+    # each other their epochs.
     doubts = stale(reading, now, ledger.fsid, max_age)
     written = moment(ledger.at)
     if written and (written - reading.read_at).total_seconds() > SKEW_SECONDS:
@@ -55,6 +61,7 @@ def missing(
 
 
 def _entry_doubts(wanted: str, found: Blocked | None, reading: Reading) -> list[Reason]:
+    # The end counts from the reading, not from now: how old that may be is judged elsewhere.
     if found is None:
         return [
             Reason(
@@ -76,6 +83,8 @@ def _entry_doubts(wanted: str, found: Blocked | None, reading: Reading) -> list[
 
 
 def stale(reading: Reading, now: datetime, fsid: str, max_age: float = MAX_AGE) -> list[Reason]:
+    # The fsid is made with the cluster and never changes ("ceph fsid"), while names and addresses
+    # of monitors do.
     reasons = []
     if not reading.fsid:
         reasons.append(
@@ -92,6 +101,8 @@ def stale(reading: Reading, now: datetime, fsid: str, max_age: float = MAX_AGE) 
                 f"{fsid}: ask the Ceph that has the volumes",
             )
         )
+    # The reading has the time of the host that asked Ceph; the API server's clock is the one that
+    # all runs of this collection share.
     if abs((now - reading.read_at).total_seconds()) > max_age:
         reasons.append(
             Reason(

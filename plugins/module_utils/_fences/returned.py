@@ -29,6 +29,9 @@ def rebooted(host: HostRecord, ledger: Ledger) -> bool:
 
     Another Node object says nothing: a kubelet can register again without a reboot.
     """
+    # The kernel makes a boot ID at each boot (Documentation/admin-guide/sysctl/kernel.rst,
+    # random/boot_id). With the boot ended the processes, mounts and RBD clients of before it,
+    # whatever the node has now.
     known = bool(host.boot_id and ledger.boot_id and ledger.machine)
     return (
         known and host.boot_id.lower() != ledger.boot_id.lower() and not machine_doubt(host, ledger)
@@ -41,6 +44,9 @@ def machine_doubt(host: HostRecord, ledger: Ledger) -> str:
     A node that is repaired by replacing its machine comes back with the same name, and a bootID of
     its own.
     """
+    # systemUUID is the SMBIOS UUID of the board or virtual machine (man 8 dmidecode), machineID is
+    # /etc/machine-id (man 5 machine-id); the kubelet reports both (MachineInfo of
+    # pkg/kubelet/nodestatus/setters.go).
     node = host.node.name
     if host.machine and ledger.machine:
         same = host.machine.lower() == ledger.machine.lower()
@@ -60,6 +66,8 @@ def machine_doubt(host: HostRecord, ledger: Ledger) -> str:
 
 def is_old(watcher: Watcher, ledger: Ledger) -> bool:
     """The watcher has an address that the ledger fences."""
+    # A client keeps its address for as long as it lives, so a watcher at an address that was fenced
+    # is one of before, or one that came to the address since.
     return watcher.address in {*ledger.addresses, *(entry.entry for entry in ledger.entries)}
 
 

@@ -48,6 +48,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     unique_name,
 )
 
+# v1.TaintNodeOutOfService of k8s.io/api/core/v1; value and effect are those of the Kubernetes
+# documentation, "Non-graceful node shutdown" (KEP-2268), of which Kubernetes itself reads the key
+# alone.
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 # The taint that volume_failover sets. One with another value or effect is somebody else's.
 TAINT = (OUT_OF_SERVICE, "nodeshutdown", "NoExecute")
@@ -110,6 +113,8 @@ class AttachedVolume(NamedTuple):
     @property
     def is_shared(self) -> bool:
         """Several nodes may have it at once, says its PersistentVolume."""
+        # accessModes (CSI: MULTI_NODE_*) decide whether the attach/detach controller attaches to a
+        # second node; they keep no node from writing.
         return bool(self.volume and self.volume.access_modes) and not (
             self.volume and self.volume.exclusive
         )
@@ -121,6 +126,8 @@ class AttachedVolume(NamedTuple):
         A driver may have any name, so what names an image counts too; but not with ceph-csi's
         drivers for NVMe-oF and others, whose volumes name an image that a gateway opens.
         """
+        # ceph-csi names its drivers TYPE.csi.ceph.com, and Rook puts its namespace in front
+        # (rook-ceph.rbd.csi.ceph.com).
         driver, spec = self.attachment.driver, self.pv.get("spec") or {}
         attributes = (spec.get("csi") or {}).get("volumeAttributes") or {}
         names_image = bool(
@@ -188,6 +195,8 @@ class Filters(NamedTuple):
 
 def pick_host_record(item: Object) -> HostRecord:
     """The record of a node."""
+    # The kubelet writes status.addresses itself, or the cloud provider does; Hostname and the DNS
+    # names are no addresses that Ceph could see.
     status, spec = item.get("status") or {}, item.get("spec") or {}
     info = status.get("nodeInfo") or {}
     found = [
@@ -213,6 +222,8 @@ def slim_volume(item: Object) -> dict[str, Any]:
     """What of a PersistentVolume rbd_watcher_info needs to find its image, and the user to know it;
     nothing secret.
     """
+    # Results of modules are logged by Ansible and kept by AWX, so secret references and all else
+    # stay behind.
     spec = item["spec"]
     slim = {name: spec[name] for name in ("storageClassName", "rbd") if spec.get(name)}
     if spec.get("csi"):
@@ -273,6 +284,11 @@ def find_used(
     that stays, since nobody else writes it, and keeps any other volume attached.
     ``volumes``: the PersistentVolumes of the attachments, by name.
     """
+    # After maxWaitForUnmountDuration, six minutes, the controller detaches by force
+    # (reconcilerMaxWaitForUnmountDuration of
+    # pkg/controller/volume/attachdetach/attach_detach_controller.go), unless
+    # --disable-force-detach-on-timeout is set. That deletes the VolumeAttachment and ends no
+    # client.
     by_volume: dict[str, list[Attachment]] = {}
     known: dict[str, set[str]] = {name: set() for name in hosts}
     here: dict[str, set[str]] = {name: set() for name in hosts}
@@ -361,6 +377,8 @@ def _keys(item: Object) -> set[Any]:
     """By what a PersistentVolume is known: its claim, while it is bound to that, and its name in
     the status of a node.
     """
+    # status.volumesInUse has unique names, kubernetes.io/csi/DRIVER^HANDLE
+    # (GetUniqueVolumeNameFromSpec of pkg/volume/util/util.go).
     volume = pick_volume(item)
     return {
         *([volume.claim] if volume.phase == "Bound" else []),
@@ -370,6 +388,8 @@ def _keys(item: Object) -> set[Any]:
 
 def _proven(ledger: Ledger | None, host: HostRecord | None) -> tuple[str, ...]:
     """The volumes of a fence that is there, and is about what the node has open now."""
+    # What is in a fence that is proven cannot be written to by the node any more, wherever it is
+    # attached.
     if (
         ledger is None
         or ledger.phase not in ("fenced", "detached")
@@ -381,6 +401,8 @@ def _proven(ledger: Ledger | None, host: HostRecord | None) -> tuple[str, ...]:
 
 def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
     """Read the attachments first, then the node and all that matters for it, as etcd has it now."""
+    # The order matters: what is attached while the rest is read is missing here, and what was
+    # detached is only judged once more.
     attachments = cluster.list(ATTACHMENTS, pick_attachment)
     here = [found for found in attachments if found.node == node]
     names = {found.volume for found in here if found.volume}
@@ -440,13 +462,11 @@ def fences_of(
     Not those that are left from before the node booted, nor one that is gone while another of its
     name, recreated and noted too, is there: a uid cannot be restored.
     """
+    # A uid names one object for ever; a recreated NetworkFence has its name, another uid, and
+    # perhaps another state.
     there = {fence.uid: fence for fence in state.fences or () if not fence.deleted}
     deleted = {fence.uid for fence in state.fences or () if fence.deleted}
-    noted = [
-        found
-        for found in ledger.network_fences
-        if any(covers(found, address) for address in ledger.addresses)
-    ]
+    noted = _that_fence(ledger)
     others = [fence for found in noted for fence in [there.get(found.uid)] if fence]
     told: list[tuple[FenceObject, NetworkFence | None, str]] = []
     for found in noted:
@@ -460,6 +480,15 @@ def fences_of(
         elif not _is_recreated(found, others, ledger):
             told.append((found, None, "is gone or was replaced"))
     return told
+
+
+def _that_fence(ledger: Ledger) -> list[FenceObject]:
+    """The noted NetworkFences that cover an address of the fence."""
+    return [
+        found
+        for found in ledger.network_fences
+        if any(covers(found, address) for address in ledger.addresses)
+    ]
 
 
 def _is_recreated(found: FenceObject, others: list[NetworkFence], ledger: Ledger) -> bool:

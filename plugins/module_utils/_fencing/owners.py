@@ -150,17 +150,22 @@ def own_on_moved(
     nodes = moved_volumes(state).get(volume)
     if not nodes:
         return set()
-    here = {found.name for found in state.attached if found.attachment.name and not found.elsewhere}
-    mine = [image for image in images if image.volume in here]
-    own = {
-        *(watcher.address for image in mine for watcher in image.watchers if watcher.persistent),
-        *(lock.address for image in mine for lock in image.locks),
-    }
+    own = _own_clients(state, images)
     at_ceph = {watcher.address for image in images for watcher in image.watchers}
     seen = {named[address].node for address in at_ceph if address in named}
     if state.host and nodes <= seen:
         own |= set(state.host.addresses)
     return own
+
+
+def _own_clients(state: NodeState, images: tuple[Image, ...]) -> set[str]:
+    """The addresses that hold an image, or its lock, whose volume is attached here alone."""
+    here = {found.name for found in state.attached if found.attachment.name and not found.elsewhere}
+    mine = [image for image in images if image.volume in here]
+    return {
+        *(watcher.address for image in mine for watcher in image.watchers if watcher.persistent),
+        *(lock.address for image in mine for lock in image.locks),
+    }
 
 
 def _confirmed(state: NodeState, images: Iterable[Image], options: Options) -> set[str]:

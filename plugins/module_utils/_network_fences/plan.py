@@ -52,6 +52,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 RUNBOOK = "storage_ops.runbooks.prepare_network_fences"
 SECRET_KEY = "csiaddons.openshift.io/networkfence-secret-"
 NODES = path("v1", "nodes")
+# A capability of the CSI-Addons specification (identity/identity.proto,
+# NetworkFence.NETWORK_FENCE), as the sidecar lists it in status.capabilities of a CSIAddonsNode.
 CAPABLE = "network_fence.NETWORK_FENCE"
 # How the addresses of a node are known, as ADDRESSES_FROM has it, as a sentence.
 _SOURCES = {
@@ -180,6 +182,8 @@ def _listed(node: str, texts: Any) -> tuple[str, ...]:
 
 def plan(state: State, options: Options) -> Plan:
     """One finding for each node that has no NetworkFence as it should be."""
+    # An Unfenced NetworkFence is prepared while a node is well, since its controller unfences what
+    # it is given: made for a node that is fenced, it would let that write again.
     wanted = {host.node.name: _wanted(state, options, host) for host in state.hosts}
     nodes: _Owners[str] = _Owners()
     fences: _Owners[NetworkFence] = _Owners()
@@ -219,6 +223,8 @@ def _judge(
     nodes: _Owners[str],
     fences: _Owners[NetworkFence],
 ) -> Finding | None:
+    # One that is Fenced for an address of this node may be the fence of another node, whatever its
+    # name.
     name = options.name_prefix + host.node.name
     ours = next((fence for fence in state.fences if fence.name == name), None)
     touching = [fence for fence in fences.touching(cidrs) if fence.name != name]
@@ -292,6 +298,7 @@ def _against(
     nodes: _Owners[str],
 ) -> list[Reason]:
     """Why no NetworkFence is made for this node, by the node itself and by what Ceph has."""
+    # Every reason is told at once, so that one correction is enough.
     name = host.node.name
     reasons = []
     if not cidrs:
@@ -345,6 +352,8 @@ def _opposed(
     state: State, options: Options, cidrs: tuple[str, ...], touching: list[NetworkFence]
 ) -> list[Reason]:
     """Why no NetworkFence is made beside others that have an address in common with it."""
+    # Two objects for one address are reconciled in any order at each start of the controller, so
+    # the last one wins.
     reasons = []
     for fence in touching:
         if fence.state == FENCED:
@@ -370,6 +379,8 @@ def fenced_for_others(
     fenced: Mapping[str, tuple[str, ...]], name: str, cidrs: tuple[str, ...]
 ) -> list[Reason]:
     """What of these ranges is in the fence of another node, whatever this node's kubelet says."""
+    # The ledger counts, not the Node: a kubelet that claims the address of a fenced node must not
+    # have that one unfenced.
     return [
         Reason(
             "fence_shared",
@@ -394,6 +405,8 @@ def fenced_by(ledger: Ledger) -> tuple[str, ...]:
 
 def _misfit(fence: NetworkFence, state: State, options: Options, cidrs: tuple[str, ...]) -> str:
     """What keeps a NetworkFence that is there from being the node's."""
+    # spec.cidrs may be changed later, but driver, class and parameters are immutable (XValidation
+    # rules of api/csiaddons/v1alpha1/networkfence_types.go).
     there = f"NetworkFence {fence.name} is there already"
     if fence.deleted:
         return f"{there}, but it is being deleted: wait until it is gone"
@@ -433,6 +446,8 @@ def _fits(fence: NetworkFence, state: State, options: Options, cidrs: tuple[str,
 
 
 def _wanted(state: State, options: Options, host: Host) -> tuple[str, ...]:
+    # What the user says, else what the driver reports, else InternalIP: Ceph sees the address of
+    # the interface that routes to it, which only the first two know.
     name = host.node.name
     return options.addresses.get(name) or _reported(state, options, name) or _internal(host)
 
@@ -451,6 +466,8 @@ def _reported(state: State, options: Options, node: str) -> tuple[str, ...]:
     """The ranges that the driver on that node reports for the class, or else for any class of the
     same driver and cluster.
     """
+    # status.networkFenceClientStatus: the controller asks the driver (GetFenceClients) for each
+    # NetworkFenceClass (internal/controller/csiaddons/csiaddonsnode_controller.go).
     found: list[str] = []
     for endpoint in state.endpoints:
         if (endpoint.driver, endpoint.node) == (state.driver, node):
@@ -472,6 +489,7 @@ def _ranges(texts: tuple[str, ...], where: str) -> tuple[str, ...]:
 
 
 def _as_range(text: str) -> str:
+    # A zone index (RFC 4007, section 11) has a meaning on its own node only.
     if "/" in text:
         return str(ip_network(text.strip(), strict=False))
     # Of an IPv6 address, what stands behind % names an interface of the node's.
@@ -487,6 +505,7 @@ def _is_range(text: str) -> bool:
 
 
 def _same(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    # A text that is no range is left out by networks(), so equal sets do not yet mean equal lists.
     return set(networks(some)) == set(networks(others)) and len(networks(some)) == len(some)
 
 
@@ -534,6 +553,7 @@ def _meet(one: Network, other: Network) -> bool:
 
 
 def _body(name: str, cidrs: tuple[str, ...], source: str, options: Options) -> dict[str, Any]:
+    # A secret in the parameters would be readable with the object, so only its name is there.
     # Without fenceState it would be Fenced: that is the resource's default.
     spec: dict[str, Any] = {"cidrs": list(cidrs), "fenceState": UNFENCED}
     if options.class_name:
@@ -573,6 +593,8 @@ def pick_host(item: dict[str, Any]) -> Host:
 
 def pick_endpoint(item: dict[str, Any]) -> Endpoint:
     """The record of a CSIAddonsNode."""
+    # spec.driver.nodeID is the ID by which the driver knows the node, which for ceph-csi is the
+    # Node's name (--nodeid of its DaemonSet).
     driver, status = item["spec"]["driver"], item.get("status") or {}
     clients: dict[str, tuple[str, ...]] = {}
     for report in status.get("networkFenceClientStatus") or []:

@@ -69,6 +69,8 @@ class FencePreparation:
 
     def gather(self) -> State:
         """NetworkFences and ledgers before the nodes: what is fenced meanwhile is seen."""
+        # Ledgers are read after the NetworkFences: a fence that is begun meanwhile is noted before
+        # it is set.
         cluster, options = self._cluster, self._options
         fences = network_fence.list_fences(cluster)
         if fences is None:
@@ -154,6 +156,7 @@ class FencePreparation:
         return {ledger.node: fenced_by(ledger) for ledger in self._ledgers.all()}
 
     def _create(self, body: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+        # No update of an object that is there: it may be the one that fences the node.
         try:
             return self._cluster.create(FENCES, body, dry_run)
         except Conflict as error:
@@ -163,6 +166,8 @@ class FencePreparation:
             ) from error
 
     def _recheck(self, subject: Subject) -> None:
+        # Between plan and creation the node may be lost and fenced by another run, and the new
+        # object would unfence it.
         item = self._cluster.get(path("v1", "nodes", subject.host.node.name))
         now = pick_host(item) if item else None
         if now is None or now.node.uid != subject.host.node.uid:
@@ -192,6 +197,8 @@ class FencePreparation:
 
 def _from_class(name: str, classes: Mapping[str, dict[str, Any]]) -> tuple[str, str]:
     """Driver and clusterID of a class."""
+    # The keys are those of ceph-csi's secrets in a class (prefixedNetworkFenceSecretNameKey of
+    # internal/controller/csiaddons/networkfence_controller.go).
     if name not in classes:
         raise StorageOpsError(
             f"there is no NetworkFenceClass {name}; there are "
@@ -217,6 +224,9 @@ def _unserved(driver: str, endpoints: tuple[Endpoint, ...]) -> str:
 
     Old versions list no capabilities.
     """
+    # The controller calls the leader among a driver's CSI-Addons sidecars, which must have the
+    # capability (getNetworkFenceClient of
+    # internal/controller/csiaddons/networkfence_controller.go).
     mine = [endpoint for endpoint in endpoints if endpoint.driver == driver]
     if not mine:
         drivers = sorted({endpoint.driver for endpoint in endpoints})

@@ -10,14 +10,10 @@ decides, and proves it.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import socket
 import time
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Callable, TypeVar
 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.bounded import Deadline
@@ -44,32 +40,31 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.client 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects import (
     HOLD,
-    Attachment,
     Node,
-    Owner,
     Pod,
-    Tenant,
-    Volume,
-    attachment_name,
-    attachment_path,
     is_held,
     node_path,
-    pick_attachment,
     pick_claim,
-    pick_tenant,
-    pick_volume,
     pod_path,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import (
     actions,
-    moving,
     records,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import plan as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.gathering import (
+    gather,
+    has_ended,
+    process_of,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.leases import (
     HoldLeases,
     Kept,
-    believed,
+)
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.proof import (
+    compare,
+    own_ledgers,
+    still_there,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
     CORDON,
@@ -79,10 +74,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.rec
     Options,
     State,
     Subject,
-    Workload,
 )
 
-ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
 T = TypeVar("T")
 
 # Kept back from the deadline for taking back a cordon or a scaling down (seconds); it may take all
@@ -131,108 +124,7 @@ class Reattach:
         """Read the claims, their volumes and attachments, then the pods, then what the pods are
         made by and run on.
         """
-        options, cluster = self._options, self._cluster
-        wanted = set(options.claims)
-        claims = cluster.list(
-            path("v1", "persistentvolumeclaims", namespace=options.namespace),
-            lambda item: (
-                records.pick_claim_state(item) if item["metadata"]["name"] in wanted else None
-            ),
-        )
-        bound = sorted({found.claim.volume for found in claims if found.claim.volume})
-        volumes = {
-            name: pick_volume(item)
-            for name in bound
-            for item in [cluster.get(path("v1", "persistentvolumes", name))]
-            if item
-        }
-        attachments = cluster.list(
-            ATTACHMENTS, lambda item: _if_concerned(pick_attachment(item), volumes, options)
-        )
-        tenants = self._tenants()
-        workloads = {
-            workload.uid: workload
-            for kind in records.RESOURCES
-            for workload in self._workloads(kind)
-        }
-        # Whoever was killed has left the taint, so only such nodes can have a ledger that counts.
-        held = cluster.list(path("v1", "nodes"), records.pick_host, labels=f"{HOLD}=true")
-        nodes = {host.node.name: host for host in held}
-        for name in {tenant.pod.node for tenant in tenants if tenant.pod.node} - set(nodes):
-            item = cluster.get(path("v1", "nodes", name))
-            nodes.update({name: records.pick_host(item)} if item else {})
-        # After the nodes: who writes on a node has its Lease before that.
-        kept = self._leases.all(cluster)
-        used = {tenant.pod.node for tenant in tenants}
-        hosts = {name: believed(host, kept) for name, host in nodes.items()}
-        hosts = {
-            name: host for name, host in hosts.items() if name in used or host.ledgers or host.lone
-        }
-        owned, makers = self._owners({tenant.pod.owner for tenant in tenants if tenant.pod.owner})
-        state = State(
-            cluster.now(),
-            {found.claim.name: found for found in claims},
-            volumes,
-            tuple(attachments),
-            tuple(tenants),
-            hosts,
-            workloads,
-            owned,
-            self._autoscaled() if options.scale_down else frozenset(),
-            makers=makers,
-        )
-        return replace(
-            state,
-            ended=frozenset(
-                ledger.process for ledger in state.ledgers if _has_ended(ledger.process)
-            ),
-        )
-
-    def _tenants(self, node: str = "") -> list[Tenant]:
-        """The pods of the claims, on one node or everywhere."""
-        fields = f"spec.nodeName={node}" if node else ""
-        pods = path("v1", "pods", namespace=self._options.namespace)
-        return self._cluster.list(
-            pods, lambda item: pick_tenant(item, self._options.claims), fields=fields
-        )
-
-    def _workloads(self, kind: str) -> list[Workload]:
-        folder = path("apps/v1", records.RESOURCES[kind], namespace=self._options.namespace)
-        return self._cluster.list(folder, lambda item: records.pick_workload(item, kind))
-
-    def _owners(self, owners: Collection[Owner]) -> tuple[dict[str, str], frozenset[str]]:
-        """ReplicaSets and the Deployments that they belong to; and those that make pods again.
-
-        All by uid.
-        """
-        owned, makers = {}, set()
-        for owner in owners:
-            resource = records.MAKERS.get((owner.group, owner.kind))
-            version = f"{owner.group}/v1".lstrip("/")
-            item = (
-                self._cluster.get(path(version, resource, owner.name, self._options.namespace))
-                if resource
-                else None
-            )
-            meta = item["metadata"] if item else {}
-            if meta.get("uid") != owner.uid:
-                continue
-            if not meta.get("deletionTimestamp"):
-                makers.add(owner.uid)
-            for reference in meta.get("ownerReferences") or []:
-                if reference.get("controller"):
-                    owned[owner.uid] = reference["uid"]
-        return owned, frozenset(makers)
-
-    def _autoscaled(self) -> frozenset[tuple[str, str]]:
-        def target(item: dict[str, Any]) -> tuple[str, str]:
-            reference = item["spec"]["scaleTargetRef"]
-            return reference["kind"], reference["name"]
-
-        folder = path(
-            "autoscaling/v1", "horizontalpodautoscalers", namespace=self._options.namespace
-        )
-        return frozenset(self._cluster.list(folder, target))
+        return gather(self._cluster, self._options, self._leases)
 
     # plan
 
@@ -285,7 +177,7 @@ class Reattach:
             kept = self._patiently(lambda: self._leases.of(self._cluster, node))
             return release if self._keys(kept, node, subject.group) else None
         item = self._patiently(lambda: self._cluster.get(release.command[1]))
-        return release if item and _own(item, SCALE, subject.group) else None
+        return release if item and own_ledgers(item, SCALE, subject.group) else None
 
     def _patiently(self, act: Callable[[], T]) -> T:
         """What does no harm the second time, tried until the deadline: an API server that restarts
@@ -436,7 +328,7 @@ class Reattach:
     def _is_over(self, kept: Kept) -> bool:
         """Its run is, and its node has no taint of ours, or is another one by now."""
         name, uid = kept.node
-        ended = frozenset({kept.ledger.process} if _has_ended(kept.ledger.process) else ())
+        ended = frozenset({kept.ledger.process} if has_ended(kept.ledger.process) else ())
         if records.at_work(kept.ledger, self._cluster.now(), ended):
             return False
         item = self._cluster.get(node_path(name))
@@ -477,7 +369,7 @@ class Reattach:
         planned = subject.workload or _no("workload")
 
         def change(item: dict[str, Any]) -> dict[str, Any] | None:
-            mine = _own(item, SCALE, subject.group)
+            mine = own_ledgers(item, SCALE, subject.group)
             if not mine:
                 return None
             body: dict[str, Any] = {
@@ -494,7 +386,7 @@ class Reattach:
     def _keep_off(self, ledgers: Iterable[Ledger], group: Group) -> None:
         """Another run may have begun since we looked."""
         for ledger in ledgers:
-            ended = frozenset({ledger.process} if _has_ended(ledger.process) else ())
+            ended = frozenset({ledger.process} if has_ended(ledger.process) else ())
             if group.owns(ledger) and records.at_work(ledger, self._cluster.now(), ended):
                 raise NotStarted(records.busy(ledger), code="lease_held")
 
@@ -511,7 +403,7 @@ class Reattach:
             since=f"{now:%Y-%m-%dT%H:%M:%SZ}",
             until=f"{now + timedelta(seconds=left):%Y-%m-%dT%H:%M:%SZ}",
             by=socket.gethostname(),
-            process=_process(),
+            process=process_of(),
             replicas=replicas,
         )
 
@@ -609,7 +501,7 @@ class Reattach:
         seconds = self._options.detach_timeout + max(
             (mover.grace for mover in group.movers), default=0.0
         )
-        left = self._until_none(seconds, lambda: self._left(group))
+        left = self._until_none(seconds, lambda: still_there(self._cluster, self._options, group))
         if left:
             raise ActionFailed(
                 f"not within {seconds:.0f} s (grace period and detach_timeout): {'; '.join(left)}",
@@ -619,70 +511,7 @@ class Reattach:
             # What is not attached is in no volumesInUse, and its kubelet unstages it some moments
             # after its last pod is gone.
             self._sleep(self._cluster.deadline.cap(self._options.unstage_seconds))
-            self._left(group)
-
-    def _left(self, group: Group) -> list[str]:
-        """What of the old place is still to be seen."""
-        left = []
-        for node in group.nodes:
-            leaving = [attachment for attachment in group.leaving if attachment.node == node]
-            names = {attachment.volume for attachment in leaving}
-            volumes = tuple(
-                volume for volume in group.volumes if volume.name in names or not group.leaving
-            )
-            for tenant in self._tenants(node):
-                pod = tenant.pod
-                if pod.uid in group.moved:
-                    since = f", Terminating since {pod.deleted:%H:%M:%S}Z" if pod.deleted else ""
-                    left.append(f"pod {pod.title} is still on {node}{since}")
-                elif {volume.claim_name for volume in volumes} & set(
-                    pod.claims
-                ) and not pod.deleted:
-                    raise ActionFailed(
-                        f"pod {pod.title} ({pod.uid}) came to {node} before the volume had left "
-                        "it; run again",
-                        code="not_detached",
-                    )
-            item = self._cluster.get(node_path(node))
-            if not item or (node, item["metadata"]["uid"]) not in group.uids:
-                # Its status says nothing of what the host that had the name has mounted.
-                raise ActionFailed(
-                    f"node {node} is gone, or another one by now: whether its host has let go of "
-                    "the volume is not known",
-                    code="identity_changed",
-                )
-            used = moving.in_use(records.pick_host(item).node, volumes, tuple(leaving))
-            left += [
-                f"{node} still uses {name} (volumesInUse): its kubelet has not unmounted it"
-                for name in used
-            ]
-            if self._options.wait_for == "detached":
-                # What is in use is not detached, so that alone is worth saying.
-                left += [
-                    doubt
-                    for entry in leaving
-                    if entry.volume not in used
-                    for doubt in self._attached_still(entry)
-                ]
-        return left
-
-    def _attached_still(self, planned: Attachment) -> list[str]:
-        item = self._cluster.get(attachment_path(planned))
-        now = pick_attachment(item) if item else None
-        if now is None or now.uid != planned.uid:
-            return []
-        if now.deleted is None:
-            return [
-                f"{now.name} ({now.driver} on {now.node}) is not being deleted: the controller "
-                "manager does not detach it"
-            ]
-        said = f"; the attacher says: {now.detach_error.message}" if now.detach_error else ""
-        return [
-            f"{now.name} ({now.driver} on {now.node}) is being deleted since "
-            f"{now.deleted:%H:%M:%S}Z, held by "
-            f"{', '.join(now.finalizers) or 'no finalizer'}{said}. "
-            "A finalizer is never removed here"
-        ]
+            still_there(self._cluster, self._options, group)
 
     def _until_none(self, seconds: float, look: Callable[[], list[str]]) -> list[str]:
         return until_none(
@@ -699,7 +528,7 @@ class Reattach:
         proof: list[str] = []
 
         def doubts() -> list[str]:
-            found, proof[:] = self._compare(group)
+            found, proof[:] = compare(self._cluster, self._options, self._leases, group)
             return found
 
         left = self._until_none(self._options.ready_timeout, doubts)
@@ -710,133 +539,6 @@ class Reattach:
                 code="repair_unproven",
             )
         return proof
-
-    def _compare(self, group: Group) -> tuple[list[str], list[str]]:
-        doubts, proof = self._holds(group)
-        if not group.moved:
-            return doubts, proof
-        here = [
-            tenant
-            for tenant in self._tenants()
-            if set(tenant.pod.claims) & set(group.claims) and not tenant.pod.deleted
-        ]
-        new = [tenant for tenant in here if tenant.pod.uid not in group.moved | group.others]
-        # Where their turn is yet to come, they are moved once more.
-        again = [tenant for tenant in new if tenant.pod.node in group.later]
-        new = [tenant for tenant in new if tenant not in again]
-        ready = [tenant for tenant in new if tenant.pod.ready]
-        wanted = self._wanted(group, here) - len(again)
-        if len(ready) < wanted:
-            doubts.append(f"{len(ready)} of {wanted} new pods are Ready")
-            doubts += [
-                f"pod {tenant.pod.title} on {tenant.pod.node or 'no node'} is {tenant.pod.phase}: "
-                f"{tenant.trouble or 'no reason given'}"
-                for tenant in new
-                if not tenant.pod.ready
-            ]
-        proof += [
-            f"pod {tenant.pod.title} ({tenant.pod.uid}) came to "
-            f"{tenant.pod.node}, which is left after this"
-            for tenant in again
-        ]
-        for tenant in ready:
-            proof.append(f"pod {tenant.pod.title} ({tenant.pod.uid}) is Ready on {tenant.pod.node}")
-            for volume in group.volumes:
-                if volume.claim_name in tenant.pod.claims:
-                    self._compare_attachment(group, volume, tenant.pod.node, doubts, proof)
-        return doubts, proof
-
-    def _compare_attachment(
-        self, group: Group, volume: Volume, node: str, doubts: list[str], proof: list[str]
-    ) -> None:
-        required = self._options.required_metadata
-        found = self._find_attachment(volume, node)
-        if found is None:
-            if required or volume.name in {attachment.volume for attachment in group.leaving}:
-                doubts.append(f"{volume.name} has no VolumeAttachment on {node}")
-            return
-        lacking = moving.lacking(found, required)
-        if not found.attached:
-            doubts.append(
-                f"{found.name} is not attached"
-                + (f": {found.attach_error.message}" if found.attach_error else "")
-            )
-        elif self._options.wait_for == "detached" and found.uid in group.gone:
-            doubts.append(f"{found.name} on {node} is still the old one ({found.uid})")
-        elif lacking:
-            doubts.append(
-                f"{found.name} on {node} has no {', '.join(lacking)} although it is new: the "
-                "driver does not publish it"
-            )
-        else:
-            keys = f" with {', '.join(found.metadata)}" if found.metadata else ""
-            proof.append(f"{found.name} ({found.uid}) is attached to {node}{keys}")
-
-    def _find_attachment(self, volume: Volume, node: str) -> Attachment | None:
-        if volume.driver:
-            item = self._cluster.get(
-                f"{ATTACHMENTS}/{attachment_name(volume.driver, volume.handle, node)}"
-            )
-            return pick_attachment(item) if item else None
-        # A migrated volume does not tell by what handle its attachment is named.
-        found = self._cluster.list(
-            ATTACHMENTS,
-            lambda item: _if_concerned(pick_attachment(item), {volume.name: volume}, self._options),
-        )
-        return next(
-            (
-                attachment
-                for attachment in found
-                if attachment.node == node and attachment.volume == volume.name
-            ),
-            None,
-        )
-
-    def _holds(self, group: Group) -> tuple[list[str], list[str]]:
-        """Nothing that we held may still be held."""
-        doubts, proof = [], []
-        for host in group.cordoned:
-            name = host.node.name
-            item = self._cluster.get(node_path(name))
-            kept = self._leases.of(self._cluster, host.node)
-            now = believed(records.pick_host(item), kept) if item else None
-            if any(group.owns(each.ledger) for each in kept):
-                doubts.append(f"{name} still has our Lease")
-            elif now and now.held and not now.ledgers:
-                doubts.append(f"{name} still has the taint {HOLD}")
-            else:
-                proof.append(_cordon_left(now, name) if now else f"{name} is gone")
-        for workload in group.scaled:
-            item = self._cluster.get(workload.path)
-            name = workload.name
-            if item and _own(item, SCALE, group):
-                doubts.append(f"{name} still has our annotation")
-            else:
-                proof.append(
-                    f"{name} is scaled to {item['spec'].get('replicas') if item else 0} again"
-                )
-        return doubts, proof
-
-    def _wanted(self, group: Group, here: list[Tenant]) -> int:
-        """How many new pods must be there: as many as were moved, unless their workload wants fewer
-        by now.
-        """
-        wanted = len(group.moved)
-        if group.workloads:
-            items = [(workload, self._cluster.get(workload.path)) for workload in group.workloads]
-            replicas = sum(
-                records.pick_workload(item, workload.kind).replicas
-                for workload, item in items
-                if item
-            )
-            owners = {mover.pod.owner for mover in group.movers}
-            stay = [
-                tenant
-                for tenant in here
-                if tenant.pod.uid in group.others and tenant.pod.owner in owners
-            ]
-            wanted = min(wanted, replicas - len(stay))
-        return wanted - sum(tenant.pod.uid in group.moved for tenant in here)
 
 
 def reattach_options(params: Mapping[str, Any]) -> Options:
@@ -863,72 +565,12 @@ def reattach_options(params: Mapping[str, Any]) -> Options:
     return Options(**{**given, **lists, "namespace": params["namespace"].strip()})
 
 
-def _if_concerned(
-    attachment: Attachment, volumes: Mapping[str, Volume], options: Options
-) -> Attachment | None:
-    return (
-        attachment
-        if attachment.volume in volumes or attachment.uid in options.attachments
-        else None
-    )
-
-
 def _annotations(item: dict[str, Any], prefix: str) -> list[str]:
     return [key for key in item["metadata"].get("annotations") or {} if key.startswith(prefix)]
 
 
 def _other_taints(item: dict[str, Any]) -> list[dict[str, Any]]:
     return [taint for taint in item["spec"].get("taints") or [] if taint["key"] != HOLD]
-
-
-def _own(item: dict[str, Any], prefix: str, group: Group) -> list[Ledger]:
-    return [ledger for ledger in records.ledgers(item, prefix) if group.owns(ledger)]
-
-
-def _cordon_left(host: records.Host, name: str) -> str:
-    if host.ledgers:
-        return f"{name} is held for another move, and not for this one"
-    return (
-        f"{name} is cordoned, and not by us"
-        if host.node.unschedulable
-        else f"{name} takes new pods"
-    )
-
-
-def _process(pid: str = "self") -> str:
-    """What a process is called as long as its host is up: boot, namespace, number, start.
-
-    Empty: there is none, or nobody knows.
-    """
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        number, _space, fields = (
-            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").partition(" ")
-        )
-        state, *values = fields.rpartition(")")[2].split()
-        return (
-            ""
-            if state in "XZ"
-            else f"{boot} {os.readlink('/proc/self/ns/pid')} {number} {values[18]}"
-        )
-    return ""
-
-
-def _has_ended(process: str) -> bool:
-    """It is known that a process is no more: only of one of this host, where every process is seen.
-
-    We are no other run.
-    """
-    own, parts = _process().split(), process.split()
-    if len(own) != 4 or parts[:2] != own[:2] or len(parts) != 4:
-        return False
-    try:
-        os.kill(int(parts[2]), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, ValueError):
-        return False
-    return parts == own or _process(parts[2]) != process
 
 
 def _shape(group: Group) -> tuple[Any, ...]:

@@ -71,11 +71,15 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 
 # An entry that is given back ends so much later at most than it did before (seconds), since Ceph
 # counts from when it is told.
+# ceph_blocklist rounds up to whole seconds, and its commands wait for the monitors.
 _GIVEN_LATE = 180.0
 # What was read of Ceph longer ago (seconds) is no evidence any more.
+# As for a fence: the reading may wait for another run's Lease.
 _MAX_AGE = 600.0
 
 # How the names of ceph-csi's drivers end, Rook's among them.
+# Only ceph-csi's UnfenceClusterNetwork is known to remove what FenceClusterNetwork has added, by
+# the same ranges (internal/csi-addons/networkfence/fencing.go, RemoveNetworkFence).
 _CEPH_CSI = "csi.ceph.com"
 
 _REBOOT = (
@@ -168,6 +172,8 @@ def read_clients(data: Mapping[str, Any]) -> Clients:
     """What ceph_client_info returned, checked: with a part missing, nobody may conclude that there
     is no client.
     """
+    # It passes through a playbook. An empty list that stands for "not read" would release a node
+    # that still has clients.
     try:
         return Clients(
             _text(data["boot_id"]).strip().lower(),
@@ -196,6 +202,8 @@ def read_clients(data: Mapping[str, Any]) -> Clients:
 
 def plan(state: State, options: Options) -> Plan:
     """Decide. No ledger: nothing to take back."""
+    # In this order: where the ledger is, who works at the node, whether the node is well, then the
+    # step itself.
     if state.ledger is None:
         found = [_stray_taint(state.host)] if state.host and has_taint(state.host) else []
         return Plan([*found, *([_lone_note(options, state.note)] if state.note else [])])
@@ -246,10 +254,14 @@ def ours(ledger: Ledger) -> tuple[FenceObject, ...]:
 
     One that was Fenced before is somebody else's to take back.
     """
+    # An operator, or Rook on an out-of-service taint, may have fenced the node before us
+    # (pkg/operator/ceph/cluster/watcher.go), and takes that back itself.
     return tuple(fence for fence in ledger.network_fences if fence.ours)
 
 
 def _not_ready(state: State, node: str) -> Reason:
+    # A kubelet that reports Ready has started in the boot whose bootID it tells; a silent one tells
+    # nothing.
     host = state.host
     if host is None:
         return Reason(
@@ -282,6 +294,9 @@ def _not_ready(state: State, node: str) -> Reason:
 def _plan_releasing(
     finding: Finding, state: State, options: Options, ledger: Ledger, host: HostRecord
 ) -> None:
+    # Old clients are the danger: what was blocked keeps its dirty pages and open requests, and
+    # writes them once it is let in. The kernel fails such requests with EBLOCKLISTED for as long as
+    # the entry lasts (include/linux/ceph/rados.h).
     unfit = _unfit(options.ceph, state, ledger) if options.ceph else None
     if unfit:
         finding.refuse(unfit)
@@ -320,6 +335,8 @@ def releasing(options: Options, ledger: Ledger) -> Ledger:
 
 def _is_nothing_in_force(state: State, options: Options, ledger: Ledger) -> bool:
     """It was never fenced by us, or a run before this one that had judged it has taken all back."""
+    # A ledger is written before its fence, so a fail-over that stopped early has noted what it
+    # never did.
     # With the taint, its volumes were moved before more was to be fenced.
     if not (ledger.phase == "releasing" or (ledger.phase == "intended" and not ledger.tainted)):
         return False
@@ -330,6 +347,7 @@ def _needed_elsewhere(state: State, ledger: Ledger) -> list[Reason]:
     """Fences of other nodes that would go with what is taken back, as where several nodes share an
     address towards Ceph.
     """
+    # Nodes behind one address (NAT), or one that took over the address of another, share an entry.
     doubts = []
     for other in state.others:
         theirs = {
@@ -373,6 +391,8 @@ def _stand_ins(options: Options, ledger: Ledger) -> list[Entry]:
     """What stood in for an entry of ours while that was renewed, its address spelled as a range,
     and was left by a run that was killed.
     """
+    # ceph_blocklist renews an entry behind another one that hits the same clients; a run that was
+    # killed in between leaves that one in place.
     noted = {entry.entry: entry.ours for entry in ledger.entries}
     left = [
         found
@@ -390,6 +410,8 @@ def judge_clients(
     state: State, options: Options, ledger: Ledger, host: HostRecord
 ) -> tuple[list[Reason], str]:
     """Why clients from before the fence may be left, or else what proves that there are none."""
+    # Another bootID is the proof: no process and no mount outlives its kernel. Without it the node
+    # itself has to show that the clients of before are gone, and Ceph must not contradict.
     node = host.node.name
     watchers = ", ".join(_survivors(options.ceph, ledger)[:3])
     if rebooted(host, ledger):
@@ -488,6 +510,7 @@ def _client_doubts(clients: Clients, ledger: Ledger, host: HostRecord, same: str
 
 def _is_fenced(client: Client, ledger: Ledger) -> bool:
     """The fence is for this client, as far as anybody can tell."""
+    # A client of another Ceph cluster was never hit by the entries.
     return not (client.fsid and ledger.fsid and client.fsid != ledger.fsid)
 
 
@@ -547,6 +570,8 @@ def _current(state: State, planned: FenceObject, ledger: Ledger) -> NetworkFence
     Or one recreated that is Unfenced, of the same ranges and the same Ceph: its controller takes
     the fence back too.
     """
+    # A deleted NetworkFence leaves its entries (the controller only removes its finalizer), so one
+    # is recreated to have them removed.
     for fence in state.fences or ():
         if fence.name == planned.name and set(networks(fence.cidrs)) == set(
             networks(planned.cidrs)
@@ -575,6 +600,8 @@ def _lost_fence(planned: FenceObject) -> Reason:
 
 def _proven_gone(state: State, options: Options, ledger: Ledger, planned: FenceObject) -> bool:
     """Ceph itself shows that the ranges of a NetworkFence are in its blocklist no more."""
+    # find() compares exactly: an entry for a wider range that covers these addresses is not the one
+    # that the controller had added.
     ceph = options.ceph
     if ceph is None or _unfit(ceph, state, ledger):
         return False
@@ -714,6 +741,8 @@ def _given_back(ceph: Reading, ledger: Ledger) -> set[str]:
     """The entries that were there before the fence, and are again until the time until which they
     were.
     """
+    # What an operator had blocked before the fence is not ours to unblock; its end may be a little
+    # later, since Ceph counts from when it is told.
     given = set()
     for entry in ledger.entries:
         found, before = ceph.find(entry.entry), moment(entry.before)
@@ -725,6 +754,8 @@ def _given_back(ceph: Reading, ledger: Ledger) -> set[str]:
 
 def still_blocking(ceph: Reading | None, ledger: Ledger, host: HostRecord | None) -> list[str]:
     """What else blocks the node's addresses, those of before among them, as a sentence."""
+    # Whoever blocks the node besides us keeps its volumes failing after the release, so the user
+    # has to know.
     if ceph is None:
         return []
     given = _given_back(ceph, ledger)
@@ -761,6 +792,8 @@ def _still_fenced(state: State, options: Options, ledger: Ledger) -> list[Reason
 
 def _unfit(ceph: Reading, state: State, ledger: Ledger) -> Reason | None:
     """Why a reading says nothing about this fence now."""
+    # The same tests as for the proof of a fence, as one reason: right cluster, fresh, and read
+    # after the last write of the ledger.
     if ledger.fsid and ceph.fsid != ledger.fsid:
         return Reason(
             "ceph_reading_unfit",
@@ -829,6 +862,7 @@ def _of_host(host: HostRecord | None) -> dict[str, str]:
 
 
 def _lone_note(options: Options, note: str) -> Finding:
+    # A kubelet may annotate its own Node, so a note alone must not have anything released.
     return Finding(
         control="STOR-17",
         severity="major",

@@ -65,7 +65,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._release.plan
 )
 
 # Nodes change all the time, so a patch that insists on what was read may have to be made again.
+# The kubelet of a node that has come back writes its Node often, and each write is another
+# resourceVersion.
 _PATCH_TRIES = 10
+# So that a run ends; no release takes a day.
 _MAX_TIMEOUT = 86_400.0
 
 Change = Callable[[dict[str, Any]], "dict[str, Any] | None"]
@@ -121,6 +124,8 @@ class Release:
 
         Raises NotStarted where another run has it in its hands by now.
         """
+        # A release takes protection away, so what was read before the Lease was ours decides
+        # nothing.
         options, holds = self._options, self._options.state == "held"
         state = self._state = self._read()
         # Without a ledger nothing is left to be done under the Lease.
@@ -143,22 +148,19 @@ class Release:
             self._ledgers.refuse_doubt(ledger, item)
         if ledger and options.check and self._run.fence:
             ledger = self._run.fence
-        fences = network_fence.list_fences(cluster) if ledger and ledger.network_fences else None
-        others = (
-            tuple(other for other in self._ledgers.all() if other.node != options.node)
-            if ledger
-            else ()
-        )
-        pods = (
-            self._pods(ledger)
-            if ledger and host and not rebooted(host, ledger) and options.state == "releasing"
-            else ()
-        )
+        fences, others, pods = None, (), ()
+        if ledger:
+            fences = network_fence.list_fences(cluster) if ledger.network_fences else None
+            others = tuple(other for other in self._ledgers.all() if other.node != options.node)
+            # A reboot has ended all its pods of before.
+            if host and not rebooted(host, ledger) and options.state == "releasing":
+                pods = self._pods(ledger)
         busy = self._lease.holder() if options.check else ""
         return State(cluster.now(), host, ledger, fences, pods, busy, others, note.text)
 
     def _pods(self, ledger: Ledger) -> tuple[Pod, ...]:
         """The pods on the node that use a volume of the fence."""
+        # They explain who may still use the volumes of the fence on a node that was not rebooted.
         items = [
             self._cluster.get(path("v1", "persistentvolumes", name)) for name in ledger.volumes
         ]
@@ -225,6 +227,8 @@ class Release:
 
     def apply(self, action: Action) -> None:
         """Carry out one action, under the Lease and as long as the node is Ready."""
+        # Each action is checked against the Node right before it, since a node may be lost again at
+        # any time.
         subject: Subject = action.subject
         if action.verb == "mark_release":
             self._mark(subject.ledger)
@@ -243,10 +247,13 @@ class Release:
 
     def undo(self, _action: Action) -> Action | None:
         """Nothing is taken back: what is left of a fence is finished by another run."""
+        # What was taken back is gone; the ledger has the phase, so the next run goes on.
         return None
 
     def _mark(self, planned: Ledger) -> None:
         """Take the Lease, and see under it that all is still as it was planned for."""
+        # The phase is written before anything is removed, so that a run which is killed leaves a
+        # ledger that nothing takes for a fence any more.
         try:
             busy = self._lease.holder()
             self._lease.take(self._run.lease_timeout)
@@ -286,6 +293,8 @@ class Release:
             raise
 
     def _untaint(self, item: dict[str, Any]) -> dict[str, Any] | None:
+        # Only key, value and effect that are ours: an operator may have set another taint with the
+        # same key.
         taints = item["spec"].get("taints") or []
         left = [
             taint
@@ -295,6 +304,7 @@ class Release:
         return {"taints": left} if left != taints else None
 
     def _uncordon(self, item: dict[str, Any]) -> dict[str, Any] | None:
+        # null removes a field in a merge patch (RFC 7396).
         return {"unschedulable": None} if item["spec"].get("unschedulable") else None
 
     @property
@@ -304,6 +314,8 @@ class Release:
 
     def _patch(self, change: Change, dry_run: bool = False) -> None:
         """Change the node, provided that it is still the one that was fenced, and Ready."""
+        # The resourceVersion makes a change of a list safe against another writer (409 Conflict,
+        # then read again).
         for left in reversed(range(_PATCH_TRIES)):
             item = self._cluster.get(self._node_path)
             meta = _refuse_unready(item, self._options.node)["metadata"]
@@ -348,6 +360,8 @@ class Release:
     def _prove_unfenced(
         self, finding: Finding, _host: HostRecord | None, _ledger: Ledger | None
     ) -> list[str]:
+        # The controller's own message is the proof, as for a fencing; that Ceph has the entries no
+        # more is asked before the ledger goes.
         names = {action.target for action in finding.repair}
         fences = [
             fence for fence in network_fence.list_fences(self._cluster) or () if fence.name in names
@@ -370,6 +384,7 @@ class Release:
     def _prove_released(
         self, finding: Finding, host: HostRecord | None, ledger: Ledger | None
     ) -> list[str]:
+        # What was read after the change, not what the API server answered to it.
         node, verbs = self._options.node, {action.verb for action in finding.repair}
         doubts = [f"its ledger is there again ({ledger.phase})"] if ledger else []
         if host and "untaint_node" in verbs and pure.has_taint(host):
@@ -445,6 +460,8 @@ def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) 
 
 def _refuse_unready(item: dict[str, Any] | None, node: str) -> dict[str, Any]:
     """The node, which has to be Ready."""
+    # A node that is lost again may still have its old clients, and then only the fence keeps them
+    # off.
     host = pick_host_record(item) if item else None
     if item is None or host is None or host.node.ready != "True":
         what = f"Ready={host.node.ready}" if host else "gone"

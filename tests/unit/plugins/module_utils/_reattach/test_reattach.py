@@ -33,7 +33,10 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
     attachment_name,
     unique_name,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import records
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import (
+    gathering,
+    records,
+)
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach import runbook as io
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.records import (
     Options,
@@ -1492,8 +1495,8 @@ def test_a_run_that_was_killed_on_this_host_is_finished_at_once(alive: bool) -> 
         os.close(writer)
         os.read(reader, 1)
         os._exit(0)
-    process = io._process(str(pid))
-    assert process and process != io._process()
+    process = gathering.process_of(str(pid))
+    assert process and process != gathering.process_of()
     try:
         if not alive:
             os.kill(pid, signal.SIGKILL)
@@ -1512,11 +1515,11 @@ def test_a_run_that_was_killed_on_this_host_is_finished_at_once(alive: bool) -> 
 @pytest.mark.parametrize(("part", "ended"), [(None, True), (0, False), (1, False), (3, True)])
 def test_what_is_known_of_a_process(part: int | None, ended: bool) -> None:
     """Itself; of another host; of another pid namespace; one whose number was given to another."""
-    parts = io._process().split()
+    parts = gathering.process_of().split()
     if part is not None:
         parts[part] = "1"
-    assert io._has_ended(" ".join(parts)) is ended
-    assert not io._has_ended("") and not io._has_ended(" ".join([*parts[:2], "x", "y"]))
+    assert gathering.has_ended(" ".join(parts)) is ended
+    assert not gathering.has_ended("") and not gathering.has_ended(" ".join([*parts[:2], "x", "y"]))
 
 
 @pytest.mark.parametrize("scaled", [False, True])
