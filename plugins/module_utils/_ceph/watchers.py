@@ -306,6 +306,7 @@ def parse_watchers(status: Any) -> tuple[Watcher, ...]:
 
     Raises StorageOpsError for what is not understood: it is never "no watchers".
     """
+    # Half of a list is worse than none: a watcher that is overlooked may write.
     try:
         found = status["watchers"]
         # Before Nautilus a dictionary by number
@@ -362,6 +363,7 @@ def parse_notes(omap: str) -> list[tuple[str, str]]:
     """(node, address) from ``rados listomapvals`` of an image's header: keys, each with a dump of
     its value.
     """
+    # A key is followed by its value as a dump, and an empty line ends both (rados listomapvals).
     notes = []
     for block in omap.split("\n\n"):
         match = _NOTE.match(block.lstrip("\n").partition("\n")[0])
@@ -461,6 +463,7 @@ def plan(state: State, options: Options) -> Plan:
 
 def to_result(state: State) -> dict[str, Any]:
     """What was read, as plain data."""
+    # Cookies are 64-bit numbers, which JSON readers may round, so they are passed as text.
     return {
         "fsid": state.blocklist.fsid,
         "read_at": state.read_at.strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -381,6 +381,7 @@ def unproven(state: State, ledger: Ledger, options: Options) -> list[Reason]:
 
 def _is_noted(node: NodeState, ledger: Ledger) -> bool:
     """The node's annotation says what the ConfigMap does, or there is no such node any more."""
+    # The note is what a person sees on the node, so a run is not done without it.
     if node.item is None:
         return True
     note = read_note(node.item).ledger
@@ -647,6 +648,7 @@ def _pod_obstacles(state: State, lost: LostPod, tainting: bool, options: Options
 
 
 def _users(state: State, covered: AttachedVolume) -> list[LostPod]:
+    # By PersistentVolume, since claims of two namespaces may have one name.
     return [lost for lost in state.pods if covered.name in lost.volumes]
 
 
@@ -794,6 +796,7 @@ def _evidence(
 
 def _left_there(options: Options, covered: AttachedVolume, reasons: list[Reason]) -> Finding:
     """The finding about a volume that stays on the lost node."""
+    # Each volume that stays is a finding of its own, since each has its own next step.
     attachment = covered.attachment
     finding = Finding(
         control="STOR-16",

@@ -492,6 +492,7 @@ class Failover:
         """Which pods elsewhere still wait for their volume; what has been reached goes to the
         proof. ``early``: pods may yet be made.
         """
+        # It is asked again and again, so what was proven before is collected anew each time.
         waiting: list[str] = []
         proof: list[str] = []
         self._homeless = {}
@@ -663,6 +664,7 @@ class StillFenced:
 
 def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
     """Options of Failover, checked."""
+    # 0 for ready_timeout means not to wait for pods at all.
     for name, least in (
         ("detach_timeout", 1),
         ("attach_timeout", 1),
@@ -693,6 +695,7 @@ def failover_options(params: Mapping[str, Any], check_mode: bool) -> Options:
 
 def _as_planned(node: NodeState, fence: Ledger) -> NodeState:
     """The node as the steps before would have left it, with its NetworkFences Fenced."""
+    # In check mode the fence was not written, so what it would be stands in for it.
     names = {noted.name for noted in fence.network_fences}
     fences = [
         found._replace(state=FENCED, result=SUCCEEDED, message=MESSAGES[FENCED])
@@ -749,6 +752,8 @@ def _free(covered: AttachedVolume, users: list[Tenant]) -> str:
 
 
 def _why_not(attachment: Attachment | None) -> str:
+    # The attacher's own error, as a driver that refuses a second node, says more than that time
+    # went by.
     if attachment is None:
         return (
             "there is no VolumeAttachment; does the controller manager run, and what do the "

@@ -61,12 +61,16 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 
 # Of nodes that the user did not name, so much of their volumes is told (characters); a whole data
 # centre may be lost.
+# Ansible passes results between processes and into AWX's database, so one of megabytes hurts.
 _MAX_VOLUMES = 150_000
 # Of so many other nodes volumes are told, of each so many: each is a question to Ceph.
 MAX_NEIGHBOURS = 100
+# With one, a volume whose pod has just ended would hide its node.
 _EACH = 2
 # How the copies of a ledger, a ConfigMap and the node's annotation, can differ.
 ELSEWHERE, NOTHING, CONTRADICTED, STALE = "elsewhere", "nothing", "contradicted", "stale"
+# Anybody who may patch the Node can have written the annotation, and any backup tool can restore a
+# ConfigMap.
 _CONTRADICTED = (
     "whoever has its kubelet may have written the annotation; or the ConfigMap is an old one, from "
     "a backup. The ConfigMap counts, but the node is not released while they contradict each "
@@ -121,6 +125,9 @@ class LostNode(NamedTuple):
 
     def lost_for(self, now: datetime, grace: float) -> float:
         """Seconds since it was last heard of; 0 unless that is longer than the grace."""
+        # lastTransitionTime is when the condition became Unknown, which is the node monitor grace
+        # period after the kubelet's last heartbeat
+        # (pkg/controller/nodelifecycle/node_lifecycle_controller.go).
         seconds = (
             age(now, self.host.node.ready_since)
             if self.host and self.host.node.ready == "Unknown"
@@ -151,6 +158,7 @@ class State(NamedTuple):
 
 def plan(state: State, options: Options) -> Plan:
     """Everything that is wrong."""
+    # STOR-16 first, since data is in danger there; what is only left over comes last.
     findings = [finding for lost in state.lost for finding in _judge_lost(lost, state, options)]
     findings += [_unreadable(node, why) for node, why in state.unreadable]
     findings += [_copies(node, unlike, state) for node, unlike in state.copies]
@@ -166,6 +174,8 @@ def describe(state: State, options: Options) -> list[dict[str, Any]]:
     """The lost nodes as the module returns them, with their volumes; of nodes that were not
     named, as far as there is room.
     """
+    # This is what the role hands to rbd_watcher_info, so it has to be whole for nodes that were
+    # named.
     room = _MAX_VOLUMES
     described = []
     for lost in state.lost:
@@ -209,6 +219,8 @@ def find_neighbours(
     Whoever has one of them open is not the lost node, so they show from where other nodes reach
     Ceph, which no Node object tells. What was attached first is most likely open.
     """
+    # Two of each node, since the pod of one may not run right now; and not of all nodes, since each
+    # volume is several questions to Ceph.
     by_node: dict[str, list[Attachment]] = defaultdict(list)
     for found in _single_users(attachments, lost):
         if found.attached and found.node != lost.name:
@@ -222,6 +234,7 @@ def _single_users(attachments: Iterable[Attachment], lost: LostNode) -> list[Att
     """The attachments of volumes of the same drivers that one node alone has, but not of those that
     the lost node has or had.
     """
+    # A volume that several nodes may have shows no address of one of them.
     drivers = {found.attachment.driver for found in (*lost.volumes, *lost.used) if found.is_rbd}
     # What only the lost node's kubelet says is used there is not taken from the node that has it.
     held = {
@@ -241,6 +254,7 @@ def _since(attachment: Attachment) -> tuple[str, str]:
 
 
 def _describe_volume(volume: AttachedVolume, used: bool) -> dict[str, Any]:
+    # The in-tree plugin kubernetes.io/rbd has no driver name; its volumes have spec.rbd.
     in_tree = "rbd" if (volume.pv.get("spec") or {}).get("rbd") else ""
     return {
         "name": volume.name,
@@ -296,6 +310,8 @@ def _holding(
     lost: LostNode, host: HostRecord, seconds: float, ceph: Reading | None
 ) -> list[Finding]:
     """The finding about volumes that only the lost node can use, or about a fence not finished."""
+    # A volume that several nodes can use does not keep pods from starting elsewhere, so it is no
+    # reason to fence.
     attached, used = _exclusive(lost, host)
     held = attached + used
     phase = lost.ledger.phase if lost.ledger else ""
@@ -372,6 +388,7 @@ def _still_watching(lost: LostNode, ceph: Reading | None) -> list[Finding]:
 
 def is_exclusive(volume: AttachedVolume) -> bool:
     """Only one node can use it at a time."""
+    # An inline volume has no PersistentVolume, and so no accessModes that say it.
     return volume.volume is not None and volume.volume.exclusive
 
 
@@ -384,6 +401,8 @@ def _is_held(attachment: Attachment, in_use: set[str]) -> bool:
 
 def _waiting(volume: AttachedVolume, pods: Iterable[Pod]) -> list[str]:
     """Who waits for it on other nodes."""
+    # A pod that waits says why this matters now; an attachment elsewhere, that it already went
+    # wrong.
     # Kubernetes makes no attachment there as long as it calls the volume attached to the lost node
     # (reportMultiAttachError of pkg/controller/volume/attachdetach/reconciler/reconciler.go).
     claim = volume.volume.claim if volume.volume else ("", "")
@@ -396,6 +415,8 @@ def _waiting(volume: AttachedVolume, pods: Iterable[Pod]) -> list[str]:
 
 
 def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
+    # By phase: a release or a fail-over that was interrupted must be ended before anything else is
+    # begun.
     again = untrusted.shown_command(
         f"ansible-playbook {FAIL_OVER} -e node={{node}}", node=lost.name
     )
@@ -437,6 +458,7 @@ def _other_storage(held: list[AttachedVolume], rbd: list[AttachedVolume]) -> str
 
 def _watchers(lost: LostNode, ceph: Reading | None) -> list[tuple[str, bool]]:
     """Watchers of the images of its volumes, and whether they are of what its ledger fences."""
+    # A watcher is evidence of who has an image open; whose it is, only its address tells.
     names = {volume.name for volume in (*lost.volumes, *lost.used)} | set(
         lost.ledger.volumes if lost.ledger else ()
     )
@@ -456,6 +478,7 @@ def _watchers(lost: LostNode, ceph: Reading | None) -> list[tuple[str, bool]]:
 
 def _judge_ledger(ledger: Ledger, state: State, ceph: Reading | None) -> list[Finding]:
     """What a ledger promises, and what there is."""
+    # A fence outlives its fail-over on purpose: only a release, after a reboot, may end it.
     name, host = ledger.node, state.hosts.get(ledger.node)
     found = []
     evidence: dict[str, Any] = {
@@ -506,6 +529,8 @@ def _judge_ledger(ledger: Ledger, state: State, ceph: Reading | None) -> list[Fi
 
 
 def _release(ledger: Ledger, host: HostRecord) -> str:
+    # The same tests as the release itself makes, so that the advice is never one that it would
+    # refuse.
     playbook = untrusted.shown_command(
         f"ansible-playbook {RELEASE} -e node={{node}}", node=ledger.node
     )
@@ -530,6 +555,8 @@ def _judge_entries(
     ledger: Ledger, state: State, ceph: Reading | None, evidence: dict[str, Any]
 ) -> list[Finding]:
     """A fence that is gone although no run has released it."""
+    # Before "fenced" the entries may not be there yet, and while it is released they may be gone
+    # already.
     if ledger.phase not in ("fenced", "detached"):
         return []
     name = ledger.node
@@ -564,6 +591,7 @@ def _gone(ledger: Ledger, now: datetime, ceph: Reading | None) -> tuple[list[Ent
 
     Without a reading of the ledger's own Ceph only the noted ends count.
     """
+    # An entry that Ceph still has counts, whatever end the ledger noted.
     known = ceph if ceph and (not ledger.fsid or ceph.fsid == ledger.fsid) else None
     # Ceph itself knows best: an operator may have renewed an entry.
     absent = [entry for entry in ledger.entries if known is None or not known.blocks(entry.entry)]
@@ -590,11 +618,14 @@ def _unfenced_step(name: str, ready: bool) -> tuple[str, str]:
 
 
 def _is_over(entry: Entry, now: datetime) -> bool:
+    # A time without its zone cannot be compared, and counts as not over: Ceph's own list decides
+    # then.
     until = parse_time(entry.until)
     return until is not None and until.tzinfo is not None and until <= now
 
 
 def _unreadable(node: str, why: str) -> Finding:
+    # A ledger that cannot be read must not count as none: the node may be fenced.
     reason = (
         "compare it with Ceph's blocklist, and repair or delete it: until then nothing is "
         "done to this node"
@@ -612,6 +643,8 @@ def _unreadable(node: str, why: str) -> Finding:
 
 
 def _copies(node: str, unlike: Unlike, state: State) -> Finding:
+    # How much it matters depends on who may have written what: a note alone proves nothing, a note
+    # that is newer than the ConfigMap contradicts the one copy that counts.
     again = _give_back(node) if state.ready(node) else _fail_over(node)
     severity = "minor"
     if unlike.how == ELSEWHERE:
@@ -646,10 +679,14 @@ def _give_back(node: str) -> str:
 
 
 def _is_out_of_service(host: HostRecord) -> bool:
+    # Kubernetes asks for the key alone (TaintNodeOutOfService), whatever value or effect it has.
     return any(key == OUT_OF_SERVICE for key, _value, _effect in host.taints)
 
 
 def _stray_taints(state: State) -> list[Finding]:
+    # The taint stays until a person removes it (KEP-2268), and while it is there the pod garbage
+    # collector deletes every terminating pod of the node by force
+    # (pkg/controller/podgc/gc_controller.go).
     return [
         _report(
             "STOR-17",
@@ -674,6 +711,7 @@ def _stray_fences(state: State) -> list[Finding]:
     """NetworkFences that are in force for a node that is back, and that its ledger does
     not name.
     """
+    # With the node Ready its pods fail on each write, with no word about a fence in their logs.
     owners = {
         fence.name: ledger.node
         for ledger in state.ledgers.values()
@@ -699,11 +737,13 @@ def _covered_nodes(fence: NetworkFence, state: State) -> list[str]:
 
 
 def _lost_of(nodes: Iterable[str], state: State) -> list[str]:
+    # Not Ready is enough to leave a fence alone, long before a node counts as lost.
     return sorted(name for name in nodes if not state.ready(name))
 
 
 def _stray_fence(fence: NetworkFence, nodes: list[str], owner: str, lost: list[str]) -> Finding:
     """A NetworkFence that covers nodes that are Ready."""
+    # Three cases: a fence that is known, one that may protect data, and one that is only forgotten.
     # Each kubelet writes its own addresses. The advice must not take the fence off a lost node
     # because another node claims its address.
     if owner:
@@ -753,6 +793,7 @@ def _stray_entries(state: State, ceph: Reading) -> list[Finding]:
 
 def _noted_ranges(state: State) -> set[str]:
     """Addresses and ranges that a ledger names, or a NetworkFence in force."""
+    # Compared as plain addresses and ranges, since Ceph, ceph-csi and users spell them differently.
     noted = {plain(entry.entry) for ledger in state.ledgers.values() for entry in ledger.entries}
     objects = [fence.cidrs for ledger in state.ledgers.values() for fence in ledger.network_fences]
     objects += [fence.cidrs for fence in state.fences or () if fence.state == FENCED]
@@ -760,6 +801,8 @@ def _noted_ranges(state: State) -> set[str]:
 
 
 def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
+    # Only for a node that is Ready may the entry be a mistake. Of a node that is not it may be the
+    # one thing that protects the data.
     range_ = "range " if entry.kind == "range" else ""
     remove = untrusted.shown_command(f"ceph osd blocklist {range_}rm {{entry}}", entry=entry.entry)
     ready, lost = [node for node in nodes if state.ready(node)], _lost_of(nodes, state)
@@ -791,6 +834,7 @@ def _stray_entry(entry: Blocked, nodes: list[str], state: State) -> Finding:
 
 def _homes(state: State) -> dict[str, set[str]]:
     """By address, the nodes that have it, or were fenced by it."""
+    # Of a fenced node its ledger counts too: its addresses may have changed since.
     homes: dict[str, set[str]] = defaultdict(set)
     for name, host in state.hosts.items():
         for address in host.addresses:
@@ -802,6 +846,8 @@ def _homes(state: State) -> dict[str, set[str]]:
 
 
 def _covered(entry: Blocked, homes: Mapping[str, Iterable[str]]) -> set[str]:
+    # An entry for an address is looked up, which a cluster of thousands of nodes needs; a range is
+    # compared with all.
     if entry.kind == "address":
         return set(homes.get(entry.address, ()))
     network = ip_network(entry.address, strict=False)

@@ -67,6 +67,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 )
 
 # So many objects are read one by one; of more, all of their kind are.
+# A GET costs the API server one read of etcd, a LIST of everything megabytes; about here they meet.
 _MAX_GETS = 100
 _MAX_GRACE = 86_400.0
 _NODES = path("v1", "nodes")
@@ -96,6 +97,8 @@ class FenceAudit:
 
     def gather(self) -> State:
         """Read the nodes and ledgers, and of the lost nodes their attachments and volumes."""
+        # Attachments first where nodes are named, as for a fence: what is attached meanwhile is
+        # missing, and what was detached is judged once more.
         attachments = self._attachments() if self._options.nodes else None
         hosts = self._hosts()
         ledgers, unreadable, copies = self._ledgers(hosts)
@@ -113,6 +116,8 @@ class FenceAudit:
         return self._state
 
     def _attachments(self) -> list[Attachment]:
+        # resourceVersion=0 lets the API server answer from its watch cache (Kubernetes API
+        # concepts, "Resource versions"); a fence needs what etcd has.
         return self._cluster.list(ATTACHMENTS, pick_attachment, cached=self._cached)
 
     def _hosts(self) -> dict[str, _Host]:
@@ -132,6 +137,7 @@ class FenceAudit:
         return {host.record.node.name: host for host in found}
 
     def _concerns(self, node: str) -> bool:
+        # An audit of named nodes tells nothing of others.
         return not self._options.nodes or node in self._options.nodes
 
     def _ledgers(
@@ -140,6 +146,7 @@ class FenceAudit:
         """By node, those of the ConfigMaps; those that cannot be read; and those of which the node
         says something else.
         """
+        # The label is ours, so ConfigMaps of others in the namespace are not even sent.
         labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
         def pick(item: Object) -> tuple[str, str] | None:
@@ -170,6 +177,8 @@ class FenceAudit:
 
     def _compare(self, node: str, kept: Ledger | None, host: _Host | None) -> pure.Unlike | None:
         """What is wrong with the note of a ledger on its node; None if nothing is."""
+        # From the worst to the harmless: a ledger that is not there at all, two that contradict
+        # each other, one that is only old.
         note = host.note if host else NO_NOTE
         if kept is None:
             where = self._kept.elsewhere(node, note)
@@ -204,6 +213,8 @@ class FenceAudit:
         ledgers: Mapping[str, Ledger],
         attachments: list[Attachment],
     ) -> tuple[LostNode, ...]:
+        # The fenced volumes of a node belong to it even after they were detached, until they are
+        # awaited elsewhere.
         here = _by_node(attachments, names)
         _check_names(name for name in names if not (name in hosts or name in ledgers or here[name]))
         held = {entry.volume for found in here.values() for entry in found if entry.volume}
@@ -234,6 +245,7 @@ class FenceAudit:
 
     def _waiting_pods(self, lost: Iterable[LostNode]) -> list[Pod]:
         """The pods that have a node, and wait for a volume which the lost nodes may hold."""
+        # Pending with a node means scheduled and waiting for its volumes, among other things.
         volumes = [
             volume
             for found in lost
@@ -265,6 +277,7 @@ class FenceAudit:
         ]
 
     def _volumes(self, names: set[str]) -> dict[str, Object]:
+        # Some are read one by one, many by one list.
         if len(names) > _MAX_GETS:
             found = self._cluster.list(
                 _VOLUMES,
@@ -339,6 +352,7 @@ def _attached(
     by_volume: Mapping[str, list[Attachment]],
 ) -> list[AttachedVolume]:
     """The attachments to a node with their volumes, and where else each of those is attached."""
+    # VolumeAttachments of one volume to other nodes show who waits for it, or has it too.
     return [
         attached_volume(
             entry,
@@ -383,6 +397,8 @@ def _parse(texts: Iterable[tuple[str, str, str]], unreadable: dict[str, str]) ->
     """The ledgers by node, from name of the ConfigMap, place and text; of those that cannot be
     read, why, by node.
     """
+    # The name of a ConfigMap says whose ledger it should be; one that was copied would fence, or
+    # release, another node.
     found = {}
     for name, where, text in texts:
         node = name.partition(object_name(""))[2]

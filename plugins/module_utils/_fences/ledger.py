@@ -189,6 +189,8 @@ _NAMES = ("node", "node_uid", "boot_id", "method", "phase", "cluster_id", "fsid"
 
 
 def _parse(fields: Mapping[str, Any]) -> Ledger:
+    # Every field must be there and of its type: a field that is missing must not pass for an empty
+    # one.
     texts: dict[str, Any] = {name: _text(fields, name) for name in (*_NAMES, "by", "run", "at")}
     for name, allowed in (("method", METHODS), ("phase", PHASES)):
         if texts[name] not in allowed:
@@ -341,6 +343,8 @@ NO_NOTE = Note("", None)
 
 def read_note(item: Object | None) -> Note:
     """What is noted on a Node object."""
+    # An annotation may be edited by anybody with the right to patch nodes, so it may be no ledger
+    # at all.
     if item is None:
         return NO_NOTE
     text = str((item["metadata"].get("annotations") or {}).get(ANNOTATION) or "")
@@ -396,6 +400,8 @@ class Ledgers:
         """Keep it in the ConfigMap, then note it on the node, if that is still there; returns it
         with its new revision.
         """
+        # The ConfigMap first, which counts; a note without its ConfigMap would be one of which
+        # nothing is known.
         for left in reversed(range(_TRIES)):
             try:
                 ledger = self._keep(ledger, dry_run)

@@ -148,6 +148,7 @@ def list_fences(cluster: Cluster) -> tuple[NetworkFence, ...] | None:
 
 def read_classes(cluster: Cluster) -> dict[str, dict[str, Any]]:
     """The spec of every NetworkFenceClass, by name."""
+    # Driver, clusterID and secret of a NetworkFence may be in its class alone.
     return dict(
         cluster.list(CLASSES, lambda item: (item["metadata"]["name"], item.get("spec") or {}))
     )
@@ -326,6 +327,8 @@ def await_message(
     ``before``: the object with its status from before the spec was changed, which is not yet an
     answer.
     """
+    # The result of the operation before stays until the next one has ended, so the first looks may
+    # show an old one.
     started = time.monotonic()
     failed_since: float | None = None
     while True:
@@ -439,6 +442,8 @@ _DELETED = (
 
 
 def _unsettled(now: NetworkFence, seconds: float) -> str:
+    # Each of the three cases has another cause: the driver, the controller's version, or no
+    # controller at all.
     wanted = MESSAGES[now.state]
     if now.result == FAILED:
         advice = "The controller goes on trying; look at the driver it calls and at its secret"

@@ -256,6 +256,7 @@ def without_attachment(
     volume: str, node: str, item: Object | None, elsewhere: Iterable[Attachment] = ()
 ) -> AttachedVolume:
     """A volume that is not attached to the node, with its PersistentVolume."""
+    # It has the form of an attachment, so that what decides needs no second case.
     others = tuple(elsewhere)
     # A migrated volume does not tell its driver.
     driver = (pick_volume(item).driver if item else "") or next(
@@ -438,6 +439,7 @@ def gather_node(cluster: Cluster, node: str, ledgers: Ledgers) -> NodeState:
 
 def _volumes(cluster: Cluster, names: set[str]) -> dict[str, Object]:
     """The PersistentVolumes of these names, by name."""
+    # A PersistentVolume that is gone leaves its attachment behind, so a name may have no object.
     folder = path("v1", "persistentvolumes")
     if len(names) > _MAX_GETS:
         found = cluster.list(
@@ -506,6 +508,8 @@ def opposing(state: NodeState, ledger: Ledger, drivers: set[str]) -> list[Networ
 
     ``drivers``: of the fenced volumes.
     """
+    # Unfenced is an order as well: the controller removes the entries of its ranges, whoever has
+    # made them.
     noted = {found.uid for found in ledger.network_fences}
     return [
         fence

@@ -42,6 +42,8 @@ def find_addresses(case: Case) -> None:
     By image: who holds it or has a lock on it, else what ceph-csi noted; and in any case what the
     user says.
     """
+    # Whoever is fenced by mistake loses its storage at once, and whoever is missed goes on writing.
+    # So a contradiction is refused, and never resolved by a guess.
     known = case.known
     case.holders = [found for image in case.images for found in _holders(case, image)]
     # The sources besides the kubelet; ``mine`` has what the kubelet says as well.
@@ -99,6 +101,7 @@ def _only_noted(case: Case) -> list[str]:
 
     Of the others the note may be an older one.
     """
+    # What hangs has no watch any more, and then the note is all there is.
     return [
         found.address
         for image in case.images
@@ -121,6 +124,7 @@ def _holders(case: Case, image: Image) -> list[Holder]:
 
 def _is_blocked_by_hand(case: Case, address: str) -> bool:
     """An operator has put exactly this address on the blocklist."""
+    # That an operator has blocked the address shows that he takes it for the lost node's.
     # What an earlier fence of ours has left there says nothing about now.
     left = {
         entry.entry
@@ -215,6 +219,7 @@ def _check_claims(case: Case, counting: list[Holder], certain: set[str]) -> None
     Where several addresses hold its images, one may belong to a host that is no node, as for
     backups, and the status of the node is written by its kubelet.
     """
+    # NodeRestriction lets a kubelet write any address into the status of its own Node.
     claimed = sorted({found.address for found in counting} & set(case.own) - certain)
     if claimed and len({found.address for found in counting}) > 1:
         case.reasons.append(
@@ -230,6 +235,8 @@ def _check_claims(case: Case, counting: list[Holder], certain: set[str]) -> None
 
 def _check_strangers(case: Case, counting: list[Holder], mine: set[str], is_certain: bool) -> None:
     """No client is taken for the node at an address that no source calls the node's."""
+    # If other evidence names the node's addresses, a client at yet another one is rather a
+    # stranger.
     strange = {
         found.address: found
         for found in counting
@@ -275,6 +282,7 @@ def _is_agreed(case: Case, addresses: set[str]) -> bool:
 
 def check_addresses(case: Case) -> None:
     """No address is another client's, or protected, or left from a fence of another node."""
+    # protected_addresses is the user's list of what must keep its storage, as monitors or gateways.
     for address, source in case.source.items():
         owner = case.owners.get(address)
         if owner:

@@ -120,6 +120,7 @@ class Case:
     @property
     def evidence(self) -> dict[str, object]:
         """What was read, for the finding."""
+        # The finding has all that the decision was made from, so that a person can judge it again.
         reading, ledger, host = self.options.reading, self.state.ledger, self.state.host
         return {
             **(_of_host(host, self.state.now) if host else _NO_HOST),
@@ -184,6 +185,7 @@ class Case:
 
     def has(self, address: str) -> bool:
         """The ledger means this client already."""
+        # The addresses of a fence that stands were judged when it was intended.
         return self.known is not None and address in self.known.addresses
 
     def is_elsewhere(self, image: Image, address: str) -> bool:
@@ -192,6 +194,8 @@ class Case:
 
         Either it is not attached here any more, or several nodes may have it at once.
         """
+        # After a forced detach Kubernetes attaches the volume to another node while this one may
+        # still write: then both are clients of the image, and only this one must be fenced.
         volume = self.volume_of(image)
         owner = self.owners.get(address)
         theirs = {found.node for found in volume.elsewhere}
@@ -221,6 +225,7 @@ class Case:
 
     def same_ceph(self, fence: NetworkFence) -> bool:
         """It may act on the Ceph that has the volumes that are meant."""
+        # What is not known of a NetworkFence may be the same Ceph, and counts so.
         return may_act_on(
             fence, {found.attachment.driver for found in self.meant}, self.cluster_ids
         )
@@ -241,6 +246,7 @@ class Case:
 
         They stay ours, so that they are removed with the release of this fence.
         """
+        # Without a reading they are taken to be there still.
         reading = self.options.reading
         before = self.old.entries if self.old else ()
         return tuple(

@@ -37,6 +37,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.owne
 
 def names_a_fence(ledger: Ledger) -> bool:
     """The ledger has addresses, and what fences each of them."""
+    # A ledger may have been edited by hand, and one that names nothing is proven by nothing.
     if ledger.method == "ceph":
         return bool(ledger.addresses and ledger.entries)
     return bool(ledger.addresses) and all(
@@ -49,6 +50,7 @@ def undone_fences(state: NodeState, ledger: Ledger) -> tuple[list[NetworkFence],
     """The NetworkFences of the ledger whose controller has not fenced yet, and what is wrong with
     others.
     """
+    # in_force needs the controller's message, since the spec is only what was asked for.
     undone, doubts = [], []
     for planned, fence, problem in fences_of(state, ledger):
         if fence is None or problem:
@@ -148,6 +150,8 @@ def _watcher_doubts(
 
 def _should_be_gone(watcher: Watcher, ledger: Ledger, state: NodeState, options: Options) -> bool:
     """It is a client of the node."""
+    # At one of the node's own addresses, a watcher counts as the node unless the address is another
+    # node's too.
     mine = {*(state.host.addresses if state.host else ()), *options.fence_addresses} - set(
         owners_of(state, (), options)
     )

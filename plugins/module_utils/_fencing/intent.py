@@ -52,6 +52,8 @@ def make_ledger(case: Case, method: str, fences: list[NetworkFence]) -> Ledger:
 
 
 def _new_ledger(case: Case, method: str, fences: list[NetworkFence]) -> Ledger:
+    # Only what is fenced gets an entry: with method none the addresses are known, but nothing is
+    # blocked.
     options, known, before = case.options, case.known, case.state.ledger
     host, reading = case.state.host, case.options.reading
     addresses = tuple(case.source) if method != "none" else ()
@@ -112,6 +114,8 @@ def _volumes(case: Case) -> tuple[str, ...]:
     Without those that were fenced before the node booted and that it has again: they were not
     judged since.
     """
+    # The volumes of an earlier boot that are not attached any more were failed over, and stay part
+    # of the fence until its release.
     before = set(case.state.ledger.volumes) if case.state.ledger else set()
     if case.old:
         before -= {found.name for found in case.state.held}
@@ -160,6 +164,7 @@ def _objects(case: Case, fences: list[NetworkFence]) -> tuple[FenceObject, ...]:
 
     Ours are those that were not Fenced before.
     """
+    # Ours are set back to Unfenced by the release; one that an operator had Fenced stays.
     before = case.state.ledger.network_fences if case.state.ledger else ()
     if case.old:
         # One that is Unfenced, and says so, or that is gone needs no release any more.

@@ -133,6 +133,7 @@ def majority_lost(state: NodeState, options: Options) -> list[Reason]:
     Kubernetes itself stops evicting then (ComputeZoneState and --unhealthy-zone-threshold in
     pkg/controller/nodelifecycle/node_lifecycle_controller.go).
     """
+    # A partition leaves both sides healthy, and each of them calls the other lost.
     nodes = [*([state.host] if state.host else []), *state.others]
     lost = [host for host in nodes if host.node.ready != "True"]
     if options.accept_majority or 2 * len(lost) <= len(nodes):
@@ -149,6 +150,7 @@ def majority_lost(state: NodeState, options: Options) -> list[Reason]:
 
 def unfit(state: NodeState, options: Options) -> list[Reason]:
     """Why the fence that the ledger has begun forbids the method that was asked for."""
+    # Another method would leave the entries of the first one without an owner.
     ledger = state.ledger
     if ledger is None or not is_present(state, ledger):
         return []
@@ -176,6 +178,8 @@ def is_present(state: NodeState, ledger: Ledger) -> bool:
     After a reboot they are other clients, perhaps at other addresses; and what is being released
     may be gone from Ceph already.
     """
+    # A ledger without a Node object is about the present: nothing has registered under the name
+    # since.
     return ledger.phase != "releasing" and (
         state.host is None or state.host.boot_id == ledger.boot_id
     )

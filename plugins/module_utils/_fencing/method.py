@@ -45,6 +45,8 @@ def choose_method(case: Case) -> str:
 
     "auto" is left only where the addresses are unknown, which is a refusal.
     """
+    # A NetworkFence is preferred where one covers the node: its controller keeps writing the
+    # blocklist to what the object says, so entries of others would not last.
     options = case.options
     covering = [fence.name for fence in case.covering()]
     wanted = _continued(case, bool(covering))
@@ -140,6 +142,7 @@ def check_coverage(case: Case, fences: list[NetworkFence]) -> None:
 
 def check_fences(case: Case, fences: list[NetworkFence]) -> None:
     """Each NetworkFence can be proven, and hits no other node."""
+    # A range may be wider than one node, and whoever else is in it is fenced as well.
     for fence in fences:
         problem = undecidable(fence)
         if problem:
@@ -187,6 +190,7 @@ def check_ledgers(case: Case, method: str) -> None:
 
     What two fences share would go with the one that is released first.
     """
+    # Ceph counts nothing: an entry that two fences need is gone with the first removal.
     mine = set(case.source) - set(case.known.addresses if case.known else ())
     for other in case.state.ledgers:
         theirs = set(other.addresses)

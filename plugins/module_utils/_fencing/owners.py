@@ -44,6 +44,8 @@ class Owner(NamedTuple):
 
 def is_other(watcher: Watcher, options: Options) -> bool:
     """It is known to be no node's client: rbd-mirror, or what the user says is another host."""
+    # rbd-mirror opens every image that it replicates (src/tools/rbd_mirror), as a backup host does
+    # for a while.
     return watcher.mirror or watcher.address in options.other_addresses
 
 
@@ -72,6 +74,8 @@ def _by_status(state: NodeState) -> dict[str, Owner]:
 
 def _by_fences(state: NodeState) -> dict[str, Owner]:
     """By the NetworkFences that are named for another node."""
+    # The name is the link between a NetworkFence and its node: the object itself has no reference
+    # to one.
     owners: dict[str, Owner] = {}
     mine = state.host.addresses if state.host else ()
     for other in state.others:
@@ -109,6 +113,8 @@ def _by_open_images(
     named: Mapping[str, Owner],
 ) -> dict[str, Owner]:
     """By the watchers of images that this node has no reason to open; the node is unknown."""
+    # Who has an image open that this node has no business with is most likely another node, or a
+    # host that is none; a fence would take its storage away.
     owners: dict[str, Owner] = {}
     for image in _images_of_others(state, images):
         known = confirmed | own_on_moved(state, images, named, image.volume)

@@ -82,6 +82,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._fencing.whol
     widen,
 )
 
+# Ceph refuses the requests of a blocklisted client (EBLOCKLISTED); nothing tells the container,
+# which may answer from its page cache for hours.
 _ASIDE = (
     "the containers on the node may go on running, and serve what they have cached: the fence "
     "protects the storage, not the application"
@@ -93,6 +95,8 @@ def intend(state: NodeState, options: Options, busy: str = "") -> Decision:
 
     ``busy``: why another run is in the way, as a sentence.
     """
+    # A refusal by who or what the node is needs no evidence of Ceph, so it comes before that is
+    # judged.
     case = Case(state, options)
     known = state.ledger
     reasons = (
@@ -127,6 +131,7 @@ def intend(state: NodeState, options: Options, busy: str = "") -> Decision:
 
 def _judge(case: Case) -> Ledger | None:
     """The ledger of the fence; None when it is refused, with the reasons in the case."""
+    # The method decides which other addresses can be fenced, so the whole node is judged after it.
     # Each step needs what those before it have found, so the first that refuses is the last.
     for step in (check_volumes, check_reading, find_addresses, check_addresses):
         step(case)
@@ -147,6 +152,7 @@ def _judge(case: Case) -> Ledger | None:
 
 def confirm(state: NodeState, options: Options, busy: str = "") -> Decision:
     """What is left to be done for the fence that the ledger intends, and whether it is proven."""
+    # The node is judged again: between the intent and this step it may have come back.
     known = state.ledger
     reasons = [Reason("lease_held", busy)] if busy else not_standing(state, options)
     finding = _finding(state, options, {"ledger": known.to_dict()} if known else {})
@@ -191,6 +197,7 @@ def _complete(
 
     Returns the ledger once the fence is proven (None: not yet), and what contradicts the fence.
     """
+    # What is wrong and what is left to be done are told at once.
     reasons = opposed(state, known)
     if known.method != "none" and not names_a_fence(known):
         reasons.append(
@@ -251,6 +258,8 @@ def is_alone(state: NodeState, ledger: Ledger) -> bool:
     """No other node can have a volume of the fence yet: all of them are attached here, and nowhere
     else.
     """
+    # Then an entry may be replaced with a gap: for a moment the lost node could write, but no other
+    # node does.
     here = {found.name for found in state.attached if not found.elsewhere}
     return not state.used and set(ledger.volumes) <= here
 
@@ -285,6 +294,7 @@ def _is_noted(state: NodeState, ledger: Ledger) -> bool:
 
     It is not after a run that was killed before it wrote the note, or when the note was deleted.
     """
+    # A Node that was recreated is not the one that the ledger is about, so nothing is noted on it.
     if state.item is None or state.item["metadata"]["uid"] != ledger.node_uid:
         return True
     return read_note(state.item).text == ledger.text

@@ -92,6 +92,8 @@ SCOPE = ArgumentSpec(
 
 def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) -> Options:
     """The options of node_fence, checked. Raises StorageOpsError for what does not fit."""
+    # Options come from surveys and inventories, so each is checked before anything is read or
+    # changed.
     least = {
         "grace_seconds": 0,
         "fence_timeout": 1,
@@ -140,6 +142,7 @@ def fence_options(params: Mapping[str, Any], run: RunOptions, check_mode: bool) 
 
 
 def _protected(text: str) -> Network:
+    # Host bits are dropped: 10.0.0.7/24 means its network.
     return ip_network(text.strip(), strict=False)
 
 
@@ -269,6 +272,7 @@ class Fence:
         """A new intent that could not be written whole is taken back, since nothing
         came of it yet.
         """
+        # A cordon that an operator has set, or that an earlier run has noted, is not taken back.
         subject: Subject = action.subject
         if (
             self._state is None
@@ -285,6 +289,8 @@ class Fence:
 
     def _recheck(self, ledger: Ledger) -> None:
         """The node must still be lost, right before anything is changed."""
+        # The fence must hit the machine that was judged: the same Node object, in the same boot,
+        # and still silent.
         item = self._cluster.get(ledger.path)
         host = pick_host_record(item) if item else None
         reasons: list[Reason] = []
@@ -304,6 +310,8 @@ class Fence:
             raise NotStarted("; ".join(reasons), reasons[0].code)
 
     def _set_unschedulable(self, ledger: Ledger, value: bool | None, dry_run: bool = False) -> None:
+        # metadata.uid in a patch has the API server refuse it with 409 Conflict for another object
+        # of the name.
         body = {"metadata": {"uid": ledger.node_uid}, "spec": {"unschedulable": value}}
         try:
             self._cluster.patch(ledger.path, body, dry_run=dry_run)
@@ -317,6 +325,8 @@ class Fence:
 
     def verify(self, finding: Finding) -> list[str]:
         """What proves that everything is written as it was meant."""
+        # What is read back is compared with what was written, so that another writer in between is
+        # seen.
         item = self._cluster.get(path("v1", "nodes", self._run.node))
         ledger = self._ledgers.read(self._run.node, item)
         if ledger is None or ledger != self._decision.ledger:

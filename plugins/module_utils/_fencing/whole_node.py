@@ -36,6 +36,8 @@ def widen(case: Case, method: str) -> None:
     ``spared`` gets the others, each with the reason: with any, the fence is not one of the whole
     node.
     """
+    # Nodes often have one interface for Kubernetes and one for storage, and Ceph sees only the
+    # latter.
     ways = {
         "status": case.own,
         "metadata": sorted(case.noted),
@@ -54,6 +56,7 @@ def widen(case: Case, method: str) -> None:
 
 def _why_spared(case: Case, method: str, address: str) -> str:
     """Why this address is not fenced with the others; empty if it is."""
+    # A NetworkFence and an entry of ours for one address would undo each other.
     by = [
         fence.name
         for fence in case.state.fences or ()
@@ -137,6 +140,7 @@ def _is_whole(case: Case, method: str) -> bool:
 
 def _is_shown(case: Case, image: Image | None) -> bool:
     """There is evidence of its own for the address at which the node has this image open."""
+    # What ceph-csi noted of this node counts only if that address is fenced.
     if image is None:
         return False
     noted = any(
@@ -156,6 +160,7 @@ def check_visitors(case: Case) -> None:
     The first is rather a healthy node than the lost one. The second may be the lost one, whose
     connection is bad, and it would not be fenced.
     """
+    # Entries block addresses, not nodes: behind NAT all nodes have one.
     added = set(case.source) - set(case.known.addresses if case.known else ())
     for image, watcher in _visitors(case):
         if watcher.address in added:
@@ -204,5 +209,7 @@ def _is_outside(case: Case, address: str) -> bool:
 
 def _is_only_here(case: Case, image: Image) -> bool:
     """The volume is attached to no other node, so none tries to stage it."""
+    # If the volume may be staged elsewhere, a client that comes and goes is most likely that node,
+    # trying.
     volume = case.volume_of(image)
     return not volume.elsewhere and not volume.is_shared

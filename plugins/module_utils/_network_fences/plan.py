@@ -157,6 +157,8 @@ def make_options(params: Mapping[str, Any]) -> Options:
 
 def _check_settings(params: Mapping[str, Any]) -> None:
     """The class has all settings, or the options have: never both."""
+    # Driver, secret and clusterID of a class win over those of the object (processFencingRequest of
+    # internal/controller/csiaddons/networkfence_controller.go).
     given = [
         bool(params[name]) for name in ("driver", "cluster_id", "secret_name", "secret_namespace")
     ]
@@ -263,6 +265,7 @@ def _is_prepared(
     touching: list[NetworkFence],
 ) -> bool:
     """A NetworkFence as it would be made is there, whatever its name, and none fences the node."""
+    # settled: a controller that has never answered may be missing, or unable to fence.
     as_wanted = [
         fence for fence in [ours, *touching] if fence and _fits(fence, state, options, cidrs)
     ]
@@ -278,6 +281,8 @@ def _evidence(
     source: str,
     fences: list[NetworkFence | None],
 ) -> dict[str, Any]:
+    # Without a reading of Ceph an operator's entry for the address would stay unseen, and the first
+    # unfencing would remove it.
     return {
         "cidrs": list(cidrs),
         "addresses_from": _SOURCES[source],
@@ -396,6 +401,7 @@ def fenced_for_others(
 
 def fenced_by(ledger: Ledger) -> tuple[str, ...]:
     """The addresses and ranges in a ledger."""
+    # All spellings of a fence: what was found, what was blocked, and what objects cover.
     return (
         *ledger.addresses,
         *(entry.entry for entry in ledger.entries),
@@ -437,6 +443,7 @@ def _misfit(fence: NetworkFence, state: State, options: Options, cidrs: tuple[st
 
 def _fits(fence: NetworkFence, state: State, options: Options, cidrs: tuple[str, ...]) -> bool:
     """It is what would be made, but perhaps for its name."""
+    # A NetworkFence by another name does the same, so it is not made twice.
     settings = (fence.driver, fence.cluster_id, fence.class_name) == (
         state.driver,
         state.cluster_id,
@@ -457,6 +464,8 @@ def _internal(host: Host) -> tuple[str, ...]:
 
 
 def _source(state: State, options: Options, host: Host) -> str:
+    # It is noted on the object (ADDRESSES_FROM), since a later fence trusts the user and the
+    # driver, and not InternalIP.
     if host.node.name in options.addresses:
         return "option"
     return "driver" if _reported(state, options, host.node.name) else "node"
@@ -510,6 +519,7 @@ def _same(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
 
 
 def overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    # A range that contains another one, or is contained in it, fences addresses of both.
     return any(_meet(one, other) for one in networks(some) for other in networks(others))
 
 
@@ -579,6 +589,7 @@ def _command(body: dict[str, Any]) -> list[str]:
 
 def pick_host(item: dict[str, Any]) -> Host:
     """The record of a Node."""
+    # status.addresses is a list of free text to the API server.
     listed = (item.get("status") or {}).get("addresses") or []
     # Anything may stand there, and one kubelet's nonsense is no reason to prepare no node.
     addresses = tuple(

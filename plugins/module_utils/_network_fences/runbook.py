@@ -111,12 +111,15 @@ class FencePreparation:
 
     def rehearse(self, action: Action) -> None:
         """Have the API server say whether it would take it."""
+        # Admission may refuse the object, as for a name that is taken; a dry run shows that.
         self._create(action.subject.body, dry_run=True)
 
     def apply(self, action: Action) -> None:
         """Make it, after a fresh look at node and ledger, and wait until the controller has said
         that it is unfenced.
         """
+        # The message of the first unfencing shows that controller, driver and secret work, long
+        # before a fence is needed.
         subject: Subject = action.subject
         self._recheck(subject)
         fence = network_fence.pick_fence(self._create(subject.body), {})

@@ -26,6 +26,8 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.rec
 
 
 def actions_of(group: Group, options: Options) -> list[Action]:
+    # Holds first, then evictions, then the wait, then the release of the holds: a pod that is
+    # evicted earlier may come back to its node before the volume has left that.
     actions = [
         Action(
             "cordon_node",
@@ -66,6 +68,7 @@ def actions_of(group: Group, options: Options) -> list[Action]:
 
 
 def _awaited(group: Group, options: Options) -> list[str]:
+    # In the order in which Kubernetes lets go: the pod, then the mount, then the attachment.
     pods = [pod_path(mover.pod) for mover in group.movers]
     nodes = [f"{node_path(node)} (volumesInUse)" for node in group.nodes]
     attachments = (
@@ -84,6 +87,8 @@ def release_actions(group: Group) -> list[Action]:
 
 def release_action(subject: Subject) -> Action:
     """What takes back a cordon or a scaling down."""
+    # The same action takes a hold back after success, after a failure, and for a run that was
+    # killed.
     if subject.host:
         name = subject.host.node.name
         return Action(

@@ -49,6 +49,8 @@ def gather(cluster: Cluster, options: Options, leases: HoldLeases) -> State:
     """Read the claims, their volumes and attachments, then the pods, then what the pods are
     made by and run on.
     """
+    # Claims before pods: a pod that begins to use a claim meanwhile is seen. Each object is read
+    # from etcd, not from the API server's cache.
     claims = _claims(cluster, options)
     volumes = _volumes(cluster, claims)
     attachments = cluster.list(
@@ -81,6 +83,7 @@ def gather(cluster: Cluster, options: Options, leases: HoldLeases) -> State:
 
 
 def _claims(cluster: Cluster, options: Options) -> list[ClaimState]:
+    # One list is one snapshot, and costs less than a request for each claim.
     wanted = set(options.claims)
     return cluster.list(
         path("v1", "persistentvolumeclaims", namespace=options.namespace),
@@ -130,6 +133,8 @@ def _owners(
 
     All by uid.
     """
+    # ownerReferences name an object by uid, so one that was made again under the name owns nothing
+    # of before (metav1.OwnerReference).
     owned, makers = {}, set()
     for owner in owners:
         resource = records.MAKERS.get((owner.group, owner.kind))
@@ -151,6 +156,7 @@ def _owners(
 
 
 def _autoscaled(cluster: Cluster, options: Options) -> frozenset[tuple[str, str]]:
+    # scaleTargetRef names kind and name in its own namespace.
     def target(item: dict[str, Any]) -> tuple[str, str]:
         reference = item["spec"]["scaleTargetRef"]
         return reference["kind"], reference["name"]

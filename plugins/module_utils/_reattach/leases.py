@@ -64,6 +64,7 @@ class HoldLeases:
 
     def all(self, cluster: Cluster) -> list[Kept]:
         """Every ledger that is kept, of whatever node. One that cannot be read keeps nothing."""
+        # A label selector is evaluated by the API server, so other Leases are not even sent.
         found = cluster.list(
             self._folder, _pick, labels=",".join(f"{key}={text}" for key, text in _LABELS.items())
         )
@@ -71,6 +72,7 @@ class HoldLeases:
 
     def of(self, cluster: Cluster, node: Node) -> list[Kept]:
         """Those of a node, and not of one that had its name before."""
+        # By uid, since a Node that was made again is not held by what was noted for the one before.
         return [kept for kept in self.all(cluster) if kept.node == (node.name, node.uid)]
 
     def take(
@@ -81,6 +83,9 @@ class HoldLeases:
 
         Raises NotStarted where another run was quicker.
         """
+        # create fails where the name is taken (409 AlreadyExists), so of two runs one wins.
+        # acquireTime is a MicroTime, and leaseDurationSeconds must be positive (ValidateLeaseSpec
+        # of pkg/apis/coordination/validation/validation.go).
         name = self.name_of(node, ledger)
         stale = [kept for kept in left if kept.name == name]
         since, until = parse_time(ledger.since), parse_time(ledger.until)
@@ -122,16 +127,20 @@ class HoldLeases:
     @staticmethod
     def name_of(node: Node, ledger: Ledger) -> str:
         """By node and claims."""
+        # One Lease for a node and a set of claims: two moves of other claims do not exclude each
+        # other.
         return object_name(node.name, f"move-{ledger.key.rpartition('.')[2]}")
 
 
 def believed(host: Host, kept: Iterable[Kept]) -> Host:
     """With the ledgers that count: what our Leases say of a node that has our taint."""
+    # Without the taint the node takes pods, so what a Lease says holds nothing any more.
     mine = [each.ledger for each in kept if each.node == (host.node.name, host.node.uid)]
     return host._replace(ledgers=tuple(mine) if host.held else ())
 
 
 def _pick(item: dict[str, Any]) -> list[Kept]:
+    # A Lease that another tool has made has none of these annotations.
     meta = item["metadata"]
     noted = meta.get("annotations") or {}
     node = (str(noted.get(_NODE) or ""), str(noted.get(_UID) or ""))

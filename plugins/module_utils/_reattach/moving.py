@@ -81,6 +81,7 @@ def partition(state: State, options: Options) -> list[tuple[str, ...]]:
 
 def _links(state: State, options: Options) -> list[set[str]]:
     """Sets of claims of which none can be moved without the others."""
+    # Ledgers of another namespace are of claims that only have the same names.
     links = [set(tenant.pod.claims) for tenant in state.tenants]
     # Scaling a workload down takes all its pods away, and so moves the claims of all of them.
     scaled: dict[str, set[str]] = {}
@@ -99,6 +100,8 @@ def by_node(group: Group) -> list[Group]:
 
     A volume is attached to each node by itself, so no two nodes need be cordoned at a time.
     """
+    # The desired state of the attach/detach controller is kept by node, so each node is left on its
+    # own.
     nodes = dict.fromkeys([*(host.node.name for host in group.cordoned), *group.nodes])
     return [
         replace(
@@ -121,6 +124,8 @@ def moving_of(
 
     ``resumed``: an unfinished run has left ledgers; ``only``: the nodes that may be left.
     """
+    # What an unfinished run has begun goes on as it was noted: the user's filters may be others
+    # now.
     living = _living(state, group)
     tenants = [tenant for tenant in living if only is None or tenant.pod.node in only]
     everybody = not (resumed or options.attachments or options.required_metadata)
@@ -188,6 +193,8 @@ def _leaving(
 
     ``everybody``: all pods of the claims are moved.
     """
+    # An attachment cannot be updated: publish_context is written once, when it is attached. So one
+    # that lacks metadata has to be made again.
     volumes = {volume.name for volume in group.volumes}
     spots = {spot for tenant in tenants for spot in spots_of(state, group.claims, tenant.pod)}
 
@@ -241,6 +248,7 @@ def _cordoned(
 
 def spots_of(state: State, claims: tuple[str, ...], pod: Pod) -> set[tuple[str, str]]:
     """Which volumes of the claims the pod needs on its node."""
+    # A volume and a node: what a VolumeAttachment connects.
     return {(_volume_of(state, claim), pod.node) for claim in pod.claims if claim in claims}
 
 

@@ -32,9 +32,14 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._reattach.rec
 
 # A pod that is still there this long (seconds) after its grace period is held up by something that
 # an eviction does not move.
+# The kubelet kills what outlives its grace period, so a pod that is there after that hangs in an
+# unmount or in a finalizer.
 _STUCK_SECONDS = 60.0
 
 
+# DaemonSet pods tolerate node.kubernetes.io/unschedulable and are placed by node affinity
+# (pkg/controller/daemon/util/daemonset_util.go). Mirror pods of static pods are owned by their
+# Node.
 IMMOVABLE = {
     "Node": Reason("pod_not_recreated", "it is a static pod, which only its node starts and stops"),
     "DaemonSet": Reason(
@@ -50,6 +55,8 @@ IMMOVABLE = {
 
 
 def claim_obstacles(state: State, claims: tuple[str, ...]) -> list[Reason]:
+    # A claim that is being deleted lives only for the pods that use it
+    # (kubernetes.io/pvc-protection).
     obstacles = []
     for name in claims:
         found = state.claims.get(name)
@@ -94,6 +101,7 @@ def obstacles_of(
 
     ``resumed``: an unfinished run has left ledgers; ``budget``: so many pods may still be evicted.
     """
+    # All that stands in the way is told at once, since each run costs the user a look.
     obstacles = [
         obstacle for mover in group.movers for obstacle in _mover_obstacles(state, mover, options)
     ]
@@ -174,6 +182,8 @@ def _podless_obstacles(state: State, group: Group) -> list[Reason]:
 
 def _owner_obstacles(state: State, pod: Pod, options: Options) -> list[Reason]:
     """Why a pod that is evicted may be gone for good."""
+    # An eviction deletes the pod. Only its controller makes another one, and a custom resource may
+    # not.
     owner = pod.owner
     if owner is None:
         return [
@@ -204,6 +214,7 @@ def _owner_obstacles(state: State, pod: Pod, options: Options) -> list[Reason]:
 
 
 def _mover_obstacles(state: State, mover: Tenant, options: Options) -> list[Reason]:
+    # Only a kubelet unmounts, so a volume cannot leave a silent node by a move.
     pod = mover.pod
     obstacles = []
     if mover.ephemeral:
@@ -243,6 +254,9 @@ def _mover_obstacles(state: State, mover: Tenant, options: Options) -> list[Reas
 def _scale_obstacles(
     state: State, pod: Pod, workload: Workload | None, options: Options
 ) -> list[Reason]:
+    # A HorizontalPodAutoscaler leaves a workload with 0 replicas alone, and would not bring it back
+    # from there either (Kubernetes documentation, "Horizontal Pod Autoscaling", implicit
+    # maintenance mode).
     why = "tolerates every taint" if pod.tolerates_hold else "names its node in its template"
     if pod.owner is None or pod.owner.kind in IMMOVABLE:
         return []

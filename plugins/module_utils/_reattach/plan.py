@@ -71,6 +71,7 @@ def plan(state: State, options: Options) -> Plan:
     """Findings for each set of claims that is moved together, by node; none for claims with nothing
     to be done.
     """
+    # max_repairs bounds a whole run, so what one group takes is missing for the next.
     known = {volume.name for volume in state.volumes.values()}
     strangers = [
         attachment.name for attachment in state.attachments if attachment.volume not in known
@@ -99,6 +100,7 @@ def _lone(state: State, options: Options) -> list[Finding]:
 
     Their kubelets may have written that.
     """
+    # It is told, since such a node gets no new pods.
     return [
         Finding(
             control="",
@@ -136,6 +138,8 @@ def judge(
     """What becomes of claims that are moved together, and may evict so many pods; ``only``: on
     these nodes.
     """
+    # A ledger of a run that may still be at work keeps everything off its claims, whatever else
+    # there is to say.
     if options.nodes:
         only = frozenset(options.nodes) if only is None else only & frozenset(options.nodes)
     resumed = _resumed(state, claims, options)
@@ -189,6 +193,8 @@ def _holds(group: Group, held: Host | Workload) -> bool:
 def _judge_part(
     state: State, group: Group, options: Options, obstacles: list[Reason], budget: int
 ) -> list[Finding]:
+    # What an unfinished run holds is given back even where the move itself is refused: a node
+    # without new pods is a harm of its own.
     held = replace(
         group,
         cordoned=tuple(host for host in group.cordoned if _holds(group, host)),
@@ -216,6 +222,7 @@ def _refused(finding: Finding, reasons: list[Reason]) -> Finding:
 
 
 def _evictions(findings: list[Finding]) -> int:
+    # A pod that is scaled away is no eviction, and is bounded by the user's consent to scale_down.
     return sum(action.verb == "evict_pod" for finding in findings for action in finding.repair)
 
 
@@ -305,6 +312,7 @@ def _release(group: Group, ledgers: list[Ledger], refused: str) -> Finding:
     """The finding about what an unfinished run has left: to be taken back even where the rest is
     refused.
     """
+    # Who reads the finding must be able to see whose hold it was.
     held = [f"node {host.node.name} without new pods" for host in group.cordoned]
     held += [f"{workload.kind} {workload.name} scaled down" for workload in group.scaled]
     single = group.cordoned[0].node.name if group.cordoned else group.scaled[0].name

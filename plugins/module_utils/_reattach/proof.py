@@ -54,6 +54,8 @@ def still_there(cluster: Cluster, options: Options, group: Group) -> list[str]:
 
 
 def _still_on(cluster: Cluster, options: Options, group: Group, node: str) -> list[str]:
+    # volumesInUse is the kubelet's record of what it has mounted, and keeps the controller from
+    # detaching (pkg/controller/volume/attachdetach/reconciler/reconciler.go).
     leaving = [attachment for attachment in group.leaving if attachment.node == node]
     names = {attachment.volume for attachment in leaving}
     volumes = tuple(volume for volume in group.volumes if volume.name in names or not group.leaving)
@@ -86,6 +88,7 @@ def _pods_on(
     cluster: Cluster, options: Options, group: Group, node: str, volumes: tuple[Volume, ...]
 ) -> list[str]:
     """The pods that were to leave the node and are still there."""
+    # A new pod on the node makes the volume wanted there again, so it would never be detached.
     left = []
     claims = {volume.claim_name for volume in volumes}
     for tenant in tenants_of(cluster, options, node):
@@ -103,6 +106,7 @@ def _pods_on(
 
 
 def _attached_still(cluster: Cluster, planned: Attachment) -> list[str]:
+    # The uid tells the old attachment from a new one: its name is a hash that both have.
     item = cluster.get(attachment_path(planned))
     now = pick_attachment(item) if item else None
     if now is None or now.uid != planned.uid:
@@ -125,6 +129,7 @@ def compare(
     cluster: Cluster, options: Options, leases: HoldLeases, group: Group
 ) -> tuple[list[str], list[str]]:
     """What is not yet as it should be after a move, and what proves the rest."""
+    # A pod that is Ready on an old attachment proves nothing of the new one, so both are asked for.
     doubts, proof = _holds(cluster, leases, group)
     if not group.moved:
         return doubts, proof
@@ -179,6 +184,7 @@ def _compare_attachment(
     doubts: list[str],
     proof: list[str],
 ) -> None:
+    # The external-attacher writes attached and attachmentMetadata in one update of the status.
     required = options.required_metadata
     found = _find_attachment(cluster, options, volume, node)
     if found is None:
@@ -206,6 +212,7 @@ def _compare_attachment(
 def _find_attachment(
     cluster: Cluster, options: Options, volume: Volume, node: str
 ) -> Attachment | None:
+    # csi-translation-lib makes driver and handle of an in-tree volume, by rules of each plugin.
     if volume.driver:
         item = cluster.get(f"{ATTACHMENTS}/{attachment_name(volume.driver, volume.handle, node)}")
         return pick_attachment(item) if item else None
@@ -244,6 +251,7 @@ def _holds(cluster: Cluster, leases: HoldLeases, group: Group) -> tuple[list[str
 def _host_held(
     cluster: Cluster, leases: HoldLeases, group: Group, host: Host
 ) -> tuple[list[str], list[str]]:
+    # The Lease goes last, so as long as it is there the hold is not given back.
     name = host.node.name
     item = cluster.get(node_path(name))
     kept = leases.of(cluster, host.node)
@@ -259,6 +267,7 @@ def _wanted(cluster: Cluster, group: Group, here: list[Tenant]) -> int:
     """How many new pods must be there: as many as were moved, unless their workload wants fewer
     by now.
     """
+    # A workload may have been scaled by its owner while its pods moved.
     wanted = len(group.moved)
     if group.workloads:
         items = [(workload, cluster.get(workload.path)) for workload in group.workloads]
@@ -276,10 +285,12 @@ def _wanted(cluster: Cluster, group: Group, here: list[Tenant]) -> int:
 
 
 def own_ledgers(item: dict[str, Any], prefix: str, group: Group) -> list[Ledger]:
+    # A ledger counts for this group by its claims, whichever run has written it.
     return [ledger for ledger in records.ledgers(item, prefix) if group.owns(ledger)]
 
 
 def _cordon_left(host: Host, name: str) -> str:
+    # An operator's cordon (spec.unschedulable) is another thing than our taint, and stays.
     if host.ledgers:
         return f"{name} is held for another move, and not for this one"
     return (

@@ -42,9 +42,13 @@ SCALE = "runbooks.storage-ops/scale."
 
 
 # Workloads that can be scaled to nothing and back, and the name of their resource.
+# Both make a pod again under the same template when their replicas come back; a DaemonSet has no
+# replicas, and a Job counts what was evicted as a failure (backoffLimit).
 RESOURCES = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
 
 
+# KEP-1847, StatefulSet PVC auto deletion (spec.persistentVolumeClaimRetentionPolicy of
+# k8s.io/api/apps/v1).
 DELETES_CLAIMS = (
     "its persistentVolumeClaimRetentionPolicy (whenScaled: Delete) would delete its "
     "claims with their data"
@@ -52,6 +56,9 @@ DELETES_CLAIMS = (
 
 
 # Owners of pods that make them again, by API group and kind. A custom resource may, or may not.
+# The controllers of kube-controller-manager that replace a pod as soon as it has a
+# deletionTimestamp, or once it is gone (pkg/controller/replicaset/replica_set.go,
+# pkg/controller/statefulset/stateful_set_control.go).
 MAKERS = {
     ("apps", "ReplicaSet"): "replicasets",
     ("apps", "StatefulSet"): "statefulsets",
@@ -71,6 +78,8 @@ class Options:
     attachments: tuple[str, ...] = ()
     required_metadata: tuple[str, ...] = ()
     wait_for: str = "detached"
+    # The kubelet unmounts in a loop of 100 ms (reconcilerLoopSleepPeriod of
+    # pkg/kubelet/volumemanager/volume_manager.go), so what is still mounted after this hangs.
     unstage_seconds: float = 10.0
     eviction_timeout: float = 120.0
     detach_timeout: float = 120.0
@@ -120,6 +129,8 @@ class Host(NamedTuple):
     @property
     def lone(self) -> tuple[Ledger, ...]:
         """What the node alone says."""
+        # A kubelet may write annotations on its own Node (NodeRestriction), but no Lease outside of
+        # kube-node-lease.
         return tuple(ledger for ledger in self.noted if ledger not in self.ledgers)
 
 
@@ -189,6 +200,7 @@ class State:
 
     def workload(self, pod: Pod) -> Workload | None:
         """The workload that makes the pod again, if it is one that can be scaled."""
+        # A Deployment owns its pods by way of a ReplicaSet; a StatefulSet owns them itself.
         if pod.owner is None:
             return None
         return self.workloads.get(self.owners.get(pod.owner.uid, pod.owner.uid))
@@ -226,15 +238,21 @@ class Group:
 
     def key(self, prefix: str) -> str:
         """The annotation of these claims."""
+        # Two moves at once have two keys, so neither takes the other's hold for its own. A name of
+        # an annotation has at most 63 characters after its prefix (Kubernetes documentation,
+        # "Annotations").
         return prefix + sha256("\n".join([self.namespace, *self.claims]).encode()).hexdigest()[:8]
 
     def owns(self, ledger: Ledger) -> bool:
         """It was written for one of these claims."""
+        # Runs may name claims in other groups, so one claim in common is enough.
         return ledger.namespace == self.namespace and bool(set(ledger.claims) & set(self.claims))
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes that are to be left."""
+        # Pods may run where their volume is not attached yet, and attachments be left where no pod
+        # runs any more.
         return tuple(
             dict.fromkeys(
                 [
@@ -258,12 +276,15 @@ def pick_host(item: dict[str, Any]) -> Host:
     """The record of a node, with what is noted on it while it has our taint; no ledger
     counts yet.
     """
+    # The taint is what keeps pods off; an annotation without it is left from a run that an operator
+    # has ended by hand.
     held = is_held(item)
     return Host(pick_node(item), noted=ledgers(item, CORDON) if held else (), held=held)
 
 
 def pick_workload(item: dict[str, Any], kind: str) -> Workload:
     """The record of a Deployment or StatefulSet."""
+    # replicas is 1 where it is not set (defaults of k8s.io/api/apps/v1).
     meta, spec = item["metadata"], item["spec"]
     replicas = 1 if spec.get("replicas") is None else spec["replicas"]
     pinned = bool(spec["template"]["spec"].get("nodeName"))
@@ -279,6 +300,7 @@ def pick_workload(item: dict[str, Any], kind: str) -> Workload:
 
 def pick_claim_state(item: dict[str, Any]) -> ClaimState:
     """The record of a claim."""
+    # The claim of a generic ephemeral volume is owned by its pod and deleted with it (KEP-1698).
     return ClaimState(
         pick_claim(item),
         any(owner["kind"] == "Pod" for owner in item["metadata"].get("ownerReferences") or []),
@@ -287,6 +309,8 @@ def pick_claim_state(item: dict[str, Any]) -> ClaimState:
 
 def ledgers(item: dict[str, Any], prefix: str) -> tuple[Ledger, ...]:
     """Our annotations. One that nobody can read any more is nobody's."""
+    # Annotations are text that anybody with the right to patch may write, so nothing of it is
+    # trusted before it is parsed.
     found = []
     for key, value in (item["metadata"].get("annotations") or {}).items():
         if key.startswith(prefix):
@@ -328,6 +352,8 @@ def _moment(text: str) -> datetime:
 
 def at_work(ledger: Ledger, now: datetime, ended: frozenset[str]) -> bool:
     """The run that wrote it may still be going on."""
+    # A process that is known to have ended cannot go on; of one on another host only the end of its
+    # time tells.
     return ledger.process not in ended and now < _moment(ledger.until)
 
 
@@ -346,4 +372,7 @@ def ledgers_of(hosts: Iterable[Host], workloads: Iterable[Workload]) -> list[Led
 
 
 def evades_cordon(pod: Pod, workload: Workload | None) -> bool:
+    # A pod that names its node passes by the scheduler, and with it by NoSchedule (Kubernetes
+    # documentation, "Assigning Pods to Nodes", nodeName); one that tolerates every taint is placed
+    # in spite of it.
     return pod.tolerates_hold or bool(workload and workload.pinned)

@@ -85,6 +85,8 @@ UNDO_SECONDS = 20.0
 _LEAST_SECONDS = 30.0
 _POLL_SECONDS = 1.0
 # A PodDisruptionBudget is asked again after this (seconds).
+# The eviction subresource answers 429 while the disruption controller allows no disruption
+# (pkg/registry/core/pod/storage/eviction.go).
 _BUDGET_SECONDS = 5.0
 # Nodes change all the time, so a patch that insists on what was read may have to be made again.
 _PATCH_TRIES = 10
@@ -167,6 +169,7 @@ class Reattach:
         """A node that is still cordoned, a workload that is still down, is taken back, for as long
         as there is time at all.
         """
+        # With a client of its own, since the deadline of the other one may be over.
         if action.verb not in ("cordon_node", "scale_down"):
             return None
         subject: Subject = action.subject
@@ -183,6 +186,8 @@ class Reattach:
         """What does no harm the second time, tried until the deadline: an API server that restarts
         may be away for a minute.
         """
+        # Only for what may be done twice: a patch that is refused when it was done already, or a
+        # read.
         while True:
             try:
                 return act()
@@ -195,6 +200,8 @@ class Reattach:
         """The world must still be as it was planned for, but for the pods that came from a node
         that was left before.
         """
+        # What was planned minutes ago may be wrong by now, and a hold on a wrong node is an outage
+        # of its own.
         if (group.claims, group.node) in self._rechecked:
             return
         left = frozenset(node for claims, node in self._begun if claims == group.claims)
@@ -235,6 +242,8 @@ class Reattach:
 
         The pods of a node that was left may be on this one.
         """
+        # A pod that left one node may have come to the next one in the plan, so that one has to be
+        # planned again, with the same first step.
         if (now.repair[0].verb, now.repair[0].target) != (action.verb, action.target):
             return False
         planned = next(
@@ -248,6 +257,8 @@ class Reattach:
         return True
 
     def _cordon(self, action: Action, subject: Subject, dry_run: bool) -> None:
+        # First the Lease, then the look at others, then the taint: of two runs that begin at once
+        # each sees the other's Lease, and at least one gives way.
         planned, group = (subject.host or _no("node")).node, subject.group
         ledger = self._ledger(group, CORDON)
         own = self._leases.name_of(planned, ledger)
@@ -288,6 +299,7 @@ class Reattach:
             self._written.setdefault(planned.uid, set()).add(ledger.key)
 
     def _uncordon(self, action: Action, subject: Subject, dry_run: bool) -> None:
+        # Labels, annotations and taints go in one patch, so no state in between can be seen.
         node, group = (subject.host or _no("node")).node, subject.group
 
         def change(item: dict[str, Any]) -> dict[str, Any] | None:
@@ -319,6 +331,7 @@ class Reattach:
         """Delete the Leases of these claims: of this node, and what a run has left that was killed
         right before its end.
         """
+        # A Lease that stays would keep the next run waiting for nothing.
         for each in self._leases.all(self._cluster):
             here = each.node == (node.name, node.uid)
             if group.owns(each.ledger) and (here or self._is_over(each)):
@@ -327,6 +340,8 @@ class Reattach:
 
     def _is_over(self, kept: Kept) -> bool:
         """Its run is, and its node has no taint of ours, or is another one by now."""
+        # A Lease without its taint holds nothing, but would be taken for a run at work until its
+        # time is over.
         name, uid = kept.node
         ended = frozenset({kept.ledger.process} if has_ended(kept.ledger.process) else ())
         if records.at_work(kept.ledger, self._cluster.now(), ended):
@@ -335,6 +350,7 @@ class Reattach:
         return item is None or item["metadata"]["uid"] != uid or not is_held(item)
 
     def _scale_down(self, action: Action, subject: Subject, dry_run: bool) -> None:
+        # The number of before is kept in the same patch that takes it away, so it cannot be lost.
         group, planned = subject.group, subject.workload or _no("workload")
         self._refuse_deletion(group)
         # Scaling down asks no PodDisruptionBudget, so they are asked before.
@@ -366,6 +382,7 @@ class Reattach:
         self._patch(action.command[1], change, dry_run)
 
     def _scale_up(self, action: Action, subject: Subject, dry_run: bool) -> None:
+        # Only what has the annotation of these claims is scaled, and only from 0.
         planned = subject.workload or _no("workload")
 
         def change(item: dict[str, Any]) -> dict[str, Any] | None:
@@ -385,6 +402,7 @@ class Reattach:
 
     def _keep_off(self, ledgers: Iterable[Ledger], group: Group) -> None:
         """Another run may have begun since we looked."""
+        # Another run that is known to have ended is no reason to wait.
         for ledger in ledgers:
             ended = frozenset({ledger.process} if has_ended(ledger.process) else ())
             if group.owns(ledger) and records.at_work(ledger, self._cluster.now(), ended):
@@ -392,6 +410,8 @@ class Reattach:
 
     def _ledger(self, group: Group, prefix: str, replicas: int = 0) -> Ledger:
         """What says what is going on."""
+        # It ends with the deadline of this run, so a run that was killed locks its claims no longer
+        # than that.
         now = self._cluster.now()
         left = max(UNDO_SECONDS, self._deadline.remaining())
         return Ledger(
@@ -411,6 +431,8 @@ class Reattach:
         """A claim that is being deleted is there only for its pods, and goes with them, and its
         data too.
         """
+        # The finalizer kubernetes.io/pvc-protection goes as soon as no pod uses the claim
+        # (pkg/controller/volume/pvcprotection/pvc_protection_controller.go).
         for name in group.claims:
             item = self._cluster.get(path("v1", "persistentvolumeclaims", name, group.namespace))
             if item is None or pick_claim(item).deleted:
@@ -465,6 +487,9 @@ class Reattach:
 
     def _evict(self, pod: Pod, dry_run: bool) -> None:
         """Evict exactly that pod; one that is gone already needs no eviction."""
+        # policy/v1 has the subresource since Kubernetes 1.22, v1beta1 until 1.24 (deprecation
+        # guide). The uid is a precondition, so a pod of a StatefulSet that was made again under the
+        # same name stays.
         version = self._cluster.version()
         body = {
             "apiVersion": "policy/v1"
@@ -498,6 +523,7 @@ class Reattach:
 
         A pod that comes back too early ends it.
         """
+        # A pod keeps its volume mounted until its grace period is over, so that comes on top.
         seconds = self._options.detach_timeout + max(
             (mover.grace for mover in group.movers), default=0.0
         )
@@ -524,6 +550,8 @@ class Reattach:
         """What proves that the pods are back, on attachments that are new, and that nothing of ours
         is left.
         """
+        # A pod may be Ready and lose its volume again a moment later; what is looked at is the
+        # attachment, too.
         group: Group = finding.repair[0].subject.group
         proof: list[str] = []
 
@@ -570,11 +598,13 @@ def _annotations(item: dict[str, Any], prefix: str) -> list[str]:
 
 
 def _other_taints(item: dict[str, Any]) -> list[dict[str, Any]]:
+    # The list is replaced whole by a merge patch (RFC 7396), so all others go along.
     return [taint for taint in item["spec"].get("taints") or [] if taint["key"] != HOLD]
 
 
 def _shape(group: Group) -> tuple[Any, ...]:
     """What must not change between plan and apply."""
+    # By uids: names stay when objects are made again.
     nodes = {(host.node.name, host.node.uid) for host in group.cordoned}
     return (
         group.claims,

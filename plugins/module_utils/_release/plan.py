@@ -376,6 +376,7 @@ def _mine(ledger: Ledger) -> list[str]:
 
 
 def _ranges(fences: tuple[FenceObject, ...]) -> list[str]:
+    # In one spelling, so that equal ranges compare equal.
     return [str(network) for fence in fences for network in networks(fence.cidrs)]
 
 
@@ -516,6 +517,7 @@ def _is_fenced(client: Client, ledger: Ledger) -> bool:
 
 def _survivors(ceph: Reading | None, ledger: Ledger) -> list[str]:
     """Watchers from what is fenced."""
+    # A watcher at a fenced address is a client of before, or Ceph has not dropped it yet.
     images = ceph.images if ceph else ()
     return [
         f"a watcher {watcher.entry} of {image.title}"
@@ -534,6 +536,8 @@ def _plan_held(
     """Nothing is done: whoever takes entries off Ceph's blocklist, which knows no Lease, asks first
     whether that is still right.
     """
+    # Ceph's blocklist has no condition on a Lease, so this question right before is what stands in
+    # for one.
     if _begun(finding, ledger):
         doubts = _needed_elsewhere(state, ledger)
         if doubts:
@@ -641,6 +645,7 @@ def _plan_released(
 
 def _restore_node(ledger: Ledger, host: HostRecord) -> list[Action]:
     """Take off the taint and the cordon that we have set."""
+    # The taint of KEP-2268 has to be removed by whoever has set it, once the node is back.
     node = host.node
     where = path("v1", "nodes", node.name)
     actions = []
@@ -826,6 +831,7 @@ def _unfit(ceph: Reading, state: State, ledger: Ledger) -> Reason | None:
 
 def _foreign(ledger: Ledger) -> list[str]:
     """What fenced the node before us."""
+    # They are told, since a user who releases a node expects it to work.
     return [entry.entry for entry in ledger.entries if not entry.ours] + [
         f"NetworkFence {fence.name}" for fence in ledger.network_fences if not fence.ours
     ]

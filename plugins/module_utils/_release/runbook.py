@@ -140,6 +140,8 @@ class Release:
         return state
 
     def _read(self) -> State:
+        # In check mode the steps before have changed nothing, so the ledger that they would have
+        # left is passed on.
         options, cluster = self._options, self._cluster
         item = cluster.get(self._node_path)
         host = pick_host_record(item) if item else None
@@ -349,6 +351,8 @@ class Release:
     def _prove_begun(
         self, finding: Finding, _host: HostRecord | None, ledger: Ledger | None
     ) -> list[str]:
+        # Both copies must say releasing: a run that finds only one of them would go on from another
+        # phase.
         if ledger is None or ledger.phase != "releasing":
             raise ActionFailed(
                 f"the ledger of {self._options.node} does not say that "
@@ -413,6 +417,8 @@ class Release:
 
     def _proof_of_fence(self) -> list[str]:
         """By what it is known that the fence is gone."""
+        # Ceph alone can show that nothing of the fence is left; a NetworkFence's message speaks for
+        # its controller.
         ceph, ledger = self._options.ceph, self._state.ledger if self._state else None
         if ceph is None:
             return (
@@ -437,6 +443,7 @@ class Release:
 
 def make_release(cluster: Cluster, params: Mapping[str, Any], check_mode: bool) -> Release:
     """The runbook with its options, checked."""
+    # A number that is none (NaN) fails every comparison, so the test asks for what fits.
     timeout = params["release_timeout"]
     if not 1 <= timeout <= _MAX_TIMEOUT:  # not a number is neither
         raise BadOption(f"release_timeout is {timeout:g}; give 1 to {_MAX_TIMEOUT:g} seconds")
