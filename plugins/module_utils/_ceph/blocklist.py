@@ -47,7 +47,7 @@ ADD, REMOVE = "add", "rm"
 _VERBS = {ADD: "add_blocklist_entry", REMOVE: "remove_blocklist_entry"}
 # What stands in for an entry while it is renewed goes again within a second. If we are killed
 # meanwhile, the data stay protected for a week at least, until this time of the day, by which the
-# next run tells it from an entry of somebody else's. Ceph counts from when it is told, which is a
+# next run tells it from an operator's entry. Ceph counts from when it is told, which is a
 # moment later.
 _STAND_IN_ENDS = timedelta(hours=3, minutes=33, seconds=33)
 _STAND_IN_EARLY, _STAND_IN_LATE = timedelta(minutes=1), timedelta(minutes=2)
@@ -55,7 +55,7 @@ _DAY = timedelta(days=1)
 _STAND_IN_LEFT = timedelta(hours=1)
 # Ceph's tool lets them pass and the monitor does not, but only after it has looked at the
 # capabilities: rc 22 says that the user may, rc 13 that it may not, and the OSD map stays as it is.
-# Should a monitor ever understand them: they belong to nobody (RFC 5737).
+# Should a monitor ever understand them: they are given to no host (RFC 5737).
 _PROBES = {
     ADDRESS: "[::ffff:192.0.2.1]:0/0",
     CLIENT: "[::ffff:192.0.2.1]:0/1",
@@ -229,7 +229,7 @@ def parse_dump(dump: Any) -> Blocklist:
             for osd in dump.get("osds", [])
             for address in _addresses(osd.get("public_addrs"))
         ]
-        # What Ceph cannot spell as an address blocks nobody.
+        # What Ceph cannot spell as an address blocks no client.
         known = tuple(found for found in entries if found)
         return Blocklist(
             str(dump["fsid"]),
@@ -410,7 +410,7 @@ class Runbook:
 
     def _told(self, entry: Entry, before: list[Blocked], after: list[Blocked]) -> dict[str, Any]:
         """What became of an entry, by what was there of it; so a ledger can tell what is ours from
-        what somebody else wanted to end.
+        what an operator wanted to end.
         """
         added = {
             action.subject.text
@@ -434,8 +434,8 @@ class Runbook:
         step: Step = action.subject
         if step.needs and not self._has(step.needs):
             raise ActionFailed(
-                f"{step.needs}, which blocks the same, is no longer in the blocklist: somebody "
-                "else has removed it",
+                f"{step.needs}, which blocks the same, is no longer in the blocklist: "
+                "another client has removed it",
                 code="world_changed",
             )
         result = self._ceph.execute(action.command)
@@ -445,7 +445,7 @@ class Runbook:
             raise kind(str(error), error.code)
         if self._has(step.text) != (step.operation == ADD):
             raise ActionFailed(
-                "Ceph said that it did, but the list says otherwise: somebody else changes "
+                "Ceph said that it did, but the list says otherwise: another client changes "
                 f"{step.text} too",
                 code="repair_unproven",
             )
@@ -464,7 +464,7 @@ class Runbook:
         if any(change.entry == entry for change in changes(blocklist, self._options, self._now())):
             until = f"there until {found[0].until_text}" if found else "not there"
             raise StorageOpsError(
-                f"{entry.text} is {until}: somebody else has changed it meanwhile, or the clocks "
+                f"{entry.text} is {until}: another client has changed it meanwhile, or the clocks "
                 "of this host and of the monitors differ",
                 code="repair_unproven",
             )

@@ -492,7 +492,7 @@ class Failover:
         """Which pods elsewhere still wait for their volume; what has been reached goes to the
         proof. ``early``: pods may yet be made.
         """
-        # It is asked again and again, so what was proven before is collected anew each time.
+        # It is asked again and again, so what was proven before is collected again each time.
         waiting: list[str] = []
         proof: list[str] = []
         self._homeless = {}

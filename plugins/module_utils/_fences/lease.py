@@ -78,7 +78,7 @@ class RunLease:
                 try:
                     return self._take(held)
                 except (Conflict, NotFound):
-                    pass  # somebody was quicker
+                    pass  # another run was quicker
             elif time.monotonic() - began + _POLL_SECONDS > self._cluster.deadline.cap(wait):
                 raise StorageOpsError(
                     f"{self._busy(held)}; {wait:g} s (lease_timeout) were "

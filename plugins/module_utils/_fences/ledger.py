@@ -8,8 +8,8 @@
 back.
 
 It is kept in a ConfigMap, and then noted on the Node, for the eye and for runs that keep theirs in
-another namespace. Whoever has the node's kubelet may write that note, so nothing is done or left
-undone by its word alone.
+another namespace. Whoever controls the node's kubelet may write that note, so nothing is done or
+left undone because of the note alone.
 """
 
 from __future__ import annotations

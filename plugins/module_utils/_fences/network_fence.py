@@ -335,7 +335,7 @@ def await_message(
         now = _reread(cluster, before)
         if now.state != before.state:
             raise ActionFailed(
-                f"NetworkFence {now.name} is to be {before.state}, but somebody has set it to "
+                f"NetworkFence {now.name} is to be {before.state}, but it was set to "
                 f"{now.state} meanwhile",
                 code="network_fence_unfit",
             )

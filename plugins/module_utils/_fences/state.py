@@ -52,7 +52,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._kube.objects
 # documentation, "Non-graceful node shutdown" (KEP-2268), of which Kubernetes itself reads the key
 # alone.
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-# The taint that volume_failover sets. One with another value or effect is somebody else's.
+# The taint that volume_failover sets. One with another value or effect is not ours.
 TAINT = (OUT_OF_SERVICE, "nodeshutdown", "NoExecute")
 
 ATTACHMENTS = path("storage.k8s.io/v1", "volumeattachments")
@@ -282,7 +282,7 @@ def find_used(
 
     Six minutes after the pods of a lost node are gone, Kubernetes detaches by force, and its
     clients stay. They are known by its pods, if it has any, and by what its kubelet called in use:
-    that stays, since nobody else writes it, and keeps any other volume attached.
+    that stays, since only the kubelet writes it, and keeps any other volume attached.
     ``volumes``: the PersistentVolumes of the attachments, by name.
     """
     # After maxWaitForUnmountDuration, six minutes, the controller detaches by force

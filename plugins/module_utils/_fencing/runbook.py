@@ -331,14 +331,13 @@ class Fence:
         ledger = self._ledgers.read(self._run.node, item)
         if ledger is None or ledger != self._decision.ledger:
             raise StorageOpsError(
-                f"the ledger of node {self._run.node} is not as it was written: somebody else "
+                f"the ledger of node {self._run.node} is not as it was written: another client "
                 "changes it. Run again",
                 code="repair_unproven",
             )
         if item and not pick_host_record(item).node.unschedulable:
             raise StorageOpsError(
-                f"somebody has uncordoned node {self._run.node} "
-                "meanwhile: find out who, and run again",
+                f"node {self._run.node} was uncordoned meanwhile: find out who, and run again",
                 code="repair_unproven",
             )
         proof = [

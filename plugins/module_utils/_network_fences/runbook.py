@@ -126,8 +126,8 @@ class FencePreparation:
         network_fence.await_message(self._cluster, fence, self._options.fence_timeout, self._sleep)
 
     def undo(self, action: Action) -> Action | None:
-        """Nothing: an Unfenced NetworkFence does no harm, and its deletion is nobody's but the
-        administrator's.
+        """Nothing: an Unfenced NetworkFence does no harm, and only the administrator deletes
+        it.
         """
         return None
 
@@ -165,7 +165,7 @@ class FencePreparation:
         except Conflict as error:
             raise NotStarted(
                 f"NetworkFence {body['metadata']['name']} was made "
-                f"by somebody else meanwhile: {error}"
+                f"by another client meanwhile: {error}"
             ) from error
 
     def _recheck(self, subject: Subject) -> None:

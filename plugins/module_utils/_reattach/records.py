@@ -308,7 +308,7 @@ def pick_claim_state(item: dict[str, Any]) -> ClaimState:
 
 
 def ledgers(item: dict[str, Any], prefix: str) -> tuple[Ledger, ...]:
-    """Our annotations. One that nobody can read any more is nobody's."""
+    """Our annotations. One that cannot be read is left out."""
     # Annotations are text that anybody with the right to patch may write, so nothing of it is
     # trusted before it is parsed.
     found = []

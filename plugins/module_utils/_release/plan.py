@@ -169,8 +169,8 @@ class Subject(NamedTuple):
 
 
 def read_clients(data: Mapping[str, Any]) -> Clients:
-    """What ceph_client_info returned, checked: with a part missing, nobody may conclude that there
-    is no client.
+    """What ceph_client_info returned, checked: with a part missing, it must not be concluded that
+    there is no client.
     """
     # It passes through a playbook. An empty list that stands for "not read" would release a node
     # that still has clients.
@@ -252,7 +252,7 @@ def has_taint(host: HostRecord) -> bool:
 def ours(ledger: Ledger) -> tuple[FenceObject, ...]:
     """The NetworkFences that we have fenced.
 
-    One that was Fenced before is somebody else's to take back.
+    One that was Fenced before is for its owner to take back.
     """
     # An operator, or Rook on an out-of-service taint, may have fenced the node before us
     # (pkg/operator/ceph/cluster/watcher.go), and takes that back itself.

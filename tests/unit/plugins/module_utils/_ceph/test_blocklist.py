@@ -580,7 +580,7 @@ def test_the_stand_in_must_be_there_when_the_entry_goes() -> None:
     first, second, *_rest = work.plan(work.gather()).actions
     work.apply(first)
     tool.dump["range_blocklist"].clear()
-    with pytest.raises(ActionFailed, match="somebody else has removed it"):
+    with pytest.raises(ActionFailed, match="another client has removed it"):
         work.apply(second)
     assert "10.0.0.5:0/0" in tool.dump["blocklist"]
 
@@ -592,7 +592,7 @@ def test_what_stands_in_goes_only_when_the_entry_is_there_again() -> None:
     for action in first:
         work.apply(action)
     tool.dump["blocklist"].clear()
-    with pytest.raises(ActionFailed, match="somebody else has removed it"):
+    with pytest.raises(ActionFailed, match="another client has removed it"):
         work.apply(last)
     assert "cidr:10.0.0.5:0/32" in tool.dump["range_blocklist"]
 
@@ -632,7 +632,7 @@ def test_what_ceph_says_is_not_believed() -> None:
         tool.stubborn = True
         with pytest.raises(ActionFailed, match="the list says otherwise"):
             work.apply(finding.repair[0])
-        with pytest.raises(StorageOpsError, match="somebody else has changed it"):
+        with pytest.raises(StorageOpsError, match="another client has changed it"):
             work.verify(finding)
 
 

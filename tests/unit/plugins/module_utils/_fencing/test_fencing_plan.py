@@ -968,7 +968,8 @@ CLAIMS = node(addresses=(A, THEIRS))
                 image(watchers=[watcher()]),
                 image("x", watchers=[watcher(THEIRS, 2, seen=1, nonce=12)]),
             ],
-            f"{THEIRS}:0/12 (client.2), which has p/x open, an image that is not attached to node a",
+            f"{THEIRS}:0/12 (client.2), which has p/x open, an image that is not attached to "
+            "node a",
         ),
     ],
 )

@@ -549,7 +549,7 @@ def race(change: Any) -> Plan:
         ),
         (
             lambda cluster: cluster.add(fence("storage-ops-a", "10.0.0.1/32")),
-            "made by somebody else meanwhile",
+            "made by another client meanwhile",
         ),
     ],
 )
