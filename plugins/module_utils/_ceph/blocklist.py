@@ -133,6 +133,7 @@ class Blocklist(NamedTuple):
 
     def covering(self, entry: Entry) -> list[str]:
         """What else blocks all that the entry would."""
+        # While a wider entry is there, the removal of this one lets no client in.
         return [
             found.text
             for found in self.entries
@@ -458,6 +459,8 @@ class Runbook:
 
     def verify(self, finding: Finding) -> list[str]:
         """The list itself must say so."""
+        # Ceph says "blocklisting ... until ..." also for an entry whose end stays as it was, so
+        # only the list proves it.
         blocklist = self._read()
         [entry] = [entry for entry in self._options.entries if entry.text == finding.name]
         found = blocklist.find(entry)

@@ -339,6 +339,8 @@ def not_held(state: State, options: Options) -> list[Reason]:
     """Why the node is not, or may not be, fenced still, once something was detached from it;
     nothing if it is.
     """
+    # The volumes are with other nodes by now, so a fence that is gone means two writers: this is
+    # said as loudly as possible.
     ledger = state.node.ledger
     if ledger is None:
         reasons = [Reason("fence_missing", f"node {options.node} has no ledger any more")]
@@ -508,6 +510,8 @@ def _undoing(state: State, ledger: Ledger) -> list[Reason]:
 
     One whose driver or clusterID is unknown may be such a one.
     """
+    # Reconcile calls UnFenceClusterNetwork for each Unfenced object at each start of the controller
+    # (kubernetes-csi-addons internal/controller/csiaddons/networkfence_controller.go).
     drivers = {covered.attachment.driver for covered in state.covered}
     return [
         Reason(
@@ -725,6 +729,8 @@ def _delete_actions(state: State, about: Subject, tainting: bool) -> list[Action
 
 def _arrivals(options: Options, about: Subject, done: bool) -> list[Action]:
     """Await the volumes where pods wait for them, and note that the fail-over has ended."""
+    # The ledger says "detached" only once the volumes are in use elsewhere or free, so a run that
+    # was killed before is ended by the next.
     names = ", ".join(covered.name for covered in about.awaited)
     actions = [Action("wait_attached", names, ["GET", "pods, volumeattachments"], about)]
     if options.ready_timeout:

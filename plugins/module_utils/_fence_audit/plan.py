@@ -343,6 +343,8 @@ def _exclusive(
     lost: LostNode, host: HostRecord
 ) -> tuple[list[AttachedVolume], list[AttachedVolume]]:
     """The volumes that only this node can use: attached to it, and others it may have open."""
+    # A VolumeAttachment with attached false may still be staged: a detach was begun, and the
+    # kubelet has not unmounted (volumesInUse).
     in_use = attachment_names(host.node.volumes_in_use, lost.name)
     attached = [
         volume
@@ -445,6 +447,8 @@ def _next_step(lost: LostNode, held: list[AttachedVolume]) -> str:
 
 def _other_storage(held: list[AttachedVolume], rbd: list[AttachedVolume]) -> str:
     """What to do about volumes that no entry of Ceph's blocklist protects."""
+    # Ceph's blocklist says nothing about iSCSI, NFS or a cloud's disks; their fences are persistent
+    # reservations (SPC-4), export rules, or the detach itself.
     others = sorted(
         {volume.attachment.driver for volume in held} - {volume.attachment.driver for volume in rbd}
     )
@@ -606,6 +610,8 @@ def _gone(ledger: Ledger, now: datetime, ceph: Reading | None) -> tuple[list[Ent
 
 def _unfenced_step(name: str, ready: bool) -> tuple[str, str]:
     """How severe it is that a fence is gone, and what to do about it."""
+    # With the fence gone while the volume is attached elsewhere, a node that comes back is a second
+    # writer at once.
     if ready:
         return "major", (
             "it is Ready, so clients from before may write again: release it at once, after a "

@@ -19,6 +19,8 @@ _LEAST_LOOKS, _LEAST_SECONDS = 3, 60.0
 
 def check_volumes(case: Case) -> None:
     """The user means at least one RBD volume that the node may have open."""
+    # A fence protects images that the node itself opens; for other storage Ceph's blocklist does
+    # nothing.
     options, node = case.options, case.options.node
     # A fence that stands goes on, even once Kubernetes has detached its volumes.
     if case.known:
@@ -56,6 +58,7 @@ def check_reading(case: Case) -> None:
 
 def _check_images(case: Case) -> None:
     """Each volume that is meant was read."""
+    # Each volume is asked for in Ceph by rbd_watcher_info, by pool, RADOS namespace and image.
     for found in case.meant:
         image = next((image for image in case.images if image.volume == found.name), None)
         if image is None:

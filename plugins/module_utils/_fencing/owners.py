@@ -136,6 +136,9 @@ def moved_volumes(state: NodeState) -> dict[str, set[str]]:
     open. But a kubelet writes what it uses (status.volumesInUse) as it likes, so whoever has one of
     them open may as well be the node that it is attached to.
     """
+    # A volume that is attached here, by a VolumeAttachment, is no such case: the attach/detach
+    # controller makes those, and a kubelet may only read them (NodeAuthorizer,
+    # plugin/pkg/auth/authorizer/node).
     return {
         found.name: {attachment.node for attachment in found.elsewhere}
         for found in state.used
@@ -153,6 +156,8 @@ def own_on_moved(
     this node and to no other: no kubelet writes a VolumeAttachment. Where Ceph sees each of the
     other nodes at an address that is known to be theirs, this node's own addresses count too.
     """
+    # volumesInUse is a claim of the kubelet alone (NodeStatus in k8s.io/api/core/v1 types.go);
+    # attachments and Ceph's watchers are not.
     nodes = moved_volumes(state).get(volume)
     if not nodes:
         return set()

@@ -119,6 +119,8 @@ def _check_attached_here(case: Case, silent: list[AttachedVolume]) -> None:
 
 def _silent(case: Case) -> list[AttachedVolume]:
     """The volumes that are new to the fence, and of which nothing shows who has them open."""
+    # The volumes of a fence that stands were judged when it was intended, and their watches have
+    # ended since.
     images = {image.volume: image for image in case.images}
     before = set(case.known.volumes) if case.known else set()
     return [

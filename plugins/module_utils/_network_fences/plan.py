@@ -133,6 +133,7 @@ class Subject(NamedTuple):
 
 def make_options(params: Mapping[str, Any]) -> Options:
     """The module's options, checked. Raises StorageOpsError."""
+    # Settings of one kind only, so that it is never a guess which clusterID an object is for.
     _check_settings(params)
     if not 1 <= params["fence_timeout"] <= 3600:  # not a number is neither
         raise BadOption(f"fence_timeout is {params['fence_timeout']:g}; give 1 to 3600 seconds")
@@ -460,6 +461,8 @@ def _wanted(state: State, options: Options, host: Host) -> tuple[str, ...]:
 
 
 def _internal(host: Host) -> tuple[str, ...]:
+    # All of them: a node with two families has an InternalIP of each (Kubernetes documentation,
+    # "IPv4/IPv6 dual-stack").
     return _ranges(host.addresses, f"InternalIP of {host.node.name}")
 
 
@@ -491,6 +494,7 @@ def _reported(state: State, options: Options, node: str) -> tuple[str, ...]:
 
 def _ranges(texts: tuple[str, ...], where: str) -> tuple[str, ...]:
     """Addresses and ranges as CIDRs without host bits, each once."""
+    # An address becomes a range of one (/32, /128): CSI-Addons takes ranges alone (cidrs).
     try:
         return tuple(dict.fromkeys(_as_range(text) for text in texts))
     except ValueError as error:
@@ -535,6 +539,7 @@ class _Owners(Generic[T]):
         self._wide: list[tuple[Network, T]] = []
 
     def add(self, cidrs: tuple[str, ...], owner: T) -> None:
+        # One address may be in several NetworkFences, so each has a list of owners.
         for network in networks(cidrs):
             if network.num_addresses == 1:
                 self._single.setdefault(network, []).append(owner)
@@ -578,6 +583,7 @@ def _body(name: str, cidrs: tuple[str, ...], source: str, options: Options) -> d
 
 
 def _command(body: dict[str, Any]) -> list[str]:
+    # As curl or kubectl would need it: what an operator can repeat by hand.
     return [
         "POST",
         FENCES,

@@ -133,6 +133,8 @@ class FencePreparation:
 
     def verify(self, finding: Finding) -> list[str]:
         """It is there, Unfenced, and its message says so."""
+        # The object as it is now, by its uid: one that was recreated meanwhile has another
+        # controller's history.
         (action,) = finding.repair
         found = next(
             (
@@ -156,6 +158,8 @@ class FencePreparation:
         return [f"NetworkFence {found.name} is {found.state} and says {found.message!r}{unread}"]
 
     def _fenced(self) -> dict[str, tuple[str, ...]]:
+        # Ledgers of this namespace alone; those of another one have their note on the Node
+        # (Host.noted).
         return {ledger.node: fenced_by(ledger) for ledger in self._ledgers.all()}
 
     def _create(self, body: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:

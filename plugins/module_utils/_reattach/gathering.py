@@ -100,6 +100,8 @@ def _volumes(cluster: Cluster, claims: Collection[ClaimState]) -> dict[str, Volu
 
 def _hosts(cluster: Cluster, leases: HoldLeases, tenants: Collection[Tenant]) -> dict[str, Host]:
     """The nodes that pods of the claims are on, and those that a run keeps free of new pods."""
+    # The same key is a taint, which keeps pods off, and a label, by which the nodes can be listed:
+    # the API server selects by labels, not by taints.
     # A run that was killed has left the taint, and the label, so only such nodes can have a ledger
     # that counts.
     held = cluster.list(path("v1", "nodes"), records.pick_host, labels=f"{HOLD}=true")

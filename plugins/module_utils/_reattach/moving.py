@@ -158,6 +158,7 @@ def _uids(tenants: list[Tenant]) -> frozenset[str]:
 
 def _living(state: State, group: Group) -> list[Tenant]:
     """The pods that use one of the claims and have a node; without one there is nothing mounted."""
+    # scheduled is spec.nodeName, which the scheduler or the pod's own template sets.
     return [
         tenant
         for tenant in state.tenants
@@ -169,6 +170,8 @@ def _workloads(
     state: State, group: Group, movers: list[Tenant]
 ) -> tuple[dict[str, Workload], dict[str, Workload]]:
     """The workloads of the pods that are moved, and those that are scaled down for it, by uid."""
+    # A workload that an unfinished run has scaled down has no pods now, and is among them by its
+    # ledger.
     workloads, scaled = {}, {workload.uid: workload for workload in group.scaled}
     for mover in movers:
         workload = state.workload(mover.pod)

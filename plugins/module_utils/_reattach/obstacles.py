@@ -137,6 +137,7 @@ def _made_again(state: State, group: Group) -> list[str]:
 
     It may be one to another host that had the name before, and still writes.
     """
+    # A VolumeAttachment names its node by name alone (spec.nodeName of k8s.io/api/storage/v1).
     younger = {
         entry.node
         for entry in group.leaving
@@ -148,6 +149,8 @@ def _made_again(state: State, group: Group) -> list[str]:
 
 def _podless_obstacles(state: State, group: Group) -> list[Reason]:
     """The attachments that must go and that no pod of the claims uses."""
+    # Nothing that is moved would make Kubernetes detach these: the controller does that by itself,
+    # or is stuck.
     obstacles = []
     places = {spot for mover in group.movers for spot in spots_of(state, group.claims, mover.pod)}
     for attachment in group.leaving:

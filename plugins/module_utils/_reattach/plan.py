@@ -168,6 +168,8 @@ def judge(
 
 def _resumed(state: State, claims: tuple[str, ...], options: Options) -> Group:
     """The group with what an unfinished run has left of it: nodes, workloads, pods, attachments."""
+    # What a killed run holds is found by its ledgers, on nodes and workloads that the user's
+    # filters may not name any more.
     group = Group(options.namespace, claims, _volumes(state, claims))
     ledgers = [ledger for ledger in state.ledgers if group.owns(ledger)]
     return replace(
@@ -269,6 +271,8 @@ def _why(options: Options, ledgers: list[Ledger]) -> str:
 
 
 def _evidence(state: State, group: Group, options: Options) -> dict[str, Any]:
+    # An emptyDir is deleted with its pod (Kubernetes documentation, "Volumes", emptyDir), so it is
+    # told before.
     return {
         "claims": list(group.claims),
         "volumes": [volume.name for volume in group.volumes],

@@ -158,6 +158,7 @@ def compare(
 
 def _new_pods(group: Group, here: list[Tenant]) -> tuple[list[Tenant], list[Tenant]]:
     """The pods that are new where they stay, and those on a node whose turn is yet to come."""
+    # By uid, since a pod of a StatefulSet that was made again has the name of the one before.
     new = [tenant for tenant in here if tenant.pod.uid not in group.moved | group.others]
     again = [tenant for tenant in new if tenant.pod.node in group.later]
     return [tenant for tenant in new if tenant not in again], again

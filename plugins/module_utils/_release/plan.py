@@ -481,6 +481,8 @@ def _client_doubts(clients: Clients, ledger: Ledger, host: HostRecord, same: str
 
     ``same``: the sentence that says that it is in the boot in which it was fenced.
     """
+    # The node itself has read them, so it is believed only together with Ceph: no watcher may be
+    # left at a fenced address.
     doubts = []
     if clients.problem:
         doubts.append(
@@ -779,6 +781,8 @@ def still_blocking(ceph: Reading | None, ledger: Ledger, host: HostRecord | None
 
 def _still_fenced(state: State, options: Options, ledger: Ledger) -> list[Reason]:
     """Why NetworkFences of ours may still be in force."""
+    # Asked of the object right before the ledger goes, since nothing would name the NetworkFence
+    # after that.
     doubts = []
     for planned in ours(ledger):
         fence = _current(state, planned, ledger)
