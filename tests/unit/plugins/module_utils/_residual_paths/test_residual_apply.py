@@ -381,7 +381,7 @@ def test_the_map_is_opened_after_queueing_is_off(node: StorageNode) -> None:
     half_way(
         node,
         ["done", "failed", "skipped", "skipped", "done"],
-        "the map is open by somebody that /proc does not name",
+        "the map is open by a process that /proc does not name",
     )
     assert flushed(node) == 0
 

@@ -18,7 +18,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._core.errors 
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node import scsi
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.host import Host
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.plan import (
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.model import (
     Options,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_paths.runbook import (
