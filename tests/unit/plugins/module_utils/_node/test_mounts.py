@@ -216,7 +216,7 @@ def test_a_table_is_read_until_it_stands_still(
     assert len(mounts.read_table(host, "7").mounts) == 2
     changing = itertools.count(1)
     monkeypatch.setattr(Host, "read", lambda *_args: f"{next(changing)} 0 0:1 / / rw - a b rw")
-    with pytest.raises(StorageOpsError, match="another one each"):
+    with pytest.raises(StorageOpsError, match="different each"):
         mounts.read_table(host, "7")
     monkeypatch.setattr(Host, "read", lambda *_args: None)
     with pytest.raises(StorageOpsError, match="cannot be read"):
