@@ -60,7 +60,9 @@ class Known:
     pod_name: str = ""
     volume: str = ""
     claim: str = ""
+    # Of the node, as the cluster derives it from the pod's UID; the runtime's answer counts more.
     host_path: str = ""
+    # Whether the container's liveness probe reads or lists the mount, as the playbook found out.
     probe: bool = False
     restart_policy: str = ""
 
@@ -73,6 +75,8 @@ class Options:
     """
 
     containers: tuple[Known, ...] = ()
+    # auto: wait for the kubelet where a probe covers the mount, else ask the runtime. probe, cri:
+    # only that.
     method: str = "auto"
     probe_timeout: float = 5.0
     liveness_timeout: float = 120.0
@@ -81,6 +85,7 @@ class Options:
     crictl: str = "crictl"
     runtime_endpoint: str = ""
     kubelet_root: str = "/var/lib/kubelet"
+    # In check mode: mounts of the node that another task would repair first.
     planned_paths: tuple[str, ...] = ()
     max_repairs: int = 10
     accept_majority: bool = False
@@ -100,6 +105,7 @@ class HostMount:
     volume: str = ""
     device: str = ""
     answer: Answer | None = None
+    # A refusal: restarting would not help, or would hit another pod's volume.
     problem: str = ""
 
 
@@ -132,8 +138,10 @@ class Container:
     name: str = ""
     namespace: str = ""
     pod_name: str = ""
+    # A CSI driver's own container has Bidirectional mounts; its restart ends the servers in it.
     serves: bool = False
     grace_period: int = GRACE_SECONDS
+    # Only entries about mounts that the container really has.
     known: tuple[Known, ...] = ()
     elsewhere: tuple[str, ...] = ()
     problem: str = ""
@@ -144,6 +152,7 @@ class Container:
         silent = [
             copy.answer.text
             for copy in self.copies
+            # Not an error of the filesystem, but none of the answer, as when time ran out.
             if copy.answer.state == ERROR and not copy.answer.error
         ]
         return "" if self.dead or self.hung else self.problem or next(iter(silent), "")
@@ -166,6 +175,8 @@ class Container:
     @property
     def restart_policy(self) -> str:
         """The container's restart policy; empty if the entries give none, or different ones."""
+        # A pod has one restart policy, but since Kubernetes 1.28 init containers may have their
+        # own.
         said = {entry.restart_policy for entry in self.known if entry.restart_policy}
         return said.pop() if len(said) == 1 else ""
 
@@ -174,6 +185,7 @@ class Container:
         """Whether its liveness probe fails because of one of its dead mounts; the restart that
         follows renews all of them.
         """
+        # A probe of a healthy mount would not fail.
         points = {copy.point for copy in self.dead}
         return any(entry.probe and entry.mount_path in points for entry in self.known)
 
@@ -241,6 +253,7 @@ def _to_move(state: State, options: Options, pairs: list[tuple[Container, Findin
     moved: Moved = {}
     for container, finding in pairs:
         blockers, reasons = obstacles(state, container, options)
+        # A pod is restarted only if nothing forbids the restart of its container.
         if container.dead and reasons and not blockers:
             moved.setdefault(container.pod, []).append((container, finding))
     return moved
@@ -271,6 +284,7 @@ def _limit(findings: list[Finding], moved: Moved, options: Options) -> Moved:
                 f"{options.max_repairs}: run again for the others",
             )
         )
+    # Both kinds of restart together stay within max_repairs.
     room = max(0, options.max_repairs - len(planned))
     for pod in list(moved)[room:]:
         for _container, finding in moved[pod]:
@@ -295,6 +309,7 @@ def _outages(state: State, broken: list[Container]) -> dict[str, Reason]:
 
     A tenant with most of the containers so cannot keep others from their repair.
     """
+    # No majority of the node is broken, so no namespace is held back.
     if 2 * len(broken) <= len(state.containers):
         return {}
     totals = Counter(container.namespace for container in state.containers)
@@ -308,11 +323,13 @@ def _outages(state: State, broken: list[Container]) -> dict[str, Reason]:
 
 
 def _pod(state: State, containers: list[Container], options: Options) -> dict[str, Any]:
+    # All of a group are in one pod, so any of them can name it.
     first = containers[0]
     claims = {
         known.claim
         for container in containers
         for known in container.known
+        # The playbook moves only the volumes that are dead.
         if known.claim and known.mount_path in {copy.point for copy in container.dead}
     }
     reasons = [
@@ -368,6 +385,7 @@ def _container_finding(state: State, container: Container, options: Options) -> 
             "runtime": state.runtime.problem or " ".join(state.runtime.command),
         },
     )
+    # In check mode the node's mount is still dead as well.
     if any(copy.host.path in options.planned_paths for copy in copies):
         finding.reason = (
             "what is planned for the node's mount comes first, and a container gets "
@@ -418,6 +436,7 @@ def obstacles(
     state: State, container: Container, options: Options
 ) -> tuple[list[Reason], list[Reason]]:
     """(why a container is not restarted now, in whatever way; why it cannot be restarted alone)."""
+    # Hung only: fuse_remount decides whether to abort the connection.
     if not container.dead:
         return [
             Reason(
@@ -438,6 +457,7 @@ def obstacles(
             )
         )
     blockers += _copy_obstacles(container, options)
+    # mountPropagation Bidirectional, as CSI drivers have it for the kubelet's folder.
     if container.serves:
         blockers.append(
             Reason(
@@ -470,6 +490,7 @@ def _copy_obstacles(container: Container, options: Options) -> list[Reason]:
                     "repair that first (fuse_remount)",
                 )
             )
+        # A restarted container would get a copy of a mount that fails just the same.
         elif host.answer is None or host.answer.state != OK:
             said = host.answer.state if host.answer else "not asked"
             blockers.append(
@@ -479,6 +500,7 @@ def _copy_obstacles(container: Container, options: Options) -> list[Reason]:
                     f"({said}): repair it first (fuse_remount)",
                 )
             )
+        # Then the server is not gone, and the container's view of it must have another cause.
         elif host.device == copy.device:
             blockers.append(
                 Reason(
@@ -494,6 +516,7 @@ def _restart_obstacles(
     state: State, container: Container, options: Options
 ) -> tuple[list[Reason], list[Reason]]:
     """(why it is not restarted now, why it cannot be restarted alone), by how it would be."""
+    # Without the cluster it is not known; the runtime does not tell.
     if not container.restart_policy:
         said = (
             "its restart policy is not known (option containers): "
@@ -508,8 +531,10 @@ def _restart_obstacles(
         return [], [Reason("pod_restart_needed", said)]
     if _waits(container, options):
         return [], []
+    # Then only the whole pod can be restarted, by the playbook.
     if options.method == "probe" or state.runtime.problem:
         return [], [_no_way(state.runtime, container, options)]
+    # The restart could not be seen through to its end.
     if stop_seconds(container, options) >= options.deadline:
         said = (
             f"it may take {stop_seconds(container, options)} s to end, and the deadline is "
@@ -523,6 +548,7 @@ def _no_way(runtime: Runtime, container: Container, options: Options) -> Reason:
     """Why neither the kubelet nor the runtime can be used to restart it."""
     probe = "liveness_timeout is 0" if container.probed else "no liveness probe covers the mount"
     asked = f"the container runtime cannot be asked: {runtime.problem}"
+    # Of the ways that the method allows, each one's reason.
     ways = {"probe": [probe], "cri": [asked]}
     said = ", and ".join(ways.get(options.method, [probe, asked]))
     return Reason("runtime_unusable" if runtime.problem else "pod_restart_needed", said)
@@ -534,7 +560,9 @@ def _waits(container: Container, options: Options) -> bool:
 
 
 def _action(state: State, container: Container, options: Options) -> Action:
+    # Preferred, since the kubelet then does all by itself, with its own back-off.
     if _waits(container, options):
+        # Shown in the result; the kubelet itself ends the container after failureThreshold probes.
         wait = ["wait", f"{options.liveness_timeout:g}", "seconds", "for", "the", "kubelet"]
         return Action("await_liveness_probe", container.title, wait, container)
     return stop_action(state.runtime, container, options)
@@ -543,6 +571,7 @@ def _action(state: State, container: Container, options: Options) -> Action:
 def stop_action(runtime: Runtime, container: Container, options: Options) -> Action:
     """Have the runtime end a container; the kubelet then starts it again."""
     seconds = str(stop_seconds(container, options))
+    # crictl stop sends SIGTERM, and SIGKILL after the time-out (CRI, StopContainer).
     command = [*runtime.command, "stop", "--timeout", seconds, container.id]
     return Action("stop_container", container.title, command, container)
 
@@ -551,6 +580,7 @@ def stop_seconds(container: Container, options: Options) -> int:
     """Seconds from SIGTERM to SIGKILL: the user's, or what the kubelet itself would wait."""
     if options.stop_timeout is not None:
         return options.stop_timeout
+    # As the kubelet, so that a container has the time that its pod promises.
     return max(_LEAST_GRACE_SECONDS, container.grace_period)
 
 

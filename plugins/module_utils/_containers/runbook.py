@@ -169,7 +169,9 @@ class StaleContainers:
         require_host_namespace(host)
         self._root = find_root(host, self._options.kubelet_root)
         processes = list(_container_processes(host)) if self._root else []
+        # A container that starts during the run may be the proof of a restart.
         self._before = frozenset(container for container, _pod, _pid in processes)
+        # Only the answers decide whether the runtime is asked at all.
         containers = self._ask(self._containers(processes))
         if any(container.dead or container.hung for container in containers):
             self._runtime = find_runtime(host, self._options)
@@ -184,6 +186,7 @@ class StaleContainers:
         found = []
         for container, pod, pid in processes:
             known = tuple(entry for entry in self._options.containers if entry.pod == pod)
+            # The cluster may have asked for certain containers only.
             if known or not self._options.containers:
                 found.append(self._container(container, pod, pid, known))
         return [container for container in found if container]
@@ -214,6 +217,7 @@ class StaleContainers:
         questions = {
             (container.id, copy.device): (container.pid, copy.point)
             for container in containers
+            # So that the first mount of a file system is the one that is asked.
             for copy in reversed(container.copies)
         }
         replies = look_into(self._host, list(questions.values()), self._options.probe_timeout)
@@ -245,6 +249,7 @@ class StaleContainers:
 
     def _with_hosts(self, containers: list[Container]) -> list[Container]:
         """The containers with the state of the node's own mounts, each of which is probed once."""
+        # Each path once, since many containers may have the same volume.
         paths = sorted(
             {
                 copy.host.path
@@ -324,8 +329,10 @@ class StaleContainers:
         Several containers of a pod may have the same mount path. If the runtime gives no name, only
         their IDs tell them apart.
         """
+        # The runtime has names, which are the same in the cluster.
         if said:
             return entry.container in ("", said.name)
+        # Different container names at the same path of one pod.
         twins = {
             other.container
             for other in self._options.containers
@@ -354,6 +361,7 @@ class StaleContainers:
     def _pod_volume(self, container: Container, path: str) -> HostMount:
         """A path of the node, if it is a CSI volume of the container's own pod."""
         root = self._options.kubelet_root
+        # The runtime has the path as the kubelet gave it, maybe through a link.
         path = self._root + path[len(root) :] if path.startswith(f"{root}/") else path
         place = classify(path, self._root)
         # A CSI driver's container has the whole kubelet folder, with the volumes of all pods.
@@ -398,6 +406,7 @@ class StaleContainers:
             return
         self._still_stale(container)
         timeout = pure.stop_seconds(container, self._options) + self._host.command_timeout
+        # A container must not be ended without time left to see it come back.
         if self._host.deadline.remaining() < timeout:
             raise NotStarted(
                 "the deadline leaves no time to see it started again: "
@@ -409,6 +418,7 @@ class StaleContainers:
             raise ActionFailed(result.describe(), code="program_failed")
 
     def _still_stale(self, container: Container) -> None:
+        # The same container, with its mounts probed again.
         same = [one for one in _container_processes(self._host) if one[0] == container.id]
         found = self._described(self._ask(self._containers(same)))
         if not found:
@@ -427,6 +437,7 @@ class StaleContainers:
         self._patience = self._patience or Deadline(seconds, self._host.deadline.clock)
         if self._host.wait_for(lambda: not self._is_there(container), self._patience.remaining()):
             return
+        # No other way is allowed, or there is none.
         if self._options.method == "probe" or self._runtime.problem:
             raise ActionFailed(
                 f"the kubelet has not restarted it within {seconds:g} s (liveness_timeout), "
@@ -443,6 +454,7 @@ class StaleContainers:
             for finding in self._plan.findings
             if any(action is step for step in finding.repair)
         )
+        # The kubelet did not restart it in time, so the runtime is asked after all.
         planned.repair.append(pure.stop_action(self._runtime, container, self._options))
 
     def _is_there(self, container: Container) -> bool:
@@ -470,6 +482,7 @@ class StaleContainers:
                     f"{self._options.restart_timeout:g} s (restart_timeout): {doubts}",
                     code="repair_unproven",
                 )
+            # The new container needs a moment for its image, its mounts and its start.
             time.sleep(_POLL_SECONDS)
 
     def _compare(self, old: Container) -> tuple[str, list[str]]:
@@ -477,12 +490,14 @@ class StaleContainers:
         found = list(_container_processes(self._host))
         if any(container == old.id for container, _pod, _pid in found):
             return "the old one has not ended", []
+        # What the node has now is what the new container has to show.
         table = read_table(self._host, "self")
         wanted = [
             (copy.point, copy.host.path, table_device(table, copy.host.path)) for copy in old.dead
         ]
         doubt = "the kubelet has not started it again"
         for container, pod, pid in found:
+            # A pod's containers keep its UID; a new pod would have another one.
             if pod != old.pod or not self._may_follow(old, container):
                 continue
             doubts = self._doubts(pid, wanted)
@@ -535,6 +550,7 @@ def container_options(params: dict[str, Any], check_mode: bool = False) -> Optio
     }
     least = {
         "probe_timeout": 0.1,
+        # 0 means not to wait for the kubelet at all.
         "liveness_timeout": 0,
         "stop_timeout": 0,
         "restart_timeout": 1,
@@ -545,6 +561,7 @@ def container_options(params: dict[str, Any], check_mode: bool = False) -> Optio
         if not given.get(name, minimum) >= minimum:
             raise BadOption(f"{name} is {given[name]:g}; give at least {minimum:g}")
     given["containers"] = tuple(_known(entry) for entry in given.get("containers", ()))
+    # A real run acts on what is there, not on a plan.
     given["planned_paths"] = tuple(given.get("planned_paths", ())) if check_mode else ()
     given["kubelet_root"] = given.get("kubelet_root", Options.kubelet_root).rstrip("/") or "/"
     return Options(**given)
@@ -573,6 +590,7 @@ def fuse_points(table: MountTable) -> list[str]:
 
 def table_device(table: MountTable, point: str) -> str:
     """Device of the FUSE superblock that is topmost at a mount point; empty if that is none."""
+    # The topmost mount is what a process reads; a tmpfs over it hides a dead one.
     top = table.holding(point)
     return top.device if top and top.point == point and is_fuse(top) else ""
 
@@ -583,6 +601,7 @@ def _container_processes(host: Host) -> Iterable[tuple[str, str, int]]:
     # puts one into the control group before it enters the namespace.
     seen = set()
     own = host.link("/proc/self/ns/mnt")
+    # The lowest process ID is mostly the container's first process, whose mounts count.
     for pid in sorted(filter(str.isdigit, host.names("/proc")), key=int):
         cgroup = host.read(f"/proc/{pid}/cgroup") or ""
         container = container_id_of(cgroup)
@@ -606,9 +625,11 @@ def look_into(
     def looking(question: tuple[int, str]) -> dict[str, str]:
         pid, point = question
         try:
+            # /proc/PID/root is resolved in the process's mount namespace (proc_pid_root(5)).
             return {"device": _list(host.path(f"/proc/{pid}/root"), point)}
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, str(error.errno))
+            # JSON on the way from the child, so the error is named and not pickled.
             return {"error": name, "text": error.strerror or str(error)}
 
     replies = call_each(looking, questions, timeout, host.deadline.remaining())
@@ -640,8 +661,10 @@ def _list(root: str, point: str) -> str:
             inner = os.open(name, os.O_PATH | os.O_DIRECTORY | flags, dir_fd=folder)
             os.close(folder)
             folder = inner
+        # A subPath may be a file, which is opened instead of listed.
         with opened_itself(names[-1] if names else ".", folder) as opened:
             status = os.fstat(opened)
+            # Asks the server; fstat may be answered from the kernel's cache.
             os.fstatvfs(opened)
             if stat.S_ISDIR(status.st_mode):
                 with os.scandir(opened) as entries:
@@ -652,6 +675,7 @@ def _list(root: str, point: str) -> str:
 
 
 def _doubt(point: str, device: str, answer: tuple[Answer, str]) -> str:
+    # It must list, and be the file system that the node has there now.
     said, found = answer
     if said.state != OK:
         return f"{pure.shown(point)} in it is {said.state}: {said.text}"
@@ -667,6 +691,7 @@ def find_runtime(host: Host, options: Options) -> Runtime:
     """How to ask the container runtime: at the given endpoint, else at the one that crictl is
     configured for, else at the only socket there is.
     """
+    # An absolute path may name a program outside of PATH, as with k3s.
     program = options.crictl if os.path.isabs(options.crictl) else find_program(options.crictl)
     if program is None or not os.access(program, os.X_OK):
         return Runtime(problem=f"{options.crictl} is not on this node (option crictl)")
@@ -676,6 +701,7 @@ def find_runtime(host: Host, options: Options) -> Runtime:
     if host.exists(_CRICTL_CONFIG):
         return Runtime(command)
     sockets = [path for path in _SOCKETS if host.exists(path)]
+    # Of two runtimes, only one is the kubelet's.
     if len(sockets) != 1:
         found = ", ".join(sockets) or "no socket of a container runtime"
         return Runtime(
@@ -691,10 +717,12 @@ def inspect(host: Host, runtime: Runtime, container: str) -> Inspected | None:
     """
     if not runtime.command:
         return None
+    # By ID: names are reused by each restart.
     result = host.run([*runtime.command, "inspect", "--output", "json", container])
     if not result.ok:
         return None
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        # A ContainerStatus (kubernetes/cri-api pkg/apis/runtime/v1/api.proto).
         status = json.loads(result.stdout)["status"]
         labels = status.get("labels") or {}
         mounts = {
@@ -716,4 +744,5 @@ def _grace_period(annotations: dict[str, Any]) -> int:
     # The kubelet notes it at each container (kubernetes pkg/kubelet/kuberuntime/labels.go
     # newContainerAnnotations).
     noted = str(annotations.get(_GRACE_ANNOTATION, ""))
+    # Only digits, and few of them: it becomes a word of a command.
     return int(noted) if re.fullmatch(r"[0-9]{1,9}", noted) else pure.GRACE_SECONDS

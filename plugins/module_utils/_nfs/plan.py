@@ -28,6 +28,7 @@ RUNBOOK = "storage_ops.runbooks.check_nfs"
 VERSIONS = ("4.2", "4.1", "4.0", "3")
 
 # What became of a mount, or of a connection.
+# Shown in results, and used as keys by the guide.
 OK = "ok"
 NOT_OFFERED = "not offered"
 DENIED = "denied"
@@ -54,6 +55,8 @@ _SAYINGS = (
     (NO_ROUTE, ("No route to host", "Network is unreachable")),
     (NO_HELPER, ("need a /sbin/mount", "unknown filesystem type", "not installed")),
 )
+# IPv6 in brackets, with a zone for link-local addresses (RFC 4007, 11); a host name; then the
+# export, which may contain any character.
 _SHARE = re.compile(
     r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9][A-Za-z0-9._-]*):(/.*)", re.DOTALL
 )
@@ -68,6 +71,7 @@ class Options:
 
     shares: tuple[str, ...] = ()
     versions: tuple[str, ...] = ("3", "4.0", "4.1", "4.2")
+    # What the StorageClass asks for; empty means what mount.nfs negotiates.
     wanted_version: str = ""
     mount_options: tuple[str, ...] = ()
     mount_timeout: float = 30.0
@@ -127,6 +131,7 @@ class Attempt:
     state: str
     seconds: float = 0.0
     error: str = ""
+    # Linux does NFS mounts one after the other while a server does not answer.
     alone: bool = True
 
     def __str__(self) -> str:
@@ -146,6 +151,7 @@ class Share:
     target: Target
     addresses: tuple[str, ...] = ()
     name_problem: str = ""
+    # One per address, since storage networks often have routes of their own.
     routes: tuple[str, ...] = ()
     ports: tuple[Port, ...] = ()
     attempts: tuple[Attempt, ...] = ()
@@ -172,6 +178,7 @@ class State:
 def split_share(share: str) -> tuple[str, str]:
     """(server, export) of ``server:/export``. Raises BadOption for anything else."""
     match = _SHARE.fullmatch(share)
+    # NUL would cut the argument short.
     if match is None or "\0" in share:
         raise BadOption(
             f"{share!r} is no NFS share: write it as server:/export, with an IPv6 address in "
@@ -183,6 +190,7 @@ def split_share(share: str) -> tuple[str, str]:
 def port_of(options: Sequence[str]) -> int:
     """The server's TCP port by these mount options; 2049 if they name none (nfs(5), port)."""
     named = [option[5:] for option in options if option.startswith("port=")]
+    # The last one counts, as for mount.nfs. port=0 stands for the port that rpcbind advertises.
     return int(named[-1]) if named and named[-1].isdigit() and 0 < int(named[-1]) < 65536 else 2049
 
 
@@ -208,6 +216,7 @@ def plan(state: State, options: Options) -> Plan:
 
 
 def _judge(share: Share, state: State, options: Options) -> list[Finding]:
+    # A server that cannot be reached explains all versions at once.
     outage = _outage(share)
     if outage:
         summary, reason = outage
@@ -217,6 +226,7 @@ def _judge(share: Share, state: State, options: Options) -> list[Finding]:
             )
         ]
     wanted = (
+        # Else the versions of its mounts here; of a share without mounts, the negotiated one.
         [options.wanted_version] if options.wanted_version else list(share.target.versions) or [""]
     )
     return [
@@ -236,6 +246,7 @@ def _outage(share: Share) -> tuple[str, str] | None:
             "correct the name, or this node's resolver (/etc/resolv.conf, /etc/hosts); a mount is "
             "made in the node's network, where names of the cluster's DNS are not known",
         )
+    # Of several addresses one is enough, since mount.nfs tries them in turn.
     ports = [port for port in share.ports if port.service == "nfs"]
     if not ports or any(port.state == OK for port in ports):
         return None
@@ -254,6 +265,7 @@ def _unreachable(place: str, ports: list[Port]) -> tuple[str, str]:
             "start the NFS server there, or have the firewall that "
             "rejects this node let it through",
         )
+    # ICMP "unreachable" of a router, or of this node itself.
     if states == {NO_ROUTE}:
         return (
             f"there is no way to {place} ({port.text})",
@@ -290,6 +302,7 @@ def _judge_version(share: Share, wanted: str, state: State, options: Options) ->
     attempt = _picked(share, wanted)
     if attempt is None or (attempt.state == OK and attempt.seconds < options.slow_seconds):
         return None
+    # Nothing was measured, so nothing is said about the server.
     if attempt.state in (NO_HELPER, NOT_TRIED):
         install = (
             "mount.nfs is not installed, so no mount could be timed: install nfs-common (nfs-utils)"
@@ -323,10 +336,12 @@ def _explain(
         else "no version that was tried can be mounted in time"
     )
     shut = _portmapper(share, attempt)
+    # Looked at first: the server is not to blame, and no other version needs to be set.
     if best and _limit_is_it(attempt, state, best):
         return "major", *_by_limit(attempt, state, best, other)
     if attempt.state == OK:
         return "minor", *_slow(attempt, options, other)
+    # Closed ports of the portmapper or mountd would explain it.
     if attempt.state == NO_ANSWER and not shut:
         return (
             "major",
@@ -378,6 +393,7 @@ def _rejected(attempt: Attempt, shut: str, other: str) -> tuple[str, str]:
             "the export does not list an address of this node, or asks for another "
             f"sec={also}; {other}",
         )
+    # In NFS 4 the server's exports are in one tree (RFC 7530, 7.3; pseudo file system).
     if attempt.state == NO_EXPORT:
         return (
             f"the server has no such export in {name}",
@@ -391,6 +407,7 @@ def _company(attempt: Attempt, state: State) -> str:
     """What may have delayed the mount, besides its server; part of a sentence."""
     if attempt.state not in (OK, NO_ANSWER):
         return ""
+    # Alone it would have been measured again, had there been time.
     ours = (
         ""
         if attempt.alone
@@ -409,6 +426,7 @@ def _portmapper(share: Share, attempt: Attempt) -> str:
 
     If it cannot reach them, mount.nfs says that the server does not support the version.
     """
+    # NFS 4 needs only TCP 2049 (RFC 7530, 3.1).
     shut = [str(port) for port in share.ports if port.service != "nfs" and port.state != OK]
     return (
         f"NFS 3 also needs the portmapper and mountd: {'; '.join(shut)}; "
@@ -424,10 +442,12 @@ def _best(share: Share, options: Options) -> Attempt | None:
         for attempt in share.attempts
         if attempt.state == OK and attempt.seconds < options.slow_seconds
     ]
+    # VERSIONS begins with the highest.
     return min(quick, key=lambda attempt: VERSIONS.index(attempt.version), default=None)
 
 
 def _suggestion(best: Attempt, share: Share, options: Options) -> str:
+    # The user's own mount options were used in the attempt, so they belong to the advice.
     words = ", ".join([f"nfsvers={best.version}", *options.mount_options])
     return (
         f"set mountOptions [{words}] in the StorageClass, with which it was mounted in "
@@ -478,6 +498,7 @@ def _more_evidence(share: Share, state: State) -> dict[str, Any]:
     if share.target.mounts:
         evidence["mounts_on_this_node"] = share.target.mounts
         evidence["versions_in_use"] = list(share.target.versions)
+    # The user should know what was not tried.
     if any(attempt.version == "3" and attempt.state == OK for attempt in share.attempts):
         evidence["note"] = (
             "NFS 3 was tried with nolock, so that no rpc.statd was started: locks of NFS 3 were "
@@ -501,6 +522,7 @@ def _refused(share: Share, state: State, reason: Reason) -> Finding:
 def _judge_left(state: State) -> list[Finding]:
     if not state.left and not state.left_mounts:
         return []
+    # The text is "pid N (NAME)".
     names = [text.split(" (", 1)[0] for text in state.left] or ["mount"]
     summary = (
         f"the kernel still holds {len(state.left)} processes and {len(state.left_mounts)} "

@@ -109,11 +109,13 @@ def nfs_options(params: dict[str, Any]) -> Options:
     given = {name: params[name] for name in Options.__dataclass_fields__ if name in params}
     for name in ("shares", "versions", "mount_options"):
         given[name] = tuple(dict.fromkeys(item.strip() for item in given.get(name, ())))
+    # A list, or one text with commas, as in a StorageClass.
     given["mount_options"] = tuple(filter(None, ",".join(given["mount_options"]).split(",")))
     given["versions"] = given["versions"] or Options.versions
     options = Options(**given)
     for share in options.shares:
         split_share(share)
+    # The attempt would measure another version than it says.
     odd = [option for option in options.mount_options if _NOT_TO_BE_GIVEN.match(option)]
     if odd:
         raise BadOption(
@@ -141,6 +143,7 @@ def _require_times(options: Options) -> None:
 def _missing_versions(options: Options) -> list[str]:
     """The versions that wanted_version needs besides those that are tried anyway."""
     wanted = options.wanted_version
+    # mount.nfs then negotiates among the minor versions.
     if wanted == "4":
         minors = ["4.0", "4.1", "4.2"]
         return [] if set(options.versions) & set(minors) else minors
@@ -163,8 +166,10 @@ class NfsShares:
         """Resolve the servers' names, connect to them, and mount the shares."""
         host, options = self._host, self._options
         host.require_root()
+        # Named shares, else those that the kubelet has mounted on this node.
         targets = [Target(share) for share in options.shares] or _targets_here(host, self._root)
         if targets:
+            # Mounts are tried with the limit that a CSI driver's container has.
             limit = excessive(read_limits(host, self._limits), self._limits)
             self._state = _gather(host, targets, options, limit)
         else:
@@ -206,6 +211,7 @@ def targets_of(mounts: Iterable[Mount], root: str) -> list[Target]:
     """
     by_server: dict[str, list[Mount]] = {}
     for mount in mounts:
+        # nfs4 is shown for version 4, nfs for 3 and older (fs/nfs/fs_context.c).
         if mount.fstype in ("nfs", "nfs4") and mount.point.startswith(f"{root}/"):
             # A source that is no share cannot be tried.
             with contextlib.suppress(StorageOpsError):
@@ -231,6 +237,7 @@ def _version_of(mount: Mount) -> str:
 
 def _gather(host: Host, targets: Sequence[Target], options: Options, limit: int) -> State:
     """Resolve, connect and mount. ``limit``: of open files, for the mounts."""
+    # What hangs before and after was hanging all the time.
     before = _mounting(host)
     shares = _reached(host, targets, options)
     with _folder(host) as folder:
@@ -281,6 +288,8 @@ def _resolve(host: Host, servers: Sequence[str]) -> list[tuple[tuple[str, ...], 
 
     def resolving(server: str) -> list[str]:
         try:
+            # In children, since a name server that does not answer blocks it for long
+            # (resolv.conf(5)).
             found = socket.getaddrinfo(server, None, type=socket.SOCK_STREAM)
         except (socket.gaierror, UnicodeError) as error:
             raise StorageOpsError(getattr(error, "strerror", None) or str(error)) from error
@@ -289,6 +298,7 @@ def _resolve(host: Host, servers: Sequence[str]) -> list[tuple[tuple[str, ...], 
     replies = call_each(resolving, servers, host.command_timeout, host.deadline.remaining())
     return [
         (
+            # getaddrinfo sorts them by preference (RFC 6724), as mount.nfs uses them.
             tuple(dict.fromkeys(reply.value or ()))[:_MAX_ADDRESSES],
             reply.problem.replace("StorageOpsError: ", ""),
         )
@@ -316,6 +326,7 @@ def _connect(
 ) -> dict[tuple[str, int, bool], tuple[Port, ...]]:
     """Connect to NFS, and for version 3 to the portmapper and to the mountd that it names."""
     asked = sorted(places)
+    # Each place once, though several shares may be there.
     jobs = [
         (place, service)
         for place in asked
@@ -351,11 +362,13 @@ def _connection(
     started = time.monotonic()
     state, text, answer = OK, "", b""
     try:
+        # Only a connection: an NFS NULL call would need RPC and tell little more.
         with socket.create_connection((address, port), timeout) as connection:
             if question:
                 connection.sendall(question)
                 answer = connection.recv(4096)
     except OSError as error:
+        # A time-out of the socket has no errno of its own.
         state = {
             errno.ECONNREFUSED: REFUSED,
             errno.ETIMEDOUT: NO_ANSWER,
@@ -396,6 +409,7 @@ def _folder(host: Host) -> Iterator[str]:
     """A folder to mount at. It is removed afterwards, with those that killed runs have left."""
     for name in host.names("/run"):
         match = _FOLDER.fullmatch(name)
+        # The name has the process's ID, and that process is gone.
         if match and not host.exists(f"/proc/{match.group(1)}"):
             _remove(host.path(f"/run/{name}"))
     folder = f"/run/storage_ops-nfs-{os.getpid()}"
@@ -426,6 +440,7 @@ def mount_command(
     # nfs(5): soft, so that it never blocks; ro, so that it changes nothing; nosharecache, so that
     # an existing mount does not answer for it; nolock, so that it starts no rpc.statd.
     own = ["ro", "soft", "retry=0", "nosharecache", *(["nolock"] if version == "3" else [])]
+    # The own options last: of contradicting ones the last counts (nfs(5)).
     words = ",".join([f"vers={version}", *share.target.options, *options.mount_options, *own])
     return [
         # A slave namespace gets the node's unmounts (mount_namespaces(7)). Otherwise, a mount that
@@ -440,6 +455,7 @@ def mount_command(
             "KILL",
             f"{options.mount_timeout:g}",
         ),
+        # prlimit(1) sets the limit before mount starts, and mount.nfs inherits it.
         *(["prlimit", f"--nofile={limit}:{limit}"] if limit else []),
         *("mount", "-n", "-t", "nfs", "-o", words, share.target.share, folder),
     ]
@@ -453,6 +469,7 @@ def _mount_all(
     All of them at the same time at first. What was slow is then measured again alone.
     """
     tried = _to_try(shares, options)
+    # All at once, so that a slow server does not take the others' time.
     jobs = [(number, version) for number, versions in tried.items() for version in versions]
     asked = [(shares[number], version) for number, version in jobs]
     found = dict(zip(jobs, _mount_each(host, asked, options, limit, folder)))
@@ -522,10 +539,12 @@ def _mount_each(
         result = run_command(
             mount_command(*job, options, limit, folder), options.mount_timeout + _GRACE
         )
+        # mount.nfs writes errors to stderr, its helpers some to stdout.
         said = " ".join((result.problem or result.stderr or result.stdout).split())
         return [-9 if result.timed_out else result.rc, said[:300], result.seconds]
 
     left = host.deadline.remaining()
+    # A mount that is cut short would look like a server that does not answer.
     if left < options.mount_timeout + 2 * _GRACE:
         why = (
             f"{left:.0f} s of the deadline were left, and a mount may take "
@@ -556,6 +575,7 @@ def _mounting(host: Host) -> dict[tuple[str, str], str]:
     # (fs/proc/base.c get_mm_cmdline).
 
     def reading() -> list[tuple[str, str, str]]:
+        # mount.nfs4 is the same program under another name.
         pids = [
             pid
             for pid in host.names("/proc")
@@ -594,6 +614,7 @@ def _left(host: Host, folder: str) -> tuple[str, ...]:
             if folder in said
         ]
 
+    # Killed processes may need a moment to end, unless the kernel holds them.
     until = time.monotonic() + host.deadline.cap(_GRACE)
     while True:
         reply = host.bounded(reading)

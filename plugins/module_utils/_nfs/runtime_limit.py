@@ -31,6 +31,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.processes import pod_uid_of
 
 RUNBOOK = "storage_ops.runbooks.check_nfs"
+# Drop-ins are applied in the order of their names (systemd.unit(5)), so 50- overrides most others.
 DROP_IN = "/etc/systemd/system/{unit}.d/50-storage_ops-nofile.conf"
 
 # As systemd shows "infinity" (include/uapi/asm-generic/resource.h RLIM_INFINITY).
@@ -64,6 +65,7 @@ class LimitOptions:
     """
 
     runtimes: tuple[str, ...] = ()
+    # The kernel's default of fs.nr_open.
     limit_nofile_max: int = 1048576
 
 
@@ -118,6 +120,7 @@ def limit_options(params: dict[str, Any]) -> LimitOptions:
     """The options of RuntimeLimits, checked. Raises BadOption."""
     given = {name: params[name] for name in LimitOptions.__dataclass_fields__ if name in params}
     options = LimitOptions(**{**given, "runtimes": tuple(given.get("runtimes", ()))})
+    # 1024 is the soft limit that programs with select(2) expect.
     if not options.limit_nofile_max >= 1024:
         raise BadOption(
             f"limit_nofile_max is {options.limit_nofile_max}; give "
@@ -169,13 +172,16 @@ class RuntimeLimits:
 
 def read_limits(host: Host, options: LimitOptions) -> LimitState:
     """The limits that systemd has loaded, and those of running processes."""
+    # The default of the kernel (fs/file.c sysctl_nr_open).
     nr_open = int(host.read("/proc/sys/fs/nr_open") or 1048576)
+    # systemd cannot give more than it has itself, nor than fs.nr_open.
     systemd = min(_limit_of(host.read("/proc/1/limits") or "") or nr_open, nr_open)
     units = {
         unit: runtime
         for runtime, unit in _UNITS.items()
         if not options.runtimes or runtime in options.runtimes
     }
+    # One call for all units; unknown ones have LoadState=not-found.
     shown = host.run(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", *units])
     if not shown.ok:
         return LimitState(host.name, nr_open, systemd, (), (), shown.describe())
@@ -206,12 +212,14 @@ def _runtime(host: Host, runtime: str, block: dict[str, str]) -> Runtime:
         block["Id"],
         _number(block.get("LimitNOFILE", "")),
         pid,
+        # Of the running process, which may have been started with another unit file.
         _limit_of(host.read(f"/proc/{pid}/limits") or "") if pid else 0,
         block.get("FragmentPath", ""),
         drop_ins,
         block.get("NeedDaemonReload") == "yes" or _has_unread(host, block["Id"], drop_ins),
         not pid
         or (
+            # containerd.service has KillMode=process, so that the shims survive its restart.
             block.get("KillMode") in ("process", "none")
             and (runtime != "docker" or _live_restore(host))
         ),
@@ -242,6 +250,7 @@ def _limit_of(limits: str) -> int:
 def _live_restore(host: Host) -> bool:
     """Whether containers survive a restart of dockerd."""
     # The running dockerd is asked first, since its file may have been changed after its start.
+    # live-restore keeps containers while dockerd is down (docs.docker.com, Live restore).
     said = host.run(["docker", "info", "--format", "{{.LiveRestoreEnabled}}"])
     if said.ok:
         return said.stdout.strip() == "true"
@@ -268,6 +277,7 @@ def _csi_processes(host: Host) -> tuple[CsiProcess, ...]:
 
 def _csi_process(host: Host, pid: int) -> CsiProcess | None:
     uid = pod_uid_of(host.read(f"/proc/{pid}/cgroup") or "")
+    # CSI drivers and sidecars have csi in their name, or in --csi-address and the like.
     words = (host.read(f"/proc/{pid}/cmdline") or "").split("\0") if uid else []
     if not any("csi" in word for word in words):
         return None
@@ -370,6 +380,7 @@ def _compare(
         "; pods keep the limit that they were started with until they are started again, those "
         "of the CSI driver too"
     )
+    # By what helps: a drop-in and a restart, a restart alone, or a drop-in before the next one.
     if now > most and after > most:
         return (
             "major",
@@ -407,6 +418,7 @@ def _judge_csi(state: LimitState, options: LimitOptions) -> list[Finding]:
     old = [process for process in state.csi if process.limit > options.limit_nofile_max]
     if not old:
         return []
+    # One process of a pod is enough, since its containers are restarted together.
     pods = list(dict.fromkeys(process.pod for process in old))
     summary = (
         f"{len(pods)} pod{'s' * (len(pods) != 1)} of CSI drivers still may open "

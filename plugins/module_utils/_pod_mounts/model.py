@@ -50,6 +50,7 @@ class Options:
     probe_timeout: float = 5.0
     max_repairs: int = 10
     accept_majority: bool = False
+    # What the user knows about drivers that are not in _core/drivers.py.
     publish_from: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -87,6 +88,7 @@ class State:
         return [
             place
             for place in found
+            # Mount points below another mount are in mountinfo, too, but cannot be reached.
             if place is not None and place.kind in kinds and self.table.layers(place.point)
         ]
 
@@ -128,6 +130,7 @@ class Stack:
         for _depth in self.loops:
             below = self.loops.get(below, "")
             # Only whole filesystems count: the kernel does not say in which folder the file is.
+            # A driver may format a file in the staged volume and mount that by a loop device.
             if any((below, "/") == (staged.device, staged.root) for staged in self.staged):
                 return True
         return any(
@@ -149,15 +152,18 @@ class Stack:
     @property
     def wrong(self) -> list[Mount]:
         """The layers that are not the volume, since the driver publishes only what it staged."""
+        # Only of such a driver is it known that the pod's mount has to be the staged one.
         return self.strange if self.publishes == drivers.STAGING else []
 
     @property
     def unknown(self) -> list[Mount]:
         """The layers that may be the volume: its driver may have mounted them elsewhere."""
+        # Judged as unknown, which is reported and never repaired.
         return [] if self.publishes == drivers.STAGING else self.strange
 
     def verdict(self, layer: Mount) -> str:
         """What a layer is, for the evidence; empty if that is not known."""
+        # Nothing to compare with.
         if not self.staged:
             return ""
         if layer not in self.strange:
@@ -167,6 +173,7 @@ class Stack:
     @property
     def bare(self) -> bool:
         """Whether the pod has the staging folder itself, without the mount that should be on it."""
+        # The topmost is what the pod has; below it the folder would do no harm.
         top = self.layers[-1]
         return any(
             top.device == device and _within(top.root, folder) for device, folder in self.folders
@@ -176,6 +183,7 @@ class Stack:
     def fine(self) -> bool:
         """Whether there is one layer, and nothing contradicts that it is the volume."""
         strange = (self.strange or self.bare) and self.publishes != drivers.ELSEWHERE
+        # A driver that mounts elsewhere may rightly show another device than the staged one.
         return len(self.layers) == 1 and not self.problem and not strange
 
 
@@ -193,6 +201,7 @@ class Filesystem:
     @property
     def first(self) -> Mount:
         """The mount that the driver has made; that in the staging folder, if there is one."""
+        # Binds of it may have other options, as readOnly of a volumeMount.
         return self.mounts[0]
 
     @property
@@ -211,6 +220,7 @@ class Filesystem:
     def given_up(self) -> list[str]:
         """The options by which the kernel shows that it has given the filesystem up."""
         return [
+            # Some filesystems give the flag a value, as shutdown=1.
             flag
             for flag in _GIVEN_UP
             if any(word.partition("=")[0] == flag for word in self.first.super_options)
@@ -219,6 +229,7 @@ class Filesystem:
 
 def _within(root: str, above: str) -> bool:
     """Whether a folder of a filesystem is another one, or inside it; either may be deleted."""
+    # mountinfo appends //deleted to a removed folder, which is still the same one.
     inner, outer = (
         path[: -len(_DELETED)] if path.endswith(_DELETED) else path for path in (root, above)
     )

@@ -77,12 +77,14 @@ def _outages(state: State, wrong: list[Finding], turned: list[Finding]) -> list[
             (wrong, len(state.places(kubelet.PUBLISH)), "pod mounts"),
             (turned, len(filesystems(state)), "volume filesystems"),
         )
+        # More than half, however few there are.
         if 2 * len(broken) > total
     ]
 
 
 def _in_scope(finding: Finding, options: Options) -> bool:
     """Whether a finding is in the user's scope. Marks it as named if the scope names it."""
+    # By mount point or by PersistentVolume; a filesystem has several of both.
     points, volumes = set(finding.evidence["points"]), set(finding.evidence["volumes"])
     finding.named = bool(points & set(options.paths) or volumes & set(options.volumes))
     return finding.named or not (options.paths or options.volumes)

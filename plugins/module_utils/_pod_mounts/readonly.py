@@ -108,6 +108,7 @@ def _is_anonymous(device: str) -> bool:
 
 
 def _named(host: Host, device: str) -> tuple[str, ...]:
+    # A removed device leaves its number in mountinfo, but not here.
     path = f"/sys/dev/block/{device}"
     return (host.resolve(path).rpartition("/")[2],) if host.exists(path) else ()
 
@@ -130,6 +131,7 @@ def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing
     if not names:
         return {}
     reached = block.transports(host)
+    # Read once for all filesystems, since many of them share the same paths.
     disks, dm = block.disks(host, reached), block.dm_devices(host)
     daemon = (
         multipath.ask_daemon(host)
@@ -138,9 +140,12 @@ def read_backings(host: Host, names: Names, timeout: float) -> dict[str, Backing
     )
 
     def look(name: str) -> Backing:
+        # From the filesystem's device down to the disks, through LVM, dm-crypt and the like.
         paths, obstacles = paths_below(host, name, disks, dm, daemon)
         return Backing(
             name,
+            # Set by the kernel, or by blockdev --setro; the array's own protection shows only in
+            # MODE SENSE.
             host.read(f"/sys/class/block/{name}/ro") == "1",
             _counted_errors(host, name),
             tuple(paths),
@@ -160,6 +165,7 @@ def joined(device: str, found: list[Backing]) -> Backing:
             "device_unusable",
             f"which block devices it is on cannot be told: {device} is no number of a device",
         )
+        # Nothing to read from, so it can neither be proven nor repaired.
         return Backing("", obstacles=(unknown if _is_anonymous(device) else gone,))
     return Backing(
         " ".join(backing.name for backing in found),
@@ -173,6 +179,7 @@ def joined(device: str, found: list[Backing]) -> Backing:
 
 def _counted_errors(host: Host, name: str) -> dict[str, str]:
     read = {key: host.read(f"/sys/fs/ext4/{name}/{key}") for key in _EXT4}
+    # The folder exists only for ext4 filesystems that are mounted.
     counted = {key: value for key, value in read.items() if value is not None}
     return counted or btrfs.counted_errors(host, name)
 
@@ -198,6 +205,8 @@ def paths_below(
         # A partition has no "slaves"; its disk is the folder above it in sysfs.
         if host.exists(f"/sys/class/block/{current}/partition"):
             waiting.append(host.resolve(f"/sys/class/block/{current}").split("/")[-2])
+        # A node of the tree is a device-mapper device, a disk, a partition, or none of these (md,
+        # loop).
         device, disk = dm.get(current), disks.get(current)
         if device is not None and device.is_multipath:
             _look_at_map(device, daemon, paths, bad)
@@ -272,6 +281,7 @@ def _protected(host: Host, name: str, timeout: float) -> list[Reason]:
         lambda: scsi.write_protected(host.path(f"/dev/{name}"), timeout), timeout + 1
     )
     if reply.value:
+        # The kernel's own flag is not enough, see write_protected() in _node/scsi.py.
         said = f"{name} cannot be written: the array has it write-protected. Lift that first"
         return [Reason("device_read_only", said)]
     unread = f"{name} cannot be written: {reply.problem}"
@@ -285,6 +295,7 @@ def _kernel_log(host: Host) -> list[str]:
 
     def reading() -> list[str]:
         lines: list[str] = []
+        # Each reader of /dev/kmsg gets all records that are still in the buffer.
         log = os.open(host.path("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             while True:
@@ -325,6 +336,8 @@ def since_mounted(log: Iterable[str], *names: str) -> list[str]:
     """The last lines in which the kernel gave up what is on these devices, since it was mounted."""
     found: list[str] = []
     for line in log:
+        # The device names of removed disks are given to new ones, so older lines may be about
+        # others.
         if _is_of(_MOUNTS, line, names):
             found = []
         elif _is_of(_ERRORS, line, names):

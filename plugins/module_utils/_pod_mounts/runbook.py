@@ -118,6 +118,7 @@ class PodMounts:
         self._host.require_root()
         processes.require_host_namespace(self._host)
         root = kubelet.find_root(self._host, self._options.kubelet_root)
+        # No node of a cluster: there is nothing that could be wrong.
         if not root:
             return State(self._host.name, "", read_table(self._host, "self"), {})
         self._options = replace(
@@ -125,8 +126,10 @@ class PodMounts:
         )
         state = self._mounts(root)
         devices = [filesystem.device for filesystem in stacks.filesystems(state)]
+        # Needed for the log, which names devices and not mount points.
         names = read_names(self._host, {each: stacks.point_of(state, each) for each in devices})
         state = replace(state, answers=self._ask(state), logs=read_logs(self._host, names))
+        # Reading all processes is the most expensive part, so a healthy node is spared it.
         if stacks.suspicious_stacks(state):
             state = self._users(state)
         turned = [filesystem.device for filesystem in stacks.suspicious_filesystems(state)]
@@ -162,6 +165,7 @@ class PodMounts:
         """A given path as mountinfo writes it: the kubelet's folder may be given as a link."""
         given = self._options.kubelet_root.rstrip("/")
         real = f"{root}{path[len(given) :]}" if path.startswith(f"{given}/") else path
+        # A mistyped path must not look like a healthy one.
         if kubelet.classify(real, root) is None:
             raise BadOption(
                 f"{path!r} is no mount point that the kubelet makes in {root}: name one as the "
@@ -194,6 +198,7 @@ class PodMounts:
             if is_fuse(layer)
         ]
         points = {device: stacks.point_of(state, device) for device in dict.fromkeys(devices)}
+        # Where other mounts cover it everywhere, it cannot be probed by a path.
         points = {device: point for device, point in points.items() if point}
         return dict(
             zip(
@@ -211,6 +216,7 @@ class PodMounts:
         devices = {
             mount.device for mount in state.table.mounts if mount.point.startswith(f"{state.root}/")
         }
+        # A mount of the node has the same ID in no other namespace.
         elsewhere = tuple(
             mount
             for mount in all_mounts(self._host)
@@ -274,6 +280,7 @@ class PodMounts:
         root = kubelet.resolve_root(self._host, self._options.kubelet_root)
         state = self._mounts(root)
         layers = state.table.layers(point)
+        # Only then the answer matters: a dead one is left to the repair of FUSE mounts.
         if any(is_fuse(layer) for layer in layers):
             state = replace(state, answers=self._ask(state))
         return self._users(state)
@@ -283,8 +290,10 @@ class PodMounts:
     def verify(self, finding: Finding) -> list[str]:
         """What proves that the wrong layers are gone, and nothing else."""
         point = finding.name
+        # What was planned, compared with what is there now.
         gone: list[Mount] = [action.subject.mount for action in finding.repair]
         kept = [mount for mount in finding.repair[0].subject.layers if mount not in gone]
+        # The node's own namespace, which require_host_namespace() has checked.
         table = read_table(self._host, "self")
         doubts = _doubts(finding, table, gone, kept)
         layers = table.layers(point)
@@ -319,6 +328,7 @@ def _key(mount: Mount) -> tuple[int, str, str, str]:
 
 
 def _staged(table: MountTable, staged: dict[str, Any]) -> bool:
+    # By ID and device: another mount at the staging point would be another volume's.
     return any(
         (mount.id, mount.device) == (staged["mount"], staged["device"])
         for mount in table.layers(staged["point"])

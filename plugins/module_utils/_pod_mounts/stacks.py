@@ -41,15 +41,7 @@ def _stack(state: State, place: Place, staging: Mapping[str, list[Mount]]) -> St
     problem = note.problem or kubelet.contradiction(place, note)
     folders = () if problem else kubelet.staging_points(note, state.root)
     layers = tuple(state.table.layers(place.point))
-    # A mount on one of two shared mounts of a filesystem comes onto the other, too. So a second
-    # mount at the pod's point may also be seen at the staging point, where it was not made.
-    came = {twin.id for layer in layers[1:] for twin in twins(state, layer)}
-    # Some drivers stage in a folder of their own within the given one.
-    there = [
-        [layer for layer in stack if layer.id not in came]
-        for point, stack in staging.items()
-        if any(point == folder or point.startswith(f"{folder}/") for folder in folders)
-    ]
+    there = _staged_at(state, layers, folders, staging)
     return Stack(
         place,
         note,
@@ -63,9 +55,28 @@ def _stack(state: State, place: Place, staging: Mapping[str, list[Mount]]) -> St
     )
 
 
+def _staged_at(
+    state: State,
+    layers: tuple[Mount, ...],
+    folders: tuple[str, ...],
+    staging: Mapping[str, list[Mount]],
+) -> list[list[Mount]]:
+    """The stacks at the volume's staging points, without what came there from the pod's."""
+    # A mount on one of two shared mounts of a filesystem comes onto the other, too. So a second
+    # mount at the pod's point may also be seen at the staging point, where it was not made.
+    came = {twin.id for layer in layers[1:] for twin in twins(state, layer)}
+    # Some drivers stage in a folder of their own within the given one.
+    return [
+        [layer for layer in stack if layer.id not in came]
+        for point, stack in staging.items()
+        if any(point == folder or point.startswith(f"{folder}/") for folder in folders)
+    ]
+
+
 def _folder(state: State, path: str) -> tuple[str, str]:
     """(device, folder in its filesystem) of a path, without what is mounted on it."""
     below = state.table.holding(path.rpartition("/")[0])
+    # The folder is outside of what this process sees.
     if below is None:
         return "", ""
     return below.device, f"{below.root.rstrip('/')}{path[len(below.point.rstrip('/')) :]}"
@@ -79,6 +90,7 @@ def twins(state: State, layer: Mount) -> list[Mount]:
     """
     by_id = {mount.id: mount for mount in state.table.mounts}
 
+    # (Peer group, path in the filesystem) of the place that a mount is on.
     def place(mount: Mount) -> tuple[int, str]:
         below = by_id.get(mount.parent)
         return (
@@ -93,6 +105,7 @@ def twins(state: State, layer: Mount) -> list[Mount]:
         for mount in state.table.mounts
         if mount.shared and mount.shared == layer.shared and mount.parent != layer.parent
     ]
+    # Without a peer group nothing propagates.
     return [mount for mount in alike if group and place(mount) == (group, folder)]
 
 
@@ -104,7 +117,9 @@ def filesystems(state: State) -> list[Filesystem]:
     mounts: dict[str, list[Mount]] = {}
     places: dict[str, list[Place]] = {}
     for place in state.places(kubelet.STAGING, kubelet.PUBLISH):
+        # The lowest layer of a stack is the original, the others were mounted over it.
         for number, layer in enumerate(state.table.layers(place.point)):
+            # Only these can be told from a network filesystem: their source is a device.
             if layer.source.startswith("/dev/") and not is_fuse(layer):
                 # Staging first: the others are made from it, and may be read-only for one pod.
                 at = (
@@ -147,6 +162,7 @@ def _is_dead(state: State, layer: Mount) -> bool:
     """Whether a layer is a FUSE mount that does not answer, or that cannot be asked."""
     return is_fuse(layer) and (
         layer.device not in state.answers
+        # They are STOR-05 and STOR-06, which have repairs of their own.
         or state.answers[layer.device].state in (probes.DEAD, probes.HUNG)
     )
 
@@ -156,6 +172,7 @@ def suspicious_filesystems(state: State) -> list[Filesystem]:
     found = []
     for filesystem in filesystems(state):
         answer = state.answers.get(filesystem.device, Answer(probes.OK))
+        # A volume that was mounted read-only is as it should be.
         turned = filesystem.read_only and filesystem.wanted == "rw"
         if (
             turned

@@ -37,14 +37,17 @@ def judge_filesystem(state: State, filesystem: Filesystem) -> Finding | None:
     backing = state.backings[filesystem.device]
     answer = state.answers.get(filesystem.device, Answer(probes.OK))
     proof = _proof(state, filesystem)
+    # As for a snapshot, or a LUN that the array exports read-only.
     if backing.read_only and not proof and answer.state == probes.OK:
         return None
+    # By the pods' mounts, since one filesystem may be staged for several names.
     volumes = {
         stack.place.volume: stack.note for stack in stacks(state) if stack.has(filesystem.device)
     }
     finding = _filesystem_finding(state, filesystem, sorted(volumes))
     obstacles = _obstacles(state, filesystem)
     if not proof:
+        # Whether it was an error decides how urgent it is.
         finding.severity = _unproven_severity(backing, answer)
         obstacles.append(
             Reason(
@@ -163,6 +166,7 @@ def _unproven_severity(backing: Backing, answer: Answer) -> str:
 
     If all else is well, an administrator may have remounted it.
     """
+    # btrfs counts every kind of error by itself; all zero means none.
     counted = any(number.strip("0") for number in backing.errors.values())
     odd = backing.obstacles or counted or answer.state != probes.OK
     return "critical" if odd else "minor"
@@ -170,6 +174,7 @@ def _unproven_severity(backing: Backing, answer: Answer) -> str:
 
 def _said(filesystem: Filesystem, answer: Answer) -> str:
     name = f"{filesystem.first.fstype} on {show(filesystem.first.source)}"
+    # The usual case: ext4 with errors=remount-ro (ext4(5)).
     if filesystem.read_only and filesystem.wanted == "rw":
         return f"{name} is read-only, though it was mounted read-write"
     if answer.state == probes.HUNG:
@@ -181,6 +186,7 @@ def _also_mounted(state: State, filesystem: Filesystem) -> list[str]:
     """Its mounts that are not the kubelet's, which keep the superblock as it is."""
     mounts = [
         mount
+        # In containers, too: each mount keeps the superblock, and with it the read-only state.
         for mount in (*state.table.mounts, *state.elsewhere)
         if mount.device == filesystem.device and not _inside(state, mount)
     ]

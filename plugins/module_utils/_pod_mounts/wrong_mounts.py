@@ -40,6 +40,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.s
 def judge_stack(state: State, stack: Stack) -> Finding:
     """The finding about a mount point that is not fine, with its repair if that is proven."""
     finding = _stack_finding(state, stack)
+    # The worst case first: the pod's data is on the node's disk, and not in the volume.
     if stack.bare and stack.publishes == drivers.STAGING:
         _judge_bare(stack, finding)
     elif is_unknown(stack):
@@ -80,6 +81,7 @@ def _stack_finding(state: State, stack: Stack) -> Finding:
 def _judge_layers(state: State, stack: Stack, finding: Finding) -> None:
     """Keep the lowest layer that is the volume and those below it, unmount those above."""
     layers = stack.layers
+    # The lowest right layer is the one that the driver published first; later ones hide it.
     lowest = next(
         (number for number, layer in enumerate(layers) if stack.right(layer)), len(layers)
     )
@@ -112,6 +114,7 @@ def _judge_layers(state: State, stack: Stack, finding: Finding) -> None:
         finding.workload = workload_of(stack.place.volume, stack.note, (stack.place,))
     else:
         finding.reason = "no process is inside, and no container of the pod runs"
+        # From the top, since umount2 acts on the topmost layer.
         finding.repair = [_unmount(layer, layers) for layer in reversed(doomed)]
 
 
@@ -124,17 +127,21 @@ def _summarize(stack: Stack, finding: Finding) -> None:
             f"the pod's mount is {show(top.source)} ({top.device}), which is not the "
             "volume that is staged for it"
         )
+    # The pod has its volume, but would lose it when the kubelet unmounts once.
     elif wrong:
         finding.summary = (
             f"below the pod's mount is another one, of {show(wrong[0].source)} ({wrong[0].device})"
         )
     else:
         finding.severity = "minor"
+        # As after a kubelet that published twice; the kubelet unmounts only one layer when the pod
+        # ends.
         finding.summary = f"the volume is mounted {len(stack.layers)} times on top of itself"
 
 
 def is_unknown(stack: Stack) -> bool:
     """Whether only the driver's documentation can tell if the pod's mount is its volume."""
+    # Neither is repaired: to call the right mount wrong would take the pod's data away.
     return bool(stack.unknown) or (stack.bare and stack.publishes != drivers.STAGING)
 
 
@@ -194,6 +201,8 @@ def _judge_unstaged(stack: Stack, finding: Finding) -> None:
         )
         return
     finding.summary = f"{len(stack.layers)} mounts are on top of each other: {sources}"
+    # Without STAGE_UNSTAGE_VOLUME the driver mounts directly for the pod (CSI specification,
+    # NodePublishVolume).
     finding.verdict = "report"
     finding.reason = (
         "the volume is not staged, so nothing tells which one is right: if the pod "
@@ -235,6 +244,7 @@ def _pod_doubts(stack: Stack) -> list[Reason]:
 def _staging_doubts(stack: Stack, kept: tuple[Mount, ...]) -> list[Reason]:
     """What in the staging folder, or at the bottom of the stack, contradicts."""
     doubts = []
+    # Hidden layers count, too: which of them the pod's mount was made from is not known.
     staged = _staged_devices(stack)
     if len(staged) > 1:
         doubts.append(
@@ -244,6 +254,7 @@ def _staging_doubts(stack: Stack, kept: tuple[Mount, ...]) -> list[Reason]:
                 "folder: which is right cannot be told",
             )
         )
+    # Layers can only be taken from the top, and the right one is above it.
     if kept and kept[0] in stack.wrong:
         doubts.append(
             Reason(
@@ -278,6 +289,7 @@ def _origin_doubts(state: State, stack: Stack, doomed: tuple[Mount, ...]) -> lis
 def _right_doubts(stack: Stack) -> list[Reason]:
     """Whether the layers of the volume itself differ."""
     rights = {
+        # The option of the mount, not of the filesystem: it is what the pod asked for (readOnly).
         (layer.device, layer.root, "ro" in layer.options)
         for layer in stack.layers
         if layer not in stack.wrong
@@ -304,6 +316,7 @@ def _covering_doubts(state: State, doomed: tuple[Mount, ...]) -> list[Reason]:
 
 def _subpath_doubts(state: State, stack: Stack) -> list[Reason]:
     """subPath mounts of the pod that were bound from a wrong layer."""
+    # A subPath is a bind of its own, which stays when the layer below it goes.
     wrong = {layer.device for layer in stack.wrong} - _staged_devices(stack)
     return [
         Reason(
@@ -318,6 +331,7 @@ def _subpath_doubts(state: State, stack: Stack) -> list[Reason]:
 
 def _is_staging(state: State, mount: Mount) -> bool:
     place = kubelet.classify(mount.point, state.root)
+    # By its path alone, whichever volume is staged there.
     return place is not None and place.kind == kubelet.STAGING
 
 
@@ -329,7 +343,9 @@ def _users(state: State, stack: Stack, doomed: tuple[Mount, ...]) -> list[Reason
     pods = {place.pod for place in places if place and place.pod}
     users = []
     for process in state.processes:
+        # Working directory, root, program, open or mapped file (_node/processes.py).
         how = ", ".join(how for number, how in process.uses if number in inside)
+        # Even if it is not inside now: its next access would be to another filesystem.
         if process.pod in pods:
             users.append(
                 Reason("in_use_open", f"{process.describe()} of a container of the pod runs")
@@ -357,7 +373,11 @@ def _copies(state: State, stack: Stack, doomed: tuple[Mount, ...]) -> set[int]:
 def _unmount(layer: Mount, layers: tuple[Mount, ...]) -> Action:
     name = f"{layer.point} (mount {layer.id}: {show(layer.source)}, {layer.device})"
     return Action(
-        "unmount", name, ["umount2", layer.point, "UMOUNT_NOFOLLOW"], LayerSubject(layer, layers)
+        # The command of the report; the system call is made directly (_node/unmount.py).
+        "unmount",
+        name,
+        ["umount2", layer.point, "UMOUNT_NOFOLLOW"],
+        LayerSubject(layer, layers),
     )
 
 

@@ -37,8 +37,11 @@ def release_actions(device: DmDevice, subject: MapSubject, queues: bool) -> list
     """Flush a map. ``queues``: the kernel queues I/O while no path works."""
     # Queued I/O keeps its process waiting and the map open, so it has to fail first
     # (drivers/md/dm-mpath.c MPATHF_QUEUE_IF_NO_PATH; multipathd(8), disablequeueing).
+    # multipath -f removes the map and its partition maps, unless one is in use (multipath(8)).
     flush = Action("flush_map", device.name, ["multipath", "-f", device.name], subject)
     if not queues:
+        # The daemon is told, not dmsetup, since it would switch queueing on again by itself
+        # (multipathd(8)).
         return [flush]
     return [
         Action(
@@ -56,6 +59,7 @@ def path_action(path: PathSubject) -> Action:
     # The kernel keeps a disk's identity from its discovery, so a disk that reads another LUN is
     # deleted and discovered again.
     commands = [_deletion(path), *([_scan(path)] if path.judgement.wwids else [])]
+    # Two verbs, so that the result tells whether a disk came in its place.
     verb = "replace_path" if path.judgement.wwids else "delete_path"
     return Action(
         verb, f"{path.disk.name} ({path.disk.hctl})", _in_turn(commands), PathsSubject((path,))
@@ -93,8 +97,10 @@ def scan_actions(state: State, disks: list[Disk]) -> list[Action]:
     A residual disk keeps its LUN number taken; a LUN that now has the number appears.
     """
     actions = []
+    # Each target once, though several of its disks may go.
     for target in dict.fromkeys(disk.target for disk in disks):
         host, channel, number = target.split(":")
+        # To tell afterwards which disks the scan has added.
         known = frozenset(
             (disk.hctl, disk.wwid) for disk in state.last.disks.values() if disk.target == target
         )

@@ -59,6 +59,7 @@ def judge_map(state: State, device: DmDevice, options: Options) -> Case | None:
     history = {name: history_of(state, name, device.wwid) for name in device.slaves}
     now = {name: judgements[-1] for name, judgements in history.items()}
     kinds = {judgement.kind for judgement in now.values()}
+    # At least one active path: passive ones alone cannot read.
     if SERVING in kinds and kinds <= {SERVING, STANDBY}:
         return None
     finding = _map_finding(state, device, history)
@@ -124,12 +125,14 @@ def _judge_broken_map(
     """Fill in summary, obstacles and repair of a map whose paths do not all serve its LUN."""
     now = {name: judgements[-1] for name, judgements in history.items()}
     _summarize(finding, device, now)
+    # No path tells about the LUN, so the whole node has to.
     obstacles = [] if now else empty_map_obstacles(state, device, options)
     serving, doubts = _judge_paths(state, history)
     obstacles += doubts
     obstacles += map_obstacles(state, device)
     obstacles += use_obstacles(state, device, options)
     release = release_actions(device, MapSubject(device, now), finding.evidence["queueing"])
+    # Paths that serve the LUN stay; multipathd makes the map again from them if needed.
     paths = [
         PathSubject(state.last.disks[name], device.wwid, judgement, plain=False)
         for name, judgement in now.items()
@@ -167,6 +170,7 @@ def _summarize(finding: Finding, device: DmDevice, now: dict[str, Judgement]) ->
             f"{device.name}: the array serves the LUN on none of its {total} paths any more"
         )
     else:
+        # With a path left the volume works, only its redundancy is lost.
         finding.severity = "minor" if finding.evidence["serving"] else "major"
         finding.summary = (
             f"{device.name}: {total - finding.evidence['serving']} of its {total} "
@@ -181,6 +185,7 @@ def _judge_paths(
     serving: list[Reason] = []
     doubts: list[Reason] = []
     for name, judgements in history.items():
+        # Only if every observation says so; one doubt makes it an obstacle of its own.
         if {judgement.kind for judgement in judgements} <= WHOLE:
             now = judgements[-1]
             said = "still serves the LUN" if now.kind == SERVING else now.why
@@ -201,6 +206,7 @@ def _path_evidence(
         "disk": name,
         "hctl": disk.hctl if disk else "",
         "state": disk.state if disk else "",
+        # Its own view, for comparison; it does not decide alone.
         "multipathd": state.last.daemon.paths.get(wwid, {}).get(name, "not listed"),
         "transport": disk.transport.describe() if disk and disk.transport else "",
         "sysfs_wwid": disk.wwid if disk else "",
@@ -234,6 +240,7 @@ def judge_plain_disk(state: State, disk: Disk) -> Case | None:
             "observed": f"{len(state.observations)} times over {state.span:.1f} s",
         },
     )
+    # The disk reads and writes another volume's data.
     if now.kind == OTHER:
         finding.control, finding.severity = "STOR-02", "critical"
         finding.evidence["other_wwids"] = list(now.wwids)
@@ -248,5 +255,6 @@ def judge_plain_disk(state: State, disk: Disk) -> Case | None:
         )
     elif now.kind == UNKNOWN:
         finding.summary = f"{disk.name} ({disk.hctl}) does not answer"
+    # plain: no map protects it, so its users are looked for again before it is deleted.
     path = PathSubject(disk, disk.wwid, now, plain=True)
     return Case(finding, disk.wwid, plain_disk_obstacles(state, disk, judgements), paths=(path,))

@@ -33,6 +33,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._residual_pat
 
 def path_obstacles(state: State, name: str, judgements: list[Judgement]) -> list[Reason]:
     """Why the answers of a path do not prove that it may be removed."""
+    # Each observation has to prove it: one good answer in between means an outage, not a removal.
     odd = [judgement for judgement in judgements if judgement.kind not in (GONE, OTHER)]
     if odd:
         why = odd[-1].reason
@@ -64,6 +65,7 @@ def empty_map_obstacles(state: State, device: DmDevice, options: Options) -> lis
     """Why a map without paths may not be flushed: any disk of the node may be its path."""
     obstacles = []
     last = state.last
+    # A rescan, or a change of the map, may remove its paths for a moment.
     if any(seen.dm[device.dm].slaves for seen in state.observations if device.dm in seen.dm):
         obstacles.append(Reason("device_changing", "it had paths a moment ago"))
     for disk in last.disks.values():
@@ -73,11 +75,13 @@ def empty_map_obstacles(state: State, device: DmDevice, options: Options) -> lis
         obstacles.append(
             Reason("path_unproven", f"no inquiry can be compared with the name {device.wwid}")
         )
+    # Through any of these the LUN may come back in a moment.
     obstacles += [
         Reason("transport_outage", f"transport outage: {transport.describe()}")
         for transport in last.transports.values()
         if not transport.up
     ]
+    # Nothing can be asked about a map without a path, so the user has to say so.
     if not options.flush_empty_maps:
         obstacles.append(
             Reason("consent_required", "a map without paths is flushed only with flush_empty_maps")
@@ -101,6 +105,7 @@ def map_obstacles(state: State, device: DmDevice) -> list[Reason]:
     last = state.last
     if last.daemon.problem:
         obstacles.append(Reason("multipathd_unusable", last.daemon.problem))
+    # It was made by another program, or multipathd was restarted and did not take it over.
     elif device.wwid not in last.daemon.paths:
         obstacles.append(Reason("multipathd_unusable", "multipathd does not know this map"))
     ready = _called_ready(last, device)
@@ -123,6 +128,7 @@ def map_obstacles(state: State, device: DmDevice) -> list[Reason]:
         obstacles.append(
             Reason("device_changing", "the map is suspended, so another process is changing it")
         )
+    # Its table or its name was changed, as by a reload with new paths.
     if any(seen.dm.get(device.dm) != device for seen in state.observations):
         obstacles.append(Reason("device_changing", "the map changed while it was observed"))
     return obstacles
@@ -153,6 +159,7 @@ def openers_of(state: State, device: DmDevice) -> list[Opener]:
 def _partition_maps(state: State, device: DmDevice) -> list[DmDevice]:
     return [
         state.last.dm[name]
+        # kpartx and udev make partition maps of every map, whether they are used or not.
         for name in device.holders
         if name in state.last.dm and state.last.dm[name].is_partition
     ]
@@ -218,6 +225,7 @@ def _holder_obstacles(state: State, device: DmDevice, parts: list[DmDevice]) -> 
 def plain_disk_obstacles(state: State, disk: Disk, judgements: list[Judgement]) -> list[Reason]:
     """Why a disk in no map may not be deleted."""
     obstacles = path_obstacles(state, disk.name, judgements)
+    # The kernel gives the name of a removed disk to a new one.
     if any(seen.disks.get(disk.name) != disk for seen in state.observations):
         obstacles.append(Reason("device_changing", "the disk changed while it was observed"))
     return [

@@ -43,6 +43,7 @@ def judge(disk: Disk | None, answer: Answer | None, expected: str) -> Judgement:
 
     GONE and OTHER allow a repair, so each needs answers that agree; all else is UNKNOWN.
     """
+    # NVMe, DASD and others have no INQUIRY that could be sent.
     if disk is None:
         return Judgement(FOREIGN, "not a SCSI disk, so it cannot be asked")
     if answer is None:
@@ -80,6 +81,7 @@ def _judge_transport(disk: Disk, answer: Answer) -> Judgement | None:
     if disk.state != "running":
         said = f"transport outage: device {disk.state}"
         return Judgement(UNKNOWN, said, code="transport_outage")
+    # The child that asked has failed, or had no answer in time.
     if answer.problem:
         return Judgement(UNKNOWN, answer.problem)
     # The host byte says that the command did not get through (include/scsi/scsi_status.h).
@@ -104,14 +106,17 @@ def _judge_presence(answer: Answer) -> Judgement | None:
         return Judgement(
             GONE if agreed else UNKNOWN, said if agreed else f"contradictory answers: {said}"
         )
+    # Qualifier 2 is reserved; 4 to 7 are vendor specific (SPC-4, standard INQUIRY data).
     if answer.inquiry != "good" or answer.qualifier != 0:
         return Judgement(UNKNOWN, f"no sign that the LUN is gone: {said}")
+    # A LUN without a usable page 0x83 may still serve data, so it is not called broken.
     if answer.vpd != "good":
         proven = answer.ready == "good"
         return Judgement(
             UNIDENTIFIED if proven else UNKNOWN,
             f"its identity is unproven, VPD 0x83 {answer.vpd}: {said}",
         )
+    # INQUIRY and VPD were answered by a device, TEST UNIT READY was not.
     if unsupported:
         return Judgement(UNKNOWN, f"contradictory answers: {said}")
     return None
@@ -130,6 +135,7 @@ def _judge_names(disk: Disk, answer: Answer, expected: str) -> Judgement | None:
                 UNIDENTIFIED,
                 f"its names cannot be compared with {expected or 'an unknown WWID'}: {said}",
             )
+        # World-wide names of the same type are unique, so another one is another LUN.
         return Judgement(OTHER, f"answers as another LUN: {said}", alike)
     # A clone or a replica may keep one name and get others.
     changed = _other_names(disk.names, answer.wwids)
@@ -164,6 +170,7 @@ def _other_names(known: tuple[str, ...], said: tuple[str, ...]) -> str:
     # they may be what people call the volume on the array. A T10 name has the vendor and mostly the
     # serial number in it.
     for kind in _LASTING_KINDS:
+        # A volume may get further names of a kind; only if none is left it is another one.
         before, now = ({name for name in names if name[0] == kind} for names in (known, said))
         if before and now and before.isdisjoint(now):
             return f"{', '.join(sorted(now))} and no longer {', '.join(sorted(before))}"
@@ -177,6 +184,7 @@ def suspects(observation: Observation) -> set[str]:
     """
     found = set()
     for device in observation.maps:
+        # Any disk of the node may be the path that the map has lost.
         if not device.slaves:
             return set(observation.disks)
         kinds = {name: judge_in(observation, name, device.wwid).kind for name in device.slaves}
@@ -184,6 +192,7 @@ def suspects(observation: Observation) -> set[str]:
         fine = FINE if SERVING in kinds.values() else FINE - {STANDBY}
         found |= {name for name, kind in kinds.items() if kind not in fine}
     for disk in observation.plain_disks:
+        # Local disks that fail are none of this runbook's business.
         if is_broken(judge_in(observation, disk.name, disk.wwid), disk):
             found.add(disk.name)
     return found & set(observation.disks)
@@ -197,6 +206,7 @@ def undecided(observation: Observation) -> set[str]:
     """
     groups = [device.slaves for device in observation.maps]
     groups += [(disk.name,) for disk in observation.plain_disks]
+    # Running, with its session or port up (block.Disk.reachable).
     down = {disk.name for disk in observation.disks.values() if not disk.reachable}
     found = suspects(observation)
     return {name for group in groups if down.isdisjoint(group) for name in group if name in found}
@@ -212,6 +222,7 @@ def is_broken(judgement: Judgement, disk: Disk) -> bool:
 
     A local drive has no transport. That it does not answer is a defect, not a residual.
     """
+    # The first three need an answer of the target, which a local drive that fails cannot give.
     return judgement.kind in (GONE, OTHER, TWIN) or (
         judgement.kind == UNKNOWN and disk.transport is not None
     )
@@ -224,9 +235,11 @@ def history_of(state: State, name: str, expected: str) -> list[Judgement]:
     """
     judgements = []
     for seen in state.observations:
+        # Only suspects are asked again; a disk that was fine keeps its first answer.
         if name in seen.disks and name not in seen.answers:
             continue
         judgements.append(judge_in(seen, name, expected))
+    # Another program, or the kernel, removes it at the same time.
     if name not in state.last.disks and name in state.observations[0].disks:
         judgements.append(Judgement(UNKNOWN, "it vanished while it was observed"))
     return judgements

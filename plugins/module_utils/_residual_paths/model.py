@@ -52,10 +52,12 @@ class Options:
     wwids: tuple[str, ...] = ()
     vendor: str = ""
     product: str = ""
+    # Several, over more than one check of multipathd, so that a short failure is not a proof.
     observations: int = 3
     observation_seconds: float = 25.0
     probe_timeout: float = 5.0
     max_repairs: int = 10
+    # Accepted risks, each off by default, named for what they do.
     fail_hung_readers: bool = False
     flush_empty_maps: bool = False
     accept_majority: bool = False
@@ -96,6 +98,7 @@ class Observation:
     @property
     def plain_disks(self) -> list[Disk]:
         """The disks that are a path of no map."""
+        # A disk in a map is judged with the map, since others of its paths may serve the LUN.
         taken = {slave for device in self.maps for slave in device.slaves}
         return [disk for disk in self.disks.values() if disk.name not in taken]
 
@@ -121,6 +124,7 @@ class State:
     @property
     def last(self) -> Observation:
         """The newest observation."""
+        # Repairs are planned from it, and the others have to agree with it.
         return self.observations[-1]
 
     @property
@@ -153,6 +157,7 @@ class Judgement:
 
     def same_as(self, other: Judgement) -> bool:
         """Whether both say the same about the disk; the text does not count."""
+        # The texts have sense codes that may change while the meaning stays.
         return (self.kind, self.wwids) == (other.kind, other.wwids)
 
 
@@ -180,6 +185,7 @@ class PathsSubject:
     @property
     def brings(self) -> set[str]:
         """WWIDs of the LUNs that took the numbers; the scan adds their disks."""
+        # A scan of one number finds one LUN, but each LUN has several names.
         return {wwid for path in self.paths for wwid in path.judgement.wwids}
 
     @property
@@ -209,6 +215,7 @@ class MapSubject:
     @property
     def kept(self) -> set[str]:
         """Names of the paths that serve its LUN; multipathd makes the map again from them."""
+        # If the map is to be made again, these have to be in it, else it was not repaired.
         return {name for name, judgement in self.judgements.items() if judgement.kind in WHOLE}
 
 

@@ -54,6 +54,7 @@ def plan(state: State, options: Options) -> Plan:
     against += _too_hasty(state)
     findings, sizes = _daemon_finding(state), {}
     for group in group_cases([*maps, *disks]):
+        # A group is repaired as a whole or not at all.
         left_out = [case.finding.name for case in group if not _in_scope(case, state, options)]
         if len(left_out) == len(group):
             continue
@@ -70,6 +71,7 @@ def plan(state: State, options: Options) -> Plan:
             )
         findings.append(finding)
         sizes[id(finding)] = len(group)
+    # Limited after the scope, so that findings out of scope use up nothing.
     wanted = Plan(findings)
     _limit(wanted, sizes, options)
     if options.rescan_targets:
@@ -92,6 +94,7 @@ def group_cases(cases: list[Case]) -> list[list[Case]]:
             for group in groups
             if any(_depends(case, other) or _depends(other, case) for other in group)
         ]
+        # Groups that this case ties become one.
         groups = [group for group in groups if not any(group is one for one in linked)]
         groups.append([*(member for group in linked for member in group), case])
     return [sorted(group, key=lambda case: case.finding.name) for group in groups]
@@ -100,6 +103,7 @@ def group_cases(cases: list[Case]) -> list[list[Case]]:
 def _depends(one: Case, another: Case) -> bool:
     """Whether the scan after the repair of ``one`` adds a disk that would join ``another``."""
     # A map without any path is not mixed by it: it waits for just that disk.
+    # Its paths would be mixed: some that serve the LUN, some that do not.
     return another.wwid in PathsSubject(one.paths).brings and bool(
         another.finding.evidence["paths"]
     )
@@ -113,13 +117,16 @@ def settle(state: State, group: list[Case]) -> Finding:
     subject = PathsSubject(tuple(path for case in group for path in case.paths))
     obstacles = _obstacles(group, subject)
     finding = group[0].finding if len(group) == 1 else _swap_finding(state, group)
+    # A report, as about a device that is no SCSI disk.
     if finding.verdict != "repair":
         return finding
+    # Also other maps than those of the group must not be mixed by its scans.
     obstacles += mixtures(state, subject.brings, subject.leaving)
     if obstacles:
         finding.refuse(*obstacles)
         return finding
     finding.reason = f"proven in {len(state.observations)} observations, unused"
+    # All maps are flushed before a path goes: a path in use would keep its number.
     finding.repair = [action for case in group for action in case.release]
     finding.repair += (
         [path_action(path) for path in subject.paths]
@@ -146,6 +153,7 @@ def _swap_finding(state: State, group: list[Case]) -> Finding:
     Each path of the evidence names its map or disk in ``of``.
     """
     first = group[0].finding
+    # What is the same for all, or is shown for all together below.
     single = {"paths", "vendor", "product", "observed"}
     return Finding(
         control="STOR-02",
@@ -189,6 +197,7 @@ def _limit(wanted: Plan, sizes: dict[int, int], options: Options) -> None:
     ``sizes``: by id() of a finding, how many it has.
     """
     left = options.max_repairs
+    # A group may not fit while a smaller, later finding does.
     for finding in [finding for finding in wanted.findings if finding.repair]:
         size = sizes[id(finding)]
         if size > left:
@@ -210,6 +219,7 @@ def _add_scans(state: State, wanted: Plan) -> None:
     """
     repaired = [finding for finding in wanted.findings if finding.repair]
     paths = PathsSubject(tuple(path for one in repaired for path in removed_paths(one).paths))
+    # A scan of a whole target may find any LUN.
     risks = mixtures(state, None, paths.leaving)
     for finding in repaired if risks else []:
         finding.refuse(Reason("scan_unsafe", "rescan_targets is set"), *risks)
@@ -249,6 +259,7 @@ def _counts_by_target(
     """(broken LUNs, all LUNs, what they are) of each target that has a broken disk in no map."""
     broken = {case.wwid or case.finding.name for case in disks} | dead
     counts = []
+    # Only targets with a broken disk can be in an outage.
     for target in sorted({path.disk.target for case in disks for path in case.paths}):
         luns = {
             disk.wwid or disk.name for disk in state.last.disks.values() if disk.target == target
@@ -260,6 +271,7 @@ def _counts_by_target(
 def _too_hasty(state: State) -> list[Reason]:
     """Why the observations were too few or too short to prove anything; empty if they do."""
     count = len(state.observations)
+    # A transport may have failed for just that moment.
     if count < 2:
         return [
             Reason(
@@ -284,6 +296,7 @@ def _too_hasty(state: State) -> list[Reason]:
 def _in_scope(case: Case, state: State, options: Options) -> bool:
     """Whether a case is in the user's scope. Marks its finding as named if the scope names it."""
     finding, evidence = case.finding, case.finding.evidence
+    # Aliases are resolved by the bindings file, too, which has maps that are gone.
     named = set(options.wwids) | {
         state.aliases[name] for name in options.maps if name in state.aliases
     }
@@ -303,6 +316,7 @@ def _daemon_finding(state: State) -> list[Finding]:
 
     Then no path fails over any more, and none can be judged.
     """
+    # Without maps, multipathd need not run at all.
     maps = state.last.maps
     if not maps or not state.last.daemon.problem:
         return []

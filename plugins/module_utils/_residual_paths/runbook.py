@@ -96,6 +96,7 @@ def residual_options(params: dict[str, Any]) -> Options:
         # Written so that NaN, which compares as false, is refused, too.
         if not params.get(name, least) >= least:
             raise BadOption(f"{name} is {params[name]:g}; give at least {least:g}")
+    # An empty name would match nothing, and the run would look successful.
     empty = [name for name in ("maps", "wwids") if any(not item.strip() for item in params[name])]
     if empty:
         raise BadOption(f"{empty[0]} has an empty name; leave the option out to look at everything")
@@ -134,6 +135,7 @@ class ResidualPaths:
         """
         self._host.require_root()
         processes.require_host_namespace(self._host)
+        # As in a container without sysfs, where all would look healthy.
         if not self._host.exists("/sys/block"):
             raise StorageOpsError(
                 "there is no /sys here, so no disk would be seen: connect to the node itself (by "
@@ -141,6 +143,7 @@ class ResidualPaths:
                 code="privileges_missing",
             )
         observations = [self._observe(None)]
+        # As in a container whose device cgroup allows no disk: open(2) returns EPERM.
         denied = [name for name, answer in observations[0].answers.items() if answer.denied]
         if denied:
             raise StorageOpsError(
@@ -149,6 +152,7 @@ class ResidualPaths:
                 code="privileges_missing",
             )
         wanted = judging.suspects(observations[0])
+        # Observing takes a minute, so a healthy node is spared it.
         if judging.undecided(observations[0]) or _empty_maps(observations[0]):
             pause = self._options.observation_seconds / max(1, self._options.observations - 1)
             for _number in range(1, self._options.observations):
@@ -182,6 +186,7 @@ class ResidualPaths:
         The arguments are those of ``_look``.
         """
         seen = self._look(wanted, wwids)
+        # A node without maps need not have multipathd.
         daemon = multipath.ask_daemon(self._host) if seen.maps else multipath.Daemon()
         luns = self._report_luns(seen, judging.suspects(seen) if wanted is None else wanted)
         return replace(seen, daemon=daemon, luns=luns)
@@ -194,6 +199,7 @@ class ResidualPaths:
         """
         host = self._host
         transports = block.transports(host)
+        # sysfs is read anew each time: disks come and go between observations.
         disks = block.disks(host, transports)
         dm = block.dm_devices(host)
         slaves = {
@@ -217,6 +223,7 @@ class ResidualPaths:
         answers = self._host.ask(
             [(disk.name, report_luns) for disk in reachable], self._options.probe_timeout
         )
+        # A state other than running makes SG_IO wait or fail without a word from the array.
         found = {disk.name: Answer(problem=f"not asked: device {disk.state}") for disk in disks}
         found.update({disk.name: answer for disk, answer in zip(reachable, answers)})
         return found
@@ -232,6 +239,7 @@ class ResidualPaths:
             if disk.name in suspects:
                 through.setdefault(disk.target, disk)
         for disk in seen.disks.values():
+            # A suspect may not answer at all, while the target does.
             if disk.target in through and disk.name not in suspects:
                 through[disk.target] = disk
         answers = self._ask(list(through.values()), report_luns=True) if through else {}
@@ -247,6 +255,7 @@ class ResidualPaths:
         aliases = multipath.aliases(host) if self._options.maps else {}
         maps = [device for device in last.maps if not device.slaves or wanted & set(device.slaves)]
         disks = [disk for disk in last.plain_disks if disk.name in wanted]
+        # Reading all processes is the most expensive part.
         if not maps and not disks:
             return State(host.name, tuple(observations), aliases=aliases)
         uses, openers, counts = self._uses(last, maps, disks)
@@ -319,6 +328,7 @@ class ResidualPaths:
             return None
         # The deadline may have passed, which may be why the action failed.
         self._host.deadline = Deadline(UNDO_SECONDS)
+        # It was flushed after all, or queues again already.
         if self._find_map(action.subject.device.wwid) is None or multipath.queueing(self._host).get(
             action.target, False
         ):
@@ -335,12 +345,14 @@ class ResidualPaths:
         planned = next(
             finding for finding in self._findings if any(step is action for step in finding.repair)
         )
+        # Once for all actions of a finding: in between, its own actions change what is looked at.
         if id(planned) in self._rechecked:
             return
         maps = [step.subject.device for step in planned.repair if step.verb == "flush_map"]
         paths = removed_paths(planned)
         self._require_time(_MAP_SECONDS + _MORE_SECONDS * (len(maps) - 1))
         wanted = {slave for device in maps for slave in device.slaves} | paths.leaving
+        # None asks every disk, as for a map without paths.
         seen = self._observe(wanted or None, paths.brings)
         changed = _changed(maps, paths, seen)
         if changed:
@@ -413,6 +425,7 @@ class ResidualPaths:
 
         def unused() -> bool:
             counts = multipath.open_counts(self._host)
+            # Each partition map has the map open once.
             return counts.get(device.dev, 0) <= len(parts) and not any(
                 counts.get(part, 0) for part in parts
             )
@@ -622,6 +635,7 @@ class ResidualPaths:
 
     def _left_behind(self, finding: Finding) -> list[str]:
         """What of a repaired finding is still there, or has not come back."""
+        # Read anew: verify() polls until the kernel, udev and multipathd have followed.
         host, paths, disks = self._host, removed_paths(finding), block.disks(self._host, {})
         dm = block.dm_devices(host)
         known = multipath.known_paths(host)

@@ -40,6 +40,7 @@ def mixtures(state: State, wwids: set[str] | None, leaving: set[str]) -> list[Re
         judgement = history_of(state, name, wwid)[-1]
         # A scan for any LUN concerns a disk in no map only if the array may have taken it away.
         disk = last.disks.get(name)
+        # Without WWIDs, a healthy local disk would otherwise forbid every scan.
         matters = owner or wwids is not None or (disk and is_broken(judgement, disk))
         if matters and judgement.kind not in {*WHOLE, FOREIGN}:
             where = f"{name} in {owner}" if owner else name
@@ -78,6 +79,7 @@ def mixed(before: State, now: State) -> list[str]:
     found = []
     for device in now.last.maps:
         paths = [now.last.disks[name] for name in device.slaves if name in now.last.disks]
+        # A path that was never asked counts as odd, too: it is not proven.
         odd = _odd_paths(now, device, paths)
         gained = [disk.name for disk in paths if _key(device, disk) not in known]
         turned = [
@@ -85,6 +87,7 @@ def mixed(before: State, now: State) -> list[str]:
             for disk, judgement in odd.items()
             if judgement.kind == OTHER and known.get(_key(device, disk)) != OTHER
         ]
+        # A map that was mixed before is a finding of its own, not the result of this repair.
         if odd and (gained or turned):
             why = "; ".join(f"{disk.name}: {judgement.why}" for disk, judgement in odd.items())
             found.append(
