@@ -424,7 +424,7 @@ class StaleContainers:
         if not found:
             raise NotStarted("the container has ended meanwhile: run again")
         if not found[0].dead:
-            raise NotStarted("its mounts answer by now")
+            raise NotStarted("its mounts answer now")
         blockers, reasons = pure.obstacles(
             State(self._host.name, tuple(found), self._runtime), found[0], self._options
         )

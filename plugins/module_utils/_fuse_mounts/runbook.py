@@ -313,7 +313,7 @@ class FuseRecovery:
         for point, answer in zip(points.values(), answers):
             # It may have been slow, or its driver has just repaired it.
             if answer.state not in (DEAD, HUNG):
-                raise NotStarted(f"{point} answers by now: {answer.text or answer.state}")
+                raise NotStarted(f"{point} answers now: {answer.text or answer.state}")
 
     def _mount(self, action: Action, step: Step) -> None:
         """Make the new mount in the repair's own folder, and prove it before any pod gets it."""
@@ -484,7 +484,7 @@ class FuseRecovery:
         if not _came(rest, table.layers(recovery.source), target) and (
             stacks.top_id(rest) != target.beneath
         ):
-            raise NotStarted(f"another mount is at {target.point} by now")
+            raise NotStarted(f"another mount is now at {target.point}")
         self._bare.add(target.point)
         replace_mount(host, take, source, trusted, target.point, self._root)
         self._bare.discard(target.point)

@@ -175,8 +175,7 @@ def parse_note(text: str, path: str) -> VolumeNote:
             re.fullmatch(form, value, re.ASCII) or (value == "" and not needed)
         ):
             raise StorageOpsError(
-                f"{path!r} has {'no' if value == '' else 'a'} "
-                f"{key}{'' if value == '' else ' that can be one'}"
+                f"{path!r} has {'no' if value == '' else 'an invalid'} {key}"
             )
         return value
 
@@ -211,7 +210,7 @@ def resolve_root(host: Host, root: str) -> str:
     """The kubelet's folder with its links resolved, as in mountinfo. Raises BadOption."""
     # Links up to the folder are the administrator's, unlike those inside it.
     if not root.startswith("/") or ".." in root.split("/"):
-        raise BadOption(f"the kubelet's folder {root!r} is no absolute path without '..'")
+        raise BadOption(f"the kubelet's folder {root!r} has to be an absolute path without '..'")
 
     def resolving() -> str:
         real = host.resolve(root)
@@ -219,10 +218,10 @@ def resolve_root(host: Host, root: str) -> str:
 
     reply = host.bounded(resolving)
     if reply.problem:
-        raise StorageOpsError(f"the kubelet's folder {root!r} cannot be looked at: {reply.problem}")
+        raise StorageOpsError(f"the kubelet's folder {root!r} cannot be read: {reply.problem}")
     real: str = reply.value
     if real.strip("/") == "":
-        raise BadOption(f"the kubelet's folder {root!r} is not there, or is no folder of its own")
+        raise BadOption(f"the kubelet's folder {root!r} does not exist, or is no folder of its own")
     return real
 
 
@@ -251,7 +250,7 @@ def opened_parent(path: str, root: str) -> Iterator[tuple[int, str]]:
         or {"", ".", ".."} & set(names)
         or "\0" in path
     ):
-        raise StorageOpsError(f"{path!r} is not inside of {root!r}")
+        raise StorageOpsError(f"{path!r} is not inside {root!r}")
     flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
     folder = os.open("/", flags)
     try:

@@ -137,7 +137,7 @@ class MountTable:
             if mount.parent == mount.id or mount.parent not in self._by_id
         }
         if len(outside) != 1:
-            raise StorageOpsError("the mounts do not hang together: part of them is missing")
+            raise StorageOpsError("the mounts do not form one tree: part of them is missing")
         self._outside = outside.pop()
 
     def holding(self, path: str) -> Mount | None:

@@ -42,6 +42,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.mounts 
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.options import PUBLISH
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._node.unmount import unmount
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import plan as pure
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts import stacks
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.model import (
     LayerSubject,
     Options,
@@ -55,7 +56,6 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.r
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import (
     is_fuse,
-    stacks,
 )
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.wrong_mounts import (
     judge_stack,
@@ -192,7 +192,7 @@ class PodMounts:
         devices = [filesystem.device for filesystem in stacks.filesystems(state)]
         devices += [
             layer.device
-            for stack in stacks.stacks(state)
+            for stack in stacks.pod_stacks(state)
             if not stack.fine
             for layer in stack.layers
             if is_fuse(layer)

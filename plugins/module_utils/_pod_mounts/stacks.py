@@ -27,7 +27,7 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.m
 )
 
 
-def stacks(state: State) -> list[Stack]:
+def pod_stacks(state: State) -> list[Stack]:
     """The mounts at every pod's mount point of a CSI volume."""
     staging = {
         place.point: state.table.layers(place.point) for place in state.places(kubelet.STAGING)
@@ -153,7 +153,7 @@ def suspicious_stacks(state: State) -> list[Stack]:
     """The stacks that are not fine, without those of dead FUSE servers (STOR-05, STOR-06)."""
     return [
         stack
-        for stack in stacks(state)
+        for stack in pod_stacks(state)
         if not stack.fine and not any(_is_dead(state, layer) for layer in stack.layers)
     ]
 

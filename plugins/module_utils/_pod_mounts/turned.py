@@ -27,7 +27,9 @@ from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.m
 from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.readonly import (
     Backing,
 )
-from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import stacks
+from ansible_collections.storage_ops.runbooks.plugins.module_utils._pod_mounts.stacks import (
+    pod_stacks,
+)
 
 
 def judge_filesystem(state: State, filesystem: Filesystem) -> Finding | None:
@@ -42,7 +44,9 @@ def judge_filesystem(state: State, filesystem: Filesystem) -> Finding | None:
         return None
     # By the pods' mounts, since one filesystem may be staged for several names.
     volumes = {
-        stack.place.volume: stack.note for stack in stacks(state) if stack.has(filesystem.device)
+        stack.place.volume: stack.note
+        for stack in pod_stacks(state)
+        if stack.has(filesystem.device)
     }
     finding = _filesystem_finding(state, filesystem, sorted(volumes))
     obstacles = _obstacles(state, filesystem)

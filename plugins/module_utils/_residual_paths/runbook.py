@@ -147,7 +147,7 @@ class ResidualPaths:
         denied = [name for name, answer in observations[0].answers.items() if answer.denied]
         if denied:
             raise StorageOpsError(
-                f"{', '.join(denied[:3])} may not be asked: run as root, with all of its "
+                f"{', '.join(denied[:3])} could not be asked: run as root, with all of its "
                 "capabilities",
                 code="privileges_missing",
             )
@@ -199,7 +199,7 @@ class ResidualPaths:
         """
         host = self._host
         transports = block.transports(host)
-        # sysfs is read anew each time: disks come and go between observations.
+        # sysfs is read again each time: disks come and go between observations.
         disks = block.disks(host, transports)
         dm = block.dm_devices(host)
         slaves = {
@@ -379,7 +379,7 @@ class ResidualPaths:
             )
         if finding.control != planned.control:
             raise NotStarted(
-                f"{planned.name} is another finding by now, {finding.control}: {finding.summary}"
+                f"{planned.name} is now another finding, {finding.control}: {finding.summary}"
             )
 
     def _require_time(self, seconds: float) -> None:
@@ -635,7 +635,7 @@ class ResidualPaths:
 
     def _left_behind(self, finding: Finding) -> list[str]:
         """What of a repaired finding is still there, or has not come back."""
-        # Read anew: verify() polls until the kernel, udev and multipathd have followed.
+        # Read again: verify() polls until the kernel, udev and multipathd have followed.
         host, paths, disks = self._host, removed_paths(finding), block.disks(self._host, {})
         dm = block.dm_devices(host)
         known = multipath.known_paths(host)

@@ -103,12 +103,6 @@ def _odd_paths(now: State, device: DmDevice, paths: list[Disk]) -> dict[Disk, Ju
     return {disk: judgement for disk, judgement in judged.items() if judgement.kind not in WHOLE}
 
 
-def _odd_paths(now: State, device: DmDevice, paths: list[Disk]) -> dict[Disk, Judgement]:
-    """The paths that are not proven to serve the map's LUN."""
-    judged = {disk: history_of(now, disk.name, device.wwid)[-1] for disk in paths}
-    return {disk: judgement for disk, judgement in judged.items() if judgement.kind not in WHOLE}
-
-
 def _known_kinds(before: State) -> dict[tuple[str, str, str], str]:
     """What each path of a map was, by what identifies it."""
     last = before.last

@@ -273,7 +273,7 @@ def test_a_container_that_is_well_again_is_not_ended(scene: Scene) -> None:
 
     scene.node.steps.append(well_at_the_second_look)
     module = scene.repair()
-    assert "was not started: its mounts answer by now" in module.reasons
+    assert "was not started: its mounts answer now" in module.reasons
     assert scene.stopped() == []
 
 

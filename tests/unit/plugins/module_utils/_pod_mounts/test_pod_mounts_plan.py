@@ -274,7 +274,7 @@ def test_the_disk_of_the_node_is_a_filesystem_of_its_own() -> None:
 def test_a_volume_that_turned_read_only_is_the_pods_whatever_the_driver_does() -> None:
     for said, volumes in (("", ["pv-a"]), ("elsewhere", ["pv-a"]), ("staging", [])):
         state = stacked((B, "/")).state(publish_from={DRIVER: said})
-        (stack,) = stacks.stacks(state)
+        (stack,) = stacks.pod_stacks(state)
         assert ([stack.place.volume] if stack.has(B) else []) == volumes
         assert not stack.has("253:9")
 
