@@ -144,7 +144,7 @@ def test_a_mount_that_answers_is_no_finding_whatever_else_is_wrong() -> None:
         ),
         (
             {"copies": (), "problem": "/proc/7/mountinfo was different each time"},
-            "was another one",
+            "was different each",
         ),
     ],
 )
