@@ -332,7 +332,7 @@ def _recovery(
     left: list[Unfinished],
     finding: Finding,
 ) -> tuple[Recovery, list[Reason]]:
-    """How a group would be repaired, and all that speaks against it.
+    """How a group would be repaired, and all reasons against it.
 
     Adds what is known of the volume to the evidence.
     """
@@ -452,7 +452,7 @@ def _key(name: str, layers: list[Mount], left: list[Unfinished]) -> str:
 
 
 def _judge_unfinished(state: State, options: Options, one: Unfinished) -> Finding:
-    """What an interrupted run left, where no dead mount tells of it any more."""
+    """What an interrupted run left, if no dead mount shows it any more."""
     bare = bare_targets(state, [one]) if options.strategy == "remount" else ()
     finding = Finding(
         control="STOR-05",

@@ -174,7 +174,7 @@ def remount_actions(recovery: Recovery) -> list[Action]:
 
 
 def clean_up(recovery: Recovery, stop: bool = False) -> Action:
-    """Remove the folder of a repair. ``stop``: its unit serves nothing but the mount that goes."""
+    """Remove the folder of a repair. ``stop``: its unit serves only the mount that is removed."""
     # Stopped after its mount is gone: a server that ends first leaves another dead mount.
     first = ["systemctl", "stop", recovery.unit, "then"] if stop else []
     command = [

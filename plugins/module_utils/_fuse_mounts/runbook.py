@@ -794,7 +794,7 @@ def _points(recovery: Recovery, table: MountTable) -> dict[str, str]:
 
 
 def _as_planned(target: Target, layers: list[Mount]) -> bool:
-    """Whether the mounts that are to go are still on top, and on what they were."""
+    """Whether the mounts to remove are still on top, and on the same mount as before."""
     kept = max(0, len(layers) - len(target.take))
     # IDs are used again (proc_pid_mountinfo(5)), so the device has to be the same, too.
     same = [(layer.id, layer.device) for layer in reversed(layers[kept:])] == [
@@ -881,7 +881,7 @@ def _trusted(recovery: Recovery) -> str:
 
 def _own_namespace() -> None:
     """A copy of the mounts for this process alone: what it unmounts stays mounted for all others,
-    and what they unmount goes here, too (mount_namespaces(7), slave mounts).
+    and what they unmount disappears here, too (mount_namespaces(7), slave mounts).
     """
     call_libc("unshare", _CLONE_NEWNS)
     call_libc("mount", b"none", b"/", None, _MS_REC_SLAVE, None)

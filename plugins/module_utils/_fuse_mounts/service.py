@@ -48,7 +48,7 @@ _PASSWORD = re.compile(
 def service_for(
     state: State, entry: Volume, recovery: Recovery
 ) -> tuple[Service | None, list[Reason]]:
-    """How the new mount is made (None if it cannot be said), and all that speaks against it."""
+    """How the new mount is made (None if that is unknown), and all reasons against it."""
     problems = _source_problems(entry)
     recipe = _recipe_for(entry, recovery)
     if recipe is None and not entry.command:

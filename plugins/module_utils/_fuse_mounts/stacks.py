@@ -283,7 +283,7 @@ def top_id(layers: list[Mount]) -> int:
 
 
 def follows_host(mount: Mount, state: State, hosts: Mapping[int, Mount]) -> bool:
-    """Whether a copy in another namespace goes when the node's own mount is unmounted.
+    """Whether a copy in another namespace is unmounted together with the node's own mount.
 
     It does if what both are mounted on is in one peer group, or the copy's is a slave of it: mounts
     and unmounts propagate there, as for CSI drivers (mount_namespaces(7), SHARED SUBTREES).

@@ -45,7 +45,7 @@ def for_kubelet(
     obstacles: list[Reason],
     finding: Finding,
 ) -> tuple[Recovery, list[Reason]]:
-    """The repair with its pods, and all that speaks against unmounting.
+    """The repair with its pods, and all reasons against unmounting.
 
     Only mounts that no process can still be using are unmounted. Puts the pods that have to be
     evicted into the evidence, if nothing else is in the way.

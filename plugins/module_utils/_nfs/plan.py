@@ -70,11 +70,13 @@ class Options:
     """
 
     shares: tuple[str, ...] = ()
+    # All of them, since another one than the wanted may be the way out.
     versions: tuple[str, ...] = ("3", "4.0", "4.1", "4.2")
     # What the StorageClass asks for; empty means what mount.nfs negotiates.
     wanted_version: str = ""
     mount_options: tuple[str, ...] = ()
     mount_timeout: float = 30.0
+    # A mount of a healthy share takes well below a second.
     slow_seconds: float = 10.0
     connect_timeout: float = 3.0
 
@@ -250,6 +252,7 @@ def _outage(share: Share) -> tuple[str, str] | None:
     ports = [port for port in share.ports if port.service == "nfs"]
     if not ports or any(port.state == OK for port in ports):
         return None
+    # The share may name another port than 2049 in its options.
     place = f"TCP {ports[0].port} of {', '.join(one.address for one in ports)}"
     return _unreachable(place, ports)
 
@@ -381,8 +384,10 @@ def _slow(attempt: Attempt, options: Options, other: str) -> tuple[str, str]:
 def _rejected(attempt: Attempt, shut: str, other: str) -> tuple[str, str]:
     """An error that the server, or mount.nfs, gave."""
     name = f"NFS {attempt.version}"
+    # Most often the export lists the node's other address, not that of the storage network.
     if attempt.state == DENIED:
         # mountd answers MNT3ERR_ACCES in both cases (RFC 1813, 5.2.1), as that of Linux does.
+        # The two cannot be told apart from here.
         also = (
             ", or there is no such export, of which mountd says the same"
             if attempt.version == "3"
@@ -554,6 +559,7 @@ def printable(text: str) -> str:
 
 def describe(share: Share) -> dict[str, Any]:
     """A share as the module returns it, as JSON."""
+    # All numbers and texts as measured, also of shares without a finding.
     return {
         "share": printable(share.target.share),
         "server": printable(share.target.server),

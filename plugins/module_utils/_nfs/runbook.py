@@ -241,6 +241,7 @@ def _gather(host: Host, targets: Sequence[Target], options: Options, limit: int)
     before = _mounting(host)
     shares = _reached(host, targets, options)
     with _folder(host) as folder:
+        # Inside the folder's context, so that it is removed whatever happens.
         attempts = _mount_all(host, shares, options, limit, folder)
         shares = [
             replace(share, attempts=tuple(attempts.get(number, ())))
@@ -529,6 +530,7 @@ def _measure_alone(
 
 def _answers(share: Share) -> bool:
     ports = [port for port in share.ports if port.service == "nfs"]
+    # Without a result, as for RDMA, the mount itself has to tell.
     return not ports or any(port.state == OK for port in ports)
 
 
@@ -588,6 +590,7 @@ def _mounting(host: Host) -> dict[tuple[str, str], str]:
             if len(said) > 2
         ]
 
+    # A process in D state may block readers of its command line.
     reply = host.bounded(reading)
     return {(pid, started): text for pid, started, text in reply.value or ()}
 

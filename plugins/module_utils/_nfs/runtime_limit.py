@@ -81,6 +81,7 @@ class Runtime:
     runtime: str
     unit: str
     unit_limit: int
+    # 0 while the unit does not run; then only its next start can be judged.
     pid: int
     process_limit: int
     fragment: str
@@ -139,6 +140,7 @@ class RuntimeLimits:
 
     def gather(self) -> LimitState:
         """Read the units, the running processes and those of CSI drivers."""
+        # /proc/PID/limits of other users' processes needs it.
         self._host.require_root()
         self._state = read_limits(self._host, self._options)
         return self._state
@@ -149,6 +151,7 @@ class RuntimeLimits:
 
     def healthy(self, state: LimitState) -> str:
         """What a run says that finds nothing."""
+        # Of a runtime that does not run, what it would get.
         limits = {
             runtime.runtime: runtime.process_limit or _next(runtime, state)
             for runtime in state.runtimes
@@ -288,6 +291,7 @@ def _csi_process(host: Host, pid: int) -> CsiProcess | None:
 
 def plan_limits(state: LimitState, options: LimitOptions) -> Plan:
     """Findings for each runtime, and for CSI drivers that still have an old limit."""
+    # Without systemd's answer there is neither a limit nor a repair.
     if state.problem:
         finding = _finding(
             state, "major", "service", "systemd", "what container runtimes there are cannot be read"
@@ -415,6 +419,7 @@ def _compare(
 
 
 def _judge_csi(state: LimitState, options: LimitOptions) -> list[Finding]:
+    # Started before the runtime's limit was lowered.
     old = [process for process in state.csi if process.limit > options.limit_nofile_max]
     if not old:
         return []

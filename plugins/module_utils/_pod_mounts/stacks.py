@@ -83,7 +83,7 @@ def _folder(state: State, path: str) -> tuple[str, str]:
 
 
 def twins(state: State, layer: Mount) -> list[Mount]:
-    """The mounts that came with this one by propagation, and go with it.
+    """The mounts that came with this one by propagation, and are unmounted with it.
 
     Such a twin is on the same folder of a peer of the mount below (mount_namespaces(7);
     Documentation/filesystems/sharedsubtree.rst).

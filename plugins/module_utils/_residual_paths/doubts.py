@@ -4,7 +4,7 @@
 
 # This module util is private to the collection, and may change at any time.
 
-"""What speaks against the removal of a map or disk. Pure: no I/O here."""
+"""The reasons against removing a map or disk. Pure: no I/O here."""
 
 from __future__ import annotations
 
